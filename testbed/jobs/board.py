@@ -1,0 +1,84 @@
+"""The job board: who of a job still runs. Owns its layout and the launcher's side of it; imports only NumPy.
+
+A memory file that every process of the job maps. Workers read it in place (workloads/job_env.py, which learns the
+layout from `settings`), so that one whose peer dies can name it at once instead of running into a timeout.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import mmap
+import os
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+FIELDS = (("state", "<u4"), ("exit_code", "<i4"), ("progress", "<u8"))
+LAYOUT = np.dtype([*FIELDS])
+
+
+class State(enum.IntEnum):
+    STARTING = 0
+    RUNNING = 1
+    EXITED = 2
+
+
+class JobBoard:
+    """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
+
+    Writers: the launcher writes state and exit code, worker N writes record N's progress. Every field is an aligned
+    word with one writer, and state is written after exit_code: no lock is needed.
+    """
+
+    def __init__(self, workers: int, has_ps: bool = False) -> None:
+        self.workers = workers
+        self._records_count = workers + (1 if has_ps else 0)
+        size_bytes = self._records_count * LAYOUT.itemsize
+        self.fd = os.memfd_create("job-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, size_bytes)
+        # A worker that shrank the file would crash its peers (SIGBUS): the size is sealed.
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self._memory = mmap.mmap(self.fd, size_bytes)
+        self._records: npt.NDArray[np.void] = np.frombuffer(self._memory, dtype=LAYOUT)
+
+    def settings(self) -> dict[str, Any]:
+        """What a process needs to map the board; the descriptor keeps its number when it is passed on."""
+        return {
+            "fd": self.fd,
+            "records": self._records_count,
+            "fields": [list(field) for field in FIELDS],
+            "exited": int(State.EXITED),
+        }
+
+    def started(self, index: int) -> None:
+        self._records["state"][index] = State.RUNNING
+
+    def exited(self, index: int, exit_code: int) -> None:
+        self._records["exit_code"][index] = exit_code
+        self._records["state"][index] = State.EXITED
+
+    def state(self, index: int) -> State:
+        return State(int(self._records["state"][index]))
+
+    def progress(self) -> list[int]:
+        """By rank."""
+        return [int(value) for value in self._records["progress"][: self.workers]]
+
+    def close(self) -> None:
+        if self.fd < 0:
+            return
+        self._records = np.zeros(self._records_count, dtype=LAYOUT)  # mmap refuses to close under a view
+        self._memory.close()
+        os.close(self.fd)
+        self.fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,135 @@
+"""The job board and the worker's reading of it: two sides of one memory file, which must agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.jobs.board import JobBoard, State
+from workloads.job_env import JobEnv, NotInJobError, how_it_ended
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTS = ["u1h1", "u1h2", "u2h1"]
+
+
+@pytest.fixture
+def board() -> Iterator[JobBoard]:
+    with JobBoard(workers=3, has_ps=True) as made:
+        yield made
+
+
+def told(board: JobBoard, tmp_path: Path, rank: int = 1) -> dict[str, Any]:
+    return {
+        "testbed": "default",
+        "job_id": 7,
+        "generation": 3,
+        "rank": rank,
+        "sync": "ps",
+        "hosts": HOSTS,
+        "board": board.settings(),
+        "stats": str(tmp_path / "stats-1.json"),
+        "engine": {"slots": 64},
+        "ps": ["10.0.3.1", 29501],
+        "ps_host": "u3h1",
+    }
+
+
+def environ(value: object) -> dict[str, str]:
+    return {"TESTBED_JOB": json.dumps(value)}
+
+
+def test_worker_reads_what_the_launcher_said(board: JobBoard, tmp_path: Path) -> None:
+    job = JobEnv.from_environ(environ(told(board, tmp_path)))
+    assert (job.job_id, job.generation, job.rank, job.world_size, job.host) == (7, 3, 1, 3, "u1h2")
+    assert job.ps == ("10.0.3.1", 29501)
+    assert job.engine["slots"] == 64
+
+
+def test_missing_names_peers_and_the_parameter_server_but_not_itself(board: JobBoard, tmp_path: Path) -> None:
+    job = JobEnv.from_environ(environ(told(board, tmp_path)))
+    for index in range(4):
+        board.started(index)
+    assert job.board.missing() == []
+    board.exited(1, 5)  # the reader's own record
+    board.exited(2, -9)
+    board.exited(3, 0)
+    assert [str(gone) for gone in job.board.missing()] == [
+        "worker 2 on u2h1 was ended by SIGKILL",
+        "parameter server on u3h1 exited with code 0",
+    ]
+
+
+def test_progress_crosses_to_the_launcher(board: JobBoard, tmp_path: Path) -> None:
+    JobEnv.from_environ(environ(told(board, tmp_path))).board.set_progress(2**40 + 1)
+    assert board.progress() == [0, 2**40 + 1, 0]
+
+
+def test_another_process_sees_the_board(board: JobBoard, tmp_path: Path) -> None:
+    script = "from workloads.job_env import JobEnv; print(JobEnv.from_environ().board.missing()[0])"
+    board.exited(0, 1)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environ(told(board, tmp_path)), "PYTHONPATH": str(ROOT)},
+        pass_fds=[board.fd],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "worker 0 on u1h1 exited with code 1\n"
+
+
+def test_a_worker_cannot_shrink_the_board_under_its_peers(board: JobBoard) -> None:
+    with pytest.raises(PermissionError):
+        os.ftruncate(board.fd, 0)
+
+
+def test_state_follows_the_process(board: JobBoard) -> None:
+    assert board.state(0) is State.STARTING
+    board.started(0)
+    assert board.state(0) is State.RUNNING
+    board.exited(0, 0)
+    assert board.state(0) is State.EXITED
+
+
+def test_close_twice_is_harmless() -> None:
+    board = JobBoard(2)
+    board.close()
+    board.close()
+    assert board.progress() == [0, 0]
+
+
+def test_stats_are_replaced_whole(board: JobBoard, tmp_path: Path) -> None:
+    job = JobEnv.from_environ(environ(told(board, tmp_path)))
+    job.write_stats({"comm_ms": 1})
+    job.write_stats({"comm_ms": 2})
+    assert json.loads(job.stats.read_text()) == {"comm_ms": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["stats-1.json"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({}, "was not started by `testbed run`"),
+        ({"TESTBED_JOB": "{"}, "does not read: JSONDecodeError"),
+        ({"TESTBED_JOB": "{}"}, "does not read: KeyError: 'hosts'"),
+        ({"TESTBED_JOB": "[]"}, "does not read: TypeError"),
+    ],
+)
+def test_outside_a_job_one_clear_line(environment: dict[str, str], says: str) -> None:
+    with pytest.raises(NotInJobError, match=says):
+        JobEnv.from_environ(environment)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(0, "exited with code 0"), (3, "exited with code 3"), (-15, "was ended by SIGTERM"), (-99, "by signal 99")],
+)
+def test_how_it_ended(code: int, words: str) -> None:
+    assert words in how_it_ended(code)

@@ -1,0 +1,148 @@
+"""What a worker process is told about its job. Owns the reading of `TESTBED_JOB`; imports nothing but NumPy.
+
+The launcher writes the JSON object (testbed/jobs/launch.py). It describes the layout of the job board (a memory
+file shared by the job's processes), so that the layout is said once, in testbed/jobs/board.py.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+VARIABLE = "TESTBED_JOB"
+
+
+class NotInJobError(RuntimeError):
+    """The process was not started by `testbed run`, or what it was told does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A process of the job that has ended while this one still runs. `rank` is None for the parameter server."""
+
+    rank: int | None
+    host: str
+    exit_code: int
+
+    def __str__(self) -> str:
+        who = "parameter server" if self.rank is None else f"worker {self.rank}"
+        return f"{who} on {self.host} {how_it_ended(self.exit_code)}"
+
+
+def how_it_ended(exit_code: int) -> str:
+    """In words; a negative code is the number of the signal that ended the process (as in subprocess)."""
+    if exit_code >= 0:
+        return f"exited with code {exit_code}"
+    try:
+        return f"was ended by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was ended by signal {-exit_code}"
+
+
+class Board:
+    """The job board: a record per worker, written by the launcher as processes start and exit, and read in place.
+
+    A worker writes one field only, its own `progress`: no field has two writers, and each is an aligned word, so
+    that no lock is needed.
+    """
+
+    def __init__(
+        self, records: npt.NDArray[np.void], exited: int, rank: int, hosts: tuple[str, ...], ps_host: str | None
+    ) -> None:
+        self._records = records
+        self._exited = exited
+        self._rank = rank
+        self._hosts = hosts
+        self._ps_host = ps_host
+
+    @classmethod
+    def from_settings(
+        cls, settings: Mapping[str, Any], rank: int, hosts: tuple[str, ...], ps_host: str | None
+    ) -> Board:
+        layout = np.dtype([(name, kind) for name, kind in settings["fields"]])
+        count = int(settings["records"])
+        memory = mmap.mmap(int(settings["fd"]), count * layout.itemsize)
+        records = np.frombuffer(memory, dtype=layout, count=count)
+        return cls(records, int(settings["exited"]), rank, hosts, ps_host)
+
+    def missing(self) -> list[Missing]:
+        """The peers (and the parameter server) that have ended, whatever their exit code. Cheap: reads memory."""
+        ended = np.flatnonzero(self._records["state"] == self._exited)
+        return [
+            Missing(int(index), self._hosts[index], int(self._records["exit_code"][index]))
+            if index < len(self._hosts)
+            else Missing(None, self._ps_host or "?", int(self._records["exit_code"][index]))
+            for index in ended
+            if index != self._rank
+        ]
+
+    def set_progress(self, value: int) -> None:
+        """Says how far this worker is (bytes or iterations reduced, as the workload likes); `status` shows it."""
+        self._records["progress"][self._rank] = value
+
+    def progress(self) -> list[int]:
+        """Every worker's progress, by rank."""
+        return [int(value) for value in self._records["progress"][: len(self._hosts)]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnv:
+    """One worker's view of its job. `engine` holds what the aggregation engine needs the endpoint to know, and
+    `ps` the address and port of the parameter server where the job has one that listens."""
+
+    testbed: str
+    job_id: int
+    generation: int
+    rank: int
+    world_size: int
+    sync: str
+    hosts: tuple[str, ...]
+    board: Board
+    stats: Path
+    engine: Mapping[str, Any]
+    ps: tuple[str, int] | None
+
+    @property
+    def host(self) -> str:
+        return self.hosts[self.rank]
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] = os.environ) -> JobEnv:
+        """Raises NotInJobError, with a line that says what to do, outside a job."""
+        text = environ.get(VARIABLE)
+        if text is None:
+            raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
+        try:
+            told = json.loads(text)
+            hosts = tuple(told["hosts"])
+            ps = None if told["ps"] is None else (str(told["ps"][0]), int(told["ps"][1]))
+            return cls(
+                testbed=told["testbed"],
+                job_id=told["job_id"],
+                generation=told["generation"],
+                rank=told["rank"],
+                world_size=len(hosts),
+                sync=told["sync"],
+                hosts=hosts,
+                board=Board.from_settings(told["board"], told["rank"], hosts, told["ps_host"]),
+                stats=Path(told["stats"]),
+                engine=told["engine"],
+                ps=ps,
+            )
+        except (KeyError, TypeError, ValueError, OSError) as problem:
+            raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem
+
+    def write_stats(self, stats: Mapping[str, Any]) -> None:
+        """Leaves this worker's statistics for the job's result; a later call replaces an earlier one whole."""
+        draft = self.stats.with_suffix(".draft")
+        draft.write_text(json.dumps(dict(stats)))
+        draft.replace(self.stats)
