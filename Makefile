@@ -1,0 +1,45 @@
+# Every target sets the machine up first; that is quick when nothing is missing.
+PYTHON := .venv/bin/python
+SOURCES := testbed controller workloads setup.py scripts
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit lint bench clean root
+
+help:
+	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
+	@echo "sudo make test    set up, lint, type check, run every test"
+	@echo "sudo make bench   set up, measure, write out/bench/"
+	@echo "sudo make setup   install what is missing, and nothing else"
+	@echo "make unit         the tests that need no root      make lint   lint and types"
+	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
+
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "make $(MAKECMDGOALS): needs root for network namespaces and XDP; run: sudo make $(MAKECMDGOALS)" >&2; exit 3; }
+
+setup:
+	@/usr/bin/python3 scripts/setup.py
+
+demo: root setup
+	@$(PYTHON) -m testbed.demo
+
+test: root setup lint
+	@echo "tests: unit, then privileged"
+	@$(PYTHON) -m pytest tests/unit tests/privileged
+
+unit: setup
+	@$(PYTHON) -m pytest tests/unit
+
+lint: setup
+	@echo "lint: ruff check"
+	@$(PYTHON) -m ruff check .
+	@echo "lint: ruff format"
+	@$(PYTHON) -m ruff format --check .
+	@echo "types: mypy --strict"
+	@$(PYTHON) -m mypy --strict $(SOURCES)
+
+bench: root setup
+	@$(PYTHON) -m pytest tests/bench -s --no-header -q
+
+clean:
+	@rm -rf .venv .cache out build optinc.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

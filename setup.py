@@ -1,0 +1,36 @@
+"""The package: its metadata, its one command and its place in torch. Tool settings are in pyproject.toml.
+
+Host packages and the pinned versions are not repeated here: `scripts/setup.py` installs both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+# bpf/ and p4/ are folders of the checkout, not Python packages: an installed copy finds them in share/optinc.
+DATA = [
+    (str(Path("share/optinc") / folder.relative_to(HERE)), [str(file.relative_to(HERE)) for file in files])
+    for top in ("bpf", "p4")
+    for folder in [HERE / top, *sorted(path for path in (HERE / top).rglob("*") if path.is_dir())]
+    if (files := sorted(path for path in folder.glob("*") if path.is_file()))
+]
+
+setup(
+    name="optinc",
+    version="0.1.0",
+    description="An emulated testbed for training with in-network aggregation over an optical circuit switch",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["testbed*", "controller*", "workloads*"]),
+    package_data={"": ["*.yaml", "*.json", "py.typed"]},
+    data_files=DATA,
+    entry_points={
+        "console_scripts": ["testbed = testbed.__main__:main"],
+        "torch.backends": ["inc = workloads.autoload:register"],
+    },
+)
