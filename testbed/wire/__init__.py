@@ -1,0 +1,1 @@
+"""The wire format: stated once in `spec`, everything else derived from it. Imports nothing above `testbed.errors`."""

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
+/* The ToR's fast path: IPv4 destination -> port, as the flows in Open vSwitch say. What has no entry goes there. */
+#ifndef FORWARD_H
+#define FORWARD_H
+
+static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 owner)
+{
+	struct route_key key = {.owner = owner, .ip = ip->daddr, .prefix = 32};
+	struct route *route = routes.lookup(&key);
+
+	if (!route) {
+		key.ip = ip->daddr & bpf_htonl(0xffffff00);
+		key.prefix = 24;
+		route = routes.lookup(&key);
+	}
+	if (!route)
+		return counted(V_TO_OVS, XDP_PASS);
+	if (route->mac[0] | route->mac[1] | route->mac[5])
+		__builtin_memcpy(eth->h_dest, route->mac, 6);
+	return counted(V_FORWARDED, bpf_redirect(route->ifindex, 0));
+}
+
+#endif

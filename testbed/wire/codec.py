@@ -1,0 +1,51 @@
+"""The wire format in NumPy: structured types for whole windows of packets, and one packet's header as a data class."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from testbed.wire import spec
+
+_STRUCT = struct.Struct("!" + "".join({8: "B", 16: "H", 32: "I"}[field.bits] for field in spec.HEADER))
+
+HEADER_DTYPE = np.dtype([(field.name, f">u{field.bytes}") for field in spec.HEADER])
+PACKET_DTYPE = np.dtype([*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("lanes", ">u4", (spec.LANES,))])
+
+assert PACKET_DTYPE.itemsize == spec.PAYLOAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One packet's header. Field meanings: `testbed.wire.spec.HEADER`."""
+
+    op: int
+    job: int
+    worker: int
+    contributors: int
+    generation: int
+    slot: int
+    fragment: int
+    count: int
+    flags: int = 0
+    age: int = 0
+    magic: int = spec.MAGIC
+    version: int = spec.VERSION
+    reserved: int = 0
+    trailer: int = 0
+
+    def pack(self) -> bytes:
+        """The header's bytes on the wire."""
+        return _STRUCT.pack(*(getattr(self, field.name) for field in spec.HEADER))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Header:
+        """Reads a header from the first bytes of a datagram. Raises ValueError if it is not one of this format."""
+        if len(data) < _STRUCT.size:
+            raise ValueError(f"{len(data)} bytes; a header has {_STRUCT.size}")
+        values = dict(zip((field.name for field in spec.HEADER), _STRUCT.unpack_from(data), strict=True))
+        if values["magic"] != spec.MAGIC or values["version"] != spec.VERSION:
+            raise ValueError(f"magic {values['magic']:#x} version {values['version']}; expected {spec.MAGIC:#x} {spec.VERSION}")
+        return cls(**values)

@@ -1,0 +1,127 @@
+"""Compiles and loads bpf/programs.c, and attaches its programs. The only module that touches bcc."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from testbed.errors import HostError, SettingError, TestbedError
+from testbed.headers import kernel_headers
+from testbed.xdp import layout
+
+PROGRAMS = ("tor_port", "oxc_port", "host_port")
+_XDP_FLAGS_DRV_MODE = 1 << 2
+_CLONE_NEWNET = 0x40000000
+
+
+def source(path: Path, seen: set[Path] | None = None) -> str:
+    """A C file with its quoted includes put in, each once: bcc rewrites map accesses only in its main file."""
+    seen = set() if seen is None else seen
+    lines = [f'#line 1 "{path.name}"']
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        included = re.match(r'#include "(.*)"', line)
+        if not included:
+            lines.append(line)
+            continue
+        other = path.parent / included[1]
+        if other not in seen:
+            seen.add(other)
+            lines += [source(other, seen), f'#line {number + 1} "{path.name}"']
+    return "\n".join(lines)
+
+
+class Programs:
+    """The loaded programs and their maps, by descriptor. A context manager; closing drops the descriptors that it holds."""
+
+    def __init__(self) -> None:
+        os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
+        try:
+            from bcc import BPF
+        except ImportError as error:
+            raise HostError(f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)") from error
+        flags = [f"-D{name}={value}" for name, value in layout.SIZES.items()]
+        try:
+            # -w: the kernel's own headers warn under bcc's clang
+            self._bpf: Any = BPF(text=source(layout.BPF_DIR / "programs.c"), cflags=["-w", *flags])
+            self._functions = {name: self._bpf.load_func(name, BPF.XDP) for name in PROGRAMS}
+        except Exception as error:  # bcc raises nothing narrower
+            raise HostError(f"load the XDP programs: {error}; `testbed doctor` says what this host lacks") from error
+        self._check_layout()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bpf.cleanup()
+
+    def map_fd(self, name: str) -> int:
+        """Descriptor of a map of bpf/maps.h."""
+        return int(self._bpf[name].map_fd)
+
+    def program_fd(self, name: str) -> int:
+        """Descriptor of one of PROGRAMS."""
+        return int(self._functions[name].fd)
+
+    def attach(self, program: str, device: str) -> None:
+        """Attaches to a device of the calling thread's network namespace, in native mode. TestbedError if the driver refuses."""
+        try:
+            self._bpf.attach_xdp(device, self._functions[program], _XDP_FLAGS_DRV_MODE)
+        except Exception as error:  # bcc raises nothing narrower
+            raise TestbedError(f"attach {program} to {device} in native XDP mode: {error}") from error
+
+    def _check_layout(self) -> None:
+        for name, (key, value) in layout.MAPS.items():
+            table = self._bpf[name]
+            for made, stated in ((table.Key, key), (table.Leaf, value)):
+                if ctypes.sizeof(made) != stated.itemsize:
+                    raise SettingError(f"map {name}: C has {ctypes.sizeof(made)} bytes, testbed/xdp/layout.py {stated.itemsize}")
+                fields = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
+                said = {field: spot[1] for field, spot in (stated.fields or {}).items()}
+                if fields and {f: o for f, o in fields.items() if not f.startswith("__")} != said:
+                    raise SettingError(f"map {name}: C has the fields {fields}, testbed/xdp/layout.py {said}")
+
+
+def in_namespace(path: Path, work: Callable[[], None]) -> None:
+    """Runs `work` on a thread of its own inside a network namespace, and raises what it raised."""
+    failure: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            with path.open("rb") as namespace:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+                    code = ctypes.get_errno()
+                    raise OSError(code, f"enter network namespace {path.name}: {os.strerror(code)}")
+            work()
+        except BaseException as error:  # handed to the caller's thread below
+            failure.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+
+
+def verdict_counts(fd: int) -> dict[str, int]:
+    """The verdict counters, summed over CPUs."""
+    from testbed.xdp.syscall import map_lookup
+
+    cpus = _possible_cpus()
+    counts = {}
+    for index, name in enumerate(layout.verdict_names()):
+        data = map_lookup(fd, index.to_bytes(4, "little"), 8 * cpus)
+        counts[name] = int(np.frombuffer(data or b"", dtype=np.uint64).sum())
+    return counts
+
+
+def _possible_cpus() -> int:
+    last = Path("/sys/devices/system/cpu/possible").read_text().strip().replace("-", ",").split(",")[-1]
+    return int(last) + 1

@@ -1,0 +1,123 @@
+"""The bpf(2) system call: maps by descriptor, pins, test runs. Imports nothing of the project but errors.
+
+It exists beside bcc for what bcc 0.26 has no call for: inner maps made at run time, opening pins from another process, and running a loaded
+program on a given packet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.errors import HostError, TestbedError
+
+_NR_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
+_MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _OBJ_PIN, _OBJ_GET, _TEST_RUN = 0, 1, 2, 3, 4, 6, 7, 10
+
+MAP_TYPE_ARRAY, MAP_TYPE_DEVMAP = 2, 14
+F_MMAPABLE = 1 << 10
+
+XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _bpf(command: int, attributes: ctypes.Array[ctypes.c_char], what: str) -> int:
+    number = _NR_BPF.get(os.uname().machine)
+    if number is None:
+        raise HostError(f"bpf(2) on {os.uname().machine}: system call number not known; x86_64, aarch64 and riscv64 are")
+    done = int(_libc.syscall(number, command, attributes, len(attributes)))
+    if done < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return done
+
+
+def _attributes(layout: str, *values: int) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(struct.pack(layout, *values).ljust(152, b"\0"), 152)
+
+
+def _address(data: ctypes.Array[ctypes.c_char]) -> int:
+    return ctypes.addressof(data)
+
+
+def map_create(kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str) -> int:
+    """A new map's descriptor."""
+    packed = struct.pack("=IIIIIII16s", kind, key_bytes, value_bytes, entries, flags, 0, 0, name.encode()[:15])
+    return _bpf(_MAP_CREATE, ctypes.create_string_buffer(packed.ljust(152, b"\0"), 152), f"create map {name}")
+
+
+def map_update(fd: int, key: bytes, value: bytes) -> None:
+    """Sets one entry, new or not."""
+    k, v = ctypes.create_string_buffer(key, len(key)), ctypes.create_string_buffer(value, len(value))
+    _bpf(_UPDATE, _attributes("=IIQQQ", fd, 0, _address(k), _address(v), 0), "update a map")
+
+
+def map_lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
+    """One entry's value, or None where there is none. For a per-CPU map `value_bytes` counts all CPUs."""
+    k, v = ctypes.create_string_buffer(key, len(key)), ctypes.create_string_buffer(value_bytes)
+    try:
+        _bpf(_LOOKUP, _attributes("=IIQQQ", fd, 0, _address(k), _address(v), 0), "look up in a map")
+    except FileNotFoundError:
+        return None
+    return v.raw
+
+
+def map_delete(fd: int, key: bytes) -> bool:
+    """Removes one entry; whether it was there."""
+    k = ctypes.create_string_buffer(key, len(key))
+    try:
+        _bpf(_DELETE, _attributes("=IIQQQ", fd, 0, _address(k), 0, 0), "delete from a map")
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def map_keys(fd: int, key_bytes: int) -> Iterator[bytes]:
+    """All keys of a map. Do not change the map between two steps; take a list first."""
+    key: bytes | None = None
+    while True:
+        following = ctypes.create_string_buffer(key_bytes)
+        before = ctypes.create_string_buffer(key, key_bytes) if key is not None else None
+        try:
+            _bpf(
+                _NEXT_KEY,
+                _attributes("=IIQQ", fd, 0, _address(before) if before else 0, _address(following)),
+                "walk a map",
+            )
+        except FileNotFoundError:
+            return
+        key = following.raw
+        yield key
+
+
+def pin(fd: int, path: Path) -> None:
+    """Pins a map or program at a path on a bpffs."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    _bpf(_OBJ_PIN, _attributes("=QII", _address(name), fd, 0), f"pin {path.name}")
+
+
+def open_pin(path: Path) -> int:
+    """The descriptor of a pinned map or program. TestbedError if there is none."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    try:
+        return _bpf(_OBJ_GET, _attributes("=QII", _address(name), 0, 0), f"open pin {path.name}")
+    except FileNotFoundError as error:
+        raise TestbedError(f"open pin {path}: there is none") from error
+
+
+def test_run(program: int, frame: bytes, ingress_ifindex: int = 0, repeat: int = 1) -> tuple[int, bytes]:
+    """Runs an XDP program on a frame: its action and the frame as it left it. `ingress_ifindex` names a device of this namespace."""
+    data_in, data_out = ctypes.create_string_buffer(frame, len(frame)), ctypes.create_string_buffer(4096)
+    context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
+    attributes = _attributes(
+        "=IIIIQQIIIIQQ",
+        *(program, 0, len(frame), len(data_out), _address(data_in), _address(data_out)),
+        *(repeat, 0, 24 if ingress_ifindex else 0, 0, _address(context) if ingress_ifindex else 0, 0),
+    )
+    _bpf(_TEST_RUN, attributes, "run an XDP program")
+    _, action, _, size = struct.unpack_from("=IIII", attributes.raw)
+    return int(action), data_out.raw[:size]
