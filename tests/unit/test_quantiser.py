@@ -1,0 +1,70 @@
+"""The quantiser: exact within its stated bound, and never silent about what it cannot sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.wire import spec
+from workloads import quantiser
+
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**120), max_value=2.0**120)
+
+
+def round_trip(arrays: list[np.ndarray]) -> tuple[np.ndarray, int]:
+    workers, length = len(arrays), arrays[0].size
+    votes = sum(quantiser.scale_lanes(quantiser.largest_exponent(a), length).astype(np.uint64) for a in arrays)
+    exponent = quantiser.agreed_exponent(np.asarray(votes, np.uint32), workers, length)
+    scale = quantiser.scale_of(exponent, workers)
+    total = np.zeros(length, np.uint64)
+    for array in arrays:
+        lanes = np.zeros(length, ">u4")
+        quantiser.encode(array, scale, workers, lanes, np.empty(length, np.float32))
+        total += lanes
+    assert total.max(initial=0) < 2**32, "a lane carried into its neighbour"
+    out = np.empty(length, np.float32)
+    quantiser.decode(total.astype(">u4"), scale, workers, workers, out)
+    return out, scale
+
+
+@given(st.lists(st.lists(finite, min_size=7, max_size=7), min_size=1, max_size=13))
+def test_sum_is_within_the_stated_bound(rows: list[list[float]]) -> None:
+    arrays = [np.array(row, np.float32) for row in rows]
+    out, scale = round_trip(arrays)
+    exact = np.sum([array.astype(np.float64) for array in arrays], axis=0)
+    rounding = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+    assert (np.abs(out - exact) <= quantiser.bound(scale, len(arrays)) + rounding).all()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("value", [np.float32(3.4028235e38), np.float32(-3.4028235e38), np.float32(1.9999999), np.float32(1e-45)])
+def test_extremes_do_not_overflow_a_lane(workers: int, value: np.float32) -> None:
+    out, scale = round_trip([np.full(3, value, np.float32)] * workers)
+    with np.errstate(over="ignore"):
+        expected = np.float64(value) * workers
+        assert np.isinf(out).all() or np.abs(out - expected).max() <= quantiser.bound(scale, workers) + abs(expected) * 2**-23
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_value_that_is_not_finite_is_an_error_for_all(bad: float) -> None:
+    arrays = [np.ones(5, np.float32) for _ in range(3)]
+    arrays[1][4] = bad
+    with pytest.raises(quantiser.NotFiniteError, match="1 of 3 workers"):
+        round_trip(arrays)
+
+
+def test_different_lengths_are_an_error() -> None:
+    votes = quantiser.scale_lanes(127, 5) + quantiser.scale_lanes(127, 7)
+    with pytest.raises(quantiser.DisagreementError, match="5 elements"):
+        quantiser.agreed_exponent(votes, 2, 5)
+
+
+def test_missing_vote_is_an_error() -> None:
+    with pytest.raises(quantiser.DisagreementError, match="1 scale votes from 2 workers"):
+        quantiser.agreed_exponent(quantiser.scale_lanes(127, 5), 2, 5)
+
+
+def test_vote_fits_a_fragment() -> None:
+    assert quantiser.LENGTH_LANE < spec.LANES

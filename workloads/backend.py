@@ -1,0 +1,195 @@
+"""The torch.distributed backend `inc`: sum and average all-reduce of floats by the job's reducer, everything else by gloo.
+
+A process group of its own kind rather than a torch Backend, because DDP calls it from C++ and needs the future of the work. The gloo backend is
+registered inside it, so that what is not overridden here goes there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _create_work_from_future
+from torch.futures import Future
+
+from workloads.job_env import JobEnv
+from workloads.reducers import Reducer, reducer_for
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_BOARD_WAIT_S = 2.0  # the launcher notices an exit within milliseconds; gloo may notice the closed connection before
+
+
+class Statistics:
+    """Spans of time in all-reduce, as [start, end, bytes] in seconds since the first one."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[float, float, int]] = []
+        self._lock = threading.Lock()
+
+    def add(self, start: float, end: float, size_bytes: int) -> None:
+        with self._lock:
+            self._spans.append((start, end, size_bytes))
+
+    def summary(self) -> dict[str, Any]:
+        """Count, bytes, and the time in which at least one all-reduce was running."""
+        with self._lock:
+            spans = sorted(self._spans)
+        busy, until = 0.0, float("-inf")
+        for start, end, _ in spans:
+            busy += max(0.0, end - max(start, until))
+            until = max(until, end)
+        zero = spans[0][0] if spans else 0.0
+        return {
+            "count": len(spans),
+            "bytes": sum(size for _, _, size in spans),
+            "busy_s": busy,
+            "spans": [[round(start - zero, 6), round(end - zero, 6), size] for start, end, size in spans],
+        }
+
+
+class IncProcessGroup(dist.ProcessGroup):
+    """A process group whose float sums go through the job's reducer, in the order in which they are asked for."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, job: JobEnv | None) -> None:
+        super().__init__(rank, size)  # the form with a store is not for Python subclasses
+        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("inc-gloo", store), rank, size, timeout)
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._job = job
+        self._reducer: Reducer | None = reducer_for(job, timeout.total_seconds()) if job else None
+        self._statistics = Statistics()
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        if job:
+            threading.Thread(target=self._work, name="inc-allreduce", daemon=True).start()
+            atexit.register(self._write_statistics)
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        return "inc"
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        """Sum or average of floats by the reducer; other operations and types by gloo."""
+        if isinstance(tensors, torch.Tensor):
+            tensors = [tensors]
+        operation = opts.reduceOp if isinstance(opts, dist.AllreduceOptions) else opts or dist.ReduceOp.SUM
+        average = operation == dist.ReduceOp.AVG
+        ours = (average or operation == dist.ReduceOp.SUM) and all(t.dtype in _FLOATS and not t.is_sparse for t in tensors)
+        if self._job is None or not ours:
+            return self._gloo.allreduce(tensors, _options(operation))
+        outcome: Future[Any] = Future()
+        if self._reducer:
+            reducer = self._reducer
+            self._tasks.put(lambda: self._settle(outcome, lambda: self._reduce(reducer, tensors, average), tensors))
+        else:
+            self._ring(outcome, tensors, average)
+        # a C++ waiter sees an exception only if it was raised inside `then`
+        return _create_work_from_future(outcome.then(_unwrap))
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        return self.allreduce(tensors, opts)
+
+    # ---- the thread of the reducer ----
+
+    def _work(self) -> None:
+        while True:
+            self._tasks.get()()
+
+    def _settle(self, outcome: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor]) -> None:
+        try:
+            work()
+        except Exception as error:  # every failure belongs to the one who waits
+            outcome.set_result(error)
+        else:
+            outcome.set_result(tensors)
+
+    @torch.no_grad()
+    def _reduce(self, reducer: Reducer, tensors: list[torch.Tensor], average: bool) -> None:
+        start = time.perf_counter()
+        for tensor in tensors:
+            in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
+            flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
+            array = flat.numpy()
+            reducer.allreduce(array)
+            if average:
+                np.divide(array, np.float32(self.size()), out=array)
+            if not in_place:
+                tensor.copy_(flat.view(tensor.shape))
+        self._statistics.add(start, time.perf_counter(), sum(t.numel() * t.element_size() for t in tensors))
+
+    # ---- the ring ----
+
+    def _ring(self, outcome: Future[Any], tensors: list[torch.Tensor], average: bool) -> None:
+        start = time.perf_counter()
+        size_bytes = sum(t.numel() * t.element_size() for t in tensors)
+
+        def finish(done: Future[Any]) -> None:
+            try:
+                done.value()
+            except Exception as error:  # gloo's; the one who waits gets it, with who is missing
+                outcome.set_result(self._explained(error))
+                return
+            if average:
+                for tensor in tensors:
+                    tensor.div_(self.size())
+            self._statistics.add(start, time.perf_counter(), size_bytes)
+            outcome.set_result(tensors)
+
+        try:
+            # one after another: gloo's coalesced form is for lists of equal types only
+            works = [self._gloo.allreduce([tensor], _options(dist.ReduceOp.SUM)) for tensor in tensors]
+            works[-1].get_future().add_done_callback(finish)
+        except RuntimeError as error:
+            outcome.set_result(self._explained(error))
+
+    def _explained(self, error: Exception) -> Exception:
+        if self._job is None:
+            return error
+        deadline = time.monotonic() + _BOARD_WAIT_S
+        missing = self._job.board.missing()
+        while not missing and time.monotonic() < deadline:
+            time.sleep(0.01)
+            missing = self._job.board.missing()
+        who = "; ".join(str(peer) for peer in missing) or "nobody has ended"
+        return RuntimeError(f"job {self._job.job_id}: {who} ({error})")
+
+    def _write_statistics(self) -> None:
+        if self._job is None:
+            return
+        counters = self._reducer.counters() if self._reducer else {}
+        self._job.write_stats(
+            {"rank": self._job.rank, "engine": self._job.sync, "allreduce": self._statistics.summary(), **counters}
+        )
+
+
+def _options(operation: Any) -> dist.AllreduceOptions:
+    options = dist.AllreduceOptions()
+    options.reduceOp = operation
+    return options
+
+
+def _unwrap(outcome: Future[Any]) -> Any:
+    value = outcome.value()
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+_world_made = False
+
+
+def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> IncProcessGroup:
+    """The process group for `init_process_group("inc")`. Raises NotInJobError outside a job.
+
+    The first group of a process is the job's; groups made later, of some of the workers, use gloo for everything.
+    """
+    global _world_made
+    job = JobEnv.from_environ()
+    first, _world_made = not _world_made, True
+    return IncProcessGroup(store, rank, size, timeout, job if first and size == job.world_size else None)

@@ -1,0 +1,93 @@
+"""Floats to lanes and back: block floating point with one power-of-two scale per all-reduce. Pure NumPy.
+
+All workers first learn the largest exponent among them: each sends a one-hot vector with a one at the biased exponent of its largest
+magnitude (0 to 255, as IEEE 754 binary32 has it), the network sums the vectors, and the highest lane that is not zero is the maximum.
+Infinity and NaN have the exponent 255, so that every worker learns of them, too.
+
+With `W` workers and largest exponent `E`, every |x| < 2**(E - 126); the scale is 2**s with s = 30 - ceil(log2 W) - (E - 126), hence
+|q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot leave 32 bits.
+
+Bound: |result - exact sum| <= W * 2**(-s - 1), plus the rounding of the result to binary32 (half a unit in its last place).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.wire import spec
+
+Floats = npt.NDArray[np.float32]
+
+EXPONENTS = 256  # lanes of the one-hot vector
+SPECIAL = 255  # exponent of infinity and NaN
+LENGTH_LANE = 256  # each worker adds the length of its array: a sum other than W times ours means a disagreement
+SCALE_MAX = 126  # keeps 2**s and 2**-s normal numbers
+
+
+class NotFiniteError(ArithmeticError):
+    """Some worker has a NaN or an infinity in its gradients."""
+
+
+class DisagreementError(RuntimeError):
+    """The workers do not reduce arrays of the same length."""
+
+
+def largest_exponent(array: Floats) -> int:
+    """Biased binary32 exponent of the largest magnitude: 0 for zeros and denormals, 255 if any element is not finite."""
+    if array.size == 0:
+        return 0
+    bits = array.view(np.uint32)
+    # as unsigned integers without the sign bit, magnitudes keep their order, and NaN is above infinity
+    return int((bits & np.uint32(0x7FFFFFFF)).max() >> 23)
+
+
+def scale_lanes(exponent: int, length: int) -> npt.NDArray[np.uint32]:
+    """The lanes of the scale fragment that one worker sends."""
+    lanes = np.zeros(spec.LANES, np.uint32)
+    lanes[exponent] = 1
+    lanes[LENGTH_LANE] = length
+    return lanes
+
+
+def agreed_exponent(lanes: npt.NDArray[np.uint32], workers: int, length: int) -> int:
+    """The largest exponent among the workers, from the sum of their scale fragments.
+
+    Raises NotFiniteError if any worker has a NaN or an infinity, DisagreementError if the lengths differ or the votes do not add up.
+    """
+    votes = lanes[:EXPONENTS]
+    if int(votes.sum()) != workers:
+        raise DisagreementError(f"{int(votes.sum())} scale votes from {workers} workers")
+    if int(lanes[LENGTH_LANE]) != workers * length:
+        raise DisagreementError(f"the workers reduce arrays of different lengths; this one has {length} elements")
+    exponent = int(np.flatnonzero(votes)[-1])
+    if exponent == SPECIAL:
+        raise NotFiniteError(f"{int(votes[SPECIAL])} of {workers} workers have NaN or infinity in their gradients")
+    return exponent
+
+
+def scale_of(exponent: int, workers: int) -> int:
+    """The s of the scale 2**s."""
+    return min(SCALE_MAX, 30 - math.ceil(math.log2(workers)) - (exponent - 126))
+
+
+def bound(scale: int, workers: int) -> float:
+    """Largest |result - exact sum| before the result is rounded to binary32."""
+    return workers * 2.0 ** (-scale - 1)
+
+
+def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32], scratch: Floats) -> None:
+    """Writes the lanes (big-endian uint32, same length as `values`) of `values`. `scratch` is overwritten; same length, binary32."""
+    np.multiply(values, np.float32(2.0**scale), out=scratch)
+    np.rint(scratch, out=scratch)
+    lanes[...] = scratch.astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
+
+
+def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors: int, out: Floats) -> None:
+    """The inverse of `encode` on a sum of `contributors` lanes."""
+    offset = np.uint32(contributors * spec.bias(workers) & 0xFFFFFFFF)
+    integers = (lanes.astype(np.uint32) - offset).view(np.int32)
+    with np.errstate(over="ignore"):  # a sum beyond binary32 is infinity, as in a plain sum
+        np.multiply(integers, np.float32(2.0**-scale), out=out, casting="unsafe")
