@@ -71,10 +71,9 @@ class Endpoint:
             self._wake = np.frombuffer(wake, WAKE, 1)
             self._socket = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
-            # an unbound UDP checksum is optional over IPv4, and the switch rewrites the payload
-            self._socket.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
             self._socket.bind(("", int(settings["port"])))
-            self._socket.connect((settings["address"], int(settings["port"])))
+            # not connected: a result that wakes this process comes from wherever the last sum was made
+            self._switch = (str(settings["address"]), int(settings["port"]))
             self._socket.setblocking(False)
             self._keep = stack.pop_all()
         self._poll = select.poll()
@@ -237,7 +236,7 @@ class Endpoint:
         data = self._bytes[start * spec.PAYLOAD_BYTES : (start + count) * spec.PAYLOAD_BYTES]
         # not sent at all is the same as lost on the way: the timer sees to it
         with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
-            self._socket.sendmsg([data], [(_SOL_UDP, _UDP_SEGMENT, spec.PAYLOAD_BYTES.to_bytes(2, "little"))])
+            self._socket.sendmsg([data], [(_SOL_UDP, _UDP_SEGMENT, spec.PAYLOAD_BYTES.to_bytes(2, "little"))], 0, self._switch)
 
     def _wait(self, results: int, timeout_s: float) -> bool:
         """Sleeps until `results` more are in the ring; False when the time is over first."""

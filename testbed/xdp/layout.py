@@ -17,15 +17,15 @@ BPF_DIR = Path(__file__).resolve().parents[2] / "bpf"
 ROLE_FINAL, ROLE_PARTIAL, ROLE_TRANSIT = 0, 1, 2
 
 SIZES = {
-    "MAX_PORTS": 32768,
+    "MAX_PORTS": 8192,
     "MAX_JOBS": 1024,
     "SLOT_ENTRIES": 1024,  # two for each of 512 slots
     "MAX_AGGREGATORS": 1024,
     "MAX_GROUP_PORTS": MAX_WORKERS + 64,
     "MAX_GROUPS": 1024,
-    "MAX_ROUTES": 131072,
+    "MAX_ROUTES": 32768,
     "MAX_OPTICAL_PORTS": 16384,
-    "MAX_HOSTS": 65536,
+    "MAX_HOSTS": 4096,
     "RING_ENTRIES": 512,
 }
 
