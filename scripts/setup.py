@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Sets a Debian machine up for the testbed: system packages by apt, then the environment `.venv` of this checkout.
 
-Idempotent: it asks what is there and installs only what is missing. Imports nothing outside the standard library, for it runs
-before anything is installed. Starts no service and edits no configuration. Exit codes: 0 done, 1 an installer failed, 3 this host
-cannot.
+Idempotent: it asks what is there and installs only what is missing. Imports nothing outside the standard library, for
+it runs before anything is installed. Starts no service and edits no configuration. Exit codes: 0 done, 1 an installer
+failed, 3 this host cannot.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def needed_packages() -> list[str]:
 
 
 def missing_packages(names: list[str]) -> list[str]:
-    """Those of `names` that are not installed and configured. dpkg-query exits 1 when it does not know one, and still lists the rest."""
+    """Those of `names` that are not installed and configured."""
+    # exits with 1 when it does not know one of them, and still lists the rest
     listing = subprocess.run(
         ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", *names],
         check=False,
@@ -110,7 +111,7 @@ def tail(log: Path, count: int) -> list[str]:
 
 @contextlib.contextmanager
 def no_service_starts() -> Iterator[None]:
-    """While apt runs, Debian's maintainer scripts are told to start nothing. A policy that is already there is left as it is."""
+    """Tells Debian's maintainer scripts to start nothing. A policy that is already there is left as it is."""
     if POLICY.exists() and POLICY.read_text(errors="replace") != POLICY_TEXT:
         yield
         return
@@ -172,7 +173,7 @@ def read_or_empty(path: Path) -> str:
 
 
 def give_to_owner() -> None:
-    """What root made in somebody's checkout belongs to the checkout's owner, so that they can remove it without root."""
+    """What root made in somebody's checkout belongs to the checkout's owner, who may then remove it."""
     owner = CHECKOUT.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return

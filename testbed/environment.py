@@ -1,4 +1,4 @@
-"""The project's Python environment and the top of every command. Imports only the standard library and the typed errors.
+"""The project's Python environment and the top of every command. Imports the standard library and the typed errors.
 
 A command's file keeps its own top as bare, because any Python may be the one that reads it first:
 
@@ -85,7 +85,7 @@ def command_main(run: Callable[[list[str]], int]) -> NoReturn:
 
 
 def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
-    """The exit code of `run(argv)`. The one place where the typed errors become a line on stderr, `COMMAND: MESSAGE`."""
+    """The exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND: MESSAGE`."""
     try:
         code = run(argv)
         sys.stdout.flush()
@@ -95,7 +95,7 @@ def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> i
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output may have gone (`testbed status | head`); a socket of ours that broke is another matter.
+        # The reader of our output may have gone (`testbed status | head`); a broken socket of ours is another matter.
         if not _stdout_is_gone():
             traceback.print_exc()
         return TestbedError.exit_code

@@ -1,8 +1,9 @@
 """Kernel headers for BCC. Owns where they come from; imports only the standard library and the typed errors.
 
-BCC compiles against one folder, by default the running kernel's. A container's kernel often has none, and Debian splits the headers
-over two packages, so this overlays the architecture's package on the common one. Programs that read only the user-space API
-(packet and BPF definitions) may be compiled against another version's headers than the kernel that they are loaded into.
+BCC compiles against one folder, by default the running kernel's. A container's kernel often has none, and Debian splits
+the headers over two packages, so this lays the architecture's package over the common one. Programs that read only the
+user-space API (packet and BPF definitions) may be compiled against another version's headers than the kernel that they
+are loaded into.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ REMEDY = "run sudo make setup (it installs Debian's linux-headers)"
 
 
 def kernel_headers(root: Path = Path("/"), release: str | None = None, cache: Path | None = None) -> Path:
-    """The folder for BCC_KERNEL_SOURCE: of kernel `release` (the running one's) where there is one, else of the newest installed.
+    """The folder for BCC_KERNEL_SOURCE: that of kernel `release` (the running one), else the newest installed.
 
-    `root` and `cache` are for tests. Quick: a first call for a version makes some hundred links, later ones a few look-ups.
+    `root` and `cache` are for tests. Quick: the first call for a version makes some hundred links.
     Raises HostError when no headers are installed.
     """
     release = release or os.uname().release
     source = _installed(root, release)
     if source is None:
-        raise HostError(f"no kernel headers under {root / 'lib/modules' / release / 'build'} nor {root / 'usr/src'}: {REMEDY}")
+        raise HostError(
+            f"no kernel headers under {root / 'lib/modules' / release / 'build'} nor {root / 'usr/src'}: {REMEDY}"
+        )
     if _complete(source):
         return source
     common = _common(source)
@@ -42,7 +45,9 @@ def _installed(root: Path, release: str) -> Path | None:
     build = root / "lib/modules" / release / "build"
     if build.is_dir():
         return build.resolve()
-    candidates = (folder for folder in (root / "usr/src").glob("linux-headers-*") if not folder.name.endswith("-common"))
+    candidates = (
+        folder for folder in (root / "usr/src").glob("linux-headers-*") if not folder.name.endswith("-common")
+    )
     return max((folder for folder in candidates if (folder / PROBES[1]).exists()), key=_version, default=None)
 
 
@@ -96,7 +101,7 @@ def _overlaid(source: Path, common: Path, cache: Path) -> Path:
 
 
 def _merge(upper: Path, lower: Path, made: Path) -> None:
-    """Fills `made` with links; a folder that both have becomes a folder of links, and in it the upper one's file wins."""
+    """Fills `made` with links; a folder that both have becomes a folder of links, in which the upper's file wins."""
     names = {entry.name for folder in (upper, lower) for entry in folder.iterdir()}
     for name in names:
         above, below = upper / name, lower / name

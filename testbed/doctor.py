@@ -1,0 +1,73 @@
+"""`testbed doctor`: what this host can do, each feature tried, each lack with its remedy. Runs before set-up too."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+
+from testbed import environment
+from testbed.errors import HostError
+
+OK, LACKING, ABSENT = "works", "LACKING", "absent"
+
+
+def main(argv: list[str]) -> int:
+    """0 when all that the testbed requires works; HostError otherwise, after the table."""
+    from testbed.probing import tried
+    from testbed.probing.features import FEATURES, lacks
+
+    parser = argparse.ArgumentParser(
+        prog="testbed doctor", description="Try each feature of this host that a testbed uses."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    as_json = parser.parse_args(argv).json
+    found = []
+    for finding in tried.findings([feature.name for feature in FEATURES]):
+        found.append(finding)
+        if not as_json:
+            print(row(finding.name, finding.works, finding.detail), flush=True)
+    lacking = lacks(found)
+    if as_json:
+        print(json.dumps(report((finding.name, finding.works, finding.detail) for finding in found), indent=2))
+    elif not lacking:
+        print("\nThis host can run testbeds.")
+    if lacking:
+        raise HostError(f"this host lacks {', '.join(finding.name for finding in lacking)}")
+    return 0
+
+
+def row(name: str, works: bool, detail: str) -> str:
+    """A line of the table, and below it the remedy of what does not work."""
+    from testbed.probing.features import BY_NAME
+
+    feature = BY_NAME[name]
+    state = OK if works else LACKING if feature.required else ABSENT
+    line = f"{name:<14}{state:<9}{feature.what}: {detail}"
+    return line if works else f"{line}\n{'':<23}-> {feature.remedy}"
+
+
+def report(found: Iterable[tuple[str, bool, str]]) -> dict[str, object]:
+    """What --json prints."""
+    from testbed.probing.features import BY_NAME
+
+    features = []
+    for name, works, detail in found:
+        feature = BY_NAME[name]
+        entry = {"name": name, "what": feature.what, "works": works, "required": feature.required, "detail": detail}
+        features.append(entry if works else {**entry, "remedy": feature.remedy})
+    return {"ok": all(entry["works"] or not entry["required"] for entry in features), "features": features}
+
+
+def _enter_if_set_up() -> None:
+    """Without an environment the doctor goes on: that is one of the lacks that it reports."""
+    try:
+        environment.interpreter()
+    except HostError:
+        return
+    environment.ensure()
+
+
+if __name__ == "__main__":
+    _enter_if_set_up()
+    environment.command_main(main)

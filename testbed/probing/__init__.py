@@ -1,0 +1,1 @@
+"""What this host can do, found out by trying. Owns the list of features; runs mechanisms as programs, imports none."""

@@ -1,0 +1,108 @@
+"""The features that the testbed can use, and what became of trying one. Pure data; imports nothing of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SET_UP = "sudo make setup"
+KERNEL = "a kernel built with {}; in a virtual machine choose Debian's linux-image-amd64"
+P4_PACKAGES = "install p4lang-bmv2 and p4lang-p4c from the P4 project's packages for Debian"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that the testbed may ask of a host. `remedy` is what to do where it is lacking."""
+
+    name: str
+    what: str
+    remedy: str
+    required: bool = True
+    needs: tuple[str, ...] = ()  # features that are tried first, and without which this one is not tried
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of trying the feature `name`: `detail` is what was seen, or why it failed, in one line."""
+
+    name: str
+    works: bool
+    detail: str
+
+
+class ProbeFailure(Exception):
+    """A feature was tried and does not work; the message says why, in one line."""
+
+
+NAMESPACES = ("root", "namespaces")
+
+FEATURES: tuple[Feature, ...] = (
+    Feature("root", "run by root", "run it with sudo"),
+    Feature("cores", "processor cores", "2 or more cores", required=False),
+    Feature("memory", "memory", "4 GiB or more for the default configuration", required=False),
+    Feature(
+        "memlock", "raise the limit of locked memory", "harmless since Linux 5.11", required=False, needs=("root",)
+    ),
+    Feature("environment", "the project's Python environment", SET_UP),
+    Feature("torch", "torch, with the backend `inc`", SET_UP, needs=("environment",)),
+    Feature("os-ken", "the OpenFlow controller's library", SET_UP, needs=("environment",)),
+    Feature("mininet", "Mininet and its mnexec", SET_UP, needs=("environment",)),
+    Feature("headers", "kernel headers for BCC", SET_UP),
+    Feature(
+        "namespaces",
+        "network, mount, PID, IPC and UTS namespaces",
+        "a privileged container or a whole machine",
+        needs=("root",),
+    ),
+    Feature("veth", "veth pairs that carry frames", KERNEL.format("CONFIG_VETH"), needs=NAMESPACES),
+    Feature("tbf", "token bucket shaping", KERNEL.format("CONFIG_NET_SCH_TBF"), needs=(*NAMESPACES, "veth")),
+    Feature(
+        "mirred",
+        "redirection from ingress to another device",
+        KERNEL.format("CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_U32 and CONFIG_NET_ACT_MIRRED"),
+        needs=(*NAMESPACES, "veth"),
+    ),
+    Feature(
+        "xdp",
+        "native XDP on veth, compiled by BCC",
+        KERNEL.format("CONFIG_BPF_SYSCALL"),
+        needs=(*NAMESPACES, "veth", "headers"),
+    ),
+    Feature("mmap", "BPF arrays mapped into a process", "Linux 5.5 or newer", needs=("xdp",)),
+    Feature("broadcast", "XDP broadcast through a device map", "Linux 5.14 or newer", needs=("xdp",)),
+    Feature("ovs", "Open vSwitch of one's own, user-space datapath", SET_UP, needs=(*NAMESPACES, "veth")),
+    Feature(
+        "ovs-kernel",
+        "Open vSwitch's kernel datapath",
+        "not needed: the user-space datapath serves; or " + KERNEL.format("CONFIG_OPENVSWITCH"),
+        required=False,
+        needs=NAMESPACES,
+    ),
+    Feature(
+        "netem",
+        "delay and loss by the queue discipline netem",
+        "not needed: loss is injected by a BPF program; or " + KERNEL.format("CONFIG_NET_SCH_NETEM"),
+        required=False,
+        needs=(*NAMESPACES, "veth"),
+    ),
+    Feature("simple_switch", "BMv2, for the engine bmv2", P4_PACKAGES, required=False),
+    Feature("p4c", "the P4 compiler, to change p4/", P4_PACKAGES, required=False),
+)
+BY_NAME = {feature.name: feature for feature in FEATURES}
+
+
+def lacks(findings: Sequence[Finding]) -> list[Finding]:
+    """The required features among `findings` that do not work."""
+    return [finding for finding in findings if BY_NAME[finding.name].required and not finding.works]
+
+
+def with_needs(names: Sequence[str]) -> list[str]:
+    """`names` and all that they need, each after what it needs, in the order of FEATURES where that leaves a choice."""
+    wanted: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in wanted:
+            wanted.add(name)
+            pending += BY_NAME[name].needs
+    return [feature.name for feature in FEATURES if feature.name in wanted]

@@ -1,0 +1,135 @@
+"""Tries the features that need no namespace of their own: software, limits, the size of the machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed import environment, headers
+from testbed.errors import TestbedError
+from testbed.probing.features import ProbeFailure
+
+PROGRAM_S = 60.0
+
+
+def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
+    """What a program prints. Raises ProbeFailure with the last line that it said when it is missing, slow or fails."""
+    try:
+        ended = subprocess.run(
+            argv, capture_output=True, text=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        raise ProbeFailure(f"{argv[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise ProbeFailure(f"{argv[0]} was not done after {deadline_s:.0f} s") from None
+    if ended.returncode != 0:
+        said = (ended.stderr.strip() or ended.stdout.strip() or "nothing").splitlines()[-1]
+        raise ProbeFailure(f"{' '.join(argv[:3])} exited with {ended.returncode} and said: {said}")
+    return ended.stdout.strip()
+
+
+def root() -> str:
+    if os.geteuid() != 0:
+        raise ProbeFailure(f"user id {os.geteuid()}")
+    return "user id 0"
+
+
+def cores() -> str:
+    count = len(os.sched_getaffinity(0))
+    if count < 2:
+        raise ProbeFailure(f"{count} core: rates are low, and few results will be trustworthy")
+    return f"{count}"
+
+
+def memory() -> str:
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    if gib < 3.5:
+        raise ProbeFailure(f"{gib:.1f} GiB")
+    return f"{gib:.1f} GiB"
+
+
+def memlock() -> str:
+    """Raised and lowered again; may be refused even to root, when the capability was taken away."""
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
+    except (OSError, ValueError) as error:
+        raise ProbeFailure(f"refused, it stays at {before[0] // 1024} KiB: {error}") from error
+    return "unlimited can be set"
+
+
+def project_environment() -> str:
+    try:
+        python = environment.interpreter()
+    except TestbedError as error:
+        raise ProbeFailure(str(error)) from error
+    return output_of([str(python), "-c", "import sys; print('Python', sys.version.split()[0])"])
+
+
+def _imported(code: str) -> str:
+    return output_of([str(environment.interpreter()), "-c", code])
+
+
+def torch() -> str:
+    return _imported(
+        "import torch, torch.distributed as d;"
+        "assert 'inc' in d.Backend.backend_list, 'torch does not know the backend inc';"
+        "print(torch.__version__)"
+    )
+
+
+def os_ken() -> str:
+    return _imported("import os_ken.controller.ofp_handler, os_ken; print(os_ken.__version__)")
+
+
+def mininet() -> str:
+    if shutil.which("mnexec") is None:
+        raise ProbeFailure("mnexec is not installed")
+    return _imported("import mininet.topo, mininet.net; print(mininet.net.VERSION)")
+
+
+def kernel_headers() -> str:
+    try:
+        return str(headers.kernel_headers())
+    except TestbedError as error:
+        raise ProbeFailure(str(error)) from error
+
+
+def simple_switch() -> str:
+    return output_of(["simple_switch", "--version"])
+
+
+def p4c() -> str:
+    return output_of(["p4c", "--version"])
+
+
+def namespaces() -> str:
+    """The flags are those that a testbed is started with."""
+    outside = Path("/proc/self/ns/net").stat().st_ino
+    inside = output_of([*UNSHARE, "stat", "--dereference", "--format=%i", "/proc/self/ns/net"])
+    if int(inside) == outside:
+        raise ProbeFailure("unshare succeeded, yet the network namespace is the same")
+    return "created and gone again"
+
+
+UNSHARE = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+
+PROBES: dict[str, Callable[[], str]] = {
+    "root": root,
+    "cores": cores,
+    "memory": memory,
+    "memlock": memlock,
+    "environment": project_environment,
+    "torch": torch,
+    "os-ken": os_ken,
+    "mininet": mininet,
+    "headers": kernel_headers,
+    "simple_switch": simple_switch,
+    "p4c": p4c,
+    "namespaces": namespaces,
+}

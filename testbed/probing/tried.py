@@ -1,0 +1,33 @@
+"""Tries features in the order of their needs, whichever module knows how. What `testbed doctor` and the tests ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from testbed.probing import host, kernel
+from testbed.probing.features import BY_NAME, Finding, ProbeFailure, with_needs
+
+
+def findings(names: Sequence[str]) -> Iterator[Finding]:
+    """What became of `names` and of all that they need, as it becomes known. One whose needs fail is not tried."""
+    works: dict[str, bool] = {}
+    pending = with_needs(names)
+    while pending:
+        batch = [pending[0]] if pending[0] in host.PROBES else [name for name in pending if name in kernel.PROBES]
+        pending = [name for name in pending if name not in batch]
+        tried = [name for name in batch if all(works.get(need, need in batch) for need in BY_NAME[name].needs)]
+        found = {finding.name: finding for finding in _try(tried)} if tried else {}
+        for name in batch:
+            lacking = [need for need in BY_NAME[name].needs if not works.get(need, need in batch)]
+            finding = found.get(name) or Finding(name, False, f"not tried, for it needs {' and '.join(lacking)}")
+            works[name] = finding.works
+            yield finding
+
+
+def _try(names: Sequence[str]) -> list[Finding]:
+    if names[0] in kernel.PROBES:
+        return kernel.findings(names)
+    try:
+        return [Finding(names[0], True, host.PROBES[names[0]]())]
+    except ProbeFailure as failure:
+        return [Finding(names[0], False, str(failure))]
