@@ -1,0 +1,49 @@
+"""Ready topologies, in the same words as a user's file would have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RequestError
+from testbed.topology.load import load, parse
+from testbed.topology.model import Topology
+
+READY: dict[str, dict[str, Any]] = {
+    # P4INC-AOI, section VII-B: two gpu racks of 4 servers, two cpu racks, 40 Gb/s ports, one OXC.
+    "default": {
+        "units": [
+            {"kind": "gpu", "hosts": 4},
+            {"kind": "gpu", "hosts": 4},
+            {"kind": "cpu", "hosts": 2},
+            {"kind": "cpu", "hosts": 2},
+        ],
+        "host_rate_mbps": 40_000,
+        "optical_rate_mbps": 40_000,
+        "optical_ports": 2,
+        "scale": 200,
+    },
+    "rack": {"units": [{"kind": "gpu", "hosts": 4}], "host_rate_mbps": 40_000, "scale": 200},
+    "eight": {
+        "units": [{"kind": "gpu", "hosts": 4}] * 4 + [{"kind": "cpu", "hosts": 2}] * 4,
+        "host_rate_mbps": 40_000,
+        "optical_rate_mbps": 40_000,
+        "optical_ports": 2,
+        "scale": 200,
+    },
+}
+
+
+def ready(name: str) -> Topology:
+    """A ready topology by name. KeyError if there is none."""
+    return parse(READY[name], name)
+
+
+def find(name_or_file: str) -> Topology:
+    """A ready topology, or one from a file. RequestError if it is neither."""
+    if name_or_file in READY:
+        return ready(name_or_file)
+    path = Path(name_or_file)
+    if not path.exists() and path.parent == Path() and not path.suffix:
+        raise RequestError(f"configuration {name_or_file}: no such file, and the ready ones are {', '.join(READY)}")
+    return load(path)

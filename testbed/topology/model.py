@@ -1,0 +1,148 @@
+"""A topology as frozen data. `load` reads it from YAML, `catalogue` holds ready ones, `emulation` realises it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from testbed.topology import addresses
+
+UNIT_KINDS = ("gpu", "cpu", "optimizer")
+ENGINES = ("xdp", "none")
+DISTRIBUTIONS = ("constant", "uniform", "normal")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """A kind of link. `rate_mbps` is the declared rate, before the time scale; None leaves it unshaped."""
+
+    rate_mbps: float | None
+    buffer_packets: int = 256
+
+    def emulated_mbps(self, scale: int) -> float | None:
+        """The rate that the link really gets."""
+        return None if self.rate_mbps is None else self.rate_mbps / scale
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A duration in milliseconds: `constant` at `a`; `uniform` from `a` to `b`; `normal` with mean `a` and standard deviation `b`, not below 0."""
+
+    kind: str
+    a: float
+    b: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OcsSpec:
+    """The optical switch: how long a reconfiguration keeps a port dark (switching, then transceiver lock), and what is lit at first.
+
+    `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: the time scale does not touch them.
+    """
+
+    switch_ms: Delay = Delay("constant", 10.0)
+    lock_ms: Delay = Delay("uniform", 5.0, 15.0)
+    seed: int = 1
+    circuits: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IncSpec:
+    """In-network computing at each switch: how many jobs it takes at once."""
+
+    jobs: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A rack or pod: its ToR switch and its hosts."""
+
+    index: int
+    kind: str
+    hosts: int
+    optical_ports: int
+    engine: str = "xdp"
+
+    @property
+    def name(self) -> str:
+        return addresses.unit_name(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A whole testbed."""
+
+    name: str
+    units: tuple[Unit, ...]
+    host_link: LinkSpec
+    optical_link: LinkSpec
+    ocs: OcsSpec
+    inc: IncSpec
+    scale: int = 1
+    mtu: int = 1500
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """All hosts, by unit and number."""
+        return tuple(addresses.host_name(unit.index, host) for unit in self.units for host in range(1, unit.hosts + 1))
+
+    @property
+    def optical_ports(self) -> tuple[str, ...]:
+        """Names of all optical ports."""
+        return tuple(
+            addresses.optical_port_name(unit.index, port)
+            for unit in self.units
+            for port in range(1, unit.optical_ports + 1)
+        )
+
+    def unit(self, index: int) -> Unit:
+        """The unit of that index. KeyError if there is none."""
+        for unit in self.units:
+            if unit.index == index:
+                return unit
+        raise KeyError(index)
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads back to an equal topology."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Topology:
+        """The inverse of `to_json`."""
+        data: dict[str, Any] = json.loads(text)
+        ocs = data["ocs"]
+        return cls(
+            name=data["name"],
+            units=tuple(Unit(**unit) for unit in data["units"]),
+            host_link=LinkSpec(**data["host_link"]),
+            optical_link=LinkSpec(**data["optical_link"]),
+            ocs=OcsSpec(
+                switch_ms=Delay(**ocs["switch_ms"]),
+                lock_ms=Delay(**ocs["lock_ms"]),
+                seed=ocs["seed"],
+                circuits=tuple((a, b) for a, b in ocs["circuits"]),
+            ),
+            inc=IncSpec(**data["inc"]),
+            scale=data["scale"],
+            mtu=data["mtu"],
+        )
+
+
+def ring_circuits(units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
+    """Circuits that join the units in a ring, or in a line where a unit has one port only."""
+    circuits: list[tuple[str, str]] = []
+    used = dict.fromkeys((unit.index for unit in units), 0)
+
+    def join(a: Unit, b: Unit) -> None:
+        if used[a.index] < a.optical_ports and used[b.index] < b.optical_ports:
+            used[a.index] += 1
+            used[b.index] += 1
+            ends = ((a.index, used[a.index]), (b.index, used[b.index]))
+            circuits.append((addresses.optical_port_name(*ends[0]), addresses.optical_port_name(*ends[1])))
+
+    for a, b in zip(units, units[1:], strict=False):
+        join(a, b)
+    if len(units) > 2:
+        join(units[-1], units[0])
+    return tuple(circuits)
