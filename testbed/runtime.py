@@ -1,0 +1,281 @@
+"""Where a running testbed is found: its name, its runtime folder and its lock. Owns who may reach it.
+
+    /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.json  log/  jobs/ID/
+
+The main process holds the lock for its whole life, so the kernel says whether a testbed lives: a folder whose lock is
+free is a dead one's. Imports nothing that acts on the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from testbed.errors import HostError, RequestError, TestbedError
+
+RUN_DIR = Path("/run/optinc")
+DEFAULT_NAME = "default"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_PROBE_S = 0.5  # longer than any probe of the lock holds it
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The user on whose behalf a command runs: behind sudo, the one who called it."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    user: str
+    home: str
+
+    @classmethod
+    def of_this_process(cls, environ: Mapping[str, str] = os.environ) -> Caller:
+        """SUDO_UID counts for root only, for anyone can set a variable. Raises RequestError if it is no number."""
+        if os.geteuid() != 0 or "SUDO_UID" not in environ:
+            return cls.of(os.geteuid(), os.getegid() if os.geteuid() else None)
+        told = environ["SUDO_UID"], environ.get("SUDO_GID")
+        try:
+            return cls.of(int(told[0]), None if told[1] is None else int(told[1]))
+        except ValueError:
+            raise RequestError(
+                f"SUDO_UID={told[0]!r}, SUDO_GID={told[1]!r}: must be numbers of a user and group"
+            ) from None
+
+    @classmethod
+    def of(cls, uid: int, gid: int | None = None) -> Caller:
+        try:
+            entry = pwd.getpwuid(uid)
+        except KeyError:
+            group = uid if gid is None else gid
+            return cls(uid, group, (group,), str(uid), "/")
+        group = entry.pw_gid if gid is None else gid
+        return cls(uid, group, tuple(os.getgrouplist(entry.pw_name, group)), entry.pw_name, entry.pw_dir)
+
+    @contextlib.contextmanager
+    def acting(self) -> Iterator[None]:
+        """File operations in the body are this user's. For one thread only: the change is the whole process's."""
+        if os.geteuid() != 0 or self.uid == 0:
+            yield
+            return
+        groups = os.getgroups()
+        os.setgroups(self.groups)
+        os.setegid(self.gid)
+        os.seteuid(self.uid)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
+
+
+def check_name(name: str) -> str:
+    """The name, if it is one. Raises RequestError."""
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"--name {name!r}: a name is 1 to 31 lower-case letters, digits and hyphens, and starts with no hyphen"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The paths of one testbed."""
+
+    name: str
+    folder: Path
+
+    @classmethod
+    def of(cls, name: str, root: Path = RUN_DIR) -> Runtime:
+        return cls(name, root / check_name(name))
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "lock"
+
+    @property
+    def main(self) -> Path:
+        return self.folder / "main.json"
+
+    @property
+    def topology(self) -> Path:
+        return self.folder / "topology.json"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "daemon.sock"
+
+    @property
+    def controller_socket(self) -> Path:
+        return self.folder / "controller.sock"
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history.json"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
+    def alive(self) -> bool:
+        """Whether a main process holds the lock. Raises HostError for another user's testbed."""
+        try:
+            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError:
+            raise HostError(f"testbed {self.name!r} belongs to another user: use sudo") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def read_main(self) -> dict[str, Any]:
+        """What the main process wrote about itself: pid, state, config, user. Empty when it has not yet, or is gone."""
+        try:
+            content = json.loads(self.main.read_text())
+        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+            return {}
+        except PermissionError:
+            raise HostError(f"testbed {self.name!r} belongs to another user: use sudo") from None
+        return dict(content)
+
+    def require_alive(self) -> None:
+        """Raises TestbedError that names what runs instead."""
+        if not self.alive():
+            others = running(self.folder.parent)
+            instead = f"; running: {', '.join(others)}" if others else "; none is. Start one: sudo testbed up"
+            raise TestbedError(f"testbed {self.name!r} is not running{instead}")
+
+
+def running(root: Path = RUN_DIR) -> list[str]:
+    """The names of the testbeds that live and that this user may see."""
+    found = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        with contextlib.suppress(HostError):
+            if _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).alive():
+                found.append(folder.name)
+    return found
+
+
+class Claim:
+    """A name, held: the folder made afresh and its lock. A context manager, whose end removes the folder."""
+
+    def __init__(self, runtime: Runtime, caller: Caller) -> None:
+        self.runtime = runtime
+        self._caller = caller
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        """Sweeps a dead testbed's folder. Raises RequestError, naming the pid, when the name is running."""
+        folder = self.runtime.folder
+        folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        deadline = time.monotonic() + _PROBE_S
+        while not self._try():
+            if time.monotonic() > deadline:
+                pid = self.runtime.read_main().get("pid", "not yet known")
+                raise RequestError(
+                    f"testbed {self.runtime.name!r} is running already (pid {pid}): choose another --name, or end it:"
+                    f" sudo testbed down --name {self.runtime.name}"
+                )
+            time.sleep(0.02)  # another command may be probing the lock
+        try:
+            self._make()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def _try(self) -> bool:
+        """Whether the lock was taken, on the file that the path names now (an ending testbed unlinks its own)."""
+        self.runtime.folder.mkdir(mode=0o711, exist_ok=True)
+        try:
+            fd = os.open(self.runtime.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_ino == self.runtime.lock.stat().st_ino:
+                self._fd = fd
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(fd)
+        return False
+
+    def _make(self) -> None:
+        folder = self.runtime.folder
+        for entry in folder.iterdir():
+            if entry != self.runtime.lock:
+                _remove(entry)
+        # Users may pass through, to the sockets and the folders that are theirs; they can neither list nor write in it.
+        folder.chmod(0o711)
+        for path, mode in ((self.runtime.log, 0o700), (self.runtime.jobs, 0o711)):
+            path.mkdir()
+            path.chmod(mode)
+        for path in (self.runtime.log, self.runtime.lock):
+            os.chown(path, self._caller.uid, self._caller.gid)
+
+    def write_main(self, content: Mapping[str, Any]) -> None:
+        """Replaces main.json whole."""
+        draft = self.runtime.main.with_suffix(".draft")
+        draft.touch(mode=0o600)
+        draft.write_text(json.dumps(dict(content)) + "\n")
+        os.chown(draft, self._caller.uid, self._caller.gid)
+        draft.replace(self.runtime.main)
+
+    def release(self) -> None:
+        """Removes the folder, the lock last, and lets go of the name."""
+        if self._fd < 0:
+            return
+        try:
+            for entry in self.runtime.folder.iterdir():
+                if entry != self.runtime.lock:
+                    _remove(entry)
+            self.runtime.lock.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the next testbed of this name may be making its lock in there
+                self.runtime.folder.rmdir()
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def sweep(name: str, root: Path = RUN_DIR) -> bool:
+    """Removes the folder of a dead testbed; whether there was one. Does nothing to a living one. For root."""
+    runtime = Runtime.of(name, root)
+    if not runtime.folder.is_dir() or runtime.alive():
+        return False
+    with contextlib.suppress(RequestError), Claim(runtime, Caller.of(0)):
+        return True
+    return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

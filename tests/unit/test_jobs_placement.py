@@ -1,0 +1,138 @@
+"""Placement and demands: examples from the default configuration, and what must hold for any."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.placement import (
+    Host,
+    Rack,
+    choose_ps,
+    demands,
+    parse_place,
+    place,
+    place_workers,
+    result_trees,
+)
+
+RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]
+
+
+def test_nothing_asked_means_the_first_gpu_unit() -> None:
+    assert place_workers([RACKS[2], *RACKS[:2]], (), None) == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+def test_ranks_follow_the_order_asked_and_skip_busy_hosts() -> None:
+    assert place_workers(RACKS, {(2, 1)}, parse_place("u2:2, u1:1")) == [(2, 2), (2, 3), (1, 1)]
+
+
+@pytest.mark.parametrize("text", ["", "u1", "u1:0", "u1:-1", "1:2", "u0:1", "u1:2,", "u1:2;u2:2", "u1:x"])
+def test_bad_place(text: str) -> None:
+    with pytest.raises(RequestError, match="accepted is UNIT:WORKERS"):
+        parse_place(text)
+
+
+def test_a_unit_twice() -> None:
+    with pytest.raises(RequestError, match="u1 is named twice"):
+        parse_place("u1:1,u2:1,u1:1")
+
+
+def test_unknown_unit_names_the_accepted() -> None:
+    with pytest.raises(RequestError, match=r"u9:1: no such unit; accepted are u1 \(4 hosts\), u2"):
+        place_workers(RACKS, (), ((9, 1),))
+
+
+def test_too_many_workers_says_how_many_fit() -> None:
+    with pytest.raises(RequestError, match="u1 has 4 hosts; 4 can be placed there"):
+        place_workers(RACKS, (), ((1, 5),))
+    with pytest.raises(RequestError, match="4 hosts, 3 of them in use by running jobs; 1 can be placed"):
+        place_workers(RACKS, {(1, 1), (1, 2), (1, 3)}, ((1, 2),))
+
+
+def test_no_gpu_unit() -> None:
+    with pytest.raises(RequestError, match="say --place"):
+        place_workers(RACKS[2:], (), None)
+
+
+def test_ps_prefers_a_cpu_unit_that_is_joined_already() -> None:
+    assert choose_ps(RACKS, (), [(1, 1), (2, 1)], []) == (3, 1)
+    assert choose_ps(RACKS, (), [(1, 1), (2, 1)], [(4, 1)]) == (4, 1)
+    assert choose_ps(RACKS, {(3, 1)}, [(1, 1)], []) == (3, 2)
+    assert choose_ps(RACKS, {(3, 1), (3, 2), (4, 1), (4, 2)}, [(1, 1)], []) == (1, 2)
+
+
+def test_no_free_host_for_the_ps() -> None:
+    with pytest.raises(RequestError, match="no free host for the parameter server"):
+        choose_ps([Rack(1, "gpu", 2)], {(1, 1)}, [(1, 2)], [])
+
+
+def test_demands_of_each_kind() -> None:
+    workers: list[Host] = [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert demands("inc", workers, (3, 1)) == ((1, 3), (2, 3))
+    assert demands("ps", workers, (2, 3)) == ((1, 2),)
+    assert demands("ring", workers, None) == ((1, 2),)
+    assert demands("ring", [(1, 1), (2, 1), (3, 1)], None) == ((1, 2), (2, 3), (3, 1))
+    assert demands("ring", [(1, 1), (1, 2)], None) == ()
+
+
+def test_inc_within_a_unit_needs_no_ps_and_no_light() -> None:
+    placed = place(RACKS, (), "inc", None, [])
+    assert (placed.ps, placed.demands) == (None, ())
+    assert place(RACKS, (), "ps", None, []).ps == (3, 1)
+    assert place(RACKS, (), "inc", ((1, 1), (2, 1)), []).ps == (3, 1)
+    assert place(RACKS, (), "ring", ((1, 1), (2, 1)), []).ps is None
+
+
+def test_bad_sync() -> None:
+    with pytest.raises(RequestError, match="accepted are inc, ring, ps"):
+        place(RACKS, (), "tree", None, [])
+
+
+def test_trees_reach_over_two_hops_and_leave_out_what_leads_nowhere() -> None:
+    circuits = [((3, 1), (1, 1)), ((1, 2), (2, 1)), ((3, 2), (4, 1))]
+    assert result_trees(3, {1, 2}, circuits) == {1: ["u1-o2"], 3: ["u3-o1"]}
+    assert result_trees(3, {3}, circuits) == {}
+    with pytest.raises(TestbedError, match="no circuits lead from u3 to u5"):
+        result_trees(3, {1, 5}, circuits)
+
+
+racks_strategy = st.lists(st.tuples(st.sampled_from(["gpu", "cpu"]), st.integers(1, 5)), min_size=1, max_size=6).map(
+    lambda rows: [Rack(unit, role, hosts) for unit, (role, hosts) in enumerate(rows, 1)]
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[list[Rack], set[Host], str, list[tuple[int, int]], list[tuple[int, int]]]:
+    racks = draw(racks_strategy)
+    hosts = [host for rack in racks for host in rack.members()]
+    busy = draw(st.sets(st.sampled_from(hosts)))
+    units = draw(st.lists(st.sampled_from([rack.unit for rack in racks]), min_size=1, unique=True))
+    wanted = [(unit, draw(st.integers(1, 5))) for unit in units]
+    pairs = st.tuples(st.sampled_from(units), st.sampled_from(units))
+    return racks, busy, draw(st.sampled_from(["inc", "ring", "ps"])), wanted, draw(st.lists(pairs))
+
+
+@given(requests())
+def test_what_is_placed_is_free_distinct_and_as_asked(
+    request_: tuple[list[Rack], set[Host], str, list[tuple[int, int]], list[tuple[int, int]]],
+) -> None:
+    racks, busy, sync, wanted, circuits = request_
+    try:
+        placed = place(racks, busy, sync, wanted, circuits)
+    except RequestError:
+        return
+    everyone = [*placed.workers, *([placed.ps] if placed.ps else [])]
+    assert len(set(everyone)) == len(everyone)
+    assert not set(everyone) & busy
+    assert [unit for unit, _ in placed.workers] == [unit for unit, count in wanted for _ in range(count)]
+    pairs = [frozenset(pair) for pair in placed.demands]
+    assert len(set(pairs)) == len(pairs)
+    assert all(len(pair) == 2 for pair in pairs)
+    # demands, taken as circuits, join every unit of the job
+    lit = [((a, 10 * index + 1), (b, 10 * index + 2)) for index, (a, b) in enumerate(placed.demands)]
+    root = placed.ps[0] if placed.ps else placed.workers[0][0]
+    trees = result_trees(root, {unit for unit, _ in placed.workers}, lit)
+    assert sum(len(devices) for devices in trees.values()) == len({unit for unit, _ in everyone}) - 1

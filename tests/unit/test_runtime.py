@@ -1,0 +1,142 @@
+"""Names, the runtime folder and its lock. A lock is the kernel's, so a second process holds it where that matters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import RequestError, TestbedError
+from testbed.runtime import Caller, Claim, Runtime, check_name, running, sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+HOLD = """
+import os, sys
+from pathlib import Path
+from testbed.runtime import Caller, Claim, Runtime
+with Claim(Runtime.of("one", Path(sys.argv[1])), Caller.of(os.geteuid())) as claim:
+    claim.write_main({"pid": 4242})
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def me() -> Caller:
+    return Caller.of(os.geteuid())
+
+
+def start_holder(root: Path) -> subprocess.Popen[str]:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(root)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+@given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))
+def test_good_names(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-a", "A", "a/b", "..", "a" * 32, "a\n", "ü", "a b"])
+def test_bad_names_say_what_is_accepted(name: str) -> None:
+    with pytest.raises(RequestError, match="lower-case letters, digits and hyphens"):
+        check_name(name)
+
+
+def test_a_claim_makes_the_folder_and_removes_it(tmp_path: Path, me: Caller) -> None:
+    runtime = Runtime.of("one", tmp_path / "optinc")
+    with Claim(runtime, me) as claim:
+        claim.write_main({"pid": 1, "state": "ready"})
+        assert runtime.alive()
+        assert running(tmp_path / "optinc") == ["one"]
+        assert runtime.read_main()["state"] == "ready"
+        assert runtime.folder.stat().st_mode & 0o777 == 0o711
+        assert runtime.main.stat().st_mode & 0o077 == 0
+        assert runtime.log.stat().st_mode & 0o077 == 0
+    assert not runtime.alive()
+    assert not runtime.folder.exists()
+
+
+def test_two_names_at_once(tmp_path: Path, me: Caller) -> None:
+    with Claim(Runtime.of("one", tmp_path), me), Claim(Runtime.of("two", tmp_path), me):
+        assert running(tmp_path) == ["one", "two"]
+
+
+def test_a_running_name_is_refused_with_its_pid(tmp_path: Path, me: Caller) -> None:
+    holder = start_holder(tmp_path)
+    with (
+        pytest.raises(RequestError, match=r"'one' is running already \(pid 4242\)"),
+        Claim(Runtime.of("one", tmp_path), me),
+    ):
+        pass
+    assert not sweep("one", tmp_path)
+    holder.communicate("")
+    assert holder.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_killed_one_is_swept(tmp_path: Path, me: Caller) -> None:
+    holder = start_holder(tmp_path)
+    runtime = Runtime.of("one", tmp_path)
+    (runtime.jobs / "3").mkdir()
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert runtime.main.exists()
+    assert not runtime.alive()
+    with Claim(runtime, me):
+        assert not runtime.main.exists()
+        assert list(runtime.jobs.iterdir()) == []
+
+
+def test_sweep_removes_a_dead_folder_once(tmp_path: Path) -> None:
+    runtime = Runtime.of("one", tmp_path)
+    runtime.folder.mkdir()
+    (runtime.folder / "daemon.sock").touch()
+    assert sweep("one", tmp_path)
+    assert not runtime.folder.exists()
+    assert not sweep("one", tmp_path)
+
+
+def test_a_failed_claim_of_the_same_process_leaves_the_first_alone(tmp_path: Path, me: Caller) -> None:
+    runtime = Runtime.of("one", tmp_path)
+    with Claim(runtime, me):
+        with pytest.raises(RequestError), Claim(runtime, me):
+            pass
+        assert runtime.alive()
+        assert runtime.log.is_dir()
+
+
+def test_not_running_names_what_runs(tmp_path: Path, me: Caller) -> None:
+    with pytest.raises(TestbedError, match="'two' is not running; none is"):
+        Runtime.of("two", tmp_path).require_alive()
+    with Claim(Runtime.of("one", tmp_path), me), pytest.raises(TestbedError, match="running: one"):
+        Runtime.of("two", tmp_path).require_alive()
+
+
+def test_main_json_half_read_is_empty(tmp_path: Path) -> None:
+    runtime = Runtime.of("one", tmp_path)
+    assert runtime.read_main() == {}
+    runtime.folder.mkdir()
+    runtime.main.write_text("{")
+    assert runtime.read_main() == {}
+
+
+def test_sudo_variables_count_for_root_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert Caller.of_this_process({"SUDO_UID": "54321", "SUDO_GID": "54322"}) == Caller(
+        54321, 54322, (54322,), "54321", "/"
+    )
+    assert Caller.of_this_process({}).uid == 0
+    with pytest.raises(RequestError, match="must be numbers"):
+        Caller.of_this_process({"SUDO_UID": "me"})
+    monkeypatch.setattr(os, "geteuid", lambda: 54323)
+    assert Caller.of_this_process({"SUDO_UID": "0", "SUDO_GID": "0"}).uid == 54323
