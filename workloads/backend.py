@@ -80,7 +80,9 @@ class IncProcessGroup(dist.ProcessGroup):
             tensors = [tensors]
         operation = opts.reduceOp if isinstance(opts, dist.AllreduceOptions) else opts or dist.ReduceOp.SUM
         average = operation == dist.ReduceOp.AVG
-        ours = (average or operation == dist.ReduceOp.SUM) and all(t.dtype in _FLOATS and not t.is_sparse for t in tensors)
+        ours = (average or operation == dist.ReduceOp.SUM) and all(
+            t.dtype in _FLOATS and not t.is_sparse for t in tensors
+        )
         if self._job is None or not ours:
             return self._gloo.allreduce(tensors, _options(operation))
         outcome: Future[Any] = Future()

@@ -129,7 +129,9 @@ class Endpoint:
             done = 0
             while done < len(packets):
                 part = rows(first + done, len(packets) - done)
-                quantiser.encode(part, scale, workers, packets["lanes"][done : done + len(part)], self._scratch[: len(part)])
+                quantiser.encode(
+                    part, scale, workers, packets["lanes"][done : done + len(part)], self._scratch[: len(part)]
+                )
                 done += len(part)
 
         def read(first: int, results: np.ndarray) -> None:
@@ -190,7 +192,11 @@ class Endpoint:
                 continue
             now = time.monotonic()
             missing = np.flatnonzero(~arrived)
-            if len(missing) < len(arrived) and int(missing[0]) < int(np.flatnonzero(arrived)[-1]) and now - gap_pushed_at > rto_s / 4:
+            if (
+                len(missing) < len(arrived)
+                and int(missing[0]) < int(np.flatnonzero(arrived)[-1])
+                and now - gap_pushed_at > rto_s / 4
+            ):
                 gap = missing[missing < np.flatnonzero(arrived)[-1]]
                 gap_pushed_at = now
                 self._push_again(origin + done, gap)
@@ -236,7 +242,9 @@ class Endpoint:
         data = self._bytes[start * spec.PAYLOAD_BYTES : (start + count) * spec.PAYLOAD_BYTES]
         # not sent at all is the same as lost on the way: the timer sees to it
         with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
-            self._socket.sendmsg([data], [(_SOL_UDP, _UDP_SEGMENT, spec.PAYLOAD_BYTES.to_bytes(2, "little"))], 0, self._switch)
+            self._socket.sendmsg(
+                [data], [(_SOL_UDP, _UDP_SEGMENT, spec.PAYLOAD_BYTES.to_bytes(2, "little"))], 0, self._switch
+            )
 
     def _wait(self, results: int, timeout_s: float) -> bool:
         """Sleeps until `results` more are in the ring; False when the time is over first."""

@@ -1,6 +1,6 @@
 """A DDP communication hook: gradients through the aggregator while the process group itself is any other.
 
-    model.register_comm_hook(state=None, hook=workloads.hook.inc_hook)
+model.register_comm_hook(state=None, hook=workloads.hook.inc_hook)
 """
 
 from __future__ import annotations

@@ -47,5 +47,7 @@ class Header:
             raise ValueError(f"{len(data)} bytes; a header has {_STRUCT.size}")
         values = dict(zip((field.name for field in spec.HEADER), _STRUCT.unpack_from(data), strict=True))
         if values["magic"] != spec.MAGIC or values["version"] != spec.VERSION:
-            raise ValueError(f"magic {values['magic']:#x} version {values['version']}; expected {spec.MAGIC:#x} {spec.VERSION}")
+            raise ValueError(
+                f"magic {values['magic']:#x} version {values['version']}; expected {spec.MAGIC:#x} {spec.VERSION}"
+            )
         return cls(**values)

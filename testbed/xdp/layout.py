@@ -37,7 +37,10 @@ JOB_KEY = np.dtype([("owner", "=u4"), ("job", "=u4")])
 JOB = np.dtype(
     [
         ("members", "=u8"),
-        *((name, "=u4") for name in ("generation", "role", "base", "size", "group", "total", "local", "index", "up_base")),
+        *(
+            (name, "=u4")
+            for name in ("generation", "role", "base", "size", "group", "total", "local", "index", "up_base")
+        ),
         *((name, ">u4") for name in ("self_ip", "up_ip", "group_ip")),
     ]
 )

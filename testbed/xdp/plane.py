@@ -187,7 +187,9 @@ class XdpPlane:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for name in (*PINNED_MAPS, PINNED_PROGRAM):
             (self._pin_dir / name).unlink(missing_ok=True)
         self._stack.__exit__(kind, error, trace)

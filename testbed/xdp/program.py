@@ -59,7 +59,9 @@ class Programs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bpf.cleanup()
 
     def map_fd(self, name: str) -> int:
@@ -82,7 +84,9 @@ class Programs:
             table = self._bpf[name]
             for made, stated in ((table.Key, key), (table.Leaf, value)):
                 if ctypes.sizeof(made) != stated.itemsize:
-                    raise SettingError(f"map {name}: C has {ctypes.sizeof(made)} bytes, testbed/xdp/layout.py {stated.itemsize}")
+                    raise SettingError(
+                        f"map {name}: C has {ctypes.sizeof(made)} bytes, testbed/xdp/layout.py {stated.itemsize}"
+                    )
                 fields = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
                 said = {field: spot[1] for field, spot in (stated.fields or {}).items()}
                 if fields and {f: o for f, o in fields.items() if not f.startswith("__")} != said:

@@ -28,7 +28,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _bpf(command: int, attributes: ctypes.Array[ctypes.c_char], what: str) -> int:
     number = _NR_BPF.get(os.uname().machine)
     if number is None:
-        raise HostError(f"bpf(2) on {os.uname().machine}: system call number not known; x86_64, aarch64 and riscv64 are")
+        raise HostError(
+            f"bpf(2) on {os.uname().machine}: system call number not known; x86_64, aarch64 and riscv64 are"
+        )
     done = int(_libc.syscall(number, command, attributes, len(attributes)))
     if done < 0:
         code = ctypes.get_errno()

@@ -39,12 +39,17 @@ def test_sum_is_within_the_stated_bound(rows: list[list[float]]) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("value", [np.float32(3.4028235e38), np.float32(-3.4028235e38), np.float32(1.9999999), np.float32(1e-45)])
+@pytest.mark.parametrize(
+    "value", [np.float32(3.4028235e38), np.float32(-3.4028235e38), np.float32(1.9999999), np.float32(1e-45)]
+)
 def test_extremes_do_not_overflow_a_lane(workers: int, value: np.float32) -> None:
     out, scale = round_trip([np.full(3, value, np.float32)] * workers)
     with np.errstate(over="ignore"):
         expected = np.float64(value) * workers
-        assert np.isinf(out).all() or np.abs(out - expected).max() <= quantiser.bound(scale, workers) + abs(expected) * 2**-23
+        assert (
+            np.isinf(out).all()
+            or np.abs(out - expected).max() <= quantiser.bound(scale, workers) + abs(expected) * 2**-23
+        )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -19,7 +19,11 @@ def test_a_packet_fills_an_ethernet_frame() -> None:
     assert codec.PACKET_DTYPE.itemsize == spec.PAYLOAD_BYTES
 
 
-@given(st.fixed_dictionaries({f.name: st.integers(0, 2**f.bits - 1) for f in spec.HEADER if f.name not in ("magic", "version")}))
+@given(
+    st.fixed_dictionaries(
+        {f.name: st.integers(0, 2**f.bits - 1) for f in spec.HEADER if f.name not in ("magic", "version")}
+    )
+)
 def test_header_round_trips_and_agrees_with_the_array_form(values: dict[str, int]) -> None:
     header = codec.Header(**values)
     assert codec.Header.unpack(header.pack()) == header

@@ -1,0 +1,73 @@
+"""`python -m controller`: the controller process. It ends on SIGTERM; the switches go on with what they hold."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from controller.api import Api
+from controller.fabric import Fabric, Plane
+from testbed import rpc
+from testbed.errors import TestbedError
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+
+def main(argv: list[str]) -> int:
+    """Serves until told to end."""
+    parser = argparse.ArgumentParser(prog="python -m controller", description=__doc__)
+    parser.add_argument("--topology", type=Path, required=True, help="JSON file that the daemon wrote")
+    parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve requests on")
+    parser.add_argument(
+        "--history", type=Path, required=True, help="JSON lines of reconfigurations, read at start and appended to"
+    )
+    parser.add_argument("--listen-port", type=int, required=True, help="TCP port on 127.0.0.1 for OpenFlow")
+    parser.add_argument(
+        "--plane",
+        type=Path,
+        help="folder of the pinned maps of the fast path; without it flows alone make the circuits",
+    )
+    parser.add_argument("--uid", type=int, help="user who may send requests, besides root")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+
+    topology = Topology.from_json(arguments.topology.read_text())
+    plane: Plane | None = None
+    if arguments.plane:
+        from testbed.xdp.plane import open_pinned
+
+        plane = open_pinned(
+            arguments.plane,
+            {
+                addresses.oxc_port_number(unit.index, port): addresses.oxc_device(unit.index, port)
+                for unit in topology.units
+                for port in range(1, unit.optical_ports + 1)
+            },
+        )
+    fabric = Fabric(topology, plane, arguments.history)
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+
+    from controller.adapter import listen_and_run
+    from controller.app import OpticalFabricApp
+
+    OpticalFabricApp.fabric = fabric
+    manager = listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
+    with rpc.serve(arguments.socket, Api(fabric), arguments.uid):
+        ended.wait()
+    manager.close()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except TestbedError as error:
+        print(f"controller: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

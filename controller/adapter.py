@@ -1,0 +1,44 @@
+"""The Ryu application API, from os-ken, its maintained continuation, or from ryu itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from os_ken import cfg
+    from os_ken.base.app_manager import AppManager, OSKenApp
+    from os_ken.controller import ofp_event
+    from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+    from os_ken.ofproto import ofproto_v1_3
+except ImportError:  # pragma: no cover - needs an environment with ryu and without os-ken
+    import eventlet.wsgi
+
+    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+        eventlet.wsgi.ALREADY_HANDLED = object()  # ryu 4.34 imports it; eventlet 0.30.3 took it away
+    from ryu import cfg
+    from ryu.base.app_manager import AppManager
+    from ryu.base.app_manager import RyuApp as OSKenApp
+    from ryu.controller import ofp_event
+    from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+    from ryu.ofproto import ofproto_v1_3
+
+__all__ = [
+    "CONFIG_DISPATCHER",
+    "DEAD_DISPATCHER",
+    "MAIN_DISPATCHER",
+    "OSKenApp",
+    "listen_and_run",
+    "ofp_event",
+    "ofproto_v1_3",
+    "set_ev_cls",
+]
+
+
+def listen_and_run(application: str, host: str, port: int) -> Any:
+    """Starts the application (a module name) with its OpenFlow listener, and returns its manager and its instance."""
+    manager = AppManager.get_instance()
+    manager.load_apps([application])
+    contexts = manager.create_contexts()
+    cfg.CONF(args=[f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"], project="optinc")
+    manager.instantiate_apps(**contexts)
+    return manager

@@ -1,0 +1,62 @@
+"""The controller's requests, as docs/architecture.md lists them. Turns JSON into calls of `Fabric` and back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from controller.fabric import Fabric
+from testbed.errors import RequestError
+from testbed.ocs.plan import Pair
+from testbed.rpc import Emit
+
+
+class Api:
+    """A handler for `testbed.rpc.serve`."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._operations: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "ready": lambda request: fabric.ready(),
+            "circuits": lambda request: fabric.circuits(),
+            "history": lambda request: fabric.history(),
+            "plan": self._plan,
+            "apply": lambda request: fabric.apply(_circuits(request)),
+            "request": lambda request: fabric.request(_demands(request)),
+            "tree": lambda request: fabric.tree(
+                _unit(request.get("root")), [_unit(u) for u in request.get("members", [])]
+            ),
+        }
+
+    def __call__(self, request: dict[str, Any], emit: Emit, disconnected: threading.Event) -> Any:
+        operation = self._operations.get(request["op"])
+        if operation is None:
+            raise RequestError(f"op {request['op']}: unknown; {', '.join(self._operations)} are accepted")
+        return operation(request)
+
+    def _plan(self, request: dict[str, Any]) -> dict[str, Any]:
+        plan = self._fabric.plan(_demands(request))
+        return {name: [list(c.ports) for c in sorted(getattr(plan, name))] for name in ("target", "removed", "added")}
+
+
+def _demands(request: dict[str, Any]) -> list[Pair]:
+    demands = request.get("demands")
+    if not isinstance(demands, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in demands):
+        raise RequestError(f"demands: {demands}; a list of pairs of units like [u1, u3] is accepted")
+    return [(_unit(a), _unit(b)) for a, b in demands]
+
+
+def _circuits(request: dict[str, Any]) -> list[list[str]]:
+    circuits = request.get("circuits")
+    if not isinstance(circuits, list) or not all(
+        isinstance(c, list) and all(isinstance(p, str) for p in c) for c in circuits
+    ):
+        raise RequestError(f"circuits: {circuits}; a list of pairs of optical ports like [u1o1, u2o1] is accepted")
+    return circuits
+
+
+def _unit(name: Any) -> int:
+    if not isinstance(name, str) or not name.startswith("u") or not name[1:].isdecimal():
+        raise RequestError(f"unit {name}: a name like u1 is accepted")
+    return int(name[1:])

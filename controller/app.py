@@ -1,0 +1,74 @@
+"""The OpenFlow application: switch events in, calls of `Fabric` out. No decision is made here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from controller.adapter import (
+    CONFIG_DISPATCHER,
+    DEAD_DISPATCHER,
+    MAIN_DISPATCHER,
+    OSKenApp,
+    ofp_event,
+    ofproto_v1_3,
+    set_ev_cls,
+)
+from controller.fabric import Fabric
+from controller.switch import Switch
+from testbed.errors import TestbedError
+
+LOG = logging.getLogger("controller")
+
+
+class OpticalFabricApp(OSKenApp):  # type: ignore[misc]
+    """Hands switches to the fabric. `fabric` is set before the application is made."""
+
+    OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
+    fabric: Fabric
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._switches: dict[int, Switch] = {}
+
+    @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])  # type: ignore[misc]
+    def on_state(self, event: Any) -> None:
+        datapath = event.datapath
+        if event.state == MAIN_DISPATCHER:
+            switch = self._switches[datapath.id] = Switch(datapath)
+            # not on this thread: it brings the replies that `connected` waits for
+            threading.Thread(
+                target=self._connected, args=(switch,), name=f"switch-{datapath.id:#x}", daemon=True
+            ).start()
+        elif datapath.id is not None:
+            self._switches.pop(datapath.id, None)
+            self.fabric.disconnected(datapath.id)
+
+    @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)  # type: ignore[misc]
+    def on_barrier(self, event: Any) -> None:
+        self._reply(event.msg, [])
+
+    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)  # type: ignore[misc]
+    def on_flow_stats(self, event: Any) -> None:
+        self._reply(event.msg, event.msg.body)
+
+    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[misc]
+    def on_error(self, event: Any) -> None:
+        message = event.msg
+        LOG.error("switch %#x: OpenFlow error type %d code %d", message.datapath.id or 0, message.type, message.code)
+        switch = self._switches.get(message.datapath.id)
+        if switch:
+            switch.handle_error(f"OpenFlow error type {message.type} code {message.code}")
+
+    def _reply(self, message: Any, entries: list[Any]) -> None:
+        switch = self._switches.get(message.datapath.id)
+        if switch:
+            more = bool(getattr(message, "flags", 0) & message.datapath.ofproto.OFPMPF_REPLY_MORE)
+            switch.handle_reply(message.xid, entries, more)
+
+    def _connected(self, switch: Switch) -> None:
+        try:
+            self.fabric.connected(switch)
+        except TestbedError as error:
+            LOG.error("switch %#x: %s", switch.dpid, error)  # `ready` stays false, and says so to whoever waits

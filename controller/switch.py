@@ -1,0 +1,123 @@
+"""A conversation with one connected switch: flows out, a barrier, flows read back. Calls block; replies come from another thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from controller.policy import COOKIE, Flow
+from testbed.errors import SettingError, TestbedError
+
+REPLY_TIMEOUT_S = 10.0
+
+
+class Switch:
+    """One datapath of OpenFlow 1.3. `handle_*` are called by the application's event thread."""
+
+    def __init__(self, datapath: Any) -> None:
+        self._datapath = datapath
+        self._waiting: dict[int, tuple[threading.Event, list[Any]]] = {}
+        self._errors: list[str] = []
+        self._lock = threading.Lock()
+
+    @property
+    def dpid(self) -> int:
+        return int(self._datapath.id)
+
+    def change(self, remove: Iterable[Flow], add: Iterable[Flow]) -> None:
+        """Deletes and adds flows and waits for the barrier. TestbedError if the switch refuses or does not answer."""
+        protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
+        self._errors.clear()
+        for flow in sorted(remove):
+            self._datapath.send_msg(self._modification(flow, protocol.OFPFC_DELETE_STRICT))
+        for flow in sorted(add):
+            self._datapath.send_msg(self._modification(flow, protocol.OFPFC_ADD))
+        self._ask(parser.OFPBarrierRequest(self._datapath), "a barrier")
+        if self._errors:
+            raise TestbedError(f"set flows of switch {self.dpid:#x}: {self._errors[0]}")
+
+    def flows(self) -> frozenset[Flow]:
+        """The flows of ours that the switch holds now."""
+        protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
+        request = parser.OFPFlowStatsRequest(
+            self._datapath, 0, protocol.OFPTT_ALL, protocol.OFPP_ANY, protocol.OFPG_ANY, COOKIE, 0xFFFFFFFFFFFFFFFF
+        )
+        entries = self._ask(request, "flow statistics")
+        return frozenset(_flow(entry) for entry in entries)
+
+    def set(self, wanted: frozenset[Flow]) -> None:
+        """Makes the switch hold exactly these flows, touching only what differs, and reads them back. SettingError on a difference."""
+        there = self.flows()
+        if there == wanted:
+            return
+        self.change(there - wanted, wanted - there)
+        there = self.flows()
+        if there != wanted:
+            raise SettingError(
+                f"switch {self.dpid:#x}: {len(wanted - there)} flows missing and {len(there - wanted)} too many after the barrier"
+            )
+
+    def handle_reply(self, xid: int, entries: list[Any], more: bool) -> None:
+        """A barrier's or a statistics reply's part."""
+        with self._lock:
+            waiting = self._waiting.get(xid)
+        if waiting:
+            waiting[1].extend(entries)
+            if not more:
+                waiting[0].set()
+
+    def handle_error(self, text: str) -> None:
+        """An error message of the switch."""
+        self._errors.append(text)
+
+    def _ask(self, request: Any, what: str) -> list[Any]:
+        self._datapath.set_xid(request)
+        arrived, entries = threading.Event(), list[Any]()
+        with self._lock:
+            self._waiting[request.xid] = (arrived, entries)
+        try:
+            self._datapath.send_msg(request)
+            if not arrived.wait(REPLY_TIMEOUT_S):
+                raise TestbedError(f"ask switch {self.dpid:#x} for {what}: no answer in {REPLY_TIMEOUT_S:g} s")
+        finally:
+            with self._lock:
+                del self._waiting[request.xid]
+        return entries
+
+    def _modification(self, flow: Flow, command: int) -> Any:
+        protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
+        if flow.ip:
+            mask = ".".join(str(0xFFFFFFFF << (32 - flow.prefix) >> shift & 0xFF) for shift in (24, 16, 8, 0))
+            match = parser.OFPMatch(eth_type=0x0800, ipv4_dst=flow.ip if flow.prefix == 32 else (flow.ip, mask))
+        else:
+            match = parser.OFPMatch(in_port=flow.in_port)
+        actions = [parser.OFPActionSetField(eth_dst=flow.set_mac)] if flow.set_mac else []
+        actions.append(parser.OFPActionOutput(flow.out_port))
+        return parser.OFPFlowMod(
+            self._datapath,
+            cookie=COOKIE,
+            command=command,
+            priority=flow.priority,
+            out_port=protocol.OFPP_ANY,
+            out_group=protocol.OFPG_ANY,
+            match=match,
+            instructions=[parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, actions)],
+        )
+
+
+def _flow(entry: Any) -> Flow:
+    """A flow of a statistics reply. One that is not of our shapes comes out as one that nobody wants, so that it is removed."""
+    match = dict(entry.match.items())
+    out_port, mac = 0, ""
+    for instruction in entry.instructions:
+        for action in getattr(instruction, "actions", ()):
+            out_port = getattr(action, "port", out_port)
+            mac = getattr(action, "value", mac) if getattr(action, "key", "") == "eth_dst" else mac
+    ip, prefix = match.get("ipv4_dst", ""), 0
+    if isinstance(ip, tuple):
+        prefix = sum(bin(int(part)).count("1") for part in ip[1].split("."))
+        ip = ip[0]
+    elif ip:
+        prefix = 32
+    return Flow(entry.priority, out_port, in_port=match.get("in_port", 0), ip=ip, prefix=prefix, set_mac=mac)

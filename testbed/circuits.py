@@ -1,0 +1,63 @@
+"""`testbed circuits`: the optical switch's circuits, plans, requests and history, from the controller's socket."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from testbed import environment, rpc, runtime
+from testbed.errors import RequestError
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="testbed circuits", description=__doc__)
+    parser.add_argument("--name", default=runtime.DEFAULT_NAME, help="which testbed")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "plan", "request", "history"))
+    parser.add_argument("demand", nargs="*", help="pairs of units to connect, like u1-u3")
+    arguments = parser.parse_args(argv)
+    demands = [_pair(text) for text in arguments.demand]
+    if bool(demands) != (arguments.action in ("plan", "request")):
+        raise RequestError(
+            f"circuits {arguments.action}: plan and request take pairs of units like u1-u3, list and history none"
+        )
+    operation = {"list": "circuits"}.get(arguments.action, arguments.action)
+    socket = runtime.folder(arguments.name) / "controller.sock"
+    answer = rpc.call(socket, operation, **({"demands": demands} if demands else {}))
+    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
+    return 0
+
+
+def _pair(text: str) -> list[str]:
+    units = text.split("-")
+    if len(units) != 2:
+        raise RequestError(f"demand {text}: a pair of units like u1-u3 is accepted")
+    return units
+
+
+def _lines(action: str, answer: Any) -> list[str]:
+    if action == "list":
+        return [f"{a} - {b}" for a, b in answer["circuits"]] + [f"{port} is dark" for port in answer["dark"]]
+    if action == "plan":
+        return [f"{name}: {_shown(answer[name])}" for name in ("target", "removed", "added")]
+    events = answer if action == "history" else [answer] if answer else []
+    return [_event(event) for event in events] or ["nothing changed"]
+
+
+def _event(event: dict[str, Any]) -> str:
+    measured = "no new circuit" if event["measured_ms"] is None else f"measured {event['measured_ms']:.3f} ms"
+    return (
+        f"{event['id']}: dark {event['asked_ms']:.3f} ms asked, {measured}; "
+        f"removed {_shown(event['removed'])}; added {_shown(event['added'])}"
+    )
+
+
+def _shown(circuits: list[list[str]]) -> str:
+    return ", ".join(f"{a}-{b}" for a, b in circuits) or "none"
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

@@ -1,0 +1,56 @@
+"""Circuits: unordered pairs of optical ports, each port in one at most. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import RequestError
+from testbed.topology.addresses import parse_optical_port
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Circuit:
+    """A duplex circuit. `a` sorts before `b`; make one with `circuit`."""
+
+    a: str
+    b: str
+
+    @property
+    def ports(self) -> tuple[str, str]:
+        return (self.a, self.b)
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """The units it joins, the smaller index first."""
+        first, second = sorted((parse_optical_port(self.a)[0], parse_optical_port(self.b)[0]))
+        return (first, second)
+
+
+def circuit(a: str, b: str) -> Circuit:
+    """The circuit between two ports, in either order."""
+    first, second = sorted((a, b), key=parse_optical_port)
+    return Circuit(first, second)
+
+
+def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str]) -> frozenset[Circuit]:
+    """Circuits from pairs of names. RequestError for an unknown port, a port in two circuits, or a circuit from a port to itself."""
+    known, used = set(ports), set[str]()
+    circuits = set()
+    for pair in pairs:
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise RequestError(f"circuit {list(pair)}: two different optical ports are accepted")
+        for end in pair:
+            if end not in known:
+                names = ", ".join(sorted(known, key=parse_optical_port))
+                raise RequestError(f"circuit {list(pair)}: no optical port {end}; there are {names}")
+            if end in used:
+                raise RequestError(f"circuit {list(pair)}: {end} is in another circuit; a port carries one")
+            used.add(end)
+        circuits.add(circuit(*pair))
+    return frozenset(circuits)
+
+
+def ports_of(circuits: Iterable[Circuit]) -> tuple[str, ...]:
+    """All ports of some circuits, sorted."""
+    return tuple(sorted({port for c in circuits for port in c.ports}, key=parse_optical_port))

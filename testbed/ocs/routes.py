@@ -1,0 +1,63 @@
+"""Paths between units over the circuits. Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import networkx as nx
+
+from testbed.errors import TestbedError
+from testbed.ocs.circuits import Circuit
+from testbed.topology.addresses import parse_optical_port, unit_name
+
+Ports = dict[tuple[int, int], list[int]]
+
+
+def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph, Ports]:
+    """The graph of units, and for each directed edge the ports of its first unit, sorted."""
+    graph = nx.Graph()
+    graph.add_nodes_from(sorted(units))
+    ports: Ports = {}
+    for c in sorted(circuits):
+        (a, port_a), (b, port_b) = parse_optical_port(c.a), parse_optical_port(c.b)
+        if a != b:
+            graph.add_edge(a, b)
+            ports.setdefault((a, b), []).append(port_a)
+            ports.setdefault((b, a), []).append(port_b)
+    return graph, ports
+
+
+def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, dict[int, int]]:
+    """For each unit and each other unit that it can reach: the optical port of the first hop of a shortest path.
+
+    Of several parallel circuits, destinations take turns. Unreachable units are left out.
+    """
+    graph, ports = _graph(circuits, units)
+    hops: dict[int, dict[int, int]] = {unit: {} for unit in graph}
+    for destination in graph:
+        distance = nx.single_source_shortest_path_length(graph, destination)
+        for unit in graph:
+            if unit != destination and unit in distance:
+                via = min(n for n in graph[unit] if distance[n] == distance[unit] - 1)
+                parallel = ports[unit, via]
+                hops[unit][destination] = parallel[destination % len(parallel)]
+    return hops
+
+
+def tree(circuits: Iterable[Circuit], units: Iterable[int], root: int, members: Iterable[int]) -> dict[int, list[int]]:
+    """A multicast tree: for each unit on it, the optical ports by which a packet from `root` goes on towards the members.
+
+    TestbedError when a member cannot be reached.
+    """
+    graph, ports = _graph(circuits, units)
+    parent = dict(nx.bfs_predecessors(graph, root, sort_neighbors=sorted))
+    downstream: dict[int, set[int]] = {root: set()}
+    for member in sorted(members):
+        unit = member
+        while unit != root:
+            if unit not in parent:
+                raise TestbedError(f"reach {unit_name(member)} from {unit_name(root)}: no path over the circuits")
+            downstream.setdefault(unit, set())
+            downstream.setdefault(parent[unit], set()).add(ports[parent[unit], unit][0])
+            unit = parent[unit]
+    return {unit: sorted(found) for unit, found in sorted(downstream.items())}

@@ -1,0 +1,84 @@
+"""The list of features, the order in which they are tried, and what the doctor says of the outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from testbed import doctor
+from testbed.errors import HostError
+from testbed.probing import host, kernel, tried
+from testbed.probing.features import BY_NAME, FEATURES, Finding, ProbeFailure, with_needs
+
+
+def test_each_feature_has_one_probe() -> None:
+    assert sorted([*host.PROBES, *kernel.PROBES]) == sorted(BY_NAME)
+
+
+def test_needs_come_first_and_exist() -> None:
+    order = [feature.name for feature in FEATURES]
+    for feature in FEATURES:
+        assert all(order.index(need) < order.index(feature.name) for need in feature.needs)
+
+
+def test_needs_of_needs_are_tried() -> None:
+    assert with_needs(["mmap"]) == ["root", "headers", "namespaces", "veth", "xdp", "mmap"]
+
+
+@pytest.fixture
+def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host on which everything would work, had one only root."""
+
+    def refuse() -> str:
+        raise ProbeFailure("user id 1000")
+
+    def tried_in_kernel(names: Sequence[str]) -> list[Finding]:
+        return [Finding(name, True, "fine") for name in names]
+
+    for name in host.PROBES:
+        monkeypatch.setitem(host.PROBES, name, lambda: "fine")
+    monkeypatch.setitem(host.PROBES, "root", refuse)
+    monkeypatch.setattr(kernel, "findings", tried_in_kernel)
+
+
+@pytest.mark.usefixtures("no_root")
+def test_what_needs_a_lacking_feature_is_not_tried() -> None:
+    found = {finding.name: finding for finding in tried.findings(list(BY_NAME))}
+    assert list(found) == list(BY_NAME)
+    assert found["torch"].works
+    assert found["namespaces"] == Finding("namespaces", False, "not tried, for it needs root")
+    assert not found["broadcast"].works
+
+
+@pytest.mark.usefixtures("no_root")
+def test_a_lack_ends_with_3_after_the_table_and_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(HostError, match="lacks root, namespaces") as raised:
+        doctor.main([])
+    assert raised.value.exit_code == 3
+    table = capsys.readouterr().out
+    assert "root          LACKING" in table
+    assert "-> run it with sudo" in table
+
+
+@pytest.mark.usefixtures("no_root")
+def test_json_holds_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(HostError):
+        doctor.main(["--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    assert [entry["name"] for entry in told["features"]] == list(BY_NAME)
+    assert all(entry["works"] or entry["remedy"] for entry in told["features"])
+
+
+def test_only_required_features_count() -> None:
+    told = doctor.report([("root", True, ""), ("netem", False, "Specified qdisc kind is unknown")])
+    assert told["ok"] is True
+
+
+def test_a_program_that_fails_is_quoted() -> None:
+    with pytest.raises(ProbeFailure, match="exited with 7 and said: no such thing"):
+        host.output_of(["sh", "-c", "echo no such thing >&2; exit 7"])
+    with pytest.raises(ProbeFailure, match="no-such-program is not installed"):
+        host.output_of(["no-such-program"])

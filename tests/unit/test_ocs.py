@@ -1,0 +1,143 @@
+"""Circuits, plans, latency and routes: properties on random fabrics."""
+
+from __future__ import annotations
+
+from random import Random
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import RequestError, TestbedError
+from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
+from testbed.ocs.latency import draw
+from testbed.ocs.plan import plan
+from testbed.ocs.routes import next_hops, tree
+from testbed.topology.addresses import optical_port_name
+from testbed.topology.model import Delay, OcsSpec
+
+
+def ports(units: int, each: int) -> dict[int, tuple[str, ...]]:
+    return {u: tuple(optical_port_name(u, p) for p in range(1, each + 1)) for u in range(1, units + 1)}
+
+
+@st.composite
+def fabrics(draw_: st.DrawFn) -> tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]]:
+    units, each = draw_(st.integers(2, 7)), draw_(st.integers(1, 3))
+    table = ports(units, each)
+    ends = draw_(st.permutations([name for names in table.values() for name in names]))
+    pairs = list(zip(ends[::2], ends[1::2], strict=False))
+    pairs = pairs[: draw_(st.integers(0, len(pairs)))]
+    current = frozenset(circuit(a, b) for a, b in pairs if circuit(a, b).units[0] != circuit(a, b).units[1])
+    left = dict.fromkeys(table, each)
+    demands = []
+    for a, b in draw_(st.lists(st.tuples(st.integers(1, units), st.integers(1, units)), max_size=8)):
+        if a != b and left[a] and left[b]:
+            left[a] -= 1
+            left[b] -= 1
+            demands.append((a, b))
+    return table, current, demands
+
+
+@given(fabrics())
+def test_a_plan_serves_every_demand_and_uses_each_port_once(
+    fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]],
+) -> None:
+    table, current, demands = fabric
+    result = plan(current, demands, table)
+    assert len(ports_of(result.target)) == 2 * len(result.target)
+    assert set(ports_of(result.target)) <= {name for names in table.values() for name in names}
+    assert result.target == current - result.removed | result.added
+    for pair in set(demands):
+        count = demands.count(pair) + (demands.count(pair[::-1]) if pair[0] != pair[1] else 0)
+        assert sum(c.units == tuple(sorted(pair)) for c in result.target) >= count
+    again = plan(result.target, demands, table)
+    assert again.removed == again.added == frozenset(), "a plan that is in force needs no change"
+    assert plan(current, demands, table) == result
+
+
+def test_what_serves_already_is_left_alone() -> None:
+    current = checked(
+        [("u1o1", "u2o1"), ("u2o2", "u3o1"), ("u3o2", "u4o1"), ("u4o2", "u1o2")], sum(ports(4, 2).values(), ())
+    )
+    assert plan(current, [(1, 2), (3, 2)], ports(4, 2)).removed == frozenset()
+    changed = plan(current, [(1, 3), (2, 3)], ports(4, 2))
+    assert circuit("u2o2", "u3o1") in changed.target, "the demand 2-3 was served"
+    assert len(changed.added) == 1
+    graph = nx.Graph(c.units for c in changed.target)
+    assert nx.is_connected(graph)
+    assert len(graph) == 4
+
+
+def test_more_demands_than_ports_names_the_unit() -> None:
+    with pytest.raises(RequestError, match="need 3 optical ports of u1; it has 2"):
+        plan(frozenset(), [(1, 2), (1, 3), (1, 4)], ports(4, 2))
+    with pytest.raises(RequestError, match="no unit u9; there are u1 to u4"):
+        plan(frozenset(), [(1, 9)], ports(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([("u1o1", "u1o1")], "two different"),
+        ([("u1o1", "u9o1")], "no optical port u9o1"),
+        ([("u1o1", "u2o1"), ("u2o1", "u1o2")], "u2o1 is in another"),
+    ],
+)
+def test_circuits_that_cannot_be(pairs: list[tuple[str, str]], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        checked(pairs, ["u1o1", "u1o2", "u2o1"])
+
+
+@given(fabrics())
+def test_next_hops_lead_to_every_reachable_unit(
+    fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]],
+) -> None:
+    table, current, _ = fabric
+    hops = next_hops(current, table)
+    graph = nx.Graph(c.units for c in current)
+    graph.add_nodes_from(table)
+    far = {end: other for c in current for end, other in (c.ports, c.ports[::-1])}
+    for start in table:
+        assert set(hops[start]) == nx.node_connected_component(graph, start) - {start}
+        for goal in hops[start]:
+            here, steps = start, 0
+            while here != goal:
+                here = int(far[optical_port_name(here, hops[here][goal])].split("o")[0][1:])
+                steps += 1
+            assert steps == nx.shortest_path_length(graph, start, goal)
+
+
+@given(fabrics())
+def test_a_tree_reaches_each_member_once(
+    fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]],
+) -> None:
+    table, current, _ = fabric
+    graph = nx.Graph(c.units for c in current)
+    graph.add_nodes_from(table)
+    members = nx.node_connected_component(graph, 1)
+    downstream = tree(current, table, 1, members)
+    far = {end: other for c in current for end, other in (c.ports, c.ports[::-1])}
+    seen, todo = [], [1]
+    while todo:
+        here = todo.pop()
+        seen.append(here)
+        todo += [int(far[optical_port_name(here, port)].split("o")[0][1:]) for port in downstream.get(here, [])]
+    assert sorted(seen) == sorted(members)
+
+
+def test_a_member_without_a_path_is_an_error() -> None:
+    with pytest.raises(TestbedError, match="reach u2 from u1: no path"):
+        tree(frozenset(), [1, 2], 1, [2])
+
+
+def test_latency_is_drawn_from_the_model() -> None:
+    random = Random(3)
+    spec = OcsSpec(Delay("constant", 7.0), Delay("uniform", 2.0, 4.0))
+    draws = [draw(spec, random) for _ in range(101)]
+    assert {d.switch_ns for d in draws} == {7_000_000}
+    assert all(2_000_000 <= d.lock_ns <= 4_000_000 for d in draws)
+    assert len({d.lock_ns for d in draws}) > 50
+    spec = OcsSpec(Delay("normal", 1.0, 9.0), Delay("constant", 0.0))
+    assert min(draw(spec, random).total_ns for _ in range(101)) == 0

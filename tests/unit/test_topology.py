@@ -1,0 +1,87 @@
+"""Topologies: ready ones, YAML, and one clear line for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from testbed.errors import RequestError
+from testbed.topology import catalogue
+from testbed.topology.load import load, parse
+from testbed.topology.model import Topology
+
+GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "scale": 100}
+
+
+@pytest.mark.parametrize("name", catalogue.READY)
+def test_ready_topologies_survive_json(name: str) -> None:
+    topology = catalogue.ready(name)
+    assert Topology.from_json(topology.to_json()) == topology
+
+
+def test_default_is_the_paper_s_testbed() -> None:
+    topology = catalogue.ready("default")
+    assert [(unit.kind, unit.hosts) for unit in topology.units] == [("gpu", 4), ("gpu", 4), ("cpu", 2), ("cpu", 2)]
+    assert {unit.optical_ports for unit in topology.units} == {2}
+    assert topology.host_link.rate_mbps == 40_000
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"unist": 3}, r"unist: 3; unknown key; did you mean units\? accepted are name, units"),
+        ({"units": []}, r"units: \[\]; a list of 1 to 250 units"),
+        ({"units": "four"}, "units: four; a list"),
+        ({"units": [{"kind": "gpu", "hosts": 0}]}, r"units\[0\].hosts: 0; a whole number from 1 to 200"),
+        ({"units": [{"kind": "gpu"}]}, r"units\[0\].hosts: missing"),
+        ({"units": [{"kind": "tpu", "hosts": 1}]}, r"units\[0\].kind: tpu; gpu, cpu, optimizer are accepted"),
+        ({"units": [{"hosts": True}]}, r"units\[0\].hosts: True; a whole number"),
+        ({"units": [{"hosts": 1, "hots": 2}]}, r"units\[0\].hots: 2; unknown key; did you mean hosts"),
+        ({"optical_ports": 0}, r"units\[0\].optical_ports: 0; with several units each needs at least 1"),
+        ({"scale": 0}, "scale: 0; a whole number from 1"),
+        ({"scale": "fast"}, "scale: fast; a whole number"),
+        ({"host_rate_mbps": -5}, "host_rate_mbps: -5; a rate in Mb/s or the word unshaped"),
+        ({"host_rate_mbps": 50, "scale": 100}, "host_rate_mbps: 50 at scale 100 is 0.5 Mb/s; from 1 to 20000 Mb/s"),
+        ({"optical_rate_mbps": 10**8, "scale": 1}, "optical_rate_mbps: 100000000 at scale 1 is"),
+        ({"ocs": {"circuits": [["u1o1", "u2o1"]] * 9}}, "9 circuits; 4 optical ports carry at most 2"),
+        ({"ocs": {"circuits": [["u1o1", "u9o1"]]}}, r"ocs.circuits\[0\]: u9o1; no such optical port"),
+        ({"ocs": {"circuits": [["u1o1", "u2o1"], ["u1o1", "u2o2"]]}}, r"ocs.circuits\[1\]: u1o1 is in another circuit"),
+        ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
+        ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
+        ({"ocs": 7}, "ocs: 7; keys and values"),
+        ({"inc": {"jobs": 0}}, "inc.jobs: 0; a whole number from 1 to 64"),
+        ({"mtu": 9000}, "mtu: 9000; 1500 is accepted"),
+    ],
+)
+def test_each_mistake_is_one_line(change: dict[str, object], said: str) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        parse({**GOOD, **change}, "test")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_instead_of_keys() -> None:
+    with pytest.raises(RequestError, match="configuration: "):
+        parse([1], "test")
+
+
+def test_file_errors_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="absent.yaml: No such file"):
+        load(tmp_path / "absent.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("units: [\n  {kind: gpu")
+    with pytest.raises(RequestError, match=r"broken.yaml line 2: not YAML"):
+        load(broken)
+    good = tmp_path / "good.yaml"
+    good.write_text(yaml.safe_dump(GOOD))
+    assert load(good).name == "good"
+
+
+def test_an_unknown_ready_name_lists_the_ready_ones() -> None:
+    with pytest.raises(RequestError, match="no such file, and the ready ones are default, rack, eight"):
+        catalogue.find("nine")
+
+
+def test_a_single_unit_has_no_optics() -> None:
+    assert parse({"units": [{"hosts": 3}]}, "one").optical_ports == ()
