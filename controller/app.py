@@ -22,7 +22,7 @@ from testbed.errors import TestbedError
 LOG = logging.getLogger("controller")
 
 
-class OpticalFabricApp(OSKenApp):  # type: ignore[misc]
+class OpticalFabricApp(OSKenApp):
     """Hands switches to the fabric. `fabric` is set before the application is made."""
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
@@ -32,7 +32,7 @@ class OpticalFabricApp(OSKenApp):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._switches: dict[int, Switch] = {}
 
-    @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])  # type: ignore[misc]
+    @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def on_state(self, event: Any) -> None:
         datapath = event.datapath
         if event.state == MAIN_DISPATCHER:
@@ -45,15 +45,15 @@ class OpticalFabricApp(OSKenApp):  # type: ignore[misc]
             self._switches.pop(datapath.id, None)
             self.fabric.disconnected(datapath.id)
 
-    @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)  # type: ignore[misc]
+    @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def on_barrier(self, event: Any) -> None:
         self._reply(event.msg, [])
 
-    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)  # type: ignore[misc]
+    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
     def on_flow_stats(self, event: Any) -> None:
         self._reply(event.msg, event.msg.body)
 
-    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[misc]
+    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def on_error(self, event: Any) -> None:
         message = event.msg
         LOG.error("switch %#x: OpenFlow error type %d code %d", message.datapath.id or 0, message.type, message.code)

@@ -1,8 +1,8 @@
 """The optical fabric as the controller holds it: brings switches to what policy says, and carries out reconfigurations one at a time.
 
-Order of a reconfiguration: the affected ports go dark in the data plane; the old circuits' flows go, the new ones' come, barrier, read-back; the
-fast path gets the new circuits and routes; the gate opens by itself when the dark time is over, and is watched until it does. Ports of
-circuits that stay are never written to.
+Order of a reconfiguration: the affected ports go dark in the data plane; the old circuits' flows go, the new ones' come, barrier,
+read-back; the fast path gets the new circuits and routes; the gate opens by itself when the dark time is over, and is watched until it
+does. Ports of circuits that stay are never written to.
 """
 
 from __future__ import annotations

@@ -24,8 +24,10 @@ def main(argv: list[str]) -> int:
             f"circuits {arguments.action}: plan and request take pairs of units like u1-u3, list and history none"
         )
     operation = {"list": "circuits"}.get(arguments.action, arguments.action)
-    socket = runtime.folder(arguments.name) / "controller.sock"
-    answer = rpc.call(socket, operation, **({"demands": demands} if demands else {}))
+    here = runtime.Runtime.of(arguments.name)
+    here.require_alive()
+    extra: dict[str, Any] = {"demands": demands} if demands else {}
+    answer = rpc.call(here.controller_socket, operation, **extra)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
     return 0
 

@@ -1,7 +1,8 @@
 """Requests over a unix socket: one JSON object a line. Imports nothing of the project but errors.
 
-A request is {"op": ..., other arguments}. While it is worked on, lines {"event": {...}} may come; the last line is {"ok": true, "result": ...} or
-{"ok": false, "exit_code": ..., "error": "one line"}. One connection carries one request; closing it early tells the handler so.
+A request is {"op": ..., other arguments}. While it is worked on, lines {"event": {...}} may come; the last line is
+{"ok": true, "result": ...} or {"ok": false, "exit_code": ..., "error": "one line"}. One connection carries one request; closing it early
+tells the handler so.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None
 
 def _accept(listener: socket.socket, stop: int, handler: Handler) -> None:
     while True:
-        ready, _, _ = select.select([listener, stop], [], [])
+        ready, _, _ = select.select([listener.fileno(), stop], [], [])
         if stop in ready:
             return
         connection, _ = listener.accept()

@@ -1,12 +1,13 @@
 """The torch.distributed backend `inc`: sum and average all-reduce of floats by the job's reducer, everything else by gloo.
 
-A process group of its own kind rather than a torch Backend, because DDP calls it from C++ and needs the future of the work. The gloo backend is
-registered inside it, so that what is not overridden here goes there.
+A process group of its own kind rather than a torch Backend, because DDP calls it from C++ and needs the future of the work. The gloo
+backend is registered inside it, so that what is not overridden here goes there.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import queue
 import threading
 import time
@@ -17,11 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future
 from torch.futures import Future
 
 from workloads.job_env import JobEnv
 from workloads.reducers import Reducer, reducer_for
+
+c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stubs of it lack what is used here
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _BOARD_WAIT_S = 2.0  # the launcher notices an exit within milliseconds; gloo may notice the closed connection before
@@ -55,14 +57,14 @@ class Statistics:
         }
 
 
-class IncProcessGroup(dist.ProcessGroup):
+class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that torch gives no type to
     """A process group whose float sums go through the job's reducer, in the order in which they are asked for."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, job: JobEnv | None) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, job: JobEnv | None) -> None:
         super().__init__(rank, size)  # the form with a store is not for Python subclasses
-        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("inc-gloo", store), rank, size, timeout)
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
-        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("inc-gloo", store), rank, size, timeout)
+        self._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(c10d.ProcessGroup.BackendType.GLOO)
         self._job = job
         self._reducer: Reducer | None = reducer_for(job, timeout.total_seconds()) if job else None
         self._statistics = Statistics()
@@ -71,14 +73,14 @@ class IncProcessGroup(dist.ProcessGroup):
             threading.Thread(target=self._work, name="inc-allreduce", daemon=True).start()
             atexit.register(self._write_statistics)
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+    def getBackendName(self) -> str:  # torch's name
         return "inc"
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+    def allreduce(self, tensors: list[torch.Tensor] | torch.Tensor, opts: Any = None) -> Any:
         """Sum or average of floats by the reducer; other operations and types by gloo."""
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
-        operation = opts.reduceOp if isinstance(opts, dist.AllreduceOptions) else opts or dist.ReduceOp.SUM
+        operation = opts.reduceOp if isinstance(opts, c10d.AllreduceOptions) else opts or dist.ReduceOp.SUM
         average = operation == dist.ReduceOp.AVG
         ours = (average or operation == dist.ReduceOp.SUM) and all(
             t.dtype in _FLOATS and not t.is_sparse for t in tensors
@@ -92,7 +94,7 @@ class IncProcessGroup(dist.ProcessGroup):
         else:
             self._ring(outcome, tensors, average)
         # a C++ waiter sees an exception only if it was raised inside `then`
-        return _create_work_from_future(outcome.then(_unwrap))
+        return c10d._create_work_from_future(outcome.then(_unwrap))
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         return self.allreduce(tensors, opts)
@@ -170,8 +172,8 @@ class IncProcessGroup(dist.ProcessGroup):
         )
 
 
-def _options(operation: Any) -> dist.AllreduceOptions:
-    options = dist.AllreduceOptions()
+def _options(operation: Any) -> Any:
+    options = c10d.AllreduceOptions()
     options.reduceOp = operation
     return options
 
@@ -186,7 +188,7 @@ def _unwrap(outcome: Future[Any]) -> Any:
 _world_made = False
 
 
-def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> IncProcessGroup:
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> IncProcessGroup:
     """The process group for `init_process_group("inc")`. Raises NotInJobError outside a job.
 
     The first group of a process is the job's; groups made later, of some of the workers, use gloo for everything.

@@ -2,10 +2,11 @@
 
 One `Endpoint` serves one worker process; its calls are made from one thread, in the same order on all workers. The protocol:
 
-- Fragments are numbered over the life of the job. A worker has at most `slots` fragments outstanding, contiguous from the oldest one that
-  it has no result for, so that a slot is never taken by a fragment whose predecessor somebody still waits for.
-- A lost packet shows as a gap (a later fragment's result is there) or as silence. A gap is closed by pushing the missing fragments again; silence, by
-  pushing more of the window at each expiry of a timer that backs off. The switch ignores what it has already summed, and sends a finished sum again.
+- Fragments are numbered over the life of the job. A worker has at most `slots` fragments outstanding, contiguous from the oldest one
+  that it has no result for, so that a slot is never taken by a fragment whose predecessor somebody still waits for.
+- A lost packet shows as a gap (a later fragment's result is there) or as silence. A gap is closed by pushing the missing fragments
+  again; silence, by pushing more of the window at each expiry of a timer that backs off. The switch ignores what it has already summed,
+  and sends a finished sum again.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Endpoint:
         }.items():
             self._packets[name] = value
         self._packets["slot"] = self._base + np.arange(self._slots)
-        self._bytes = memoryview(self._packets.view(np.uint8)).cast("B")
+        self._bytes = self._packets.view(np.uint8).data
         self._next_fragment = 0
         self._scratch = np.empty((self._slots, spec.LANES), np.float32)
 

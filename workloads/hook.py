@@ -15,15 +15,16 @@ from torch.futures import Future
 _group: Any = None
 
 
-def inc_hook(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+def inc_hook(state: dist.ProcessGroup | None, bucket: Any) -> Future[torch.Tensor]:
     """Averages a gradient bucket over the workers of the job. `state` is the group whose store is used, or None for the default group."""
     global _group
     if _group is None:
-        from workloads.backend import create
+        from workloads.backend import c10d, create
 
         world = state or dist.group.WORLD
         assert world is not None
-        store = dist.PrefixStore("inc-hook", dist.distributed_c10d._get_default_store())
+        store = c10d.PrefixStore("inc-hook", dist.distributed_c10d._get_default_store())
         _group = create(store, dist.get_rank(world), dist.get_world_size(world), datetime.timedelta(minutes=30))
     work = _group.allreduce([bucket.buffer()], dist.ReduceOp.AVG)
-    return work.get_future().then(lambda done: done.value()[0])
+    averaged: Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return averaged

@@ -13,9 +13,9 @@ from testbed.topology.addresses import parse_optical_port, unit_name
 Ports = dict[tuple[int, int], list[int]]
 
 
-def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph, Ports]:
+def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph[int], Ports]:
     """The graph of units, and for each directed edge the ports of its first unit, sorted."""
-    graph = nx.Graph()
+    graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(sorted(units))
     ports: Ports = {}
     for c in sorted(circuits):

@@ -64,7 +64,7 @@ def parse(data: Any, name: str) -> Topology:
             "mtu",
         ),
     )
-    scale = _integer(top, "scale", 1, low=1, high=100_000)
+    scale = _integer(top, "scale", 200, low=1, high=100_000)
     mtu = _integer(top, "mtu", 1500, low=1500, high=1500)
     buffer_packets = _integer(top, "buffer_packets", 256, low=16, high=10_000)
     ports = _integer(top, "optical_ports", 2, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT)
@@ -154,7 +154,7 @@ def _delay(data: Mapping[str, Any], key: str, default: Delay) -> Delay:
     accepted = "milliseconds from 0 to 60000, {uniform: [low, high]} or {normal: [mean, deviation]} is accepted"
     if raw is None and key not in data:
         return default
-    if _is_number(raw) and 0 <= raw <= 60_000:
+    if raw is not None and _is_number(raw) and 0 <= raw <= 60_000:
         return Delay("constant", float(raw))
     if isinstance(raw, dict) and len(raw) == 1:
         ((kind, values),) = raw.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,7 +28,10 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A duration in milliseconds: `constant` at `a`; `uniform` from `a` to `b`; `normal` with mean `a` and standard deviation `b`, not below 0."""
+    """A duration in milliseconds.
+
+    `constant` at `a`; `uniform` from `a` to `b`; `normal` with mean `a` and standard deviation `b`, cut off below 0.
+    """
 
     kind: str
     a: float
@@ -141,7 +145,7 @@ def ring_circuits(units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
             ends = ((a.index, used[a.index]), (b.index, used[b.index]))
             circuits.append((addresses.optical_port_name(*ends[0]), addresses.optical_port_name(*ends[1])))
 
-    for a, b in zip(units, units[1:], strict=False):
+    for a, b in itertools.pairwise(units):
         join(a, b)
     if len(units) > 2:
         join(units[-1], units[0])

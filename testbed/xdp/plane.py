@@ -31,7 +31,7 @@ from testbed.xdp.syscall import (
     map_update,
     open_pin,
     pin,
-    test_run,
+    run_once,
 )
 
 PINNED_MAPS = ("routes", "circuits", "verdicts")
@@ -101,7 +101,7 @@ class PinnedPlane:
 
     def lit(self, port: int) -> bool:
         """Whether a frame that arrives at this port now would cross: asks the program that carries the traffic."""
-        action, _ = test_run(self._gate, PROBE_FRAME, self._device_of(port))
+        action, _ = run_once(self._gate, PROBE_FRAME, self._device_of(port))
         if action not in (XDP_DROP, XDP_TX):
             raise TestbedError(f"probe optical port {port}: the gate answered {action}")
         return action == XDP_TX
@@ -144,7 +144,9 @@ class PinnedPlane:
         value = map_lookup(self._circuits, _u32(port), layout.CIRCUIT.itemsize)
         if value is None:
             raise TestbedError(f"optical port {port}: beyond the table")
-        return np.frombuffer(value, layout.CIRCUIT)[0].copy().reshape(())
+        circuit = np.zeros((), layout.CIRCUIT)
+        circuit[()] = np.frombuffer(value, layout.CIRCUIT)[0]
+        return circuit
 
     def _set_circuit(self, port: int, circuit: np.ndarray) -> None:
         map_update(self._circuits, _u32(port), circuit.tobytes())

@@ -44,7 +44,7 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"scale": "fast"}, "scale: fast; a whole number"),
         ({"host_rate_mbps": -5}, "host_rate_mbps: -5; a rate in Mb/s or the word unshaped"),
         ({"host_rate_mbps": 50, "scale": 100}, "host_rate_mbps: 50 at scale 100 is 0.5 Mb/s; from 1 to 20000 Mb/s"),
-        ({"optical_rate_mbps": 10**8, "scale": 1}, "optical_rate_mbps: 100000000 at scale 1 is"),
+        ({"optical_rate_mbps": 10**8, "scale": 100}, "optical_rate_mbps: 100000000 at scale 100 is"),
         ({"ocs": {"circuits": [["u1o1", "u2o1"]] * 9}}, "9 circuits; 4 optical ports carry at most 2"),
         ({"ocs": {"circuits": [["u1o1", "u9o1"]]}}, r"ocs.circuits\[0\]: u9o1; no such optical port"),
         ({"ocs": {"circuits": [["u1o1", "u2o1"], ["u1o1", "u2o2"]]}}, r"ocs.circuits\[1\]: u1o1 is in another circuit"),
@@ -67,7 +67,7 @@ def test_a_list_instead_of_keys() -> None:
 
 
 def test_file_errors_name_the_file(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="absent.yaml: No such file"):
+    with pytest.raises(RequestError, match=r"absent\.yaml: No such file"):
         load(tmp_path / "absent.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("units: [\n  {kind: gpu")
