@@ -61,7 +61,8 @@ def test_same_seed_same_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--epochs", "--batch"])
-def test_zero_is_refused(option: str) -> None:
-    ended = subprocess.run([sys.executable, str(SCRIPT), option, "0"], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 2
-    assert "at least 1" in ended.stderr
+def test_zero_is_refused(option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["digits.py", option, "0"])
+    with pytest.raises(SystemExit, match="2"):
+        digits.arguments()
+    assert "at least 1" in capsys.readouterr().err

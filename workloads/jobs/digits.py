@@ -1,8 +1,8 @@
 """A convolutional network on scikit-learn's digits images, trained by plain DistributedDataParallel.
 
-An ordinary PyTorch script: it imports nothing of the testbed, and runs wherever torch's launcher variables (RANK, WORLD_SIZE,
-MASTER_ADDR, MASTER_PORT) are set. On the testbed the backend "inc" sums the gradients in the network; elsewhere
-`torchrun --nproc-per-node 4 digits.py --backend gloo` trains the same model on the same data in the same order.
+An ordinary PyTorch script: it imports nothing of the testbed, and runs wherever torch's launcher variables (RANK,
+WORLD_SIZE, MASTER_ADDR, MASTER_PORT) are set. On the testbed the backend "inc" sums the gradients in the network;
+elsewhere `torchrun --nproc-per-node 4 digits.py --backend gloo` trains the same model on the same data, in that order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -57,9 +57,9 @@ def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
     images, labels = dataset.tensors
     model.eval()
     with torch.no_grad():
-        right = (model(images).argmax(dim=1) == labels).float().mean().item()
+        right = int((model(images).argmax(dim=1) == labels).sum())
     model.train()
-    return right
+    return right / len(labels)
 
 
 def arguments() -> argparse.Namespace:
