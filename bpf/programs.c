@@ -30,6 +30,13 @@ static __always_inline int to_group(struct job *job, u32 verdict, u64 flags)
 	return counted(verdict, redirect_to_group(group, 0, BPF_F_BROADCAST | flags));
 }
 
+/* Back by the port it came from. Not XDP_TX: veth wakes its peer after that only if the peer has a program of its own, while a redirect
+ * wakes any peer that polls (drivers/net/veth.c, veth_xdp_flush and veth_xdp_xmit; seen on 6.18). */
+static __always_inline int bounce(struct xdp_md *ctx)
+{
+	return bpf_redirect(ctx->ingress_ifindex, 0);
+}
+
 int tor_port(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -74,7 +81,7 @@ int tor_port(struct xdp_md *ctx)
 		return to_group(job, verdict, 0);
 	counted(verdict, 0);
 	if (send == SEND_RESULT_BACK)
-		return XDP_TX;
+		return bounce(ctx);
 	return forward(p->eth, p->ip, port->owner);
 }
 
@@ -112,5 +119,5 @@ int host_port(struct xdp_md *ctx)
 		return counted(V_BAD_JOB, XDP_DROP);
 	if (add(p, job, ifindex, &verdict) == SEND_NOTHING)
 		return counted(verdict, XDP_DROP);
-	return counted(verdict, XDP_TX); /* one copy: the fabric multiplies it */
+	return counted(verdict, bounce(ctx)); /* one copy: the fabric multiplies it */
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -58,11 +59,11 @@ def main(argv: list[str]) -> int:
     from controller.app import OpticalFabricApp
 
     OpticalFabricApp.fabric = fabric
-    manager = listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
+    listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
     with rpc.serve(arguments.socket, Api(fabric), arguments.uid):
         ended.wait()
-    manager.close()
-    return 0
+    logging.shutdown()
+    os._exit(0)  # os-ken's threads sit in recv and accept and would be waited for
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -167,8 +168,11 @@ class Fabric:
             self._circuits = target
             if self._plane:
                 self._plane.connect([_numbers(c) for c in sorted(added)])
-            self._settle()
-            lit_ns, resolution_ns = self._watch(added, began_ns, began_ns + dark.total_ns)
+            with ThreadPoolExecutor(1) as watcher:  # beside the ToRs' flows, which may take longer than the dark time
+                watched = watcher.submit(self._watch, added, began_ns, began_ns + dark.total_ns)
+                self._settle()
+                settled_ns = time.monotonic_ns()
+                lit_ns, resolution_ns = watched.result()
         finally:
             self._dark = ()
         event = {
@@ -180,6 +184,7 @@ class Fabric:
             "lock_ms": dark.lock_ns / 1e6,
             "measured_ms": (lit_ns - began_ns) / 1e6 if added else None,
             "resolution_ms": resolution_ns / 1e6,
+            "settled_ms": (settled_ns - began_ns) / 1e6,
             "removed": _pairs(removed),
             "added": _pairs(added),
         }
@@ -197,8 +202,8 @@ class Fabric:
         _sleep_until(due_ns - WATCH_BEFORE_NS)
         last_dark_ns = began_ns
         while True:
-            waiting = [port for port in waiting if not self._plane.lit(port)]
             now = time.monotonic_ns()
+            waiting = [port for port in waiting if not self._plane.lit(port)]
             if not waiting:
                 return now, now - last_dark_ns
             last_dark_ns = now

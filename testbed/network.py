@@ -1,0 +1,175 @@
+"""The network of a running testbed, whole: fabric, fast path, controller process, engine. Runs inside the testbed's namespaces.
+
+Owns the order in which they come and go, and the controller's life: while it is away circuits go on forwarding, and it is started again.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from testbed import rpc
+from testbed.emulation.fabric import Fabric
+from testbed.emulation.links import set_offloads
+from testbed.emulation.namespaces import die_with_parent
+from testbed.errors import TestbedError
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+from testbed.xdp.engine import XdpEngine
+from testbed.xdp.plane import HostPort, SwitchPort, XdpPlane
+
+CONTROLLER_PORT = 6653
+PIN_DIR = Path("/sys/fs/bpf/optinc")
+CONTROLLER_RESTARTS = 5
+_READY_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 5.0
+
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    pass
+
+
+class Network:
+    """A context manager: entering brings everything up and waits until every switch was read back; leaving takes it down.
+
+    `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the controller's socket.
+    """
+
+    def __init__(self, topology: Topology, folder: Path, uid: int | None = None, progress: Progress = _silent) -> None:
+        self.topology = topology
+        self._folder, self._uid, self._progress = folder, uid, progress
+        self._log = folder / "log"
+        self._stack = ExitStack()
+        self._controller: subprocess.Popen[bytes] | None = None
+        self.controller_restarts = 0
+
+    @property
+    def controller_socket(self) -> Path:
+        return self._folder / "controller.sock"
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._log.mkdir(exist_ok=True)
+            (self._folder / "topology.json").write_text(self.topology.to_json())
+            self.fabric = stack.enter_context(Fabric(self.topology, CONTROLLER_PORT, self._log, self._progress))
+            self.plane = stack.enter_context(XdpPlane(self._switch_ports(), self._host_ports(), PIN_DIR))
+            # attaching a program to a veth turns GRO on
+            for port in self._switch_ports():
+                set_offloads(port.device, gro=False)
+            self.engine = XdpEngine(self.plane, self.topology.inc.jobs)
+            stack.callback(self._end_controller)
+            self._start_controller()
+            self._await_ready()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        """A request to the controller; waits for it where it is being started again."""
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        while True:
+            try:
+                if operation == "ready" or rpc.call(self.controller_socket, "ready"):
+                    return rpc.call(self.controller_socket, operation, **arguments)
+            except TestbedError:
+                if time.monotonic() > deadline or operation == "ready":
+                    raise
+            self.watch()
+            time.sleep(0.05)
+
+    def trees(self, root: int, members: Iterable[int]) -> dict[int, list[str]]:
+        """By which devices results go on from each unit, from the unit of a job's PS to the units of its workers."""
+        ports = self.ask(
+            "tree", root=addresses.unit_name(root), members=[addresses.unit_name(unit) for unit in members]
+        )
+        return {
+            int(unit): [addresses.optical_device(int(unit), port) for port in found] for unit, found in ports.items()
+        }
+
+    def watch(self) -> None:
+        """Raises TestbedError if a process that the network needs has died; starts the controller again if it has."""
+        self.fabric.watch()
+        if self._controller is None or self._controller.poll() is None:
+            return
+        if self.controller_restarts >= CONTROLLER_RESTARTS:
+            raise TestbedError(
+                f"controller: ended {self.controller_restarts + 1} times; its log ends: {self._last_words()}"
+            )
+        self.controller_restarts += 1
+        self._start_controller()
+
+    @property
+    def controller_pid(self) -> int:
+        """0 while there is none."""
+        return self._controller.pid if self._controller else 0
+
+    def _switch_ports(self) -> list[SwitchPort]:
+        tors = [SwitchPort(device.unit, device.number, device.device) for device in self.fabric.switch_devices()]
+        return tors + [SwitchPort(0, device.number, device.device) for device in self.fabric.oxc_devices()]
+
+    def _host_ports(self) -> list[HostPort]:
+        return [
+            HostPort(unit.index, host, self.fabric.host_namespace(addresses.host_name(unit.index, host)))
+            for unit in self.topology.units
+            for host in range(1, unit.hosts + 1)
+        ]
+
+    def _start_controller(self) -> None:
+        argv = [sys.executable, "-m", "controller", "--topology", str(self._folder / "topology.json")]
+        argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
+        argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
+        argv += ["--uid", str(self._uid)] if self._uid is not None else []
+        with (self._log / "controller.log").open("ab") as log:
+            self._controller = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent
+            )
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        total = len(self.topology.units) + bool(self.topology.optical_ports)
+        self._progress("controller", 0, total)
+        while True:
+            assert self._controller is not None
+            if self._controller.poll() is not None:
+                raise TestbedError(f"controller: ended with {self._controller.returncode}: {self._last_words()}")
+            try:
+                if rpc.call(self.controller_socket, "ready"):
+                    self._progress("controller", total, total)
+                    return
+            except TestbedError as error:
+                waiting = str(error)
+            else:
+                waiting = "not every switch is connected and read back"
+            if time.monotonic() > deadline:
+                raise TestbedError(
+                    f"controller: {waiting}, {_READY_TIMEOUT_S:g} s after its start: {self._last_words()}"
+                )
+            self.fabric.watch()
+            time.sleep(0.05)
+
+    def _last_words(self) -> str:
+        lines = (self._log / "controller.log").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "its log is empty"
+
+    def _end_controller(self) -> None:
+        if self._controller is None:
+            return
+        self._controller.terminate()
+        try:
+            self._controller.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._controller.kill()
+            self._controller.wait()
+        self._controller = None
