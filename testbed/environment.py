@@ -44,7 +44,7 @@ def interpreter() -> Path:
 
     Raises HostError when this is a checkout that was not set up.
     """
-    if not (CHECKOUT / "scripts" / "setup.py").exists():
+    if not _is_checkout():
         return Path(sys.executable)
     python = VENV / "bin" / "python"
     if not python.exists():
@@ -59,7 +59,7 @@ def enter() -> None:
     """
     python = interpreter()
     entered = os.environ.pop(_ONCE, None) is not None
-    if python == Path(sys.executable) or Path(sys.prefix).resolve() == VENV.resolve():
+    if not _is_checkout() or Path(sys.prefix).resolve() == VENV.resolve():
         return
     if entered:
         raise HostError(f"{python} is no environment of its own: remove {VENV} and run sudo make setup")
@@ -112,6 +112,10 @@ def _stdout_is_gone() -> bool:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
     return False
+
+
+def _is_checkout() -> bool:
+    return (CHECKOUT / "scripts" / "setup.py").exists()
 
 
 def _module() -> str:

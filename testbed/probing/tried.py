@@ -15,10 +15,13 @@ def findings(names: Sequence[str]) -> Iterator[Finding]:
     while pending:
         batch = [pending[0]] if pending[0] in host.PROBES else [name for name in pending if name in kernel.PROBES]
         pending = [name for name in pending if name not in batch]
-        tried = [name for name in batch if all(works.get(need, need in batch) for need in BY_NAME[name].needs)]
+        tried: list[str] = []
+        for name in batch:
+            if all(works.get(need, need in tried) for need in BY_NAME[name].needs):
+                tried.append(name)
         found = {finding.name: finding for finding in _try(tried)} if tried else {}
         for name in batch:
-            lacking = [need for need in BY_NAME[name].needs if not works.get(need, need in batch)]
+            lacking = [need for need in BY_NAME[name].needs if not works.get(need)]
             finding = found.get(name) or Finding(name, False, f"not tried, for it needs {' and '.join(lacking)}")
             works[name] = finding.works
             yield finding

@@ -1,0 +1,27 @@
+"""For tests on the real kernel: each needs root, says so when it is not, and leaves the host as it found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.privileged.host_state import assert_unchanged, host_snapshot
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.privileged)
+            item.add_marker(pytest.mark.needs("root"))
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Fails the test that leaves a process, interface, mount, BPF object or runtime folder behind, and names it."""
+    before = host_snapshot()
+    yield
+    assert_unchanged(before)

@@ -1,0 +1,142 @@
+"""What a testbed could leave on a host: processes, interfaces, mounts, BPF objects, runtime folders.
+
+Other programs come and go on the same host while a test runs. So of processes only descendants count, adopted ones
+included, of BPF objects XDP programs and maps of our names, and of the rest what the host's own namespaces hold.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from testbed.xdp import layout
+
+RUNTIME = Path("/run/optinc")
+PR_SET_CHILD_SUBREAPER = 36
+BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
+BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID, BPF_PROG_GET_FD, BPF_MAP_GET_FD, BPF_OBJ_GET_INFO = 11, 12, 13, 14, 15
+BPF_PROG_TYPE_XDP = 6
+PROGRAM_NAME, MAP_NAME = slice(64, 80), slice(24, 40)  # where struct bpf_prog_info and bpf_map_info have the name
+MAP_NAMES = {name[:15] for name in layout.MAPS}  # as the kernel truncates them
+
+
+@dataclass(frozen=True, slots=True)
+class HostSnapshot:
+    """Sets of names, each of which a person can look up."""
+
+    processes: frozenset[str]
+    interfaces: frozenset[str]
+    mounts: frozenset[str]
+    bpf_programs: frozenset[str]
+    bpf_maps: frozenset[str]
+    bpf_pins: frozenset[str]
+    runtime_folders: frozenset[str]
+
+    def added_since(self, before: HostSnapshot) -> dict[str, list[str]]:
+        """What is here and was not there, by kind; only kinds with something new."""
+        new = {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
+        return {kind: sorted(things) for kind, things in new.items() if things}
+
+
+def host_snapshot() -> HostSnapshot:
+    """From now on the calling process adopts its orphaned descendants, so that a later snapshot sees them."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return HostSnapshot(
+        processes=frozenset(_descendants(os.getpid())),
+        interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
+        mounts=frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        bpf_programs=frozenset(_xdp_programs()),
+        bpf_maps=frozenset(_maps_of_ours()),
+        bpf_pins=frozenset(str(path) for path in _below(Path("/sys/fs/bpf"))),
+        runtime_folders=frozenset(path.name for path in _below(RUNTIME, depth=1)),
+    )
+
+
+def assert_unchanged(before: HostSnapshot, deadline_s: float = 10.0) -> None:
+    """Waits until only what was there `before` is left: the kernel ends namespaces after their last process."""
+    deadline = time.monotonic() + deadline_s
+    while left := host_snapshot().added_since(before):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still there after {deadline_s:g} s: {left}")
+        time.sleep(0.05)
+
+
+def _descendants(ancestor: int) -> list[str]:
+    """`PID NAME` of living descendants; a dead child that nobody waited for holds nothing."""
+    children: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            stat = (folder / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        name, rest = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
+        children.setdefault(int(rest[1]), []).append(int(folder.name))
+        if rest[0] != "Z":
+            names[int(folder.name)] = name
+    found: list[int] = []
+    pending = [ancestor]
+    while pending:
+        found += (below := children.get(pending.pop(), []))
+        pending += below
+    return [f"{pid} {names[pid]}" for pid in found if pid in names]
+
+
+def _xdp_programs() -> list[str]:
+    infos = _bpf_infos(BPF_PROG_GET_NEXT_ID, BPF_PROG_GET_FD)
+    return [
+        f"{number} {_text(info[PROGRAM_NAME])}"
+        for number, info in infos
+        if struct.unpack_from("=I", info)[0] == BPF_PROG_TYPE_XDP
+    ]
+
+
+def _maps_of_ours() -> list[str]:
+    infos = _bpf_infos(BPF_MAP_GET_NEXT_ID, BPF_MAP_GET_FD)
+    return [f"{number} {_text(info[MAP_NAME])}" for number, info in infos if _text(info[MAP_NAME]) in MAP_NAMES]
+
+
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode()
+
+
+def _bpf_infos(get_next: int, get_fd: int) -> Iterator[tuple[int, bytes]]:
+    """Id and information of every BPF object of a kind in the kernel, whichever namespace its holder is in."""
+    number = 0
+    while True:
+        try:
+            number = struct.unpack_from("=II", _bpf(get_next, struct.pack("=II", number, 0))[1])[1]
+            fd = _bpf(get_fd, struct.pack("=I", number))[0]
+        except FileNotFoundError as error:
+            if error.filename == get_fd:
+                continue  # it was freed between the two calls
+            return
+        info = ctypes.create_string_buffer(256)
+        try:
+            _bpf(BPF_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), ctypes.addressof(info)))
+        finally:
+            os.close(fd)
+        yield number, info.raw
+
+
+def _bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
+    """bpf(2): what it returns, and the attributes as it left them. OSError names the command as its file."""
+    data = ctypes.create_string_buffer(attributes.ljust(128, b"\0"), 128)
+    libc = ctypes.CDLL(None, use_errno=True)
+    returned = int(libc.syscall(BPF_SYSCALL[os.uname().machine], command, data, len(data)))
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), command)
+    return returned, data.raw
+
+
+def _below(folder: Path, depth: int = 8) -> list[Path]:
+    if depth == 0 or not folder.is_dir():
+        return []
+    return [path for entry in folder.iterdir() for path in (entry, *_below(entry, depth - 1))]
