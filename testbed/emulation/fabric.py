@@ -1,0 +1,142 @@
+"""The fabric: everything of a topology that is emulated, brought up in order and taken down in reverse.
+
+Runs inside the testbed's own namespaces (namespaces.py). Owns the order and the names; XDP programs are attached by
+others after `up`, and OpenFlow rules are the controller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.layout import OxcDevice, SwitchDevice, layout
+from testbed.emulation.links import SYSCTLS, Progress, Wires, WireStatistics
+from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces
+from testbed.emulation.openvswitch import OpenVSwitch
+from testbed.emulation.spawner import Spawner
+from testbed.errors import HostError, RequestError
+from testbed.topology.model import Topology
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    pass
+
+
+class Fabric:
+    """The emulated network of a topology. A context manager: entering brings it up."""
+
+    def __init__(
+        self, topology: Topology, controller_port: int | None, log_dir: Path, progress: Progress = _silent
+    ) -> None:
+        self.topology = topology
+        self._layout = layout(topology)
+        self._controller_port = controller_port
+        self._log_dir = log_dir
+        self._progress = progress
+        self._namespaces = NetworkNamespaces()
+        self._wires: Wires | None = None
+        self._spawner: Spawner | None = None
+        self._release = contextlib.ExitStack()
+        self._net: Any = None
+        self.openvswitch = OpenVSwitch(log_dir)
+
+    def __enter__(self) -> Fabric:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    # -------------------------------------------------------------- up and down
+
+    def up(self) -> None:
+        """Bring everything up, or nothing: a failure takes down what was made, then raises what failed."""
+        try:
+            self._up()
+        except BaseException:
+            self.down()
+            raise
+
+    def _up(self) -> None:
+        # Open vSwitch starts on one core while the devices are made on another.
+        self._release.callback(self.openvswitch.stop)
+        self.openvswitch.launch()
+        self._release.callback(self._namespaces.remove_all)
+        names = self._layout.namespaces
+        for path, value in SYSCTLS.items():
+            Path("/proc/sys", path).write_text(value)
+        self._progress("namespaces", 0, len(names))
+        self._namespaces.add(names, SYSCTLS)
+        self._progress("namespaces", len(names), len(names))
+        self._wires = Wires(self._namespaces, self._layout.wires)
+        self._release.callback(self._wires.close)
+        self._wires.make(self._progress)
+        self._wires.configure_hosts(self._layout.hosts, self._progress)
+        bridges = self._layout.bridges
+        self._progress("switches", 0, len(bridges))
+        self.openvswitch.wait_for_database()
+        self.openvswitch.add_bridges(bridges, self._controller_port)
+        self._progress("switches", len(bridges), len(bridges))
+        self._spawner = Spawner()
+        self._release.callback(self._spawner.close)
+        self._release.callback(self._end_shells)
+
+    def down(self) -> None:
+        """Take everything down, in reverse order. Processes started by `popen_in` are killed."""
+        self._release.close()
+        self._wires = self._spawner = None
+
+    def _end_shells(self) -> None:
+        if self._net is not None:
+            self._net.end_shells()
+            self._net = None
+
+    def watch(self) -> None:
+        """Raise TestbedError if a process that the fabric needs has died."""
+        self.openvswitch.watch()
+
+    # -------------------------------------------------------------- what others use
+
+    @property
+    def net(self) -> Any:
+        """The fabric as a Mininet network, for whoever knows Mininet. Made at its first use."""
+        if self._net is None:
+            try:
+                from testbed.emulation.nodes import FabricNet
+            except ImportError as error:
+                raise HostError(f"Mininet: {error}; install Debian's package mininet") from error
+            self._net = FabricNet(self.topology)
+        return self._net
+
+    def host_namespace(self, host: str) -> Path:
+        """The file that names a host's network namespace. RequestError if there is no such host."""
+        self._namespace(host)
+        return NETNS_DIR / host
+
+    def _namespace(self, host: str) -> int:
+        if host not in self.topology.host_names:
+            raise RequestError(f"host {host}: no such host; there are {', '.join(self.topology.host_names)}")
+        return self._namespaces[host]
+
+    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a process in a host's network namespace; the options are those of Spawner.popen."""
+        if self._spawner is None:
+            raise RequestError(f"host {host}: the fabric is not up")
+        return self._spawner.popen(self._namespace(host), argv, **options)
+
+    def statistics(self) -> dict[str, WireStatistics]:
+        """Counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's."""
+        if self._wires is None:
+            raise RequestError("link statistics: the fabric is not up")
+        return self._wires.statistics()
+
+    def switch_devices(self) -> tuple[SwitchDevice, ...]:
+        """Every ToR port, for whoever attaches programs to them."""
+        return self._layout.switch_devices
+
+    def oxc_devices(self) -> tuple[OxcDevice, ...]:
+        """Every port of the optical switch."""
+        return self._layout.oxc_devices

@@ -1,0 +1,136 @@
+"""What a topology comes to in devices, wires, host addresses and bridges. Pure: a function of the topology.
+
+Owns the mapping; names and numbers come from topology.addresses. Nothing here touches the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.emulation.links import WIRES, End, HostAddress, WireSpec
+from testbed.emulation.openvswitch import Bridge, Port
+from testbed.topology import addresses
+from testbed.topology.model import LinkSpec, Topology, Unit
+
+HOST_DEVICE = "eth0"
+PREFIX = 24
+_ETHERNET_BYTES = 14
+HOST_PORT, OPTICAL_PORT = "host", "optical"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchDevice:
+    """A port of a ToR switch in the testbed's root network namespace. `kind` is "host" or "optical"."""
+
+    unit: int
+    device: str
+    number: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class OxcDevice:
+    """A port of the optical switch in the testbed's root network namespace."""
+
+    number: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Everything that is to be made."""
+
+    namespaces: tuple[str, ...]
+    wires: tuple[WireSpec, ...]
+    hosts: tuple[HostAddress, ...]
+    bridges: tuple[Bridge, ...]
+    switch_devices: tuple[SwitchDevice, ...]
+    oxc_devices: tuple[OxcDevice, ...]
+
+
+def buffer_bytes(link: LinkSpec, mtu: int) -> int:
+    """A link's queue, declared in full-sized packets, in the bytes that a token bucket counts."""
+    return link.buffer_packets * (mtu + _ETHERNET_BYTES)
+
+
+def layout(topology: Topology) -> Layout:
+    """The layout of a topology. A topology without optical ports has no optical switch."""
+    switch_devices = tuple(device for unit in topology.units for device in _switch_devices(unit))
+    oxc_devices = tuple(
+        OxcDevice(addresses.oxc_port_number(unit.index, port), addresses.oxc_device(unit.index, port))
+        for unit in topology.units
+        for port in range(1, unit.optical_ports + 1)
+    )
+    bridges = [
+        Bridge(
+            unit.name,
+            addresses.tor_dpid(unit.index),
+            tuple(Port(device.device, device.number) for device in switch_devices if device.unit == unit.index),
+        )
+        for unit in topology.units
+    ]
+    if oxc_devices:
+        ports = tuple(Port(device.device, device.number) for device in oxc_devices)
+        bridges.append(Bridge(addresses.OXC_BRIDGE, addresses.OXC_DPID, ports))
+    return Layout(
+        namespaces=(WIRES, *topology.host_names),
+        wires=tuple(wire for unit in topology.units for wire in _wires(topology, unit)),
+        hosts=tuple(address for unit in topology.units for address in _hosts(unit)),
+        bridges=tuple(bridges),
+        switch_devices=switch_devices,
+        oxc_devices=oxc_devices,
+    )
+
+
+def _switch_devices(unit: Unit) -> list[SwitchDevice]:
+    hosts = [
+        SwitchDevice(
+            unit.index, addresses.tor_port_device(unit.index, host), addresses.tor_port_number(host), HOST_PORT
+        )
+        for host in range(1, unit.hosts + 1)
+    ]
+    optical = [
+        SwitchDevice(
+            unit.index, addresses.optical_device(unit.index, port), addresses.optical_number(port), OPTICAL_PORT
+        )
+        for port in range(1, unit.optical_ports + 1)
+    ]
+    return hosts + optical
+
+
+def _wires(topology: Topology, unit: Unit) -> list[WireSpec]:
+    """Host links run from the host (a) to its ToR (b); optical links from the ToR (a) to the optical switch (b)."""
+    scale, mtu = topology.scale, topology.mtu
+    host_rate, host_buffer = topology.host_link.emulated_mbps(scale), buffer_bytes(topology.host_link, mtu)
+    wires = []
+    for host in range(1, unit.hosts + 1):
+        name = addresses.host_name(unit.index, host)
+        ifindex = addresses.host_ifindex(unit.index, host)
+        a = End(HOST_DEVICE, name, addresses.host_mac(unit.index, host), ifindex)
+        b = End(addresses.tor_port_device(unit.index, host))
+        wires.append(WireSpec(name, a, b, host_rate, host_buffer, mtu))
+    optical_rate, optical_buffer = topology.optical_link.emulated_mbps(scale), buffer_bytes(topology.optical_link, mtu)
+    for port in range(1, unit.optical_ports + 1):
+        a = End(addresses.optical_device(unit.index, port))
+        b = End(addresses.oxc_device(unit.index, port))
+        name = addresses.optical_port_name(unit.index, port)
+        wires.append(WireSpec(name, a, b, optical_rate, optical_buffer, mtu))
+    return wires
+
+
+def _hosts(unit: Unit) -> list[HostAddress]:
+    """Every host knows its unit's other hosts and its gateway, so that no address resolution crosses the fabric."""
+    gateway = addresses.tor_ip(unit.index)
+    known = [(addresses.host_ip(unit.index, host), addresses.host_mac(unit.index, host)) for host in _numbers(unit)]
+    known.append((gateway, addresses.tor_mac(unit.index)))
+    found = []
+    for host in _numbers(unit):
+        address = addresses.host_ip(unit.index, host)
+        neighbours = tuple(neighbour for neighbour in known if neighbour[0] != address)
+        name = addresses.host_name(unit.index, host)
+        found.append(HostAddress(name, HOST_DEVICE, address, PREFIX, gateway, neighbours))
+    return found
+
+
+def _numbers(unit: Unit) -> range:
+    return range(1, unit.hosts + 1)

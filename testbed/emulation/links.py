@@ -1,0 +1,304 @@
+"""Links: what a wire is, and making, reading back and counting many of them at once.
+
+A shaped wire is two veth pairs, its inner ends in the namespace `wires`, joined there by an ingress redirect each
+way, with a token bucket on the egress of either inner end. So a rate holds for every frame, also for those that XDP
+sent by redirection, which skip the egress queue of the device they leave by. An unshaped wire is one veth pair.
+
+Owns devices, offloads, queues and the hosts' addresses. Knows nothing of units, Open vSwitch or Mininet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from testbed.emulation.namespaces import NetworkNamespaces, entered
+from testbed.emulation.netlink import (
+    DeviceSpec,
+    DeviceState,
+    Message,
+    NetlinkError,
+    RouteSocket,
+    add_address,
+    add_default_route,
+    add_ingress,
+    add_neighbour,
+    add_redirect,
+    add_token_bucket,
+    add_veth,
+    delete_all,
+    delete_device,
+    is_missing_feature,
+    set_up,
+)
+from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.errors import HostError, SettingError
+
+WIRES = "wires"
+# Before a device exists: no IPv6 noise on the fabric, and a host takes packets whatever their return path.
+SYSCTLS = {
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/conf/all/rp_filter": "0",
+}
+_FRAME_OVERHEAD_BYTES = 18  # Ethernet header and one VLAN tag
+_BURST_S = 0.001
+_PORT_IFINDEX = (
+    0x20000  # switch ports: above the hosts' numbers, so that no two devices of a testbed share one by chance
+)
+_INNER_IFINDEX = 0x40000
+_CHUNK = 32  # wires between two reports of progress
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a wire. `namespace` None is the testbed's root namespace; ifindex 0 lets this module choose."""
+
+    device: str
+    namespace: str | None = None
+    mac: str | None = None
+    ifindex: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WireSpec:
+    """A wire between two ends. `rate_mbps` None: unshaped. `buffer_bytes` is each direction's queue."""
+
+    name: str
+    a: End
+    b: End
+    rate_mbps: float | None
+    buffer_bytes: int
+    mtu: int = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class HostAddress:
+    """What a host's interface is given. Neighbours are (IPv4 address, MAC); the gateway is one of them."""
+
+    namespace: str
+    device: str
+    address: str
+    prefix: int
+    gateway: str
+    neighbours: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WireStatistics:
+    """Counters of a wire since it was made. Bytes include Ethernet headers; drops are the two queues' together."""
+
+    rate_mbps: float | None
+    bytes_ab: int
+    bytes_ba: int
+    drops: int
+    backlog_bytes: int
+
+
+def rate_bytes_per_s(rate_mbps: float) -> int:
+    return round(rate_mbps * 1e6 / 8)
+
+
+def burst_bytes(rate_mbps: float, mtu: int) -> int:
+    """The token bucket's depth: a millisecond's worth, which rides out a late timer, and never less than two frames."""
+    return max(2 * (mtu + _FRAME_OVERHEAD_BYTES), round(rate_bytes_per_s(rate_mbps) * _BURST_S))
+
+
+def inner_devices(wire: WireSpec) -> tuple[str, str]:
+    """The inner ends' names in namespace `wires`: the one that faces end a, and the one that faces end b."""
+    return f"{wire.name}-a", f"{wire.name}-b"
+
+
+def set_offloads(device: str, gro: bool, namespace: int | None = None) -> None:
+    """Put a device's offloads back as the fabric wants them, and read them back.
+
+    To be called after attaching an XDP program: the kernel may switch GRO on with it.
+    """
+    if namespace is None:
+        with FeatureControl() as control:
+            control.set(device, wire_features(gro))
+        return
+    with entered(namespace), FeatureControl() as control:
+        control.set(device, wire_features(gro))
+
+
+class Wires:
+    """All wires of a fabric. Namespaces must hold `wires` and every namespace that an end names."""
+
+    def __init__(self, namespaces: NetworkNamespaces, wires: Sequence[WireSpec]) -> None:
+        self._namespaces = namespaces
+        self._wires = tuple(wires)
+        self._shaped = [wire for wire in self._wires if wire.rate_mbps is not None]
+        self._inner = {
+            device: _INNER_IFINDEX + at
+            for at, device in enumerate(device for wire in self._shaped for device in inner_devices(wire))
+        }
+        self._root = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._route = RouteSocket()
+        with entered(namespaces[WIRES]):
+            self._wires_route = RouteSocket()
+        self._made = False
+
+    def close(self) -> None:
+        """Delete the switch ports, and with them their peers; what else there is goes with its namespace."""
+        with self._route, self._wires_route:
+            if self._made:
+                self._route.send([delete_all()])
+            os.close(self._root)
+
+    def make(self, progress: Progress) -> None:
+        """Create, configure and start every wire, then read all of it back. SettingError names what differs."""
+        self._made = True
+        for start in range(0, len(self._wires), _CHUNK):
+            chunk = self._wires[start : start + _CHUNK]
+            messages: list[Message] = []
+            for at, wire in enumerate(chunk, start):
+                messages.extend(self._creation(wire, at))
+            self._route.send(messages)
+            progress("links", min(start + _CHUNK, len(self._wires)), len(self._wires))
+        with FeatureControl() as control:
+            for device in self._root_devices():
+                control.set(device, wire_features(gro=False))
+        with entered(self._namespaces[WIRES]), FeatureControl() as control:
+            for device in self._inner:
+                control.set(device, wire_features(gro=True))
+        self._shape(progress)
+        self._route.send([set_up(device) for device in self._root_devices()])
+        self._wires_route.send([set_up(device) for device in self._inner])
+        self._read_back()
+
+    def _root_devices(self) -> list[str]:
+        return [end.device for wire in self._wires for end in (wire.a, wire.b) if end.namespace is None]
+
+    def _creation(self, wire: WireSpec, at: int) -> list[Message]:
+        def outer(end: End, side: int) -> DeviceSpec:
+            namespace = self._root if end.namespace is None else self._namespaces[end.namespace]
+            return DeviceSpec(end.device, namespace, wire.mtu, end.mac, end.ifindex or _PORT_IFINDEX + 2 * at + side)
+
+        if wire.rate_mbps is None:
+            return [add_veth(outer(wire.a, 0), outer(wire.b, 1))]
+        inner = [
+            DeviceSpec(device, self._namespaces[WIRES], wire.mtu, None, self._inner[device])
+            for device in inner_devices(wire)
+        ]
+        return [add_veth(outer(wire.a, 0), inner[0]), add_veth(outer(wire.b, 1), inner[1])]
+
+    def _shape(self, progress: Progress) -> None:
+        if not self._shaped:
+            return
+        classifier = self._classifier()
+        for start in range(0, len(self._shaped), _CHUNK):
+            messages: list[Message] = []
+            for wire in self._shaped[start : start + _CHUNK]:
+                a, b = (self._inner[device] for device in inner_devices(wire))
+                rate_mbps = wire.rate_mbps or 0.0
+                for ifindex, other in ((a, b), (b, a)):
+                    rate, burst = rate_bytes_per_s(rate_mbps), burst_bytes(rate_mbps, wire.mtu)
+                    messages.append(add_token_bucket(ifindex, rate, burst, wire.buffer_bytes))
+                    messages.append(add_ingress(ifindex))
+                    messages.append(add_redirect(ifindex, other, classifier))
+            self._wires_route.send(messages)
+            progress("shapers", min(start + _CHUNK, len(self._shaped)), len(self._shaped))
+
+    def _classifier(self) -> str:
+        """The classifier that this kernel has, found by trying it on a pair of devices that goes again."""
+        namespace = self._namespaces[WIRES]
+        pair = [DeviceSpec(f"probe-{side}", namespace, 1500, None, 0x10 + at) for at, side in enumerate("ab")]
+        self._wires_route.send([add_veth(*pair), add_ingress(pair[0].ifindex)])
+        reasons = []
+        try:
+            for classifier in ("matchall", "u32"):
+                try:
+                    self._wires_route.send([add_redirect(pair[0].ifindex, pair[1].ifindex, classifier)])
+                    return classifier
+                except NetlinkError as error:
+                    if not is_missing_feature(error):
+                        raise
+                    reasons.append(str(error))
+        finally:
+            self._wires_route.send([delete_device(pair[0].name)])
+        raise HostError(
+            f"this kernel cannot redirect frames between devices, which shaped links need: {'; '.join(reasons)}"
+        )
+
+    def _read_back(self) -> None:
+        root, inner = self._route.devices(), self._wires_route.devices()
+        buckets = self._wires_route.token_buckets()
+        for wire in self._wires:
+            for end in (wire.a, wire.b):
+                if end.namespace is None:
+                    _check_device(root, end.device, wire.mtu)
+            if wire.rate_mbps is None:
+                continue
+            for device in inner_devices(wire):
+                _check_device(inner, device, wire.mtu)
+                bucket = buckets.get(self._inner[device])
+                wanted = (rate_bytes_per_s(wire.rate_mbps), wire.buffer_bytes)
+                found = (bucket.rate_bytes_per_s, bucket.limit_bytes) if bucket else None
+                if found != wanted:
+                    reads = f"{found[0] * 8 / 1e6:g} Mb/s, {found[1]} bytes" if found else "no rate"
+                    asked = f"{wire.rate_mbps:g} Mb/s, {wire.buffer_bytes} bytes"
+                    raise SettingError(f"link {wire.name}: {asked} was set, and {device} reads back {reads}")
+
+    def configure_hosts(self, hosts: Sequence[HostAddress], progress: Progress) -> None:
+        """Offloads, addresses, route and neighbours of every host, read back where a setting can fail silently."""
+        mtus = {(end.namespace, end.device): wire.mtu for wire in self._wires for end in (wire.a, wire.b)}
+        for at, host in enumerate(hosts, 1):
+            with entered(self._namespaces[host.namespace]):
+                route, control = RouteSocket(), FeatureControl()
+            with route, control:
+                control.set(host.device, wire_features(gro=False))
+                ifindex = route.devices()[host.device].ifindex
+                route.send(
+                    [
+                        set_up("lo"),
+                        add_address(ifindex, host.address, host.prefix),
+                        set_up(host.device),
+                        add_default_route(host.gateway),
+                        *(add_neighbour(ifindex, address, mac) for address, mac in host.neighbours),
+                    ]
+                )
+                _check_device(route.devices(), host.device, mtus[host.namespace, host.device])
+            if at % _CHUNK == 0 or at == len(hosts):
+                progress("hosts", at, len(hosts))
+
+    def statistics(self) -> dict[str, WireStatistics]:
+        """Counters of every wire, by its name, in three calls to the kernel whatever their number.
+
+        Drops are those of the queues and of the devices in the namespaces `wires` and root. A frame that a host's own
+        interface could not hand over is counted on that host's interface only.
+        """
+        root = self._route.devices()
+        inner = self._wires_route.devices() if self._shaped else {}
+        buckets = self._wires_route.token_buckets() if self._shaped else {}
+        found = {}
+        for wire in self._wires:
+            if wire.rate_mbps is None:
+                port, ab = (wire.b, True) if wire.b.namespace is None else (wire.a, False)
+                state = root[port.device]
+                towards_b, towards_a = (state.rx_bytes, state.tx_bytes) if ab else (state.tx_bytes, state.rx_bytes)
+                drops = state.rx_dropped + state.tx_dropped
+                found[wire.name] = WireStatistics(None, towards_b, towards_a, drops, 0)
+                continue
+            device_a, device_b = inner_devices(wire)
+            at_a, at_b = buckets[self._inner[device_a]], buckets[self._inner[device_b]]
+            devices = [inner[device_a], inner[device_b]]
+            devices += [root[end.device] for end in (wire.a, wire.b) if end.namespace is None]
+            drops = at_a.drops + at_b.drops + sum(state.tx_dropped for state in devices)
+            backlog = at_a.backlog_bytes + at_b.backlog_bytes
+            found[wire.name] = WireStatistics(wire.rate_mbps, at_b.sent_bytes, at_a.sent_bytes, drops, backlog)
+        return found
+
+
+def _check_device(devices: dict[str, DeviceState], name: str, mtu: int) -> None:
+    state = devices.get(name)
+    if state is None:
+        raise SettingError(f"device {name} was made and is not there")
+    if state.mtu != mtu:
+        raise SettingError(f"device {name}: MTU {mtu} was set and reads back {state.mtu}")
+    if not state.up:
+        raise SettingError(f"device {name} was set up and reads back down")

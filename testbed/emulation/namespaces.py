@@ -1,0 +1,224 @@
+"""The testbed's own namespaces: how they are entered, what is private in them, and their PID 1.
+
+Owns the `unshare` command line, the private mounts, the init process and the named network namespaces of hosts.
+Standard library only, and run by path as PID 1, so that this process stays small; imports of anything heavier are
+inside the functions that need them.
+
+The kernel is what cleans up: every process of a PID namespace dies with its PID 1, and with the last process go the
+network namespaces, their devices, the mounts, and the BPF objects that nothing else holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+NETNS_DIR = Path("/run/netns")
+BPFFS_DIR = Path("/sys/fs/bpf")
+
+# <sched.h>, <sys/mount.h>, <sys/prctl.h>: Python 3.11 has none of these.
+CLONE_NEWNET = 0x40000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x2, 0x4, 0x8
+_MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 0x1000, 0x2000, 0x4000, 0x40000
+_MNT_DETACH = 2
+_PR_SET_PDEATHSIG = 1
+_HOST_CANNOT = 3  # testbed.errors.HostError.exit_code; spelled here because PID 1 imports nothing of the project
+
+
+def command(argv: Sequence[str], name: str) -> list[str]:
+    """The argument vector that runs `argv` as the daemon of testbed `name`, below an init in namespaces of its own."""
+    init = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), name, *argv]
+    kinds = ["--net", "--mount", "--pid", "--ipc", "--uts"]
+    return ["unshare", *kinds, "--fork", "--kill-child=KILL", "--mount-proc", "--", *init]
+
+
+def call_libc(function: str, *arguments: object) -> int:
+    """Call a C library function that returns -1 on failure; OSError names the function."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = int(getattr(libc, function)(*arguments))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{function}: {os.strerror(code)}")
+    return result
+
+
+def _mount(source: str, target: Path, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
+    import ctypes
+
+    encoded_kind = kind.encode() if kind else None
+    encoded_data = data.encode() if data else None
+    try:
+        call_libc("mount", source.encode(), str(target).encode(), encoded_kind, ctypes.c_ulong(flags), encoded_data)
+    except OSError as error:
+        raise OSError(error.errno, f"mount {kind or source} on {target}: {os.strerror(error.errno or 0)}") from error
+
+
+def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread that started it ends. For a Popen's preexec_fn.
+
+    A change of user id clears the setting, so it comes after one (Popen's user= is applied before preexec_fn).
+    """
+    call_libc("prctl", _PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+
+
+def private_mounts(hostname: str) -> None:
+    """Make this mount namespace the testbed's own: mounts, hostname, loopback, limits. Call before any thread starts.
+
+    Raises OSError naming the mount that this host refuses.
+    """
+    _mount("none", Path("/"), flags=_MS_REC | _MS_PRIVATE)
+    folders = {Path(base).resolve() / leaf for base in ("/run", "/var/run") for leaf in ("openvswitch", "netns")}
+    for folder in sorted(folders):
+        folder.mkdir(mode=0o755, exist_ok=True)
+        _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0755")
+    _fresh_sysfs()
+    _mount("bpffs", BPFFS_DIR, "bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, "mode=0700")
+    call_libc("sethostname", hostname.encode(), len(hostname.encode()))
+    _loopback_up()
+    _raise_limits()
+
+
+def _fresh_sysfs() -> None:
+    """Replace /sys by an instance of this network namespace, keeping what is mounted below it (cgroups, debugfs).
+
+    A sysfs shows the devices of the network namespace that mounted it, and the inherited one belongs to the host.
+    """
+    staging = NETNS_DIR / ".sys"
+    staging.mkdir()
+    _mount("sysfs", staging, "sysfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    kept: list[str] = []
+    with open("/proc/self/mountinfo") as mounts:
+        for line in mounts:
+            target = line.split()[4]
+            if not target.startswith("/sys/") or target.startswith(
+                (*[f"{folder}/" for folder in kept], str(BPFFS_DIR))
+            ):
+                continue
+            if target not in kept and (staging / target[5:]).is_dir():
+                kept.append(target)
+    for folder in kept:
+        _mount(folder, staging / folder[5:], flags=_MS_BIND | _MS_REC)
+    _mount(str(staging), Path("/sys"), flags=_MS_MOVE)
+    staging.rmdir()
+
+
+def _loopback_up() -> None:
+    import fcntl
+    import socket
+    import struct
+
+    get_flags, set_flags, up = 0x8913, 0x8914, 0x1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = fcntl.ioctl(control, get_flags, struct.pack("16sh14x", b"lo", 0))
+        flags = struct.unpack("16sh14x", request)[1]
+        fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", flags | up))
+
+
+def _raise_limits() -> None:
+    """More open files and locked memory, where allowed: root may lack CAP_SYS_RESOURCE, and the defaults often do."""
+    import resource
+
+    for kind, wanted in ((resource.RLIMIT_NOFILE, 65536), (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(kind, (wanted, wanted))
+
+
+def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = None) -> NoReturn:
+    """Be PID 1: start the daemon, reap orphans, pass on SIGTERM and SIGINT, exit with the daemon's status.
+
+    `prepare` runs in the child before it becomes the daemon: what it loads is not kept by this process.
+    """
+    child = os.fork()
+    if child == 0:
+        _become(child_argv, prepare)
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, forward)
+    while True:
+        pid, status = os.wait()  # PEP 475: a forwarded signal restarts the wait
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def _become(argv: Sequence[str], prepare: Callable[[], None] | None) -> NoReturn:
+    try:
+        if prepare:
+            prepare()
+        os.execvp(argv[0], list(argv))
+    except OSError as error:
+        print(f"testbed: setting up the namespaces: {error.strerror or error}", file=sys.stderr, flush=True)
+    os._exit(_HOST_CANNOT)
+
+
+# ------------------------------------------------------------------ named network namespaces
+
+
+@contextlib.contextmanager
+def entered(namespace: int) -> Iterator[None]:
+    """Run the body with the calling thread in this network namespace; processes started in it stay there."""
+    with open("/proc/thread-self/ns/net") as home:
+        call_libc("setns", namespace, CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            call_libc("setns", home.fileno(), CLONE_NEWNET)
+
+
+class NetworkNamespaces:
+    """Network namespaces by name, made and removed together; `ip -n NAME` finds them. Holds a descriptor of each."""
+
+    def __init__(self) -> None:
+        self._descriptors: dict[str, int] = {}
+
+    def add(self, names: Sequence[str], sysctls: Mapping[str, str] | None = None) -> None:
+        """Make the namespaces, with these settings (paths below /proc/sys) in each before it holds any device."""
+        with open("/proc/thread-self/ns/net") as home:
+            try:
+                for name in names:
+                    self._add_one(name, sysctls or {})
+            finally:
+                call_libc("setns", home.fileno(), CLONE_NEWNET)
+
+    def _add_one(self, name: str, sysctls: Mapping[str, str]) -> None:
+        call_libc("unshare", CLONE_NEWNET)
+        for path, value in sysctls.items():
+            Path("/proc/sys", path).write_text(value)
+        target = NETNS_DIR / name
+        target.touch(mode=0o444, exist_ok=False)
+        _mount("/proc/thread-self/ns/net", target, flags=_MS_BIND)
+        self._descriptors[name] = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __getitem__(self, name: str) -> int:
+        return self._descriptors[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._descriptors
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._descriptors)
+
+    def remove_all(self) -> None:
+        """Let go of every namespace; the kernel destroys one, and its devices, when its last process is gone."""
+        while self._descriptors:
+            name, descriptor = self._descriptors.popitem()
+            os.close(descriptor)
+            target = NETNS_DIR / name
+            call_libc("umount2", str(target).encode(), _MNT_DETACH)
+            target.unlink()
+
+
+if __name__ == "__main__":
+    init_main(sys.argv[2:], prepare=lambda: private_mounts(sys.argv[1]))

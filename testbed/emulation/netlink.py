@@ -1,0 +1,332 @@
+"""Route netlink in batches: devices, addresses, neighbours, routes, queues and filters of one network namespace.
+
+Owns the encoding of the messages and the socket. A socket stays in the network namespace that it was opened in, and a
+device is made directly in the namespace where it will live. Measured at 256 hosts: one process per namespace (`ip -n
+NAME -batch -`) costs 2.3 ms a namespace before any work; this costs 0.2 ms. Moving a device after its creation costs
+25 ms, so nothing moves.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import TestbedError
+
+# <linux/rtnetlink.h>
+_NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
+_NEWADDR, _NEWROUTE, _NEWNEIGH = 20, 24, 28
+_NEWQDISC, _GETQDISC, _NEWTFILTER = 36, 38, 44
+_REQUEST, _ACK, _DUMP, _EXCL, _CREATE, _REPLACE = 0x1, 0x4, 0x300, 0x200, 0x400, 0x100
+_ERROR, _DONE = 2, 3
+_NESTED = 0x8000
+_IFF_UP = 0x1
+_NUD_PERMANENT = 0x80
+_ETH_P_ALL = 0x0003
+TC_ROOT = 0xFFFFFFFF
+TC_INGRESS = 0xFFFFFFF1
+_INGRESS_HANDLE = 0xFFFF0000
+_GROUP = 0x6F70  # IFLA_GROUP of every device that is made here, so that one request deletes those of a namespace
+_BATCH = 48  # messages per send: their acknowledgements fit in the default receive buffer
+_RECEIVE_BYTES = 1 << 20
+
+
+class NetlinkError(TestbedError):
+    """The kernel refused a message."""
+
+    def __init__(self, what: str, code: int, detail: str) -> None:
+        reason = detail or os.strerror(code)
+        super().__init__(f"{what}: {reason}")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request and what it attempts, in words."""
+
+    kind: int
+    flags: int
+    body: bytes
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """One end of a veth pair at its creation."""
+
+    name: str
+    namespace: int
+    mtu: int
+    mac: str | None = None
+    ifindex: int = 0
+    txqueuelen: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """What the kernel says of a device. Counters in bytes and packets since its creation."""
+
+    name: str
+    ifindex: int
+    mtu: int
+    up: bool
+    mac: str
+    rx_bytes: int
+    tx_bytes: int
+    rx_dropped: int
+    tx_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """What the kernel says of a token bucket: its rate and limit, and its counters since creation."""
+
+    ifindex: int
+    rate_bytes_per_s: int
+    limit_bytes: int
+    sent_bytes: int
+    drops: int
+    backlog_bytes: int
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One netlink attribute, padded."""
+    return struct.pack("=HH", len(value) + 4, kind) + value + b"\0" * (-len(value) % 4)
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """The attributes of a message's tail, by kind; nesting bits removed."""
+    found: dict[int, bytes] = {}
+    offset = 0
+    while offset + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, offset)
+        if length < 4:
+            break
+        found[kind & 0x3FFF] = data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return found
+
+
+def _nested(kind: int, *parts: bytes) -> bytes:
+    return attribute(kind | _NESTED, b"".join(parts))
+
+
+def _u32(kind: int, value: int) -> bytes:
+    return attribute(kind, struct.pack("=I", value))
+
+
+def _mac(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def _ip(address: str) -> bytes:
+    return ipaddress.IPv4Address(address).packed
+
+
+def _link_header(ifindex: int = 0, flags: int = 0, change: int = 0) -> bytes:
+    return struct.pack("=BxHiII", 0, 0, ifindex, flags, change)
+
+
+def _device_attributes(device: DeviceSpec) -> bytes:
+    parts = [
+        attribute(3, device.name.encode() + b"\0"),  # IFLA_IFNAME
+        _u32(4, device.mtu),
+        _u32(13, device.txqueuelen),
+        _u32(27, _GROUP),
+        _u32(28, device.namespace),  # IFLA_NET_NS_FD
+        _u32(31, 1),  # IFLA_NUM_TX_QUEUES
+        _u32(32, 1),  # IFLA_NUM_RX_QUEUES
+    ]
+    if device.mac:
+        parts.append(attribute(1, _mac(device.mac)))
+    return b"".join(parts)
+
+
+def add_veth(a: DeviceSpec, b: DeviceSpec) -> Message:
+    """A veth pair, each end made where it will live. Send it from a namespace that has neither name."""
+    peer = _nested(1, _link_header(b.ifindex), _device_attributes(b))  # VETH_INFO_PEER
+    info = _nested(18, attribute(1, b"veth"), _nested(2, peer))  # IFLA_LINKINFO: kind, data
+    body = _link_header(a.ifindex) + _device_attributes(a) + info
+    return Message(_NEWLINK, _CREATE | _EXCL, body, f"add veth {a.name} - {b.name}")
+
+
+def delete_device(name: str) -> Message:
+    return Message(_DELLINK, 0, _link_header() + attribute(3, name.encode() + b"\0"), f"delete {name}")
+
+
+def delete_all() -> Message:
+    """Delete every device of the socket's namespace that was made here, in one go: the kernel waits once, not for each."""
+    return Message(_DELLINK, 0, _link_header() + _u32(27, _GROUP), "delete the fabric's devices")
+
+
+def set_up(name: str) -> Message:
+    body = _link_header(0, _IFF_UP, _IFF_UP) + attribute(3, name.encode() + b"\0")
+    return Message(_NEWLINK, 0, body, f"set {name} up")
+
+
+def add_address(ifindex: int, address: str, prefix: int) -> Message:
+    header = struct.pack("=BBBBI", socket.AF_INET, prefix, 0, 0, ifindex)
+    body = header + attribute(1, _ip(address)) + attribute(2, _ip(address))
+    return Message(_NEWADDR, _CREATE | _EXCL, body, f"add address {address}/{prefix}")
+
+
+def add_default_route(gateway: str) -> Message:
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 254, 3, 0, 1, 0)  # table main, protocol boot, unicast
+    return Message(_NEWROUTE, _CREATE | _EXCL, header + attribute(5, _ip(gateway)), f"add default route by {gateway}")
+
+
+def add_neighbour(ifindex: int, address: str, mac: str) -> Message:
+    header = struct.pack("=BxHiHBB", socket.AF_INET, 0, ifindex, _NUD_PERMANENT, 0, 0)
+    body = header + attribute(1, _ip(address)) + attribute(2, _mac(mac))
+    return Message(_NEWNEIGH, _CREATE | _REPLACE, body, f"add neighbour {address}")
+
+
+def _tc_header(ifindex: int, handle: int, parent: int, info: int = 0) -> bytes:
+    return struct.pack("=BxHiIII", 0, 0, ifindex, handle, parent, info)
+
+
+def add_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int) -> Message:
+    """TBF at a device's root. Rates to 34 Gb/s fit the 32-bit field; beyond it the 64-bit attribute holds."""
+    narrow = min(rate_bytes_per_s, 0xFFFFFFFF)
+    rate = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, narrow)  # linklayer Ethernet: no rate table
+    parms = rate + bytes(12) + struct.pack("=III", limit_bytes, 0, 0)
+    options = [attribute(1, parms), _u32(6, burst_bytes)]
+    if rate_bytes_per_s > 0xFFFFFFFF:
+        options.append(attribute(4, struct.pack("=Q", rate_bytes_per_s)))
+    body = _tc_header(ifindex, 0x10000, TC_ROOT) + attribute(1, b"tbf\0") + _nested(2, *options)
+    return Message(_NEWQDISC, _CREATE | _EXCL, body, f"shape device {ifindex} to {rate_bytes_per_s * 8 / 1e6:g} Mb/s")
+
+
+def add_ingress(ifindex: int) -> Message:
+    body = _tc_header(ifindex, _INGRESS_HANDLE, TC_INGRESS) + attribute(1, b"ingress\0")
+    return Message(_NEWQDISC, _CREATE | _EXCL, body, f"add the ingress queue of device {ifindex}")
+
+
+def add_redirect(ifindex: int, to_ifindex: int, classifier: str) -> Message:
+    """Every frame that arrives on a device leaves by another. Classifier: "matchall" or "u32", as the kernel has it."""
+    parms = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to_ifindex)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR
+    action = _nested(1, attribute(1, b"mirred\0"), _nested(2, attribute(2, parms)))
+    if classifier == "u32":
+        key = struct.pack("=IIii", 0, 0, 0, 0)
+        selector = struct.pack("=BBBxHHhhI", 1, 0, 1, 0, 0, 0, 0, 0) + key  # terminal, one key that always matches
+        options = _nested(2, attribute(5, selector), _nested(7, action))
+    else:
+        options = _nested(2, _nested(2, action))
+    info = (1 << 16) | socket.htons(_ETH_P_ALL)
+    body = _tc_header(ifindex, 0, _INGRESS_HANDLE, info) + attribute(1, classifier.encode() + b"\0") + options
+    return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"redirect device {ifindex} to {to_ifindex} by {classifier}")
+
+
+class RouteSocket:
+    """A route netlink socket in the calling thread's network namespace."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._socket.bind((0, 0))
+        self._socket.settimeout(30)
+        for option in (10, 11):  # NETLINK_CAP_ACK, NETLINK_EXT_ACK: short acknowledgements, reasons in words
+            self._socket.setsockopt(270, option, 1)
+        self._sequence = 0
+
+    def __enter__(self) -> RouteSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Carry out every message in order; raises NetlinkError for the first that the kernel refuses."""
+        for start in range(0, len(messages), _BATCH):
+            self._send_batch(messages[start : start + _BATCH])
+
+    def _send_batch(self, batch: Sequence[Message]) -> None:
+        first = self._sequence + 1
+        data = b"".join(self._encode(message) for message in batch)
+        self._socket.send(data)
+        failure: NetlinkError | None = None
+        answered = 0
+        while answered < len(batch):
+            for kind, flags, sequence, body in _messages(self._socket.recv(_RECEIVE_BYTES)):
+                if kind != _ERROR or sequence < first:
+                    continue
+                answered += 1
+                code = -struct.unpack_from("=i", body)[0]
+                if code and failure is None:
+                    failure = NetlinkError(batch[sequence - first].what, code, _reason(flags, body))
+        if failure:
+            raise failure
+
+    def _encode(self, message: Message) -> bytes:
+        self._sequence += 1
+        flags = message.flags | _REQUEST | _ACK
+        return struct.pack("=IHHII", 16 + len(message.body), message.kind, flags, self._sequence, 0) + message.body
+
+    def _dump(self, kind: int, body: bytes) -> Iterator[bytes]:
+        self._sequence += 1
+        self._socket.send(struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _DUMP, self._sequence, 0) + body)
+        while True:
+            for answer, _, sequence, content in _messages(self._socket.recv(_RECEIVE_BYTES)):
+                if sequence != self._sequence:
+                    continue
+                if answer == _DONE:
+                    return
+                if answer == _ERROR:
+                    raise NetlinkError("dump", -struct.unpack_from("=i", content)[0], "")
+                yield content
+
+    def devices(self) -> dict[str, DeviceState]:
+        """Every device of the namespace, by name."""
+        found = {}
+        for body in self._dump(_GETLINK, _link_header()):
+            ifindex, flags = struct.unpack_from("=4xiI", body)
+            values = attributes(body[16:])
+            name = values[3].rstrip(b"\0").decode()
+            counters = struct.unpack_from("=8Q", values[23])  # IFLA_STATS64
+            _, _, rx_bytes, tx_bytes, _, _, rx_dropped, tx_dropped = counters
+            mtu = struct.unpack("=I", values[4])[0]
+            mac = values.get(1, b"").hex(":")
+            up = bool(flags & _IFF_UP)
+            found[name] = DeviceState(name, ifindex, mtu, up, mac, rx_bytes, tx_bytes, rx_dropped, tx_dropped)
+        return found
+
+    def token_buckets(self) -> dict[int, QueueState]:
+        """Every token bucket of the namespace, by its device's ifindex."""
+        found = {}
+        for body in self._dump(_GETQDISC, _tc_header(0, 0, 0)):
+            values = attributes(body[20:])
+            if values.get(1, b"").rstrip(b"\0") != b"tbf":
+                continue
+            ifindex = struct.unpack_from("=i", body, 4)[0]
+            options, statistics = attributes(values[2]), attributes(values[7])  # TCA_OPTIONS, TCA_STATS2
+            rate = struct.unpack_from("=I", options[1], 8)[0]
+            if 4 in options:
+                rate = struct.unpack("=Q", options[4])[0]
+            limit = struct.unpack_from("=I", options[1], 24)[0]
+            sent = struct.unpack_from("=Q", statistics[1])[0]
+            _, backlog, drops = struct.unpack_from("=III", statistics[3])
+            found[ifindex] = QueueState(ifindex, rate, limit, sent, drops, backlog)
+        return found
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    offset = 0
+    while offset + 16 <= len(data):
+        length, kind, flags, sequence, _ = struct.unpack_from("=IHHII", data, offset)
+        yield kind, flags, sequence, data[offset + 16 : offset + length]
+        offset += (length + 3) & ~3
+
+
+def _reason(flags: int, body: bytes) -> str:
+    if not flags & 0x200:  # NLM_F_ACK_TLVS
+        return ""
+    return attributes(body[20:]).get(1, b"").rstrip(b"\0").decode()
+
+
+def is_missing_feature(error: NetlinkError) -> bool:
+    """Whether a refusal means that the kernel lacks the thing, not that the request was wrong."""
+    return error.code in (errno.ENOENT, errno.EOPNOTSUPP)
