@@ -28,6 +28,7 @@ enum verdict {
 	V_DARK,		  /* arrived at a dark optical port */
 	V_UNLIT,	  /* arrived at an optical port without a circuit */
 	V_LIT,		  /* crossed the optical switch */
+	V_FAULT,	  /* lost on purpose */
 	V_COUNT
 };
 
@@ -158,6 +159,18 @@ BPF_F_TABLE("array", u32, struct result, ring_template, RING_ENTRIES, BPF_F_MMAP
 BPF_HASH_OF_MAPS(rings, u32, "ring_template", MAX_HOSTS);
 BPF_F_TABLE("array", u32, struct wake, wake_template, 1, BPF_F_MMAPABLE);
 BPF_HASH_OF_MAPS(wakes, u32, "wake_template", MAX_HOSTS);
+
+/* ---- faults ---- */
+
+struct fault_key {
+	u32 ifindex;
+	u32 fragment;
+};
+
+/* Gradient packets to lose where they arrive: (device, fragment) -> how many copies still. Writer: agent, then programs, which count down;
+ * two CPUs that count at once may lose one copy more, which a fault may. Looked at only while faults_on holds something. */
+BPF_TABLE("hash", struct fault_key, u32, faults, MAX_FAULTS);
+BPF_ARRAY(faults_on, u32, 1);
 
 static void *(*inner_lookup)(void *map, void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*redirect_to_group)(void *map, u64 key, u64 flags) = (void *)BPF_FUNC_redirect_map;

@@ -8,6 +8,7 @@
 
 #include "maps.h"
 #include "parse.h"
+#include "faults.h"
 #include "forward.h"
 #include "optics.h"
 #include "pull.h"
@@ -59,6 +60,8 @@ int tor_port(struct xdp_md *ctx)
 
 	if (!gradients_of(p, data, end))
 		return counted(V_MALFORMED, XDP_DROP);
+	if (is_lost(ifindex, p))
+		return counted(V_FAULT, XDP_DROP);
 	job = job_at(p, port->owner);
 	if (!job)
 		return counted(V_BAD_JOB, XDP_DROP);
@@ -108,6 +111,8 @@ int host_port(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (!gradients_of(p, data, end))
 		return counted(V_MALFORMED, XDP_DROP);
+	if (is_lost(ifindex, p))
+		return counted(V_FAULT, XDP_DROP);
 	if (p->inc->op == WIRE_OP_RESULT) {
 		puller = pullers.lookup(&ifindex);
 		return puller ? pull(p, puller) : counted(V_BAD_JOB, XDP_DROP);

@@ -27,6 +27,7 @@ SIZES = {
     "MAX_OPTICAL_PORTS": 16384,
     "MAX_HOSTS": 4096,
     "RING_ENTRIES": 512,
+    "MAX_FAULTS": 4096,
 }
 
 SLOTS = SIZES["SLOT_ENTRIES"] // 2
@@ -60,6 +61,7 @@ PULLER = np.dtype(
 )
 RESULT = np.dtype([("sequence", "=u8"), ("contributors", "=u4"), ("flags", "=u4"), ("lanes", ">u4", (LANES,))])
 WAKE = np.dtype([("received", "=u4"), ("wake_at", "=u4")])
+FAULT_KEY = np.dtype([("ifindex", "=u4"), ("fragment", "=u4")])
 DEVICE = np.dtype([("ifindex", "=u4")])
 COUNTER = np.dtype([("count", "=u8")])
 
@@ -70,6 +72,7 @@ MAPS: dict[str, tuple[np.dtype, np.dtype]] = {
     "routes": (ROUTE_KEY, ROUTE),
     "circuits": (DEVICE, CIRCUIT),
     "pullers": (DEVICE, PULLER),
+    "faults": (FAULT_KEY, DEVICE),
     "slots_template": (DEVICE, SLOT),
     "ring_template": (DEVICE, RESULT),
     "wake_template": (DEVICE, WAKE),

@@ -6,10 +6,8 @@ CLOCK_MONOTONIC nanoseconds, the clock that the programs read.
 
 from __future__ import annotations
 
-import os
 import socket
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,19 +198,9 @@ class XdpPlane:
         """What the programs did with packets, counted since the start: names in bpf/maps.h."""
         return verdict_counts(self.programs.map_fd("verdicts"))
 
-
-def wait_lit(plane: PinnedPlane, ports: Sequence[int], deadline_ns: int) -> int:
-    """Polls the gate until all ports are lit; the time of the first poll that found them so. TestbedError at the deadline."""
-    waiting = list(ports)
-    while waiting:
-        waiting = [port for port in waiting if not plane.lit(port)]
-        now = time.monotonic_ns()
-        if waiting and now > deadline_ns:
-            raise TestbedError(f"light optical ports {waiting}: still dark")
-    return time.monotonic_ns()
-
-
-def close_all(descriptors: Sequence[int]) -> None:
-    """Closes descriptors that this process made."""
-    for fd in descriptors:
-        os.close(fd)
+    def lose(self, ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:
+        """Loses the next `copies` gradient packets of each of these fragments that arrive at a device. For tests."""
+        faults = self.programs.map_fd("faults")
+        for fragment in fragments:
+            map_update(faults, np.array((ifindex, fragment), layout.FAULT_KEY).tobytes(), _u32(copies))
+        map_update(self.programs.map_fd("faults_on"), _u32(0), _u32(1))

@@ -1,0 +1,50 @@
+"""Runs a scenario inside a testbed's namespaces and hands its findings back: `findings(NAME)` outside, `python -m` this file inside.
+
+A scenario is a function of a running `Network` in tests/privileged/scenarios.py; what it returns must be JSON-able.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.namespaces import command, private_mounts
+
+MARK = "findings: "
+
+
+def findings(scenario: str, topology: str = "default", timeout_s: float = 120) -> Any:
+    """What the scenario found. Fails the test with the scenario's output if it did not end well."""
+    argv = [sys.executable, "-m", "tests.privileged.inside", scenario, topology]
+    root = Path(__file__).resolve().parents[2]
+    ended = subprocess.run(
+        command(argv, "scenario"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+    assert ended.returncode == 0 and lines, (
+        f"{scenario}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
+    )
+    return json.loads(lines[-1].removeprefix(MARK))
+
+
+def main(scenario: str, topology: str) -> None:
+    """Inside: brings the network up, runs, prints."""
+    private_mounts("scenario")
+    from testbed.network import Network
+    from testbed.topology import catalogue
+    from testbed.topology.load import parse
+    from tests.privileged import scenarios
+
+    folder = Path("/run/openvswitch/scenario")  # on a private tmpfs
+    folder.mkdir()
+    described = parse(json.loads(topology), "test") if topology.startswith("{") else catalogue.ready(topology)
+    with Network(described, folder) as network:
+        found = getattr(scenarios, scenario)(network)
+    print(MARK + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

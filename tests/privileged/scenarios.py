@@ -1,0 +1,161 @@
+"""What is tried on a running network. Each function returns its findings; the judgement is in the tests."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed import rpc
+from testbed.network import Network
+from testbed.topology import addresses
+from testbed.xdp.engine import Member
+
+
+def ping(network: Network, host: str, ip: str, count: int = 5, interval_s: float = 0.05) -> dict[str, Any]:
+    """Packets sent and received, and the longest gap between two replies in ms."""
+    return pinged(start_ping(network, host, ip, count, interval_s))
+
+
+def start_ping(network: Network, host: str, ip: str, count: int, interval_s: float) -> subprocess.Popen[bytes]:
+    argv = ["ping", "-D", "-n", "-c", str(count), "-i", str(interval_s), "-W", "1", ip]
+    return network.fabric.popen_in(host, argv, stdout=subprocess.PIPE)
+
+
+def pinged(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    text = process.communicate(timeout=60)[0].decode()
+    counts = re.search(r"(\d+) packets transmitted, (\d+) received", text)
+    assert counts, text
+    times = [float(stamp) for stamp in re.findall(r"^\[([\d.]+)\]", text, re.MULTILINE)]
+    gaps = [1000 * (b - a) for a, b in itertools.pairwise(times)]
+    return {"sent": int(counts[1]), "received": int(counts[2]), "longest_gap_ms": max(gaps, default=0.0)}
+
+
+def pings(network: Network) -> list[dict[str, Any]]:
+    """Between hosts of one unit, of neighbours, and over two hops."""
+    return [ping(network, a, ip) for a, ip in (("u1h1", "10.0.1.2"), ("u1h2", "10.0.2.3"), ("u2h4", "10.0.4.1"))]
+
+
+def reconfiguration(network: Network) -> dict[str, Any]:
+    """Pings over a circuit that stays and to a unit whose circuits change, while circuits change."""
+    untouched = start_ping(network, "u3h1", "10.0.2.1", 600, 0.002)
+    changing = start_ping(network, "u1h1", "10.0.3.2", 600, 0.002)
+    time.sleep(0.4)
+    event = network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]])
+    return {
+        "event": event,
+        "untouched": pinged(untouched),
+        "changing": pinged(changing),
+        "again": network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]]),
+        "history": network.ask("history"),
+        "verdicts": network.plane.verdicts(),
+        "after": ping(network, "u1h1", "10.0.3.1"),
+    }
+
+
+def dark_times(network: Network) -> list[dict[str, float]]:
+    """Asked and measured over alternating plans, with frames of a prober that must not cross meanwhile."""
+    plans = [[["u1", "u3"], ["u2", "u4"]], [["u1", "u2"], ["u3", "u4"]]]
+    return [event for turn in range(10) if (event := network.ask("request", demands=plans[turn % 2]))]
+
+
+def controller_dies(network: Network) -> dict[str, Any]:
+    """Kills the controller under traffic; it comes back and takes over."""
+    before = network.ask("request", demands=[["u1", "u3"]])
+    circuits = network.ask("circuits")
+    traffic = start_ping(network, "u1h1", "10.0.3.1", 400, 0.01)
+    pid = network.controller_pid
+    os.kill(pid, signal.SIGKILL)
+    while network.controller_pid == pid:
+        network.watch()
+        time.sleep(0.02)
+    after = network.ask("circuits")
+    return {
+        "before": before["id"],
+        "same": after == circuits,
+        "traffic": pinged(traffic),
+        "history": [event["id"] for event in network.ask("history")],
+        "next": network.ask("request", demands=[["u2", "u4"], ["u1", "u3"]])["id"],
+        "restarts": network.controller_restarts,
+    }
+
+
+def sums(network: Network) -> dict[str, Any]:
+    """A job in one unit and, after it, one over two units, without loss."""
+    return {
+        "one": job(network, 11, [(1, 1), (1, 2), (1, 3)], None),
+        "two": job(network, 12, [(1, 1), (1, 2), (2, 1)], (3, 1)),
+    }
+
+
+def sums_with_drops(network: Network) -> dict[str, Any]:
+    """The same with copies of pushes, partial sums and results lost where they arrive."""
+    lose = network.plane.lose
+    lose(socket.if_nametoindex(addresses.tor_port_device(1, 2)), (0, 3, 64, 131, 132, 133))  # pushes of a worker
+    lose(socket.if_nametoindex(addresses.tor_port_device(1, 2)), (901,), copies=3)
+    lose(addresses.host_ifindex(1, 1), (0, 5, 127, 200))  # results at a worker
+    lose(addresses.host_ifindex(3, 1), (7, 8, 300))  # partial sums at the PS
+    lose(socket.if_nametoindex(addresses.optical_device(2, 1)), range(400, 411))  # results on their way into a unit
+    lose(socket.if_nametoindex(addresses.optical_device(2, 2)), range(400, 411))
+    found = sums(network)
+    found["lost"] = network.plane.verdicts()["fault"]
+    return found
+
+
+def job(
+    network: Network, number: int, hosts: Sequence[tuple[int, int]], ps: tuple[int, int] | None
+) -> list[dict[str, Any]]:
+    """Workers that all-reduce known arrays; what each of them found."""
+    trees = None
+    if ps:
+        units = sorted({unit for unit, _ in hosts})
+        network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
+        trees = network.trees(ps[0], units)
+    members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(hosts)]
+    admission = network.engine.admit(number, number, members, ps, trees)
+    try:
+        processes = []
+        for member in members:
+            settings = json.dumps(admission.worker_env(member.worker))
+            processes.append(
+                network.fabric.popen_in(
+                    addresses.host_name(member.unit, member.host),
+                    [sys.executable, "-m", "tests.privileged.summing_worker", settings],
+                    cwd=Path(__file__).resolve().parents[2],
+                    stdout=subprocess.PIPE,
+                    pass_fds=admission.worker_fds(member.worker),
+                )
+            )
+        return [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    finally:
+        network.engine.release(number)
+
+
+def refusals(network: Network) -> list[str]:
+    """What the engine says to jobs that it cannot take."""
+    said = []
+    members = [Member(0, 1, 1), Member(1, 1, 2)]
+    network.engine.admit(1, 1, members)
+    for number, other in ((1, [Member(0, 2, 1)]), (2, members), (3, [Member(0, 1, 3), Member(1, 2, 3)])):
+        try:
+            network.engine.admit(number, number, other)
+        except Exception as error:  # the finding
+            said.append(f"{type(error).__name__}: {error}")
+    held = network.engine.occupancy()
+    network.engine.release(1)
+    return [*said, str(held), str(network.engine.occupancy())]
+
+
+def socket_mode(network: Network) -> int:
+    """Permissions of the controller's socket."""
+    rpc.call(network.controller_socket, "ready")
+    return network.controller_socket.stat().st_mode & 0o777

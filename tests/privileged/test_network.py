@@ -1,0 +1,87 @@
+"""A whole network on the real kernel: forwarding, circuits, dark time, the controller's death, exact sums."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+
+from tests.privileged.inside import findings
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
+
+
+def all_arrived(ping: dict[str, Any]) -> bool:
+    return bool(ping["received"] == ping["sent"])
+
+
+def test_hosts_reach_each_other_inside_a_unit_and_across_circuits() -> None:
+    assert all(all_arrived(ping) for ping in findings("pings"))
+
+
+def test_a_reconfiguration_darkens_what_it_changes_and_nothing_else() -> None:
+    found = findings("reconfiguration")
+    event = found["event"]
+    assert all_arrived(found["untouched"]), "traffic on a circuit that stays loses nothing"
+    assert found["changing"]["longest_gap_ms"] >= event["asked_ms"], "no reply crosses while it is dark"
+    assert event["measured_ms"] >= event["asked_ms"]
+    assert event["measured_ms"] - event["resolution_ms"] <= event["asked_ms"], (
+        "lit as soon as it may be, by the last dark poll"
+    )
+    assert found["again"] is None, "circuits that are there need no change"
+    assert found["history"] == [event]
+    assert all_arrived(found["after"])
+    assert found["verdicts"]["dark"] + found["verdicts"]["unlit"] > 0
+
+
+def test_dark_times_are_what_was_asked() -> None:
+    events = findings("dark_times")
+    assert len(events) == 10
+    errors = [event["measured_ms"] - event["asked_ms"] for event in events]
+    assert min(errors) >= 0, "never lit too early"
+    assert statistics.median(errors) < 1, "and in the median not a millisecond late"
+
+
+def test_a_controller_that_is_killed_comes_back_without_a_cut() -> None:
+    found = findings("controller_dies")
+    assert all_arrived(found["traffic"])
+    assert found["same"]
+    assert found["history"] == [found["before"]]
+    assert found["next"] == found["before"] + 1
+    assert found["restarts"] == 1
+
+
+def judge(workers: list[dict[str, Any]]) -> None:
+    assert all(all(worker["exact"]) for worker in workers)
+    # three workers, largest magnitude below 8: quantum 2**-25, and sums of magnitude below 16 round by 2**-21
+    assert all(worker["worst"] < 2**-20 for worker in workers)
+
+
+def test_sums_are_exact_in_one_unit_and_across_two() -> None:
+    found = findings("sums")
+    judge(found["one"])
+    judge(found["two"])
+
+
+def test_sums_are_exact_when_packets_of_every_kind_are_lost() -> None:
+    found = findings("sums_with_drops")
+    judge(found["one"])
+    judge(found["two"])
+    assert found["lost"] == 27, "every loss that was asked for happened"
+    assert sum(worker["retransmitted"] for job in ("one", "two") for worker in found[job]) > 0
+
+
+def test_a_job_that_cannot_be_admitted_is_told_why_and_holds_nothing() -> None:
+    *said, held, after = findings("refusals")
+    assert said == [
+        "TestbedError: admit job 1: it is admitted already",
+        "TestbedError: admit job 2: u1h1 is in another job",
+        "RequestError: job 3: workers in 2 units need a parameter server host",
+    ]
+    assert held == "{1: 1}"
+    assert after == "{}"
+
+
+def test_the_controller_s_socket_is_private() -> None:
+    assert findings("socket_mode") == 0o600
