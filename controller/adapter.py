@@ -7,6 +7,7 @@ from typing import Any
 try:
     from os_ken import cfg
     from os_ken.base.app_manager import AppManager, OSKenApp
+    from os_ken.controller import controller as connections
     from os_ken.controller import ofp_event
     from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
     from os_ken.ofproto import ofproto_v1_3
@@ -18,6 +19,7 @@ except ImportError:  # pragma: no cover - needs an environment with ryu and with
     from ryu import cfg
     from ryu.base.app_manager import AppManager
     from ryu.base.app_manager import RyuApp as OSKenApp
+    from ryu.controller import controller as connections
     from ryu.controller import ofp_event
     from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
     from ryu.ofproto import ofproto_v1_3
@@ -34,8 +36,23 @@ __all__ = [
 ]
 
 
+class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types
+    """A connection whose end is reported.
+
+    On native threads os-ken 4.2.2 waits for a connection's sender before it reports the end, and the sender waits for ever
+    for something to send.
+    """
+
+    def _recv_loop(self) -> None:
+        try:
+            super()._recv_loop()
+        finally:
+            self.send(b"", close_socket=True)
+
+
 def listen_and_run(application: str, host: str, port: int) -> Any:
-    """Starts the application (a module name) with its OpenFlow listener, and returns its manager and its instance."""
+    """Starts the application (a module name) with its OpenFlow listener, and returns its manager."""
+    connections.Datapath = _Datapath
     manager = AppManager.get_instance()
     manager.load_apps([application])
     contexts = manager.create_contexts()

@@ -24,9 +24,8 @@ class Api:
             "plan": self._plan,
             "apply": lambda request: fabric.apply(_circuits(request)),
             "request": lambda request: fabric.request(_demands(request)),
-            "tree": lambda request: fabric.tree(
-                _unit(request.get("root")), [_unit(u) for u in request.get("members", [])]
-            ),
+            "routes": lambda request: fabric.routes(),
+            "tree": lambda request: fabric.tree(_unit(request.get("root")), _units(request.get("members"))),
         }
 
     def __call__(self, request: dict[str, Any], emit: Emit, disconnected: threading.Event) -> Any:
@@ -54,6 +53,12 @@ def _circuits(request: dict[str, Any]) -> list[list[str]]:
     ):
         raise RequestError(f"circuits: {circuits}; a list of pairs of optical ports like [u1o1, u2o1] is accepted")
     return circuits
+
+
+def _units(names: Any) -> list[int]:
+    if not isinstance(names, list):
+        raise RequestError(f"members: {names}; a list of units like [u1, u3] is accepted")
+    return [_unit(name) for name in names]
 
 
 def _unit(name: Any) -> int:

@@ -41,9 +41,13 @@ class OpticalFabricApp(OSKenApp):
             threading.Thread(
                 target=self._connected, args=(switch,), name=f"switch-{datapath.id:#x}", daemon=True
             ).start()
-        elif datapath.id is not None:
-            self._switches.pop(datapath.id, None)
-            self.fabric.disconnected(datapath.id)
+            return
+        gone = self._switches.get(datapath.id)
+        if gone is not None:
+            if gone.speaks_by(datapath):  # and not by a newer connection of the same switch
+                del self._switches[datapath.id]
+                gone.handle_end()
+                self.fabric.disconnected(gone)
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def on_barrier(self, event: Any) -> None:

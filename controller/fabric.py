@@ -202,11 +202,12 @@ class Fabric:
         _sleep_until(due_ns - WATCH_BEFORE_NS)
         last_dark_ns = began_ns
         while True:
-            now = time.monotonic_ns()
+            before = time.monotonic_ns()
             waiting = [port for port in waiting if not self._plane.lit(port)]
+            now = time.monotonic_ns()
             if not waiting:
                 return now, now - last_dark_ns
-            last_dark_ns = now
+            last_dark_ns = before
             if now > due_ns + LIGHT_TIMEOUT_NS:
                 raise TestbedError(
                     f"light optical ports {waiting}: dark {(now - due_ns) / 1e6:.0f} ms after they should be lit"

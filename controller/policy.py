@@ -27,6 +27,11 @@ class Flow:
     prefix: int = 0
     set_mac: str = ""
 
+    @property
+    def match(self) -> tuple[int, int, str, int]:
+        """What tells it from other flows of a switch; the rest is what it does."""
+        return (self.priority, self.in_port, self.ip, self.prefix)
+
 
 def oxc_flows(circuits: Iterable[Circuit]) -> frozenset[Flow]:
     """Two flows a circuit, one each way."""

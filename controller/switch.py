@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from controller.policy import COOKIE, Flow
 from testbed.errors import SettingError, TestbedError
 
+LOG = logging.getLogger("controller")
 REPLY_TIMEOUT_S = 10.0
+ATTEMPTS = 2
 
 
 class Switch:
@@ -19,19 +22,31 @@ class Switch:
         self._datapath = datapath
         self._waiting: dict[int, tuple[threading.Event, list[Any]]] = {}
         self._errors: list[str] = []
+        self._gone = False
         self._lock = threading.Lock()
 
     @property
     def dpid(self) -> int:
         return int(self._datapath.id)
 
+    def speaks_by(self, datapath: Any) -> bool:
+        """Whether this is the conversation over that connection: a switch that comes back has another."""
+        return self._datapath is datapath
+
     def change(self, remove: Iterable[Flow], add: Iterable[Flow]) -> None:
-        """Deletes and adds flows and waits for the barrier. TestbedError if the switch refuses or does not answer."""
+        """Deletes and adds flows and waits for the barrier. TestbedError if the switch refuses or does not answer.
+
+        A flow whose match is added anew is not deleted first: OpenFlow's ADD replaces it in one step, so that no packet
+        meets the table without it.
+        """
+        add = sorted(add)
+        replaced = {flow.match for flow in add}
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         self._errors.clear()
         for flow in sorted(remove):
-            self._datapath.send_msg(self._modification(flow, protocol.OFPFC_DELETE_STRICT))
-        for flow in sorted(add):
+            if flow.match not in replaced:
+                self._datapath.send_msg(self._modification(flow, protocol.OFPFC_DELETE_STRICT))
+        for flow in add:
             self._datapath.send_msg(self._modification(flow, protocol.OFPFC_ADD))
         self._ask(parser.OFPBarrierRequest(self._datapath), "a barrier")
         if self._errors:
@@ -47,16 +62,21 @@ class Switch:
         return frozenset(_flow(entry) for entry in entries)
 
     def set(self, wanted: frozenset[Flow]) -> None:
-        """Makes the switch hold exactly these flows, touching only what differs, and reads them back. SettingError on a difference."""
+        """Makes the switch hold exactly these flows, touching only what differs, and reads them back.
+
+        SettingError when they read back different, which is reported and tried once more before.
+        """
         there = self.flows()
-        if there == wanted:
-            return
-        self.change(there - wanted, wanted - there)
-        there = self.flows()
+        for _ in range(ATTEMPTS):
+            if there == wanted:
+                return
+            self.change(there - wanted, wanted - there)
+            there = self.flows()
+            if there != wanted:
+                difference = f"{len(wanted - there)} flows missing and {len(there - wanted)} too many after the barrier"
+                LOG.error("switch %#x: %s", self.dpid, difference)
         if there != wanted:
-            raise SettingError(
-                f"switch {self.dpid:#x}: {len(wanted - there)} flows missing and {len(there - wanted)} too many after the barrier"
-            )
+            raise SettingError(f"switch {self.dpid:#x}: {difference}")
 
     def handle_reply(self, xid: int, entries: list[Any], more: bool) -> None:
         """A barrier's or a statistics reply's part."""
@@ -71,15 +91,26 @@ class Switch:
         """An error message of the switch."""
         self._errors.append(text)
 
+    def handle_end(self) -> None:
+        """The connection is gone: whoever waits for an answer is told so."""
+        with self._lock:
+            self._gone = True
+            for arrived, _ in self._waiting.values():
+                arrived.set()
+
     def _ask(self, request: Any, what: str) -> list[Any]:
         self._datapath.set_xid(request)
         arrived, entries = threading.Event(), list[Any]()
         with self._lock:
             self._waiting[request.xid] = (arrived, entries)
+            if self._gone:
+                arrived.set()
         try:
             self._datapath.send_msg(request)
             if not arrived.wait(REPLY_TIMEOUT_S):
                 raise TestbedError(f"ask switch {self.dpid:#x} for {what}: no answer in {REPLY_TIMEOUT_S:g} s")
+            if self._gone:
+                raise TestbedError(f"ask switch {self.dpid:#x} for {what}: it disconnected")
         finally:
             with self._lock:
                 del self._waiting[request.xid]

@@ -24,9 +24,9 @@ def findings(scenario: str, topology: str = "default", timeout_s: float = 120) -
         command(argv, "scenario"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
-    assert ended.returncode == 0 and lines, (
-        f"{scenario}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
-    )
+    said = f"{scenario}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
+    assert ended.returncode == 0, said
+    assert lines, said
     return json.loads(lines[-1].removeprefix(MARK))
 
 
