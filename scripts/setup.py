@@ -31,6 +31,8 @@ POLICY_TEXT = "#!/bin/sh\n# placed by optinc's set-up while apt runs: no service
 HEADERS_SUFFIX = {"i386": "686-pae", "armhf": "armmp"}
 TAIL_LINES = 12
 PROGRESS_S = 10.0
+# How the lines of apt's and pip's output begin that say where they are.
+STEPS = ("Get:", "Unpacking ", "Setting up ", "Collecting ", "Downloading ", "Building ", "Installing ")
 
 
 class SetupError(Exception):
@@ -93,8 +95,8 @@ def run_logged(what: str, argv: list[str], log: Path, env: dict[str, str] | None
                     code = process.wait(PROGRESS_S)
                     break
                 except subprocess.TimeoutExpired:
-                    last = (tail(log, 1) or [""])[0].strip()
-                    say(f"  {time.monotonic() - begun:.0f} s: {last[:100]}")
+                    steps = [line.strip() for line in tail(log, 200) if line.lstrip().startswith(STEPS)]
+                    say(f"  {time.monotonic() - begun:.0f} s: {steps[-1][:80] if steps else 'working'}")
         except BaseException:
             process.terminate()
             process.wait()

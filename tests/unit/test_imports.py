@@ -1,0 +1,201 @@
+"""The layers: imports go downward only, and each heavy library has one importer. Read from the source, nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from testbed.__main__ import COMMANDS
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+OURS = ("testbed", "controller", "workloads")
+
+# From the bottom. A module may import its own layer and the ones below it.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"testbed.errors", "testbed.wire"}),
+    frozenset({"testbed.topology", "testbed.ocs", "testbed.scheduling", "testbed.simulation"}),
+    frozenset({"testbed.environment", "testbed.headers", "testbed.rpc", "testbed.runtime", "testbed.probing"}),
+    frozenset(
+        {"testbed.emulation", "testbed.xdp", "testbed.bmv2", "testbed.jobs", "testbed.telemetry", "testbed.report"}
+    ),
+)
+PURE = LAYERS[0] | LAYERS[1]
+# What touches the world: processes, devices, sockets, clocks. Time and randomness come in as arguments.
+IMPURE = frozenset(
+    [
+        "asyncio",
+        "ctypes",
+        "fcntl",
+        "mmap",
+        "psutil",
+        "pyroute2",
+        "resource",
+        "select",
+        "selectors",
+        "signal",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "torch",
+        "os_ken",
+        "mininet",
+        "bcc",
+    ]
+)
+# library -> the packages that alone import it
+SOLE_IMPORTERS = {
+    "mininet": ("testbed.emulation",),
+    "bcc": ("testbed.xdp",),
+    "os_ken": ("controller",),
+    "ryu": ("controller",),
+    "psutil": ("testbed.telemetry",),
+    "torch": ("workloads",),
+}
+CONTROLLER_MAY = frozenset({"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp"})
+# Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.
+WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.wire"})
+# Read by whichever Python comes first, before the project's environment is entered: with all that they import at once.
+BARE = ("testbed.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """`name` as it is imported in `file`; `deferred` when that happens in a function, or for the type checker alone."""
+
+    file: Path
+    line: int
+    name: str
+    deferred: bool
+
+    @property
+    def importer(self) -> str:
+        return _noun(".".join(self.file.relative_to(CHECKOUT).with_suffix("").parts))
+
+    @property
+    def imported(self) -> str:
+        return _noun(self.name)
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(CHECKOUT)}:{self.line} imports {self.name}"
+
+
+def _noun(module: str) -> str:
+    """The piece that a module belongs to: `testbed.xdp` of `testbed.xdp.plane`, `controller` of `controller.app`."""
+    parts = module.split(".")
+    if parts[0] == "testbed" and parts[1:2] != ["__init__"]:
+        return ".".join(parts[:2])
+    return parts[0]
+
+
+def _imports(tree: ast.AST, file: Path, deferred: bool = False) -> Iterator[Import]:
+    for node in ast.iter_child_nodes(tree):
+        below = deferred or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_type_checking(node)
+        if isinstance(node, ast.Import):
+            yield from (Import(file, node.lineno, alias.name, deferred) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: relative imports hide the layer"
+            assert node.module is not None
+            whole = node.module in OURS  # `from testbed import rpc` names a module of ours
+            names = [f"{node.module}.{alias.name}" for alias in node.names] if whole else [node.module]
+            yield from (Import(file, node.lineno, name, deferred) for name in names)
+        else:
+            yield from _imports(node, file, below)
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _all_imports() -> list[Import]:
+    files = (file for top in OURS for file in sorted((CHECKOUT / top).rglob("*.py")))
+    return [found for file in files for found in _imports(ast.parse(file.read_text(), str(file)), file)]
+
+
+ALL = _all_imports()
+
+
+def _layer(noun: str) -> int:
+    """The commands, and what only they use, are above all layers."""
+    return next((number for number, layer in enumerate(LAYERS) if noun in layer), len(LAYERS))
+
+
+def _told(broken: list[Import]) -> str:
+    return "\n".join(str(found) for found in broken)
+
+
+def test_the_source_is_found() -> None:
+    assert {found.importer for found in ALL} >= {
+        "testbed.wire",
+        "testbed.topology",
+        "testbed.xdp",
+        "controller",
+        "workloads",
+    }
+
+
+def test_imports_go_downward() -> None:
+    within = [found for found in ALL if found.importer.startswith("testbed.") and found.imported.startswith("testbed.")]
+    broken = [found for found in within if _layer(found.imported) > _layer(found.importer)]
+    assert not broken, _told(broken)
+
+
+def test_testbed_imports_neither_its_controller_nor_its_jobs_code() -> None:
+    broken = [
+        found
+        for found in ALL
+        if found.importer.startswith("testbed.")
+        and _layer(found.importer) < len(LAYERS)
+        and found.name.split(".")[0] in ("controller", "workloads")
+    ]
+    assert not broken, _told(broken)
+
+
+def test_pure_packages_touch_nothing() -> None:
+    broken = [found for found in ALL if found.importer in PURE and found.name.split(".")[0] in IMPURE]
+    assert not broken, _told(broken)
+
+
+@pytest.mark.parametrize("library", SOLE_IMPORTERS)
+def test_a_library_has_one_importer(library: str) -> None:
+    users = [found for found in ALL if found.name.split(".")[0] == library]
+    broken = [found for found in users if found.importer not in SOLE_IMPORTERS[library]]
+    assert not broken, _told(broken)
+
+
+@pytest.mark.parametrize(("top", "may"), [("controller", CONTROLLER_MAY), ("workloads", WORKLOADS_MAY)])
+def test_the_other_processes_import_little_of_testbed(top: str, may: frozenset[str]) -> None:
+    of_testbed = [found for found in ALL if found.importer == top and found.name.startswith("testbed")]
+    broken = [found for found in of_testbed if found.imported not in may]
+    assert not broken, _told(broken)
+
+
+@pytest.mark.parametrize("module", BARE)
+def test_the_door_needs_only_the_standard_library(module: str) -> None:
+    pending, seen, broken = [module], {module}, []
+    while pending:
+        for found in _at_import(pending.pop()):
+            if found.name.split(".")[0] in OURS and found.name not in seen:
+                seen.add(found.name)
+                pending.append(found.name)
+            elif found.name.split(".")[0] not in sys.stdlib_module_names | set(OURS):
+                broken.append(found)
+    assert not broken, _told(broken)
+
+
+def _at_import(module: str) -> list[Import]:
+    """What importing `module` imports at once; nothing for a name inside a module."""
+    path = CHECKOUT.joinpath(*module.split("."))
+    files = [path.with_suffix(".py"), path / "__init__.py"]
+    return [found for found in ALL if found.file in files and not found.deferred]
+
+
+def test_a_module_of_no_noun_is_not_there() -> None:
+    names = {file.stem for top in OURS for file in (CHECKOUT / top).rglob("*.py")}
+    assert not names & {"utils", "util", "helpers", "common", "misc"}
