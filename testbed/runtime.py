@@ -1,6 +1,6 @@
 """Where a running testbed is found: its name, its runtime folder and its lock. Owns who may reach it.
 
-    /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.json  log/  jobs/ID/
+    /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.jsonl  log/  jobs/ID/
 
 The main process holds the lock for its whole life, so the kernel says whether a testbed lives: a folder whose lock is
 free is a dead one's. Imports nothing that acts on the network.
@@ -122,10 +122,6 @@ class Runtime:
         return self.folder / "controller.sock"
 
     @property
-    def history(self) -> Path:
-        return self.folder / "history.json"
-
-    @property
     def log(self) -> Path:
         return self.folder / "log"
 
@@ -147,6 +143,16 @@ class Runtime:
             return True
         finally:
             os.close(fd)
+        return False
+
+    def held_by(self, pid: int) -> bool:
+        """Whether a process has the lock's file open. Raises PermissionError for one that this user may not look into."""
+        lock = self.lock.stat()
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                there = fd.stat()
+                if (there.st_dev, there.st_ino) == (lock.st_dev, lock.st_ino):
+                    return True
         return False
 
     def read_main(self) -> dict[str, Any]:
@@ -229,11 +235,11 @@ class Claim:
                 _remove(entry)
         # Users may pass through, to the sockets and the folders that are theirs; they can neither list nor write in it.
         folder.chmod(0o711)
-        for path, mode in ((self.runtime.log, 0o700), (self.runtime.jobs, 0o711)):
+        for path, mode in ((self.runtime.log, 0o750), (self.runtime.jobs, 0o711)):
             path.mkdir()
             path.chmod(mode)
-        for path in (self.runtime.log, self.runtime.lock):
-            os.chown(path, self._caller.uid, self._caller.gid)
+        os.chown(self.runtime.log, -1, self._caller.gid)
+        os.chown(self.runtime.lock, self._caller.uid, self._caller.gid)
 
     def write_main(self, content: Mapping[str, Any]) -> None:
         """Replaces main.json whole."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import RequestError
 from testbed.topology import addresses
 
 SYNCS = ("inc", "ring", "ps")
@@ -145,41 +144,6 @@ def place(
     needs_ps = sync == "ps" or (sync == "inc" and len({unit for unit, _ in workers}) > 1)
     ps = choose_ps(racks, busy, workers, circuits) if needs_ps else None
     return Placement(check_sync(sync), tuple(workers), ps, demands(sync, workers, ps))
-
-
-def result_trees(
-    root: int, members: Collection[int], circuits: Iterable[tuple[tuple[int, int], tuple[int, int]]]
-) -> dict[int, list[str]]:
-    """By which devices results leave each unit, from the parameter server's unit `root` to every unit in `members`.
-
-    `circuits` joins optical ports (unit, port). A tree of fewest hops, pruned to the members; a unit that only passes
-    results on is in it, a leaf is not. Raises TestbedError for a member that no circuit leads to.
-    """
-    links: dict[int, list[tuple[int, int]]] = {}  # unit -> (own port, peer unit), lowest port first
-    for a, b in circuits:
-        links.setdefault(a[0], []).append((a[1], b[0]))
-        links.setdefault(b[0], []).append((b[1], a[0]))
-    above: dict[int, tuple[int, int]] = {}  # unit -> (unit above it, port there)
-    reached, queue = {root}, deque([root])
-    while queue:
-        unit = queue.popleft()
-        for port, peer in sorted(links.get(unit, [])):
-            if peer not in reached:
-                reached.add(peer)
-                above[peer] = (unit, port)
-                queue.append(peer)
-    if lost := sorted(set(members) - reached):
-        names = ", ".join(addresses.unit_name(unit) for unit in lost)
-        raise TestbedError(f"no circuits lead from {addresses.unit_name(root)} to {names}")
-    tree: dict[int, set[int]] = {}
-    for member in members:
-        while member != root:
-            unit, port = above[member]
-            tree.setdefault(unit, set()).add(port)
-            member = unit
-    return {
-        unit: [addresses.optical_device(unit, port) for port in sorted(ports)] for unit, ports in sorted(tree.items())
-    }
 
 
 def _names(by_unit: Mapping[int, Rack]) -> str:

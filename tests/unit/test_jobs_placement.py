@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import RequestError
 from testbed.jobs.placement import (
     Host,
     Rack,
@@ -15,7 +16,6 @@ from testbed.jobs.placement import (
     parse_place,
     place,
     place_workers,
-    result_trees,
 )
 
 RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]
@@ -91,14 +91,6 @@ def test_bad_sync() -> None:
         place(RACKS, (), "tree", None, [])
 
 
-def test_trees_reach_over_two_hops_and_leave_out_what_leads_nowhere() -> None:
-    circuits = [((3, 1), (1, 1)), ((1, 2), (2, 1)), ((3, 2), (4, 1))]
-    assert result_trees(3, {1, 2}, circuits) == {1: ["u1-o2"], 3: ["u3-o1"]}
-    assert result_trees(3, {3}, circuits) == {}
-    with pytest.raises(TestbedError, match="no circuits lead from u3 to u5"):
-        result_trees(3, {1, 5}, circuits)
-
-
 racks_strategy = st.lists(st.tuples(st.sampled_from(["gpu", "cpu"]), st.integers(1, 5)), min_size=1, max_size=6).map(
     lambda rows: [Rack(unit, role, hosts) for unit, (role, hosts) in enumerate(rows, 1)]
 )
@@ -132,7 +124,5 @@ def test_what_is_placed_is_free_distinct_and_as_asked(
     assert len(set(pairs)) == len(pairs)
     assert all(len(pair) == 2 for pair in pairs)
     # demands, taken as circuits, join every unit of the job
-    lit = [((a, 10 * index + 1), (b, 10 * index + 2)) for index, (a, b) in enumerate(placed.demands)]
-    root = placed.ps[0] if placed.ps else placed.workers[0][0]
-    trees = result_trees(root, {unit for unit, _ in placed.workers}, lit)
-    assert sum(len(devices) for devices in trees.values()) == len({unit for unit, _ in everyone}) - 1
+    units = {unit for unit, _ in everyone}
+    assert nx.is_connected(nx.Graph([*placed.demands, *[(unit, unit) for unit in units]]))

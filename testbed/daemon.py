@@ -1,0 +1,234 @@
+"""The process that is a testbed, inside its namespaces: brings the network up, serves requests, runs jobs, ends in order.
+
+Started by testbed/up.py, with which it talks over the descriptor `--main`, a JSON object a line: it says what it does and
+how it ended, and ends when asked or when the other side is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from testbed import rpc
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.manager import Jobs, held_hosts
+from testbed.network import Network
+from testbed.runtime import Caller, Runtime
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+_TICK_S = 0.2
+_ASK_S = 30.0
+_JOBS_END_S = 8.0
+
+
+class Ended(Exception):
+    """Asked to end, in the middle of coming up."""
+
+
+class Main:
+    """The other end: the main process."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._lock = threading.Lock()
+
+    def say(self, **message: Any) -> None:
+        """A line to the main process; nothing if it is gone, which `wants_end` tells."""
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def wants_end(self, wait_s: float = 0.0) -> bool:
+        """Whether it sent anything at all, or is gone."""
+        return bool(select.select([self._socket], [], [], wait_s)[0])
+
+
+class Daemon:
+    """A testbed's state, and its answers to requests."""
+
+    def __init__(self, runtime: Runtime, topology: Topology, owner: Caller, main: Main, main_pid: int) -> None:
+        self._runtime, self._topology, self._owner = runtime, topology, owner
+        self._main, self._main_pid = main, main_pid
+        self._began_unix = time.time()
+        self._state = "starting"
+        self._end = threading.Event()
+        self._controller_restarts = 0
+
+    def run(self) -> None:
+        """From nothing to nothing. Raises what went wrong."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._end.set())
+        uid = self._owner.uid
+        with Network(self._topology, self._runtime.folder, uid, self._progress) as self._network:
+            self._jobs = Jobs(
+                self._runtime.name,
+                self._topology,
+                self._network.fabric,
+                self._ask,
+                self._network.engine,
+                self._runtime.jobs,
+                self._owner,
+            )
+            with rpc.serve(self._runtime.socket, self._handle, uid):
+                self._state = "ready"
+                self._main.say(ready=self._summary())
+                try:
+                    self._watch()
+                finally:
+                    self._state = "ending"
+                    self._main.say(phase="ending", done=0, total=0)
+                    self._jobs.stop_all("the testbed is ending", _JOBS_END_S)
+
+    def _progress(self, phase: str, done: int, total: int) -> None:
+        if self._end.is_set() or self._main.wants_end():
+            raise Ended
+        self._main.say(phase=phase, done=done, total=total)
+
+    def _watch(self) -> None:
+        """Until asked to end. Raises TestbedError when something dies that the testbed cannot do without."""
+        while not self._main.wants_end(_TICK_S) and not self._end.is_set():
+            self._network.watch()
+            if self._network.controller_restarts != self._controller_restarts:
+                self._controller_restarts = self._network.controller_restarts
+                self._main.say(note=f"the controller ended and was started again (restart {self._controller_restarts})")
+
+    def _ask(self, operation: str, **arguments: Any) -> Any:
+        """A request to the controller. Waits while it is being started again, which only the main thread does: a
+        process started from a request's thread would end with that thread."""
+        deadline = time.monotonic() + _ASK_S
+        while True:
+            try:
+                if rpc.call(self._network.controller_socket, "ready", timeout_s=_ASK_S):
+                    break
+            except TestbedError:
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{operation}: the controller is not ready after {_ASK_S:g} s")
+            if self._end.wait(0.05):
+                raise TestbedError("the testbed is ending")
+        return rpc.call(self._network.controller_socket, operation, timeout_s=_ASK_S, **arguments)
+
+    # ------------------------------------------------------------------ requests
+
+    def _handle(self, request: dict[str, Any], emit: rpc.Emit, disconnected: threading.Event) -> Any:
+        operation = request["op"]
+        if operation == "status":
+            return self._status()
+        if operation == "run":
+            try:
+                return self._jobs.run(request, emit, disconnected)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                traceback.print_exc()
+                raise TestbedError(f"run: {type(error).__name__}: {error}; the daemon's log says more") from error
+        if operation == "stop":
+            return self._jobs.stop(int(request["job"]), str(request.get("reason", "asked to end")))
+        if operation == "down":
+            self._end.set()
+            return None
+        raise RequestError(f"op {operation!r}: accepted are status, run, stop, down")
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "units": len(self._topology.units),
+            "hosts": len(self._topology.host_names),
+            "circuits": self._ask("circuits")["circuits"],
+            "datapath": self._network.fabric.openvswitch.datapath,
+        }
+
+    def _status(self) -> dict[str, Any]:
+        jobs = self._jobs.status()
+        held = held_hosts(jobs)
+        controller = {"state": "running", "restarts": self._network.controller_restarts}
+        try:
+            light = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)
+            controller["ready"] = rpc.call(self._network.controller_socket, "ready", timeout_s=2.0)
+        except TestbedError as error:  # circuits go on forwarding without it, and `status` goes on answering
+            light = {"circuits": None, "dark": None}
+            controller |= {"state": "away", "ready": False, "error": str(error)}
+        statistics = self._network.fabric.statistics()
+        return {
+            "name": self._runtime.name,
+            "state": self._state,
+            "pid": self._main_pid,
+            "user": self._owner.user,
+            "configuration": self._topology.name,
+            "scale": self._topology.scale,
+            "uptime_s": round(time.time() - self._began_unix, 3),
+            "units": [
+                {
+                    "name": unit.name,
+                    "kind": unit.kind,
+                    "hosts": unit.hosts,
+                    "optical_ports": unit.optical_ports,
+                    "engine": unit.engine,
+                }
+                for unit in self._topology.units
+            ],
+            "hosts": [
+                {"name": name, "unit": unit.name, "ip": addresses.host_ip(unit.index, host), "job": held.get(name)}
+                for unit in self._topology.units
+                for host in range(1, unit.hosts + 1)
+                for name in [addresses.host_name(unit.index, host)]
+            ],
+            "circuits": light["circuits"],
+            "dark": light["dark"],
+            "controller": controller,
+            "datapath": self._network.fabric.openvswitch.datapath,
+            "jobs": jobs,
+            "links": [
+                {
+                    "name": name,
+                    "rate_mbps": link.rate_mbps,
+                    "bytes": link.bytes_ab + link.bytes_ba,
+                    "drops": link.drops,
+                }
+                for name, link in statistics.items()
+            ],
+            "log": str(self._runtime.log),
+        }
+
+
+def main(argv: list[str]) -> int:
+    """Exit code 0 after an end that was asked for; else the error's, which the main process has been told."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.daemon", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--main", type=int, required=True, help="descriptor of the socket to the main process")
+    parser.add_argument("--main-pid", type=int, required=True)
+    parser.add_argument("--uid", type=int, required=True)
+    parser.add_argument("--gid", type=int, required=True)
+    arguments = parser.parse_args(argv)
+    os.set_inheritable(arguments.main, False)
+    peer = Main(arguments.main)
+    peer.say(phase="namespaces", done=0, total=0)
+    runtime = Runtime(arguments.folder.name, arguments.folder)
+    topology = Topology.from_json(runtime.topology.read_text())
+    daemon = Daemon(runtime, topology, Caller.of(arguments.uid, arguments.gid), peer, arguments.main_pid)
+    try:
+        daemon.run()
+    except Ended:
+        pass
+    except TestbedError as error:
+        peer.say(error=str(error), exit_code=error.exit_code)
+        return error.exit_code
+    except Exception as error:  # a defect: its trace goes to the daemon's log, its line to the user
+        traceback.print_exc()
+        peer.say(error=f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})", exit_code=1)
+        return 1
+    peer.say(ended=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""What a worker process is told: torch's usual variables, and the `TESTBED_JOB` that workloads/job_env.py reads. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.environment import CHECKOUT
+from testbed.runtime import Caller
+
+MASTER_PORT_BASE = 29500
+PS_PORT_BASE = 30500  # not within 1000 of the above: a job's number is added to both
+
+# Root's, or another launcher's: a worker is neither behind sudo nor under torchrun.
+_NOT_PASSED = ("SUDO_", "TESTBED_", "TORCHELASTIC_", "XDG_RUNTIME_DIR", "DBUS_", "SSH_")
+
+
+def worker_environment(
+    environ: Mapping[str, str],
+    caller: Caller,
+    *,
+    rank: int | None = None,
+    world_size: int = 0,
+    master: str = "",
+    job_id: int = 0,
+    description: str = "",
+) -> dict[str, str]:
+    """The caller's environment as the user's own process would have it; without a rank, that of a parameter server."""
+    env = {name: value for name, value in environ.items() if not name.startswith(_NOT_PASSED)}
+    env |= {
+        "HOME": caller.home,
+        "USER": caller.user,
+        "LOGNAME": caller.user,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": ":".join(part for part in (str(CHECKOUT), environ.get("PYTHONPATH")) if part),
+        "OMP_NUM_THREADS": "1",
+    }
+    env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    if rank is None:
+        return env
+    return env | {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(rank),
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(MASTER_PORT_BASE + job_id % 1000),
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "TP_SOCKET_IFNAME": "eth0",
+        "TESTBED_JOB": description,
+    }
+
+
+def job_description(
+    testbed: str,
+    job_id: int,
+    generation: int,
+    rank: int,
+    sync: str,
+    hosts: Sequence[str],
+    board: Mapping[str, Any],
+    stats: Path,
+    engine: Mapping[str, Any],
+    ps: tuple[str, int] | None,
+    ps_host: str | None,
+) -> str:
+    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ."""
+    return json.dumps(
+        {
+            "testbed": testbed,
+            "job_id": job_id,
+            "generation": generation,
+            "rank": rank,
+            "sync": sync,
+            "hosts": list(hosts),
+            "board": dict(board),
+            "stats": str(stats),
+            "engine": dict(engine),
+            "ps": None if ps is None else list(ps),
+            "ps_host": ps_host,
+        }
+    )

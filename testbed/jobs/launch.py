@@ -1,0 +1,233 @@
+"""The processes of one job: starts them, watches them, ends them. Owns their life and nothing of where they run.
+
+A worker that fails leaves the others a time of grace, in which they can say in their own words whom they miss; then
+they are asked to end, and then they are ended. Whoever is started here is reaped here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from testbed.errors import TestbedError
+from testbed.jobs.board import JobBoard
+from testbed.jobs.logs import Output, open_log
+from testbed.runtime import Caller
+
+GRACE_S = 10.0
+TERM_S = 5.0
+_TICK_S = 0.1
+_DRAIN_S = 1.0
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Popen(Protocol):
+    """Starts a process in a host's network namespace as a user, as the leader of a session of its own."""
+
+    def __call__(
+        self,
+        host: str,
+        argv: Sequence[str],
+        *,
+        caller: Caller,
+        env: Mapping[str, str],
+        cwd: str,
+        stdout: int,
+        pass_fds: Sequence[int],
+    ) -> subprocess.Popen[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """A process to start. `label` is what its lines are prefixed with; `index` its record on the job board."""
+
+    index: int
+    label: str
+    who: str
+    host: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path
+    pass_fds: tuple[int, ...] = ()
+    serves: bool = False  # a parameter server: lives as long as the workers, and its end before theirs is a failure
+
+
+@dataclass(slots=True)
+class Child:
+    """A started process. `told` is whether it was sent a signal: its exit code then is no failure of its own."""
+
+    spec: ProcessSpec
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    output: Output
+    exit_code: int | None = None
+    told: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a job went. `failure` is None, or one line that says who failed first and how."""
+
+    exit_codes: dict[int, int] = field(default_factory=dict)
+    failure: str | None = None
+    wall_s: float = 0.0
+
+
+class JobProcesses:
+    """A job's processes. A context manager: leaving it ends all that still run."""
+
+    def __init__(self, popen: Popen, caller: Caller, cwd: str, board: JobBoard, emit: Emit) -> None:
+        self._popen, self._caller, self._cwd, self._board, self._emit = popen, caller, cwd, board, emit
+        self._children: list[Child] = []
+        self._selector = selectors.DefaultSelector()
+
+    def start(self, specs: Sequence[ProcessSpec]) -> None:
+        """In this order. Raises TestbedError, naming the process, when one cannot be started."""
+        for spec in specs:
+            self._start(spec)
+
+    def _start(self, spec: ProcessSpec) -> None:
+        with contextlib.ExitStack() as undo:
+            log = open_log(spec.log, self._caller)
+            undo.callback(os.close, log)
+            reader, writer = os.pipe()
+            undo.callback(os.close, reader)
+            try:
+                process = self._popen(
+                    spec.host,
+                    spec.argv,
+                    caller=self._caller,
+                    env=spec.env,
+                    cwd=self._cwd,
+                    stdout=writer,
+                    pass_fds=spec.pass_fds,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise TestbedError(f"start {spec.who}: {error}") from error
+            finally:
+                os.close(writer)
+            undo.pop_all()
+        output = Output(reader, log, lambda line: self._emit({"output": line, "label": spec.label}))
+        child = Child(spec, process, os.pidfd_open(process.pid), output)
+        self._children.append(child)
+        self._board.started(spec.index)
+        self._selector.register(child.pidfd, selectors.EVENT_READ, child)
+        self._selector.register(reader, selectors.EVENT_READ, child.output)
+
+    def wait(self, stop: Callable[[], str | None], timeout_s: float | None = None) -> Outcome:
+        """Until every process has ended. `stop` is asked all the time; a reason from it ends the job at once."""
+        began = time.monotonic()
+        outcome = Outcome()
+        term_at = kill_at = float("inf")
+        while self._running():
+            for child in self._step(_TICK_S):
+                outcome.exit_codes[child.spec.index] = child.exit_code or 0
+                if outcome.failure is None and not child.told and (child.exit_code or self._needed(child)):
+                    outcome.failure = describe(child)
+                    term_at = min(term_at, time.monotonic() + GRACE_S)
+            now = time.monotonic()
+            reason = stop()
+            if reason is None and timeout_s is not None and now - began > timeout_s:
+                reason = f"not done after {timeout_s:g} s"
+            if reason is not None and kill_at == float("inf"):
+                outcome.failure = outcome.failure or reason
+                term_at = min(term_at, now)
+            if self._running() and not self._running(workers=True):
+                term_at = min(term_at, now)
+            if now >= term_at:
+                self._signal(signal.SIGTERM)
+                term_at, kill_at = float("inf"), min(kill_at, now + TERM_S)
+            if now >= kill_at:
+                self._signal(signal.SIGKILL)
+                kill_at = now + TERM_S
+        outcome.wall_s = time.monotonic() - began
+        self._drain()
+        return outcome
+
+    def _running(self, workers: bool = False) -> list[Child]:
+        return [child for child in self._children if child.exit_code is None and not (workers and child.spec.serves)]
+
+    def _needed(self, child: Child) -> bool:
+        return child.spec.serves and bool(self._running(workers=True))
+
+    def _step(self, timeout_s: float) -> list[Child]:
+        """Passes on output; the processes that have ended by now."""
+        ended: list[Child] = []
+        for key, _ in self._selector.select(timeout_s):
+            if isinstance(key.data, Output):
+                if key.fd == key.data.pipe and self._at_end(key.data):
+                    continue
+            else:
+                ended.append(key.data)
+        for child in ended:
+            self._reap(child)
+        return ended
+
+    def _at_end(self, output: Output) -> bool:
+        pipe = output.pipe
+        if output.read():
+            return False
+        self._selector.unregister(pipe)
+        return True
+
+    def _reap(self, child: Child) -> None:
+        # What it started goes with it. Its own number still names its group: it is not reaped yet.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.process.pid, signal.SIGKILL)
+        child.exit_code = child.process.wait()
+        self._selector.unregister(child.pidfd)
+        os.close(child.pidfd)
+        self._board.exited(child.spec.index, child.exit_code)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for child in self._running():
+            child.told = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.process.pid, number)
+
+    def _drain(self) -> None:
+        """The rest of the output; a process that left its session may hold a pipe open, and is not waited for."""
+        deadline = time.monotonic() + _DRAIN_S
+        while self._selector.get_map() and time.monotonic() < deadline:
+            self._step(_TICK_S)
+        for child in self._children:
+            if child.output.pipe >= 0:
+                self._selector.unregister(child.output.pipe)
+                child.output.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._signal(signal.SIGKILL)
+        while self._running():
+            self._step(_TICK_S)
+        self._drain()
+        self._selector.close()
+
+
+def describe(child: Child) -> str:
+    """`worker 2 on u1h3 exited with code 1`, and where to read more."""
+    return f"{child.spec.who} on {child.spec.host} {ending(child.exit_code or 0)} (log: {child.spec.log})"
+
+
+def ending(exit_code: int) -> str:
+    """In words; a negative code is the number of a signal."""
+    if exit_code >= 0:
+        return f"exited with code {exit_code}"
+    return f"was ended by {signal.Signals(-exit_code).name}" if -exit_code in _SIGNALS else f"was ended by {-exit_code}"
+
+
+_SIGNALS = {int(number) for number in signal.Signals}

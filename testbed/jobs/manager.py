@@ -1,0 +1,378 @@
+"""The jobs of one testbed: who holds which hosts, what each needs of optics and aggregators, and its way from request to
+result. Thread-safe: each job runs in the thread of its request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs import result
+from testbed.jobs.board import JobBoard
+from testbed.jobs.environment import PS_PORT_BASE, job_description, worker_environment
+from testbed.jobs.launch import Emit, JobProcesses, ProcessSpec
+from testbed.jobs.logs import files_as
+from testbed.jobs.placement import Host, Placement, Rack, parse_place, place
+from testbed.runtime import Caller
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+from testbed.xdp.engine import Admission, Member, XdpEngine
+
+MAX_JOB_ID = 65535  # 16 bits in the wire format
+
+
+class Hosts(Protocol):
+    """What jobs need of the fabric (testbed/emulation/fabric.py)."""
+
+    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
+    def statistics(self) -> Mapping[str, Any]: ...
+
+
+Controller = Callable[..., Any]  # (op, **arguments) -> result
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What `testbed run` asks for, checked."""
+
+    script: str
+    arguments: tuple[str, ...]
+    sync: str
+    place: tuple[tuple[int, int], ...] | None
+    caller: Caller
+    cwd: str
+    environ: Mapping[str, str]
+    logs: Path | None
+    timeout_s: float | None
+
+    @classmethod
+    def parse(cls, request: Mapping[str, Any], owner: Caller) -> JobRequest:
+        """Raises RequestError. A testbed that a user started runs jobs as that user; one that root did, as any."""
+        uid = int(request["uid"])
+        if owner.uid not in (0, uid):
+            raise RequestError(
+                f"this testbed is {owner.user}'s and runs jobs as {owner.user} only, not as user id {uid}"
+            )
+        caller = Caller.of(uid)
+        gid = int(request["gid"])
+        if gid in caller.groups or uid == owner.uid:
+            caller = Caller.of(uid, gid)
+        wanted = request.get("place")
+        return cls(
+            script=str(request["script"]),
+            arguments=tuple(str(argument) for argument in request["arguments"]),
+            sync=str(request["sync"]),
+            place=None if wanted is None else parse_place(str(wanted)),
+            caller=caller,
+            cwd=str(request["cwd"]),
+            environ={str(name): str(value) for name, value in request["environ"].items()},
+            logs=None if request.get("logs") is None else Path(request["logs"]),
+            timeout_s=None if request.get("timeout_s") is None else float(request["timeout_s"]),
+        )
+
+
+@dataclass(slots=True)
+class Job:
+    """A job that holds hosts. `stop_reason` set ends it."""
+
+    id: int
+    generation: int
+    request: JobRequest
+    placement: Placement
+    state: str = "starting"
+    began_unix: float = field(default_factory=time.time)
+    stop_reason: str | None = None
+    board: JobBoard | None = None
+
+    @property
+    def hosts(self) -> list[str]:
+        """Of the workers, by rank."""
+        return [addresses.host_name(*host) for host in self.placement.workers]
+
+    @property
+    def ps_host(self) -> str | None:
+        return addresses.host_name(*self.placement.ps) if self.placement.ps else None
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "state": self.state,
+            "user": self.request.caller.user,
+            "script": self.request.script,
+            "sync": self.placement.sync,
+            "hosts": self.hosts,
+            "ps_host": self.ps_host,
+            "running_s": round(time.time() - self.began_unix, 3),
+            "progress": self.board.progress() if self.board else [],
+        }
+
+
+class Jobs:
+    """Takes requests and runs them."""
+
+    def __init__(
+        self,
+        name: str,
+        topology: Topology,
+        hosts: Hosts,
+        controller: Controller,
+        engine: XdpEngine | None,
+        folder: Path,
+        owner: Caller,
+    ) -> None:
+        self._name, self._topology, self._hosts = name, topology, hosts
+        self._controller, self._engine, self._folder, self._owner = controller, engine, folder, owner
+        self._racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+        self._jobs: dict[int, Job] = {}
+        self._numbers = itertools.count(1)
+        self._closed = False
+        self._lock = threading.Lock()  # the fields above
+        self._optics = threading.Lock()  # one job at a time asks for circuits; taken before _lock, never after
+        self._idle = threading.Condition(self._lock)
+
+    def status(self) -> list[dict[str, Any]]:
+        with self._lock:
+            return [job.status() for job in self._jobs.values()]
+
+    def stop(self, job_id: int, reason: str) -> None:
+        """Asks a job to end. Raises RequestError when there is none of this number."""
+        with self._lock:
+            if job_id not in self._jobs:
+                raise RequestError(f"job {job_id} is not running; running: {sorted(self._jobs) or 'none'}")
+            self._jobs[job_id].stop_reason = reason
+
+    def stop_all(self, reason: str, timeout_s: float) -> bool:
+        """Takes no more jobs, asks all to end, and waits; whether they all did."""
+        with self._idle:
+            self._closed = True
+            for job in self._jobs.values():
+                job.stop_reason = reason
+            return self._idle.wait_for(lambda: not self._jobs, timeout_s)
+
+    def run(self, asked: Mapping[str, Any], emit: Emit, disconnected: threading.Event) -> dict[str, Any]:
+        """From request to result, which says in `failure` why it failed, if it did."""
+        request = JobRequest.parse(asked, self._owner)
+        with self._held(request) as job, contextlib.ExitStack() as stack:
+            emit({"job": job.id, "hosts": job.hosts, "ps_host": job.ps_host})
+            history = result.last_id(self._controller("history"))
+            admission = stack.enter_context(self._network(job))
+            folder = stack.enter_context(self._job_folder(job))
+            has_ps_process = job.placement.sync == "ps"
+            board = stack.enter_context(JobBoard(len(job.hosts), has_ps_process))
+            job.board = board
+            stack.callback(setattr, job, "board", None)
+            specs = self._specs(job, board, admission, folder)
+            before = self._hosts.statistics()
+            with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
+                processes.start(specs)
+                job.state = "running"
+                outcome = processes.wait(lambda: self._stop_reason(job, disconnected), request.timeout_s)
+            job.state = "ended"
+            after = self._hosts.statistics()
+            with files_as(request.caller):
+                stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
+            return {
+                "id": job.id,
+                "testbed": self._name,
+                "script": request.script,
+                "sync": job.placement.sync,
+                "placement": [addresses.unit_name(unit) for unit, _ in job.placement.workers],
+                "ps_host": job.ps_host,
+                "failure": outcome.failure,
+                "wall_s": outcome.wall_s,
+                "workers": [
+                    {
+                        "rank": rank,
+                        "host": host,
+                        "exit_code": outcome.exit_codes.get(rank),
+                        "log": str(specs_log(specs, rank)),
+                        "stats": stats[rank],
+                    }
+                    for rank, host in enumerate(job.hosts)
+                ],
+                "ocs": {"events": result.events_after(self._controller("history"), history)},
+                "links": result.link_deltas(before, after),
+            }
+
+    # ------------------------------------------------------------------ what a job holds
+
+    @contextlib.contextmanager
+    def _held(self, request: JobRequest) -> Iterator[Job]:
+        """A number and hosts that no other job has."""
+        joined = self._joined_units()
+        with self._lock:
+            if self._closed:
+                raise TestbedError("the testbed is ending")
+            busy = {host for job in self._jobs.values() for host in job.placement.hosts()}
+            placement = place(self._racks, busy, request.sync, request.place, joined)
+            self._check_engines(placement)
+            generation = next(self._numbers)
+            job_id = (generation - 1) % MAX_JOB_ID + 1
+            if job_id in self._jobs:
+                raise TestbedError(f"job number {job_id} is still running, after {MAX_JOB_ID} others")
+            job = self._jobs[job_id] = Job(job_id, generation, request, placement)
+        try:
+            yield job
+        finally:
+            with self._idle:
+                del self._jobs[job_id]
+                self._idle.notify_all()
+
+    def _joined_units(self) -> list[tuple[int, int]]:
+        pairs = self._controller("circuits")["circuits"]
+        return [(addresses.parse_optical_port(a)[0], addresses.parse_optical_port(b)[0]) for a, b in pairs]
+
+    def _check_engines(self, placement: Placement) -> None:
+        if placement.sync != "inc":
+            return
+        for unit in sorted({unit for unit, _ in placement.workers}):
+            if self._engine is None or self._topology.unit(unit).engine != "xdp":
+                raise RequestError(
+                    f"--sync inc: {addresses.unit_name(unit)} has no aggregation engine (engine: none);"
+                    " accepted there are ring and ps"
+                )
+
+    @contextlib.contextmanager
+    def _network(self, job: Job) -> Iterator[Admission | None]:
+        """Circuits for this job and all that run, and its place on the aggregators."""
+        admission = None
+        with self._optics:
+            if job.placement.demands:
+                with self._lock:
+                    jobs = list(self._jobs.values())
+                demands = list(dict.fromkeys(pair for each in jobs for pair in each.placement.demands))
+                names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
+                if self._controller("request", demands=names) is not None and self._engine:
+                    for other in jobs:
+                        if other is not job and other.placement.sync == "inc" and other.placement.ps:
+                            self._engine.reroute(other.id, self._trees(other.placement))
+            if job.placement.sync == "inc" and self._engine:
+                members = [Member(rank, *host) for rank, host in enumerate(job.placement.workers)]
+                trees = self._trees(job.placement)
+                admission = self._engine.admit(job.id, job.generation, members, job.placement.ps, trees)
+        try:
+            yield admission
+        finally:
+            if admission and self._engine:
+                self._engine.release(job.id)
+
+    def _trees(self, placement: Placement) -> dict[int, list[str]]:
+        """By which devices a job's results go on from each unit, from its parameter server's unit."""
+        if placement.ps is None:
+            return {}
+        members = [addresses.unit_name(unit) for unit in sorted({unit for unit, _ in placement.workers})]
+        ports = self._controller("tree", root=addresses.unit_name(placement.ps[0]), members=members)
+        return {
+            int(unit): [addresses.optical_device(int(unit), port) for port in found] for unit, found in ports.items()
+        }
+
+    @contextlib.contextmanager
+    def _job_folder(self, job: Job) -> Iterator[Path]:
+        """The job's own, which is its user's. It stays when its logs are in it."""
+        folder = self._folder / str(job.id)
+        if folder.exists():  # of the job before, 65,535 jobs ago
+            shutil.rmtree(folder)
+        folder.mkdir(mode=0o700)
+        os.chown(folder, job.request.caller.uid, job.request.caller.gid)
+        yield folder
+        if job.request.logs is not None:
+            shutil.rmtree(folder)
+
+    # ------------------------------------------------------------------ its processes
+
+    def _specs(self, job: Job, board: JobBoard, admission: Admission | None, folder: Path) -> list[ProcessSpec]:
+        request, specs = job.request, []
+        logs = request.logs or folder
+        ps_address: tuple[str, int] | None = None
+        if job.placement.sync == "ps" and job.placement.ps and job.ps_host:
+            address, port = ps_address = (addresses.host_ip(*job.placement.ps), PS_PORT_BASE + job.id % 1000)
+            argv = [sys.executable, "-u", "-m", "workloads.parameter_server", "--bind", address, "--port", str(port)]
+            argv += ["--workers", str(len(job.hosts)), "--job", str(job.id)]
+            env = worker_environment(request.environ, request.caller)
+            specs.append(
+                ProcessSpec(
+                    len(job.hosts),
+                    f"{job.ps_host} ps",
+                    "the parameter server",
+                    job.ps_host,
+                    tuple(argv),
+                    env,
+                    logs / "ps.log",
+                    serves=True,
+                )
+            )
+        for rank, host in enumerate(job.hosts):
+            engine = admission.worker_env(rank) if admission else {}
+            fds = admission.worker_fds(rank) if admission else []
+            description = job_description(
+                self._name, job.id, job.generation, rank, job.placement.sync, job.hosts, board.settings(),
+                folder / f"stats-{rank}.json", engine, ps_address, job.ps_host,
+            )  # fmt: skip
+            env = worker_environment(
+                request.environ,
+                request.caller,
+                rank=rank,
+                world_size=len(job.hosts),
+                master=addresses.host_ip(*job.placement.workers[0]),
+                job_id=job.id,
+                description=description,
+            )
+            argv = [sys.executable, "-u", request.script, *request.arguments]
+            log = logs / f"worker-{rank}.log"
+            specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
+        return specs
+
+    def _popen(
+        self,
+        host: str,
+        argv: Sequence[str],
+        *,
+        caller: Caller,
+        env: Mapping[str, str],
+        cwd: str,
+        stdout: int,
+        pass_fds: Sequence[int],
+    ) -> subprocess.Popen[bytes]:
+        return self._hosts.popen_in(
+            host,
+            argv,
+            uid=caller.uid,
+            gid=caller.gid,
+            groups=caller.groups,
+            env=env,
+            cwd=cwd,
+            stdout=stdout,
+            stderr=stdout,
+            pass_fds=pass_fds,
+            new_session=True,
+        )
+
+    @staticmethod
+    def _stop_reason(job: Job, disconnected: threading.Event) -> str | None:
+        if job.stop_reason is None and disconnected.is_set():
+            return "the command that ran it went away"
+        return job.stop_reason
+
+
+def specs_log(specs: Sequence[ProcessSpec], index: int) -> Path:
+    """The log of the process with this record on the board."""
+    return next(spec.log for spec in specs if spec.index == index)
+
+
+def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Host -> number of the job that holds it, from jobs' status."""
+    return {host: job["id"] for job in jobs for host in [*job["hosts"], job["ps_host"]] if host}
+
+
+__all__ = ["Host", "Job", "JobRequest", "Jobs", "held_hosts"]

@@ -1,0 +1,63 @@
+"""A job's result as data: what its links carried, what the optics did, how each worker went. Pure, but for reading the
+statistics that workers left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+_LARGEST_STATS_BYTES = 64 << 20
+
+
+class Counters(Protocol):
+    """A link's counters (testbed/emulation/links.py, WireStatistics)."""
+
+    @property
+    def rate_mbps(self) -> float | None: ...
+    @property
+    def bytes_ab(self) -> int: ...
+    @property
+    def bytes_ba(self) -> int: ...
+    @property
+    def drops(self) -> int: ...
+
+
+def link_deltas(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> list[dict[str, Any]]:
+    """What each link carried between two readings, both directions and their sum, in bytes with Ethernet headers."""
+    deltas = []
+    for name, now in after.items():
+        then = before[name]
+        up, down = now.bytes_ab - then.bytes_ab, now.bytes_ba - then.bytes_ba
+        deltas.append(
+            {
+                "name": name,
+                "rate_mbps": now.rate_mbps,
+                "bytes": up + down,
+                "bytes_up": up,
+                "bytes_down": down,
+                "drops": now.drops - then.drops,
+            }
+        )
+    return deltas
+
+
+def events_after(history: Iterable[Mapping[str, Any]], last_id: int) -> list[dict[str, Any]]:
+    """The reconfigurations that came after the one numbered `last_id`."""
+    return [dict(event) for event in history if event["id"] > last_id]
+
+
+def last_id(history: Iterable[Mapping[str, Any]]) -> int:
+    return max((int(event["id"]) for event in history), default=0)
+
+
+def read_stats(path: Path) -> dict[str, Any] | None:
+    """What a worker left with JobEnv.write_stats; None when it left nothing that reads. To be called with its user's rights."""
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_LARGEST_STATS_BYTES))
+    except (OSError, ValueError):  # a worker may leave nothing, and what it leaves is its own business
+        return None
+    return content if isinstance(content, dict) else None

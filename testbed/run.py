@@ -1,0 +1,164 @@
+"""`testbed run`: a training script over a running testbed, one worker a host, as the user who asked."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from testbed import environment
+
+if TYPE_CHECKING:
+    from testbed.runtime import Caller, Runtime
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
+    from testbed.errors import RequestError, TestbedError
+    from testbed.jobs.placement import SYNCS, check_sync, parse_place
+    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
+
+    parser = argparse.ArgumentParser(prog="testbed run", description="Runs a training job on a testbed.")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser.add_argument(
+        "--place", metavar="UNIT:WORKERS,...", help="such as u1:2,u2:2; without it, all of the first gpu unit"
+    )
+    parser.add_argument("--sync", default="inc", metavar="|".join(SYNCS), help="how gradients are summed (inc)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the job's result there")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the workers' logs there")
+    parser.add_argument("--timeout", type=float, metavar="S", help="end the job after this many seconds")
+    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    options = parser.parse_args(argv)
+    check_sync(options.sync)
+    if options.place is not None:
+        parse_place(options.place)
+    if options.timeout is not None and not options.timeout > 0:
+        raise RequestError(f"--timeout {options.timeout:g}: more than 0 seconds is accepted")
+    caller = Caller.of_this_process()
+    runtime = Runtime.of(options.name)
+    try:
+        runtime.require_alive()
+    except TestbedError as error:
+        raise RequestError(str(error)) from error
+    check_files(caller, Path(options.script), options.json, options.logs)
+    request = {
+        "script": options.script,
+        "arguments": options.arguments,
+        "sync": options.sync,
+        "place": options.place,
+        "timeout_s": options.timeout,
+        "logs": str(options.logs.absolute()) if options.logs else None,
+        "uid": caller.uid,
+        "gid": caller.gid,
+        "cwd": str(Path.cwd()),
+        "environ": dict(os.environ),
+    }
+    result, interrupted = follow(runtime, request)
+    if options.json:
+        with caller.acting():
+            options.json.write_text(json.dumps(result, indent=2) + "\n")
+    if interrupted:
+        print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
+        return environment.INTERRUPTED
+    if result["failure"]:
+        raise TestbedError(f"job {result['id']} failed: {result['failure']}")
+    print(f"testbed run: job {result['id']}: done in {result['wall_s']:.1f} s", file=sys.stderr)
+    return 0
+
+
+def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | None) -> None:
+    """Finds before the job starts what its user cannot read or write. Makes the folder of logs. Raises RequestError or HostError."""
+    from testbed.errors import HostError, RequestError
+
+    needed = (Path(sys.executable), environment.CHECKOUT / "workloads" / "__init__.py")
+    with caller.acting():
+        for path in needed:
+            if not os.access(path, os.R_OK, effective_ids=True):
+                raise HostError(
+                    f"user {caller.user} cannot read {path}: the testbed must lie in a folder that its users can read"
+                )
+        try:
+            with script.open("rb"):
+                pass
+        except OSError as error:
+            raise RequestError(f"script {script}: user {caller.user} cannot read it: {error.strerror}") from error
+        if result is not None and not _writable(result):
+            raise RequestError(f"--json {result}: user {caller.user} cannot write it")
+        if logs is not None:
+            try:
+                logs.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RequestError(f"--logs {logs}: user {caller.user} cannot make it: {error.strerror}") from error
+            if not os.access(logs, os.W_OK | os.X_OK, effective_ids=True):
+                raise RequestError(f"--logs {logs}: user {caller.user} cannot write there")
+
+
+def _writable(path: Path) -> bool:
+    """Whether the file could be written, by the effective user; makes nothing."""
+    if path.exists():
+        return path.is_file() and os.access(path, os.W_OK, effective_ids=True)
+    return path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True)
+
+
+class Follower:
+    """Shows a job's output as it comes; knows its number once it has one."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._job: int | None = None
+        self.interrupted = False
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        if "output" in event:
+            print(f"[{event['label']}] {event['output']}", flush=True)
+        elif "job" in event:
+            self._job = int(event["job"])
+            ps = f", parameter server on {event['ps_host']}" if event["ps_host"] else ""
+            print(f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True)
+
+    def interrupt(self, number: int, _frame: FrameType | None) -> None:
+        """The first time, asks for the job's end and goes on listening; the second, leaves, which ends the job as well."""
+        from testbed import rpc
+        from testbed.errors import RequestError
+
+        if self._job is None or self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        with contextlib.suppress(RequestError):  # it has just ended by itself
+            rpc.call(
+                self._runtime.socket, "stop", job=self._job, reason=f"{signal.Signals(number).name} to testbed run"
+            )
+
+
+def follow(runtime: Runtime, request: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Runs the job; its result, and whether it was interrupted."""
+    from testbed import rpc
+
+    follower = Follower(runtime)
+    with _handling(follower):
+        result = rpc.call(runtime.socket, "run", on_event=follower.on_event, timeout_s=None, **request)
+    return dict(result), follower.interrupted
+
+
+@contextlib.contextmanager
+def _handling(follower: Follower) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, follower.interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

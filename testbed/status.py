@@ -1,0 +1,113 @@
+"""`testbed status`: what runs on a testbed, for people and as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from testbed import environment
+
+if TYPE_CHECKING:
+    from testbed.runtime import Runtime
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py."""
+    from testbed.runtime import DEFAULT_NAME, Runtime, running
+
+    parser = argparse.ArgumentParser(prog="testbed status", description="Says what runs on a testbed.")
+    parser.add_argument("--name", help="of one testbed; without it, the one that runs, or a list if several do")
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    arguments = parser.parse_args(argv)
+    names = [arguments.name] if arguments.name else running() or [DEFAULT_NAME]
+    runtimes = [Runtime.of(name) for name in names]
+    for runtime in runtimes:
+        runtime.require_alive()
+    found = [status(runtime) for runtime in runtimes]
+    if arguments.json:
+        print(json.dumps(found[0] if len(found) == 1 else found, indent=2))
+    elif len(found) == 1:
+        print(page(found[0]))
+    else:
+        print("\n".join(line(one) for one in found))
+    return 0
+
+
+def status(runtime: Runtime) -> dict[str, Any]:
+    """What the daemon says; while it does not answer, what the main process wrote. Raises HostError for another user's."""
+    from testbed import rpc
+    from testbed.errors import HostError, RequestError, TestbedError
+
+    told = runtime.read_main()
+    try:
+        return dict(rpc.call(runtime.socket, "status", timeout_s=10.0))
+    except RequestError as error:
+        raise HostError(str(error)) from error
+    except TestbedError as error:
+        state = "not answering" if told.get("state") == "ready" else told.get("state", "starting")
+        empty: dict[str, Any] = {"units": [], "hosts": [], "circuits": [], "jobs": []}
+        return {"name": runtime.name, "pid": told.get("pid"), **told, **empty, "state": state, "error": str(error)}
+
+
+def line(one: dict[str, Any]) -> str:
+    """One testbed in a list of several."""
+    running = f"{len(one['hosts'])} hosts, {len(one['jobs'])} jobs"
+    return f"{one['name']:<16} {one['state']:<10} pid {one['pid']:<8} {one.get('configuration', ''):<12} {running}"
+
+
+def page(one: dict[str, Any]) -> str:
+    """One testbed in full."""
+    lines = [f"testbed {one['name']}: {one['state']}, pid {one['pid']}"]
+    if "uptime_s" not in one:
+        return lines[0]
+    lines[0] += f", up {one['uptime_s']:.0f} s, {one['user']}'s, configuration {one['configuration']}"
+    lines.append("")
+    busy = {host["name"]: host["job"] for host in one["hosts"]}
+    for unit in one["units"]:
+        hosts = [name for host in one["hosts"] if host["unit"] == unit["name"] for name in [host["name"]]]
+        used = sum(busy[name] is not None for name in hosts)
+        lines.append(
+            f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
+            f"  {unit['optical_ports']} optical ports  engine {unit['engine']}"
+        )
+    lines += ["", f"  circuits    {circuits_text(one)}", f"  controller  {controller_text(one['controller'])}"]
+    lines.append(f"  links       {links_text(one['links'])}")
+    lines.append("")
+    for job in one["jobs"]:
+        ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
+        lines.append(
+            f"  job {job['id']}: {job['state']} for {job['running_s']:.0f} s, {job['sync']}, {job['user']}'s {job['script']}"
+            f" on {' '.join(job['hosts'])}{ps}"
+        )
+    if not one["jobs"]:
+        lines.append("  no jobs")
+    return "\n".join(lines)
+
+
+def circuits_text(one: dict[str, Any]) -> str:
+    if one["circuits"] is None:
+        return "not known while the controller is away"
+    lit = ", ".join(f"{a}-{b}" for a, b in one["circuits"]) or "none"
+    return f"{lit}; dark now: {', '.join(one['dark'])}" if one["dark"] else lit
+
+
+def controller_text(controller: dict[str, Any]) -> str:
+    text = str(controller["state"])
+    if controller["state"] == "running" and not controller["ready"]:
+        text = "running, not every switch connected"
+    return f"{text}, restarted {controller['restarts']} times" if controller["restarts"] else text
+
+
+def links_text(links: list[dict[str, Any]]) -> str:
+    """How many of each rate, and what was lost."""
+    kinds: dict[float | None, int] = {}
+    for link in links:
+        kinds[link["rate_mbps"]] = kinds.get(link["rate_mbps"], 0) + 1
+    rates = ", ".join(f"{count} at {'no limit' if rate is None else f'{rate:g} Mb/s'}" for rate, count in kinds.items())
+    return f"{rates}; {sum(link['drops'] for link in links)} frames dropped"
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

@@ -1,0 +1,71 @@
+"""`testbed up`: the main process, which holds the testbed's name and whose end is the testbed's end.
+
+It stays in the host's namespaces and does nothing there but hold the lock, show progress and pass on the wish to end. The
+daemon runs below `unshare`; when this process dies, of whatever, the kernel kills all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from testbed import environment
+
+TOOLS = {
+    "unshare": "util-linux",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch",
+    "ovsdb-tool": "openvswitch-switch",
+}
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py."""
+    from testbed.errors import HostError
+    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.screen import Screen
+    from testbed.supervisor import bring_up, bring_up_detached
+    from testbed.topology.catalogue import READY, find
+
+    does = "Brings a testbed up and keeps it until Ctrl-C or `testbed down`."
+    parser = argparse.ArgumentParser(prog="testbed up", description=does)
+    parser.add_argument(
+        "--config", default="default", metavar="FILE", help=f"a YAML file, or one of {', '.join(READY)}"
+    )
+    parser.add_argument("--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side")
+    parser.add_argument("--detach", action="store_true", help="return when it is up, and leave it running")
+    arguments = parser.parse_args(argv)
+    runtime = Runtime.of(arguments.name)
+    topology = find(arguments.config)
+    if os.geteuid() != 0:
+        raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
+    check_tools()
+    caller = Caller.of_this_process()
+    if arguments.detach:
+        return bring_up_detached(runtime, topology, caller)
+    screen = Screen(sys.stdout)
+    try:
+        return bring_up(runtime, topology, caller, screen.show)
+    finally:
+        screen.close()
+
+
+def check_tools() -> None:
+    """Raises HostError that names what is not installed."""
+    import shutil
+
+    from testbed.errors import HostError
+
+    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if lacking:
+        packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in lacking))
+        raise HostError(f"{', '.join(lacking)} not installed: apt install {packages}, or make setup")
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)
