@@ -85,8 +85,8 @@ def parse(data: Any, name: str) -> Topology:
     return Topology(
         name=_choice_free(top, "name", name),
         units=units,
-        host_link=LinkSpec(_rate(top, "host_rate_mbps", scale), buffer_packets),
-        optical_link=LinkSpec(_rate(top, "optical_rate_mbps", scale), buffer_packets),
+        host_link=LinkSpec(_rate(top, "host_rate_mbps", scale, 40_000), buffer_packets),
+        optical_link=LinkSpec(_rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets),
         ocs=_ocs(top.get("ocs", {}), units),
         inc=IncSpec(_integer(_mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=64, path="inc.")),
         scale=scale,
@@ -166,8 +166,8 @@ def _delay(data: Mapping[str, Any], key: str, default: Delay) -> Delay:
     raise RequestError(f"{path}: {_shown(raw)}; {accepted}")
 
 
-def _rate(data: Mapping[str, Any], key: str, scale: int) -> float | None:
-    raw = data.get(key, 40_000)
+def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any) -> float | None:
+    raw = data.get(key, default)
     if raw == "unshaped":
         return None
     if not _is_number(raw) or raw <= 0:
