@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from testbed import environment
 from testbed.errors import HostError
 
-OK, LACKING, ABSENT = "works", "LACKING", "absent"
+if TYPE_CHECKING:
+    from testbed.probing.features import Finding
 
 
 def main(argv: list[str]) -> int:
@@ -26,10 +29,10 @@ def main(argv: list[str]) -> int:
     for finding in tried.findings([feature.name for feature in FEATURES]):
         found.append(finding)
         if not as_json:
-            print(row(finding.name, finding.works, finding.detail), flush=True)
+            print(row(finding), flush=True)
     lacking = lacks(found)
     if as_json:
-        print(json.dumps(report((finding.name, finding.works, finding.detail) for finding in found), indent=2))
+        print(json.dumps(report(found), indent=2))
     elif not lacking:
         print("\nThis host can run testbeds.")
     if lacking:
@@ -37,25 +40,30 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def row(name: str, works: bool, detail: str) -> str:
-    """A line of the table, and below it the remedy of what does not work."""
+def row(finding: Finding) -> str:
+    """A line of the table, and below it the remedy of what was tried and does not work."""
     from testbed.probing.features import BY_NAME
 
-    feature = BY_NAME[name]
-    state = OK if works else LACKING if feature.required else ABSENT
-    line = f"{name:<14}{state:<9}{feature.what}: {detail}"
-    return line if works else f"{line}\n{'':<23}-> {feature.remedy}"
+    feature = BY_NAME[finding.name]
+    if finding.works:
+        state = "works"
+    elif not finding.tried:
+        state = "untried"
+    else:
+        state = "LACKING" if feature.required else "absent"
+    line = f"{finding.name:<14}{state:<9}{feature.what}: {finding.detail}"
+    return f"{line}\n{'':<23}-> {feature.remedy}" if finding.tried and not finding.works else line
 
 
-def report(found: Iterable[tuple[str, bool, str]]) -> dict[str, object]:
+def report(found: Iterable[Finding]) -> dict[str, object]:
     """What --json prints."""
     from testbed.probing.features import BY_NAME
 
     features = []
-    for name, works, detail in found:
-        feature = BY_NAME[name]
-        entry = {"name": name, "what": feature.what, "works": works, "required": feature.required, "detail": detail}
-        features.append(entry if works else {**entry, "remedy": feature.remedy})
+    for finding in found:
+        feature = BY_NAME[finding.name]
+        entry = {**asdict(finding), "what": feature.what, "required": feature.required}
+        features.append(entry if finding.works or not finding.tried else {**entry, "remedy": feature.remedy})
     return {"ok": all(entry["works"] or not entry["required"] for entry in features), "features": features}
 
 

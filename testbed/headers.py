@@ -79,9 +79,9 @@ def _cache_folder() -> Path:
 
 def _overlaid(source: Path, common: Path, cache: Path) -> Path:
     target = cache / source.name
-    if _complete(target):
-        return target
     try:
+        if _complete(target):
+            return target
         cache.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{source.name}.", dir=cache))
     except OSError as error:

@@ -28,6 +28,7 @@ class Finding:
     name: str
     works: bool
     detail: str
+    tried: bool = True
 
 
 class ProbeFailure(Exception):
@@ -92,8 +93,8 @@ BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
 def lacks(findings: Sequence[Finding]) -> list[Finding]:
-    """The required features among `findings` that do not work."""
-    return [finding for finding in findings if BY_NAME[finding.name].required and not finding.works]
+    """The required features among `findings` that were tried and do not work: the ones to mend, and so the rest."""
+    return [finding for finding in findings if BY_NAME[finding.name].required and finding.tried and not finding.works]
 
 
 def with_needs(names: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
         ended = subprocess.run(
             argv, capture_output=True, text=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # the latter where a folder of PATH may not be read
         raise ProbeFailure(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
         raise ProbeFailure(f"{argv[0]} was not done after {deadline_s:.0f} s") from None

@@ -22,7 +22,9 @@ def findings(names: Sequence[str]) -> Iterator[Finding]:
         found = {finding.name: finding for finding in _try(tried)} if tried else {}
         for name in batch:
             lacking = [need for need in BY_NAME[name].needs if not works.get(need)]
-            finding = found.get(name) or Finding(name, False, f"not tried, for it needs {' and '.join(lacking)}")
+            finding = found.get(name) or Finding(
+                name, False, f"not tried, for it needs {' and '.join(lacking)}", tried=False
+            )
             works[name] = finding.works
             yield finding
 

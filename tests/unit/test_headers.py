@@ -72,3 +72,10 @@ def test_half_of_the_two_packages_names_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "usr/src/linux-headers-6.1.0-7-common/include/linux/kconfig.h").unlink()
     with pytest.raises(HostError, match="is not complete"):
         headers(tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_a_host_error(tmp_path: Path) -> None:
+    install(tmp_path, "6.1.0-7")
+    (tmp_path / "cache").write_text("a file, where a folder would have to be")
+    with pytest.raises(HostError, match="cannot make the overlay"):
+        headers(tmp_path)

@@ -27,27 +27,10 @@ LAYERS: tuple[frozenset[str], ...] = (
 PURE = LAYERS[0] | LAYERS[1]
 # What touches the world: processes, devices, sockets, clocks. Time and randomness come in as arguments.
 IMPURE = frozenset(
-    [
-        "asyncio",
-        "ctypes",
-        "fcntl",
-        "mmap",
-        "psutil",
-        "pyroute2",
-        "resource",
-        "select",
-        "selectors",
-        "signal",
-        "socket",
-        "subprocess",
-        "tempfile",
-        "threading",
-        "time",
-        "torch",
-        "os_ken",
-        "mininet",
-        "bcc",
-    ]
+    (
+        *("asyncio", "ctypes", "fcntl", "mmap", "resource", "select", "selectors", "signal", "socket", "subprocess"),
+        *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc"),
+    )
 )
 # library -> the packages that alone import it
 SOLE_IMPORTERS = {
@@ -55,7 +38,7 @@ SOLE_IMPORTERS = {
     "bcc": ("testbed.xdp",),
     "os_ken": ("controller",),
     "ryu": ("controller",),
-    "psutil": ("testbed.telemetry",),
+    "psutil": ("testbed.telemetry", "testbed.supervisor"),  # the main process watches its own children
     "torch": ("workloads",),
 }
 CONTROLLER_MAY = frozenset({"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp"})
