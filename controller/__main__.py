@@ -62,6 +62,7 @@ def main(argv: list[str]) -> int:
     listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
     with rpc.serve(arguments.socket, Api(fabric), arguments.uid):
         ended.wait()
+        fabric.finish()
     logging.shutdown()
     os._exit(0)  # os-ken's threads sit in recv and accept and would be waited for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 try:
@@ -50,9 +51,14 @@ class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has 
             self.send(b"", close_socket=True)
 
 
+def _serve_connection(connection: Any, address: Any) -> None:
+    with contextlib.closing(_Datapath(connection, address)) as datapath:
+        datapath.serve()
+
+
 def listen_and_run(application: str, host: str, port: int) -> Any:
     """Starts the application (a module name) with its OpenFlow listener, and returns its manager."""
-    connections.Datapath = _Datapath
+    connections.datapath_connection_factory = _serve_connection
     manager = AppManager.get_instance()
     manager.load_apps([application])
     contexts = manager.create_contexts()

@@ -43,11 +43,10 @@ class OpticalFabricApp(OSKenApp):
             ).start()
             return
         gone = self._switches.get(datapath.id)
-        if gone is not None:
-            if gone.speaks_by(datapath):  # and not by a newer connection of the same switch
-                del self._switches[datapath.id]
-                gone.handle_end()
-                self.fabric.disconnected(gone)
+        if gone is not None and gone.speaks_by(datapath):  # and not by a newer connection of the same switch
+            del self._switches[datapath.id]
+            gone.handle_end()
+            self.fabric.disconnected(gone)
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def on_barrier(self, event: Any) -> None:

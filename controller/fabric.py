@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from controller import policy
 from controller.switch import Switch
-from testbed.errors import TestbedError
-from testbed.ocs.circuits import Circuit, checked, ports_of
+from testbed.errors import RequestError, TestbedError
+from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.latency import draw
 from testbed.ocs.plan import Pair, Plan, plan
 from testbed.ocs.routes import tree
@@ -30,6 +30,7 @@ from testbed.topology.model import Topology
 LOG = logging.getLogger("controller")
 WATCH_BEFORE_NS = 300_000  # the gate is polled from this long before it should open
 LIGHT_TIMEOUT_NS = 5_000_000_000
+FINISH_TIMEOUT_S = 5.0
 
 
 class Plane(Protocol):
@@ -52,7 +53,10 @@ class Fabric:
         self._random = Random(topology.ocs.seed)
         self._switches: dict[int, Switch] = {}
         self._verified: set[int] = set()
-        self._circuits: frozenset[Circuit] | None = None if topology.optical_ports else frozenset()
+        self._circuits: frozenset[Circuit] | None = None
+        self._tor_flows: dict[int, frozenset[policy.Flow]] = {}
+        if not topology.optical_ports:
+            self._decide(frozenset())
         self._dark: tuple[str, ...] = ()
         self._history_file = history
         self._history: list[dict[str, Any]] = _read_history(history)
@@ -66,21 +70,31 @@ class Fabric:
         """A switch is there: brings it to what it should hold. What it holds already stays, and its circuits are taken over."""
         with self._changing:
             self._switches[switch.dpid] = switch
-            if switch.dpid == addresses.OXC_DPID:
-                self._take_over(switch)
-            if self._circuits is not None:
-                self._settle()
+            try:
+                if switch.dpid == addresses.OXC_DPID:
+                    self._take_over(switch)
+                    self._settle(self._tor_flows)
+                elif switch.dpid in self._tor_flows:
+                    self._settle((switch.dpid,))
+            except TestbedError:
+                self.disconnected(switch)
+                raise
 
-    def disconnected(self, dpid: int) -> None:
-        """A switch is gone; what it forwards it goes on forwarding."""
-        self._switches.pop(dpid, None)
-        self._verified.discard(dpid)
+    def disconnected(self, switch: Switch) -> None:
+        """A switch is gone; what it forwards it goes on forwarding. One that is back already by another connection stays."""
+        if self._switches.get(switch.dpid) is switch:
+            del self._switches[switch.dpid]
+            self._verified.discard(switch.dpid)
+
+    def finish(self) -> None:
+        """Waits for a change in progress, and allows no further one."""
+        self._changing.acquire(timeout=FINISH_TIMEOUT_S)
 
     def _take_over(self, switch: Switch) -> None:
         there = policy.circuits_of(switch.flows(), self._topology)
         if self._circuits is None:
-            initial = checked(self._topology.ocs.circuits, self._topology.optical_ports)
-            self._circuits = there or initial
+            self._decide(there or self._last_decided())
+        assert self._circuits is not None
         switch.set(policy.oxc_flows(self._circuits))
         if self._plane:
             wanted = dict(pair for c in self._circuits for pair in (_numbers(c), _numbers(c)[::-1]))
@@ -91,10 +105,22 @@ class Fabric:
             )
         self._verified.add(switch.dpid)
 
-    def _settle(self) -> None:
-        """Brings every connected ToR to the flows that the circuits ask for, and the fast path after it."""
-        assert self._circuits is not None
-        for unit, flows in policy.tor_flows(self._topology, self._circuits).items():
+    def _last_decided(self) -> frozenset[Circuit]:
+        """The initial circuits, and all changes since."""
+        circuits = checked(self._topology.ocs.circuits, self._topology.optical_ports)
+        for event in self._history:
+            removed, added = (frozenset(circuit(*pair) for pair in event[key]) for key in ("removed", "added"))
+            circuits = circuits - removed | added
+        return circuits
+
+    def _decide(self, circuits: frozenset[Circuit]) -> None:
+        self._circuits = circuits
+        self._tor_flows = policy.tor_flows(self._topology, circuits)
+
+    def _settle(self, units: Iterable[int]) -> None:
+        """Brings these units' ToRs, where they are connected, to the flows that the circuits ask for, and the fast path after it."""
+        for unit in units:
+            flows = self._tor_flows[unit]
             switch = self._switches.get(addresses.tor_dpid(unit))
             if switch is None:
                 continue
@@ -126,7 +152,20 @@ class Fabric:
 
     def tree(self, root: int, members: Iterable[int]) -> dict[int, list[int]]:
         """Which optical ports carry a packet from a unit to several."""
+        members = list(members)
+        for unit in (root, *members):
+            if unit not in self._ports:
+                raise RequestError(f"{addresses.unit_name(unit)}: no such unit; there are u1 to u{max(self._ports)}")
         return tree(self._current(), self._ports, root, members)
+
+    def routes(self) -> dict[str, dict[str, str]]:
+        """By unit: the device by which its ToR sends to each address or network."""
+        return {
+            addresses.unit_name(unit): {
+                f"{ip}/{prefix}": device for (ip, prefix), (device, _) in sorted(policy.routes_of(unit, flows).items())
+            }
+            for unit, flows in self._tor_flows.items()
+        }
 
     def request(self, demands: Iterable[Pair]) -> dict[str, Any] | None:
         """Plans and applies. The event, or None when nothing had to change."""
@@ -146,10 +185,12 @@ class Fabric:
 
     def _apply(self, target: frozenset[Circuit]) -> dict[str, Any] | None:
         current = self._current()
+        oxc = self._switches.get(addresses.OXC_DPID)
+        if oxc is not None and oxc.dpid not in self._verified:
+            self._take_over(oxc)  # a change before this one failed half-way
         removed, added = current - target, target - current
         if not removed and not added:
             return None
-        oxc = self._switches.get(addresses.OXC_DPID)
         if oxc is None:
             raise TestbedError("change circuits: the optical switch is not connected")
         affected = ports_of(removed | added)
@@ -165,14 +206,17 @@ class Fabric:
             if self._plane is None:
                 _sleep_until(began_ns + dark.total_ns)
             oxc.set(policy.oxc_flows(target))
-            self._circuits = target
+            self._decide(target)
             if self._plane:
                 self._plane.connect([_numbers(c) for c in sorted(added)])
             with ThreadPoolExecutor(1) as watcher:  # beside the ToRs' flows, which may take longer than the dark time
                 watched = watcher.submit(self._watch, added, began_ns, began_ns + dark.total_ns)
-                self._settle()
+                self._settle(self._tor_flows)
                 settled_ns = time.monotonic_ns()
                 lit_ns, resolution_ns = watched.result()
+        except TestbedError:
+            self._verified.discard(oxc.dpid)
+            raise
         finally:
             self._dark = ()
         event = {
@@ -236,9 +280,13 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     events = []
-    for line in path.read_text().splitlines():
+    text = path.read_text()
+    for line in text.splitlines():
         try:
             events.append(json.loads(line))
         except ValueError:  # a process that was killed while it wrote
             LOG.warning("%s: a line that is no JSON is left out", path.name)
+    if text and not text.endswith("\n"):  # the next event must not go onto the half line
+        with path.open("a") as file:
+            file.write("\n")
     return events

@@ -139,6 +139,8 @@ def call(path: Path, op: str, *, on_event: Emit | None = None, timeout_s: float 
             raise TestbedError(f"{op}: nobody serves {path}") from error
         except TimeoutError as error:
             raise TestbedError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
+        except ValueError as error:  # half a line: the server died while it wrote
+            raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error
         except OSError as error:
             raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
     raise TestbedError(f"{op} at {path}: the server went away before it answered")

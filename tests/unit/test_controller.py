@@ -113,7 +113,7 @@ def test_ready_when_all_are_connected_in_any_order(tmp_path: Path) -> None:
     fabric, switches = connected(tmp_path)
     assert fabric.ready()
     assert all(switch.held for switch in switches.values())
-    fabric.disconnected(2)
+    fabric.disconnected(switches[2])  # type: ignore[arg-type]
     assert not fabric.ready()
 
 
