@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from dataclasses import dataclass
 import networkx as nx
 
 from testbed.errors import RequestError
-from testbed.ocs.circuits import Circuit, circuit
+from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.topology.addresses import parse_optical_port, unit_name
 
 Pair = tuple[int, int]
+PortTable = Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,13 @@ class Plan:
     added: frozenset[Circuit]
 
 
-def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: Mapping[int, tuple[str, ...]]) -> Plan:
+def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: PortTable) -> Plan:
     """Circuits such that every demanded pair of units has one for each time that it is demanded.
 
-    Circuits that serve a demand stay; of the others only those are cut whose port is needed; ports left over are joined where that
-    connects units which would have no path otherwise. `ports` lists each unit's optical ports. RequestError when a unit has fewer ports
-    than demands.
+    Circuits that serve a demand stay, and as few of the others are cut as it takes. Where ports allow, every unit keeps a
+    path to every other: free ports are joined for it, and circuits that serve no demand are cut for it if need be. Ports
+    that lost their circuit are joined to each other, which costs no further port its light.
+    `ports` lists each unit's optical ports. RequestError when a unit has fewer ports than demands.
     """
     wanted = Counter((min(a, b), max(a, b)) for a, b in demands if a != b)
     _check(wanted, ports)
@@ -42,20 +45,23 @@ def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: Mapping[in
         missing += [pair] * (wanted[pair] - len(there))
 
     spare = {c for c in current if c not in kept}
-    added: set[Circuit] = set()
-    for a, b in missing:
-        ends = []
-        for unit, other in ((a, b), (b, a)):
-            end = _free_port(unit, other, kept | added | spare, spare, ports)
-            spare = {c for c in spare if end not in c.ports}
-            ends.append(end)
-        added.add(circuit(*ends))
-    added |= _joined(kept | added | spare, ports)
-    target = frozenset(kept | added | spare)
+    for number, (a, b) in enumerate(missing):
+        reserved = Counter(unit for pair in missing[number + 1 :] for unit in pair)
+        chosen = min(
+            itertools.product(_ends(a, kept, spare, ports), _ends(b, kept, spare, ports)),
+            key=lambda ends: _cost(circuit(*ends), kept, spare, ports, reserved),
+        )
+        kept.add(circuit(*chosen))
+        spare = _without(spare, *chosen)
+    spare |= _joined(kept | spare, ports, Counter())
+    while (better := _repaired(kept, spare, ports)) is not None:
+        spare = better
+    spare |= _refilled(current, kept | spare)
+    target = frozenset(kept | spare)
     return Plan(target, current - target, target - current)
 
 
-def _check(wanted: Counter[Pair], ports: Mapping[int, tuple[str, ...]]) -> None:
+def _check(wanted: Counter[Pair], ports: PortTable) -> None:
     need: Counter[int] = Counter()
     for pair, count in wanted.items():
         for unit in pair:
@@ -68,41 +74,104 @@ def _check(wanted: Counter[Pair], ports: Mapping[int, tuple[str, ...]]) -> None:
             raise RequestError(f"demands need {count} optical ports of {unit_name(unit)}; it has {len(ports[unit])}")
 
 
-def _free_port(
-    unit: int, other: int, in_use: set[Circuit], spare: set[Circuit], ports: Mapping[int, tuple[str, ...]]
-) -> str:
-    """An unused port of `unit`, or that of the spare circuit whose loss hurts least: one that `other` loses a port of, too."""
-    used = {end: c for c in in_use for end in c.ports}
-    idle = [port for port in ports[unit] if port not in used]
-    if idle:
-        return idle[0]
-    cuttable = [port for port in ports[unit] if used[port] in spare]
-
-    def cost(port: str) -> tuple[bool, bool, Pair]:
-        return (other not in used[port].units, _is_bridge(used[port], in_use), parse_optical_port(port))
-
-    return min(cuttable, key=cost)
+def _ends(unit: int, kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> list[str]:
+    """Ports of `unit` that a new circuit may take: the first idle one, and one of a spare circuit to each other unit."""
+    used = {end: c for c in kept | spare for end in c.ports}
+    found: dict[tuple[int, ...], str] = {}
+    for port in ports[unit]:
+        if port not in used:
+            found.setdefault((), port)
+        elif used[port] in spare:
+            found.setdefault(used[port].units, port)
+    return list(found.values())
 
 
-def _is_bridge(cut: Circuit, circuits: set[Circuit]) -> bool:
-    graph = nx.Graph(c.units for c in circuits if c != cut)
-    a, b = cut.units
-    return not (a in graph and b in graph and nx.has_path(graph, a, b))
+def _cost(
+    new: Circuit, kept: set[Circuit], spare: set[Circuit], ports: PortTable, reserved: Counter[int]
+) -> tuple[int, int, tuple[tuple[int, int], ...]]:
+    """What a new circuit costs: circuits cut, and the parts that the units fall into once free ports are joined.
+
+    `reserved` counts the ports that demands still to be served will take of each unit.
+    """
+    left = _without(spare, *new.ports)
+    there = kept | left | {new}
+    parts = len(_parts(there | _joined(there, ports, reserved), ports))
+    return (len(spare) - len(left), parts, tuple(parse_optical_port(port) for port in new.ports))
 
 
-def _joined(circuits: set[Circuit], ports: Mapping[int, tuple[str, ...]]) -> set[Circuit]:
-    used = {end for c in circuits for end in c.ports}
-    free = {unit: [port for port in names if port not in used] for unit, names in sorted(ports.items())}
-    graph = nx.Graph(c.units for c in circuits)
+def _without(circuits: set[Circuit], *ends: str) -> set[Circuit]:
+    return {c for c in circuits if not set(ends) & set(c.ports)}
+
+
+def _parts(circuits: Iterable[Circuit], ports: PortTable) -> list[set[int]]:
+    """The sets of units that reach each other, in the order of their first units."""
+    graph: nx.Graph[int] = nx.Graph(c.units for c in circuits)
     graph.add_nodes_from(ports)
+    return sorted(nx.connected_components(graph), key=min)
+
+
+def _free(circuits: Iterable[Circuit], ports: PortTable) -> dict[int, list[str]]:
+    """Each unit's ports without a circuit."""
+    used = {end for c in circuits for end in c.ports}
+    return {unit: [port for port in names if port not in used] for unit, names in sorted(ports.items())}
+
+
+def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[int]) -> set[Circuit]:
+    """Circuits between free ports, but `reserved` ones, that join parts which have no path to each other."""
+    free = {unit: names[reserved[unit] :] for unit, names in _free(circuits, ports).items()}
+    parts = _parts(circuits, ports)
     added: set[Circuit] = set()
     while True:
-        parts = [sorted(unit for unit in part if free[unit]) for part in nx.connected_components(graph)]
-        able = [units for units in parts if units]
+        able = [part for part in parts if any(free[unit] for unit in part)]
         if len(able) < 2:
             return added
         # the part with most ports left first: a part with one port is an end, and two ends joined are a dead end
-        able.sort(key=lambda units: (-sum(len(free[unit]) for unit in units), units[0]))
-        a, b = (max(units, key=lambda unit: (len(free[unit]), -unit)) for units in able[:2])
+        able.sort(key=lambda part: (-sum(len(free[unit]) for unit in part), min(part)))
+        a, b = (max(part, key=lambda unit: (len(free[unit]), -unit)) for part in able[:2])
         added.add(circuit(free[a].pop(0), free[b].pop(0)))
-        graph.add_edge(a, b)
+        parts = [part for part in parts if part not in able[:2]] + [able[0] | able[1]]
+
+
+def _repaired(kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> set[Circuit] | None:
+    """The spare circuits changed such that one part less is left, by as few cuts as that takes; None where none can.
+
+    A part with two free ports goes between the ends of any spare circuit of another part. A part with one free port takes
+    an end of a spare circuit on a ring. Of two full parts, one spare circuit each is cut and the four ends are crossed, if
+    one of the two was on a ring.
+    """
+    parts = _parts(kept | spare, ports)
+    if len(parts) < 2:
+        return None
+    free = _free(kept | spare, ports)
+    part_of = {unit: number for number, part in enumerate(parts) for unit in part}
+    for number, part in enumerate(parts):
+        ends = [port for unit in sorted(part) for port in free[unit]][:2]
+        for cut in sorted(spare) if ends else ():
+            if part_of[cut.units[0]] != number and (len(ends) == 2 or _on_a_ring(cut, kept | spare)):
+                return spare - {cut} | {circuit(*pair) for pair in zip(ends, cut.ports, strict=False)}
+    for first, second in itertools.combinations(sorted(spare), 2):
+        if part_of[first.units[0]] == part_of[second.units[0]]:
+            continue
+        if _on_a_ring(first, kept | spare) or _on_a_ring(second, kept | spare):
+            return spare - {first, second} | {circuit(first.a, second.a), circuit(first.b, second.b)}
+    return None
+
+
+def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]:
+    """Circuits between the ports that are in one now and would be in none, those of units without a direct one first."""
+    idle = [port for port in ports_of(current) if port not in set(ports_of(target))]
+    direct = {c.units for c in target}
+    added: set[Circuit] = set()
+    while able := [c for a, b in itertools.combinations(idle, 2) if len(set((c := circuit(a, b)).units)) == 2]:
+        best = min(able, key=lambda c: (c.units in direct, parse_optical_port(c.a), parse_optical_port(c.b)))
+        added.add(best)
+        direct.add(best.units)
+        idle = [port for port in idle if port not in best.ports]
+    return added
+
+
+def _on_a_ring(cut: Circuit, circuits: set[Circuit]) -> bool:
+    """Whether the circuit's ends reach each other without it."""
+    graph: nx.Graph[int] = nx.Graph(c.units for c in circuits if c != cut)
+    a, b = cut.units
+    return a in graph and b in graph and nx.has_path(graph, a, b)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from controller import policy
 from controller.fabric import Fabric
 from controller.policy import Flow
-from testbed.errors import RequestError, SettingError
-from testbed.ocs.circuits import checked
+from controller.switch import Switch
+from testbed.errors import RequestError, SettingError, TestbedError
+from testbed.ocs.circuits import checked, circuit
 from testbed.topology import addresses, catalogue
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
@@ -159,8 +163,6 @@ def test_a_half_written_history_line_does_not_stop_it(tmp_path: Path) -> None:
 
 
 def test_a_switch_that_keeps_another_flow_is_an_error() -> None:
-    from controller.switch import Switch
-
     class Deaf(Switch):
         def __init__(self) -> None:
             pass
@@ -183,3 +185,135 @@ def test_wrong_circuits_change_nothing(tmp_path: Path) -> None:
     with pytest.raises(RequestError):
         fabric.apply([["u1o1", "u1o1"]])
     assert fabric.circuits() == before
+
+
+def test_circuits_that_are_there_are_taken_over_whatever_the_history_says(tmp_path: Path) -> None:
+    there = checked([("u1o1", "u3o1"), ("u2o2", "u4o2")], TOPOLOGY.optical_ports)
+    oxc = ModelSwitch(addresses.OXC_DPID, policy.oxc_flows(there))
+    fabric, _ = connected(tmp_path, oxc=oxc)
+    assert {tuple(c) for c in fabric.circuits()["circuits"]} == {c.ports for c in there}
+    assert not oxc.log
+
+
+def test_an_empty_optical_switch_gets_the_circuits_last_decided(tmp_path: Path) -> None:
+    first, _ = connected(tmp_path)
+    first.request([(1, 3)])
+    second, switches = connected(tmp_path)
+    assert second.circuits() == first.circuits()
+    assert policy.circuits_of(switches[addresses.OXC_DPID].held, TOPOLOGY) == {
+        circuit(a, b) for a, b in first.circuits()["circuits"]
+    }
+
+
+def test_a_change_that_failed_half_way_is_made_good_by_the_next(tmp_path: Path) -> None:
+    plane = ModelPlane()
+    fabric, switches = connected(tmp_path, plane)
+    oxc = switches[addresses.OXC_DPID]
+
+    def refuse(wanted: frozenset[Flow]) -> None:
+        raise TestbedError("the switch refuses")
+
+    oxc.set = refuse  # type: ignore[method-assign]
+    with pytest.raises(TestbedError, match="refuses"):
+        fabric.request([(1, 3)])
+    assert not fabric.ready()
+    assert fabric.circuits()["dark"] == []
+    assert fabric.history() == []
+    del oxc.set
+    fabric.request([(1, 2)])
+    assert fabric.ready()
+    initial = checked(TOPOLOGY.ocs.circuits, TOPOLOGY.optical_ports)
+    assert {tuple(c) for c in fabric.circuits()["circuits"]} == {c.ports for c in initial}
+    assert plane.peers == {flow.in_port: flow.out_port for flow in oxc.held}
+
+
+def test_the_end_of_an_old_connection_leaves_the_new_one(tmp_path: Path) -> None:
+    fabric, switches = connected(tmp_path)
+    again = ModelSwitch(2, switches[2].held)
+    fabric.connected(again)  # type: ignore[arg-type]
+    fabric.disconnected(switches[2])  # type: ignore[arg-type]
+    assert fabric.ready()
+    assert not again.log
+
+
+def test_one_switch_that_connects_does_not_read_back_the_others(tmp_path: Path) -> None:
+    fabric, switches = connected(tmp_path)
+
+    def asked() -> frozenset[Flow]:
+        raise AssertionError("u1 was asked although only u2 came")
+
+    def told(wanted: frozenset[Flow]) -> None:
+        asked()
+
+    switches[1].flows, switches[1].set = asked, told  # type: ignore[method-assign]
+    fabric.connected(ModelSwitch(2))  # type: ignore[arg-type]
+
+
+def test_routes_and_trees_by_name(tmp_path: Path) -> None:
+    fabric, _ = connected(tmp_path)
+    routes = fabric.routes()
+    assert routes["u1"]["10.0.1.3/32"] == "u1-h3"
+    assert routes["u1"]["10.0.2.0/24"] == "u1-o1"
+    assert fabric.tree(1, [2, 1])[1] == [1]
+    with pytest.raises(RequestError, match="u9: no such unit; there are u1 to u4"):
+        fabric.tree(1, [9])
+
+
+class Recording(Switch):
+    """The real conversation up to the messages, which it writes down instead of sending them."""
+
+    def __init__(self) -> None:
+        class Connection:
+            class ofproto:
+                OFPFC_DELETE_STRICT, OFPFC_ADD = 4, 0
+
+            class ofproto_parser:
+                @staticmethod
+                def OFPBarrierRequest(connection: object) -> str:
+                    return "barrier"
+
+            id = 3
+
+            def __init__(self, sent: list[object]) -> None:
+                self.send_msg = sent.append
+
+        self.sent: list[object] = []
+        super().__init__(Connection(self.sent))
+
+    def _modification(self, flow: Flow, command: int) -> object:
+        return (command, flow)
+
+    def _ask(self, request: object, what: str) -> list[object]:
+        self.sent.append(request)
+        return []
+
+
+def test_a_changed_flow_is_replaced_and_not_deleted_before() -> None:
+    switch = Recording()
+    old, new = (Flow(100, out_port=port, ip="10.0.3.0", prefix=24) for port in (201, 202))
+    gone = Flow(100, out_port=201, ip="10.0.4.0", prefix=24)
+    switch.change([old, gone], [new])
+    assert switch.sent == [(4, gone), (0, new), "barrier"]
+
+
+def test_a_wait_for_a_switch_ends_with_its_connection() -> None:
+    class Silent:
+        id = 5
+
+        def __init__(self) -> None:
+            self.asked = threading.Event()
+
+        def set_xid(self, request: SimpleNamespace) -> None:
+            request.xid = 7
+
+        def send_msg(self, request: SimpleNamespace) -> None:
+            self.asked.set()
+
+    silent = Silent()
+    switch = Switch(silent)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(switch._ask, SimpleNamespace(xid=None), "a barrier")
+        assert silent.asked.wait(5)
+        switch.handle_end()
+        with pytest.raises(TestbedError, match="switch 0x5 for a barrier: it disconnected"):
+            waiting.result(5)
