@@ -1,0 +1,282 @@
+"""The parameter server on loopback: exact sums in the order of rank, and who is missing said by name."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from workloads.parameter_server import Server
+from workloads.ps_client import CHUNK, MissingWorkersError, ParameterServerError, PsClient, named
+from workloads.ps_protocol import HEADER, Channel, Floats, Kind, Message, ProtocolError
+
+Address = tuple[str, int]
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 20.0
+
+
+class Running:
+    """A server in a thread of its own."""
+
+    def __init__(self, workers: int, job: str = "7") -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address: Address = listener.getsockname()
+        self._server = Server(listener, workers, job)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="server")
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            self._server.step(0.02)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._server.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[int], Address]]:
+    servers: list[Running] = []
+
+    def started(workers: int) -> Address:
+        servers.append(Running(workers))
+        return servers[-1].address
+
+    yield started
+    for server in servers:
+        server.close()
+
+
+def together(workers: int, work: Callable[[int], object]) -> list[Future[object]]:
+    """`work(rank)` for all ranks at the same time; all have ended when this returns."""
+    with ThreadPoolExecutor(workers) as pool:
+        return [pool.submit(work, rank) for rank in range(workers)]
+
+
+def in_rank_order(vectors: list[Floats]) -> Floats:
+    total = vectors[0].copy()
+    for vector in vectors[1:]:
+        total += vector
+    return total
+
+
+def test_sums_are_those_of_the_order_of_rank(start: Callable[[int], Address]) -> None:
+    workers, rounds = 3, 5
+    address = start(workers)
+    lengths = [1, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 61]
+    random = np.random.default_rng(5)
+    # magnitudes far apart: another order of addition would give other sums
+    pushed = [[(random.standard_normal(n) * 10.0 ** (3 * r)).astype("f4") for r in range(workers)] for n in lengths]
+
+    def work(rank: int) -> list[Floats]:
+        arrays = [pushed[i][rank].copy() for i in range(rounds)]
+        with PsClient(address, rank, workers, DEADLINE_S, job="7") as client:
+            for array in arrays:
+                client.allreduce_(array)
+        return arrays
+
+    results = [future.result() for future in together(workers, work)]
+    for result in results:
+        assert isinstance(result, list)
+        for i in range(rounds):
+            np.testing.assert_array_equal(result[i], in_rank_order(pushed[i]))
+
+
+def test_a_second_group_of_workers_is_served(start: Callable[[int], Address]) -> None:
+    address = start(2)
+
+    def work(rank: int) -> float:
+        array = np.full(3, rank + 1, np.float32)
+        with PsClient(address, rank, 2, DEADLINE_S) as client:
+            client.allreduce_(array)
+        return float(array[0])
+
+    for _ in range(3):
+        assert [future.result() for future in together(2, work)] == [3.0, 3.0]
+
+
+def test_a_worker_that_dies_is_named_to_the_others(start: Callable[[int], Address]) -> None:
+    workers, dies = 3, 1
+    address = start(workers)
+    both_wait = threading.Barrier(workers)
+
+    def work(rank: int) -> float:
+        array = np.ones(2 * CHUNK + 5, np.float32)
+        client = PsClient(address, rank, workers, DEADLINE_S)
+        client.allreduce_(array)
+        both_wait.wait()
+        if rank == dies:
+            client._channel.socket.close()  # as the kernel does for a killed process: no farewell
+            return 0.0
+        began = time.monotonic()
+        with pytest.raises(MissingWorkersError, match=r"worker 1 left \(all-reduce 2\)") as raised:
+            client.allreduce_(array)
+        assert raised.value.ranks == {dies}
+        with pytest.raises(MissingWorkersError):  # and it stays so
+            client.allreduce_(array)
+        client.close()
+        return time.monotonic() - began
+
+    for future in together(workers, work):
+        took = future.result()
+        assert isinstance(took, float)
+        assert took < DEADLINE_S / 2  # told, not timed out
+
+
+def test_a_worker_that_is_too_late_is_named(start: Callable[[int], Address]) -> None:
+    address = start(2)
+    given_up = threading.Event()
+
+    def work(rank: int) -> None:
+        with PsClient(address, rank, 2, DEADLINE_S) as client:
+            client._timeout_s = 0.2
+            if rank == 1:
+                assert given_up.wait(DEADLINE_S)
+                return
+            with pytest.raises(MissingWorkersError, match=r"no gradients from worker 1 for 0.2 s") as raised:
+                client.allreduce_(np.zeros(10, np.float32))
+            assert raised.value.ranks == {1}
+            given_up.set()
+
+    for future in together(2, work):
+        future.result()
+
+
+def test_workers_that_never_come_are_named(start: Callable[[int], Address]) -> None:
+    with pytest.raises(MissingWorkersError, match=r"after 0.2 s workers 0, 2 never came"):
+        PsClient(start(3), 1, 3, 0.2)
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(
+            ParameterServerError, match=rf"parameter server 127\.0\.0\.1 port {port}: connect: .*refused"
+        ):
+            PsClient(("127.0.0.1", port), 0, 1, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("rank", "workers", "job", "why"),
+    [
+        (0, 3, "7", "worker 0 says 3 workers, this server sums 2"),
+        (2, 2, "7", "rank 2 of 2 workers"),
+        (0, 2, "8", "worker 0 is of job 8, this server is job 7's"),
+    ],
+)
+def test_a_wrong_hello_is_refused(start: Callable[[int], Address], rank: int, workers: int, job: str, why: str) -> None:
+    with pytest.raises(ParameterServerError, match=why):
+        PsClient(start(2), rank, workers, DEADLINE_S, job)
+
+
+def test_vectors_of_different_lengths_are_refused(start: Callable[[int], Address]) -> None:
+    address = start(2)
+
+    def work(rank: int) -> str:
+        client = PsClient(address, rank, 2, DEADLINE_S)
+        with pytest.raises(ParameterServerError) as raised:
+            client.allreduce_(np.zeros(5 + rank, np.float32))
+        client.close()
+        return str(raised.value)
+
+    lines = [str(future.result()) for future in together(2, work)]
+    # whoever came second is refused with the reason; the other hears that it left
+    assert any("pushes 6 gradients" in line or "pushes 5 gradients" in line for line in lines)
+    assert any(f"worker {rank} left" in line for rank in range(2) for line in lines)
+
+
+@pytest.mark.parametrize("array", [np.zeros(4, np.float64), np.zeros((2, 2), np.float32), np.zeros(8, np.float32)[::2]])
+def test_only_contiguous_float32_vectors_are_taken(start: Callable[[int], Address], array: Floats) -> None:
+    with PsClient(start(1), 0, 1, DEADLINE_S) as client, pytest.raises(ValueError, match="1-D array of float32"):
+        client.allreduce_(array)
+
+
+@settings(max_examples=30, deadline=None)
+@given(nonsense=st.binary(min_size=HEADER.size, max_size=3 * HEADER.size))
+@example(nonsense=Message(Kind.HELLO, 0, b"x").header() + b"x")
+@example(nonsense=Message(Kind.HELLO, 0).header())
+@example(nonsense=Message(Kind.CHUNK, 0).header())
+def test_nonsense_does_not_bring_the_server_down(nonsense: bytes) -> None:
+    running = Running(1)
+    try:
+        with socket.create_connection(running.address) as stranger:
+            stranger.sendall(nonsense)
+            stranger.shutdown(socket.SHUT_WR)
+            stranger.settimeout(DEADLINE_S)
+            while stranger.recv(4096):
+                pass
+        array = np.ones(3, np.float32)
+        with PsClient(running.address, 0, 1, DEADLINE_S) as client:
+            client.allreduce_(array)
+    finally:
+        running.close()
+
+
+def test_a_channel_puts_together_what_arrives_in_pieces() -> None:
+    message = Message(Kind.CHUNK, 3, b"payload!", sequence=2, numel=9, offset=1)
+    stream = message.header() + b"payload!"
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sender:
+        accepted, _ = listener.accept()
+        channel = Channel(accepted)
+        got: list[Message] = []
+        for byte in stream:
+            sender.sendall(bytes([byte]))
+        deadline = time.monotonic() + DEADLINE_S
+        while not got and time.monotonic() < deadline:
+            got += channel.receive()
+        assert [(m.kind, m.rank, bytes(m.payload), m.sequence, m.numel, m.offset) for m in got] == [
+            (Kind.CHUNK, 3, b"payload!", 2, 9, 1)
+        ]
+        sender.sendall(struct.pack("!BB", 99, 1) + bytes(HEADER.size - 2))
+        assert select.select([accepted], [], [], DEADLINE_S)[0]
+        with pytest.raises(ProtocolError, match="kind 99"):
+            channel.receive()
+        accepted.close()
+
+
+def test_named() -> None:
+    assert named({1}) == "worker 1"
+    assert named({10, 2}) == "workers 2, 10"
+
+
+def test_the_command_serves_and_ends_on_sigterm() -> None:
+    command = [sys.executable, "-m", "workloads.parameter_server", "--bind", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--workers", "1", "--job", "9"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        ready = server.stdout.readline()
+        assert ready.startswith("parameter server of job 9: ready on 127.0.0.1 port ")
+        array = np.arange(5, dtype=np.float32)
+        with PsClient(("127.0.0.1", int(ready.split()[-1])), 0, 1, DEADLINE_S, "9") as client:
+            client.allreduce_(array)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+    assert array.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_address_that_cannot_be_bound_is_one_line() -> None:
+    command = [sys.executable, "-m", "workloads.parameter_server", "--bind", "192.0.2.1", "--port", "1"]
+    ended = subprocess.run(
+        [*command, "--workers", "1", "--job", "9"], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert ended.returncode == 1
+    assert "listen on 192.0.2.1 port 1" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,215 @@
+"""A worker's side of the parameter-server baseline. Imports NumPy, `workloads.ps_protocol`, and nothing of the testbed."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Self
+
+import numpy as np
+
+from workloads.ps_protocol import (
+    CHUNK_BYTES,
+    GRADIENT_BYTES,
+    Channel,
+    Floats,
+    Kind,
+    Message,
+    ProtocolError,
+    unpack_ranks,
+)
+
+CHUNK = CHUNK_BYTES // GRADIENT_BYTES
+CONNECT_RETRY_S = 0.05
+ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
+
+
+class ParameterServerError(RuntimeError):
+    """The parameter server cannot be reached, has gone, or has refused this worker."""
+
+
+class MissingWorkersError(ParameterServerError):
+    """Workers have left or are too late. `ranks` names them."""
+
+    def __init__(self, message: str, ranks: frozenset[int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+class PsClient:
+    """One worker's connection. Calls come from one thread, in the same order on all workers.
+
+    After an error the connection is of no use: every later call raises the same error.
+    """
+
+    def __init__(self, address: tuple[str, int], rank: int, workers: int, timeout_s: float, job: str = "") -> None:
+        """Connects, and waits until all workers have.
+
+        `timeout_s` bounds this wait and, later, every span in which no sum arrives. Raises MissingWorkersError, naming
+        them, or ParameterServerError.
+        """
+        self._where = f"parameter server {address[0]} port {address[1]}"
+        self._rank = rank
+        self._timeout_s = timeout_s
+        self._sequence = 0
+        self._joined: set[int] = set()
+        self._gone: set[int] = set()
+        self._late: set[int] | None = None
+        self._failure: ParameterServerError | None = None
+        self._array: Floats = np.empty(0, np.float32)
+        self._pending: set[int] = set()
+        self._channel = Channel(self._connect(address, time.monotonic() + timeout_s))
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._channel.socket, selectors.EVENT_READ)
+        try:
+            self._join(set(range(workers)), struct.pack("!H", workers) + job.encode())
+        except BaseException:
+            self._hang_up()
+            raise
+
+    def allreduce_(self, array: Floats) -> None:
+        """Replaces a contiguous 1-D binary32 array by its sum over all workers, added in the order of rank.
+
+        Raises MissingWorkersError or ParameterServerError; the array then holds sums in part.
+        """
+        if array.dtype != np.float32 or array.ndim != 1 or not array.flags.c_contiguous or not array.flags.writeable:
+            raise ValueError("all-reduce takes a writable, contiguous, 1-D array of float32")
+        if self._failure is not None:
+            raise self._failure
+        if not len(array):
+            return
+        self._sequence += 1
+        self._array = array
+        payload = array.data.cast("B")
+        for offset in range(0, len(array), CHUNK):
+            self._pending.add(offset)
+            start = offset * GRADIENT_BYTES
+            # the sum of a chunk may replace it at once: it exists only after all of the chunk was sent
+            chunk = payload[start : start + CHUNK_BYTES]
+            self._channel.put(Message(Kind.CHUNK, self._rank, chunk, self._sequence, len(array), offset))
+        while self._pending:
+            if not self._wait(partial(self._fewer_pending_than, len(self._pending)), self._timeout_s):
+                self._raise_late()
+
+    def close(self) -> None:
+        """Leaves in good order; a second call does nothing."""
+        if self._channel.socket.fileno() < 0:
+            return
+        if self._failure is None:
+            self._channel.put(Message(Kind.BYE, self._rank))
+            try:
+                self._wait(lambda: not self._channel.unsent, ANSWER_S, lonely=True)
+            except ParameterServerError as failure:
+                self._failure = failure  # it went first; there is nobody to take leave of
+        self._hang_up()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connect(self, address: tuple[str, int], deadline: float) -> socket.socket:
+        """The server may start later than its workers: a refused connection is tried again until the deadline."""
+        while True:
+            try:
+                return socket.create_connection(address, timeout=max(deadline - time.monotonic(), CONNECT_RETRY_S))
+            except OSError as problem:
+                if time.monotonic() >= deadline:
+                    raise ParameterServerError(f"{self._where}: connect: {problem}") from problem
+                time.sleep(CONNECT_RETRY_S)
+
+    def _join(self, everybody: set[int], hello: bytes) -> None:
+        self._channel.put(Message(Kind.HELLO, self._rank, hello))
+        if not self._wait(lambda: self._joined >= everybody, self._timeout_s):
+            absent = everybody - self._joined
+            if absent == everybody:
+                raise ParameterServerError(f"{self._where}: no answer for {self._timeout_s:g} s")
+            raise MissingWorkersError(
+                f"{self._where}: after {self._timeout_s:g} s {named(absent)} never came", frozenset(absent)
+            )
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float, lonely: bool = False) -> bool:
+        """Sends and receives until `done()`; False after `timeout_s`. Absent workers are an error, unless `lonely`."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while True:
+                self._channel.flush()
+                if done():  # first: one who has its last sums may have left already, and that is in good order
+                    return True
+                self._fail_if_alone(lonely)
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                writing = selectors.EVENT_WRITE if self._channel.unsent else 0
+                self._selector.modify(self._channel.socket, selectors.EVENT_READ | writing)
+                if self._selector.select(remaining):
+                    for message in self._channel.receive():
+                        self._take(message)
+        except (EOFError, OSError, ProtocolError) as problem:
+            self._failure = ParameterServerError(
+                f"{self._where}: {str(problem) or 'it has closed the connection'} ({self._doing()})"
+            )
+            raise self._failure from problem
+
+    def _fewer_pending_than(self, count: int) -> bool:
+        return len(self._pending) < count
+
+    def _fail_if_alone(self, lonely: bool) -> None:
+        if self._failure is None and self._gone and not lonely:
+            self._failure = MissingWorkersError(
+                f"{self._where}: {named(self._gone)} left ({self._doing()})", frozenset(self._gone)
+            )
+        if self._failure is not None:
+            raise self._failure
+
+    def _take(self, message: Message) -> None:
+        if message.kind is Kind.CHUNK:
+            size = len(message.payload) // GRADIENT_BYTES
+            if message.sequence != self._sequence or message.offset not in self._pending:
+                raise ProtocolError(f"a sum that nobody waits for: {message.offset} of all-reduce {message.sequence}")
+            self._array[message.offset : message.offset + size] = np.frombuffer(message.payload, dtype="<f4")
+            self._pending.remove(message.offset)
+        elif message.kind is Kind.JOINED:
+            self._joined = unpack_ranks(message.payload)
+        elif message.kind is Kind.GONE:
+            self._gone = unpack_ranks(message.payload)
+        elif message.kind is Kind.LATE:
+            self._late = unpack_ranks(message.payload)
+        elif message.kind is Kind.REFUSED:
+            self._failure = ParameterServerError(f"{self._where}: {bytes(message.payload).decode('utf-8', 'replace')}")
+        else:
+            raise ProtocolError(f"{message.kind.name} is not for a server to say")
+
+    def _raise_late(self) -> None:
+        """Asks the server whose contribution it lacks. Always raises."""
+        self._late = None
+        self._channel.put(Message(Kind.WHO, self._rank, b"", self._sequence, len(self._array), min(self._pending)))
+        answered = self._wait(lambda: self._late is not None, ANSWER_S)
+        others: set[int] = (self._late or set()) - {self._rank}
+        if answered and others:
+            self._failure = MissingWorkersError(
+                f"{self._where}: no gradients from {named(others)} for {self._timeout_s:g} s ({self._doing()})",
+                frozenset(others),
+            )
+        else:
+            self._failure = ParameterServerError(
+                f"{self._where}: no sum for {self._timeout_s:g} s ({self._doing()}), and it does not say who is missing"
+            )
+        raise self._failure
+
+    def _doing(self) -> str:
+        return f"all-reduce {self._sequence}" if self._sequence else "at the start"
+
+    def _hang_up(self) -> None:
+        self._selector.close()
+        self._channel.socket.close()
+
+
+def named(ranks: set[int]) -> str:
+    """`worker 1` or `workers 1, 3`."""
+    return f"worker{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"
