@@ -177,7 +177,8 @@ class PsClient:
         elif message.kind is Kind.JOINED:
             self._joined = unpack_ranks(message.payload)
         elif message.kind is Kind.GONE:
-            self._gone = unpack_ranks(message.payload)
+            # the first to leave is the cause; those who give up on its account leave after it
+            self._gone = self._gone or unpack_ranks(message.payload)
         elif message.kind is Kind.LATE:
             self._late = unpack_ranks(message.payload)
         elif message.kind is Kind.REFUSED:
