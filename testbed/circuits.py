@@ -9,6 +9,8 @@ from typing import Any
 from testbed import environment, rpc, runtime
 from testbed.errors import RequestError
 
+ANSWER_TIMEOUT_S = 200.0  # twice the longest latency that a configuration may ask for, and the work
+
 
 def main(argv: list[str]) -> int:
     """The command."""
@@ -27,7 +29,7 @@ def main(argv: list[str]) -> int:
     here = runtime.Runtime.of(arguments.name)
     here.require_alive()
     extra: dict[str, Any] = {"demands": demands} if demands else {}
-    answer = rpc.call(here.controller_socket, operation, **extra)
+    answer = rpc.call(here.controller_socket, operation, timeout_s=ANSWER_TIMEOUT_S, **extra)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
     return 0
 
