@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed import rpc
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.manager import Jobs, held_hosts
+from testbed.jobs.names import mount_names
 from testbed.network import Network
 from testbed.runtime import Caller, Runtime
 from testbed.topology import addresses
@@ -70,6 +71,10 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._end.set())
         uid = self._owner.uid
+        try:
+            mount_names(self._topology, self._runtime.folder)
+        except OSError as error:
+            raise HostError(f"put the hosts' names in place of /etc/hosts: {error.strerror}") from error
         with Network(self._topology, self._runtime.folder, uid, self._progress) as self._network:
             self._jobs = Jobs(
                 self._runtime.name,

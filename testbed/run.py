@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         "arguments": options.arguments,
         "sync": options.sync,
         "place": options.place,
-        "timeout_s": options.timeout,
+        "limit_s": options.timeout,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,
         "gid": caller.gid,

@@ -86,8 +86,18 @@ class Outcome:
 class JobProcesses:
     """A job's processes. A context manager: leaving it ends all that still run."""
 
-    def __init__(self, popen: Popen, caller: Caller, cwd: str, board: JobBoard, emit: Emit) -> None:
+    def __init__(
+        self,
+        popen: Popen,
+        caller: Caller,
+        cwd: str,
+        board: JobBoard,
+        emit: Emit,
+        grace_s: float = GRACE_S,
+        term_s: float = TERM_S,
+    ) -> None:
         self._popen, self._caller, self._cwd, self._board, self._emit = popen, caller, cwd, board, emit
+        self._grace_s, self._term_s = grace_s, term_s
         self._children: list[Child] = []
         self._selector = selectors.DefaultSelector()
 
@@ -134,7 +144,7 @@ class JobProcesses:
                 outcome.exit_codes[child.spec.index] = child.exit_code or 0
                 if outcome.failure is None and not child.told and (child.exit_code or self._needed(child)):
                     outcome.failure = describe(child)
-                    term_at = min(term_at, time.monotonic() + GRACE_S)
+                    term_at = min(term_at, time.monotonic() + self._grace_s)
             now = time.monotonic()
             reason = stop()
             if reason is None and timeout_s is not None and now - began > timeout_s:
@@ -146,10 +156,10 @@ class JobProcesses:
                 term_at = min(term_at, now)
             if now >= term_at:
                 self._signal(signal.SIGTERM)
-                term_at, kill_at = float("inf"), min(kill_at, now + TERM_S)
+                term_at, kill_at = float("inf"), min(kill_at, now + self._term_s)
             if now >= kill_at:
                 self._signal(signal.SIGKILL)
-                kill_at = now + TERM_S
+                kill_at = now + self._term_s
         outcome.wall_s = time.monotonic() - began
         self._drain()
         return outcome
@@ -227,7 +237,7 @@ def ending(exit_code: int) -> str:
     """In words; a negative code is the number of a signal."""
     if exit_code >= 0:
         return f"exited with code {exit_code}"
-    return f"was ended by {signal.Signals(-exit_code).name}" if -exit_code in _SIGNALS else f"was ended by {-exit_code}"
-
-
-_SIGNALS = {int(number) for number in signal.Signals}
+    try:
+        return f"was ended by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was ended by signal {-exit_code}"

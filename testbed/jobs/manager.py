@@ -78,7 +78,7 @@ class JobRequest:
             cwd=str(request["cwd"]),
             environ={str(name): str(value) for name, value in request["environ"].items()},
             logs=None if request.get("logs") is None else Path(request["logs"]),
-            timeout_s=None if request.get("timeout_s") is None else float(request["timeout_s"]),
+            timeout_s=None if request.get("limit_s") is None else float(request["limit_s"]),
         )
 
 

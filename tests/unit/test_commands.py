@@ -1,0 +1,144 @@
+"""The commands as a user types them, as far as they go without a running testbed; and what `status` and `up` show."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import run, status
+from testbed.errors import RequestError
+from testbed.runtime import Caller
+from testbed.screen import Screen
+
+ROOT = Path(__file__).resolve().parents[2]
+ABSENT = "never-started"
+
+
+def command(*argv: str) -> tuple[int, list[str]]:
+    """Exit code, and the lines on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", *argv], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr.strip().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        (["testbed.up", "--config", "nonesuch"], 2, "ready ones are default"),
+        (["testbed.up", "--config", "/no/file.yaml"], 2, "/no/file.yaml"),
+        (["testbed.up", "--name", "Not_A_Name"], 2, "--name 'Not_A_Name': a name is"),
+        (["testbed.status", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
+        (["testbed.down", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
+        (["testbed.run", "--name", ABSENT, "x.py"], 2, f"'{ABSENT}' is not running"),
+        (["testbed.run", "--name", ABSENT, "--sync", "tree", "x.py"], 2, "accepted are inc, ring, ps"),
+        (["testbed.run", "--name", ABSENT, "--place", "u1", "x.py"], 2, "accepted is UNIT:WORKERS"),
+        (["testbed.run", "--name", ABSENT, "--timeout", "0", "x.py"], 2, "--timeout 0: more than 0"),
+    ],
+)
+def test_one_clear_line(argv: list[str], code: int, says: str) -> None:
+    ended, lines = command(*argv)
+    assert (ended, len(lines)) == (code, 1), lines
+    assert says in lines[0]
+
+
+def test_up_without_root() -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root here; tests/privileged/test_up.py tries it as another user")
+    ended, lines = command("testbed.up", "--name", ABSENT)
+    assert ended == 3
+    assert "needs root" in lines[-1]
+
+
+def check(tmp_path: Path, script: Path | None = None, result: Path | None = None, logs: Path | None = None) -> None:
+    if script is None:
+        script = tmp_path / "script.py"
+        script.touch()
+    run.check_files(Caller.of(os.geteuid()), script, result, logs)
+
+
+def test_files_are_checked_before_the_job(tmp_path: Path) -> None:
+    check(tmp_path, result=tmp_path / "new.json", logs=tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert not (tmp_path / "new.json").exists()
+    for bad, says in (
+        ({"script": tmp_path / "none.py"}, "cannot read it: No such file"),
+        ({"script": tmp_path}, "cannot read it: Is a directory"),
+        ({"result": tmp_path / "none" / "x.json"}, "--json .* cannot write it"),
+        ({"result": tmp_path}, "--json .* cannot write it"),
+        ({"logs": tmp_path / "script.py"}, "--logs .* cannot make it"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            check(tmp_path, **bad)
+
+
+def full() -> dict[str, Any]:
+    return {
+        "name": "one",
+        "state": "ready",
+        "pid": 7,
+        "user": "alice",
+        "configuration": "default",
+        "uptime_s": 12.3,
+        "units": [{"name": "u1", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp"}],
+        "hosts": [{"name": "u1h1", "unit": "u1", "job": 3}, {"name": "u1h2", "unit": "u1", "job": None}],
+        "circuits": [["u1o1", "u2o1"]],
+        "dark": ["u1o2"],
+        "controller": {"state": "running", "ready": True, "restarts": 2},
+        "links": [{"name": "u1h1", "rate_mbps": 200.0, "drops": 1}, {"name": "u1h2", "rate_mbps": None, "drops": 2}],
+        "jobs": [
+            {
+                "id": 3,
+                "state": "running",
+                "running_s": 4.0,
+                "sync": "inc",
+                "user": "alice",
+                "script": "x.py",
+                "hosts": ["u1h1"],
+                "ps_host": "u3h1",
+            }
+        ],
+    }
+
+
+def test_status_page() -> None:
+    text = status.page(full())
+    for part in (
+        "testbed one: ready, pid 7, up 12 s, alice's, configuration default",
+        "2 hosts (1 in use)",
+        "circuits    u1o1-u2o1; dark now: u1o2",
+        "controller  running, restarted 2 times",
+        "1 at 200 Mb/s, 1 at no limit; 3 frames dropped",
+        "job 3: running for 4 s, inc, alice's x.py on u1h1, ps on u3h1",
+    ):
+        assert part in text
+
+
+def test_status_of_one_that_is_starting() -> None:
+    starting = {"name": "one", "state": "starting", "pid": 7, "hosts": [], "jobs": []}
+    assert status.page(starting) == "testbed one: starting, pid 7"
+    assert status.line(starting).startswith("one              starting   pid 7")
+
+
+def test_circuits_while_the_controller_is_away() -> None:
+    assert status.circuits_text({"circuits": None, "dark": None}) == "not known while the controller is away"
+
+
+def test_screen_prints_a_phase_once_when_it_is_done() -> None:
+    stream = io.StringIO()
+    screen = Screen(stream)
+    for done in (0, 5, 9):
+        screen.show({"phase": "links", "done": done, "total": 9})
+    ready = {"units": 4, "hosts": 12, "circuits": [["u1o1", "u2o1"]], "datapath": "netdev"}
+    screen.show({"ready": ready, "name": "one", "pid": 7, "detached": True})
+    lines = stream.getvalue().splitlines()
+    assert lines[0].split() == ["links", "9/9", "0.0", "s"]
+    assert lines[1].startswith("testbed 'one' is up after")
+    assert "testbed run --name one SCRIPT" in stream.getvalue()
+    assert "Ctrl-C" not in stream.getvalue()

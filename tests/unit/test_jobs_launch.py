@@ -1,0 +1,169 @@
+"""The life of a job's processes, with real processes on this machine in place of emulated hosts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.board import JobBoard, State
+from testbed.jobs.launch import JobProcesses, Outcome, ProcessSpec
+from testbed.runtime import Caller
+
+WAIT_FOREVER = "import signal; signal.pause()"
+STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\nwhile True: signal.pause()"
+ME = Caller.of(os.geteuid())
+
+Run = Callable[..., Outcome]
+
+
+def popen(
+    host: str,
+    argv: Sequence[str],
+    *,
+    caller: Caller,
+    env: Mapping[str, str],
+    cwd: str,
+    stdout: int,
+    pass_fds: Sequence[int],
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stdout,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+
+
+class Fixture:
+    """Runs scripts as a job's workers; the last one as its parameter server if asked."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+        self.events: list[dict[str, Any]] = []
+        self.board = JobBoard(8)
+        self.stop_reason: str | None = None
+
+    def spec(self, index: int, script: str, serves: bool = False) -> ProcessSpec:
+        argv = (sys.executable, "-c", script)
+        who, log = ("the parameter server", "ps.log") if serves else (f"worker {index}", f"worker-{index}.log")
+        return ProcessSpec(
+            index, f"u1h{index + 1}", who, f"u1h{index + 1}", argv, dict(os.environ), self.folder / log, serves=serves
+        )
+
+    def run(self, *scripts: str, ps: str | None = None, timeout_s: float | None = 30.0, **times: float) -> Outcome:
+        specs = [self.spec(index, script) for index, script in enumerate(scripts)]
+        if ps is not None:
+            specs.insert(0, self.spec(len(scripts), ps, serves=True))
+        with JobProcesses(popen, ME, str(self.folder), self.board, self.events.append, **times) as processes:
+            processes.start(specs)
+            return processes.wait(lambda: self.stop_reason, timeout_s)
+
+    def lines(self) -> list[str]:
+        return [f"[{event['label']}] {event['output']}" for event in self.events]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Fixture]:
+    fixture = Fixture(tmp_path)
+    yield fixture
+    fixture.board.close()
+
+
+def test_all_done(job: Fixture) -> None:
+    outcome = job.run("print('one')", "import sys; sys.stderr.write('two\\nunfinished')")
+    assert outcome.failure is None
+    assert outcome.exit_codes == {0: 0, 1: 0}
+    assert sorted(job.lines()) == ["[u1h1] one", "[u1h2] two", "[u1h2] unfinished"]
+    assert (job.folder / "worker-1.log").read_text() == "two\nunfinished"
+    assert job.board.state(0) is State.EXITED
+
+
+def test_a_failure_is_named_and_the_others_end_after_their_grace(job: Fixture) -> None:
+    began = time.monotonic()
+    outcome = job.run(WAIT_FOREVER, "raise SystemExit(7)", WAIT_FOREVER, grace_s=0.3)
+    assert time.monotonic() - began > 0.3
+    assert outcome.exit_codes == {0: -signal.SIGTERM, 1: 7, 2: -signal.SIGTERM}
+    assert outcome.failure
+    assert outcome.failure.startswith("worker 1 on u1h2 exited with code 7 (log: ")
+
+
+def test_in_its_grace_a_worker_can_say_whom_it_misses(job: Fixture) -> None:
+    outcome = job.run(
+        "import time; time.sleep(0.4); print('missing: worker 1'); raise SystemExit(3)", "raise SystemExit(7)"
+    )
+    assert outcome.exit_codes == {0: 3, 1: 7}
+    assert outcome.failure
+    assert "worker 1 on u1h2 exited with code 7" in outcome.failure
+    assert job.lines() == ["[u1h1] missing: worker 1"]
+
+
+def test_who_does_not_hear_is_killed(job: Fixture) -> None:
+    # the failure waits until the deaf one is deaf, or the signal would reach it before
+    deaf = job.folder / "worker-0.log"
+    fail = f"import pathlib\nwhile 'deaf' not in pathlib.Path({str(deaf)!r}).read_text(): pass\nraise SystemExit(1)"
+    outcome = job.run(STUBBORN, fail, grace_s=0.1, term_s=0.2)
+    assert outcome.exit_codes[0] == -signal.SIGKILL
+
+
+def test_a_reason_to_stop_ends_the_job_at_once(job: Fixture) -> None:
+    job.stop_reason = "asked to"
+    outcome = job.run(WAIT_FOREVER, WAIT_FOREVER)
+    assert outcome.failure == "asked to"
+    assert set(outcome.exit_codes.values()) == {-signal.SIGTERM}
+
+
+def test_timeout(job: Fixture) -> None:
+    outcome = job.run(WAIT_FOREVER, timeout_s=0.3)
+    assert outcome.failure == "not done after 0.3 s"
+    assert outcome.wall_s < 10
+
+
+def test_the_parameter_server_ends_with_the_workers_and_that_is_no_failure(job: Fixture) -> None:
+    outcome = job.run("pass", ps=WAIT_FOREVER)
+    assert outcome.failure is None
+    assert outcome.exit_codes == {0: 0, 1: -signal.SIGTERM}
+
+
+def test_the_death_of_the_parameter_server_is_a_failure_even_with_code_0(job: Fixture) -> None:
+    outcome = job.run(WAIT_FOREVER, ps="pass", grace_s=0.1)
+    assert outcome.failure
+    assert outcome.failure.startswith("the parameter server on u1h2 exited with code 0")
+
+
+def test_what_a_worker_started_goes_with_it(job: Fixture) -> None:
+    script = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {WAIT_FOREVER!r}]).pid)"
+    began = time.monotonic()
+    assert job.run(script).failure is None
+    assert time.monotonic() - began < 5
+    pid = int(job.lines()[0].split()[1])
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline, "the grandchild still runs"
+        time.sleep(0.01)
+
+
+def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:
+    with JobProcesses(popen, ME, str(job.folder), job.board, job.events.append) as processes:
+        bad = ProcessSpec(1, "u1h2", "worker 1", "u1h2", ("/no/such/program",), {}, job.folder / "worker-1.log")
+        with pytest.raises(TestbedError, match=r"start worker 1: .*No such file"):
+            processes.start([job.spec(0, WAIT_FOREVER), bad])
+    assert job.board.state(0) is State.EXITED
+
+
+def test_a_log_that_cannot_be_written(job: Fixture) -> None:
+    (job.folder / "worker-0.log").mkdir()
+    with pytest.raises(RequestError, match=r"worker-0.log: user .* cannot write it: Is a directory"):
+        job.run("pass")

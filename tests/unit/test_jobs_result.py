@@ -1,0 +1,112 @@
+"""What is said of a job: its result, its environment, the names that its programs see."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import RequestError
+from testbed.jobs.environment import job_description, worker_environment
+from testbed.jobs.manager import JobRequest
+from testbed.jobs.names import hosts_file
+from testbed.jobs.result import events_after, last_id, link_deltas, read_stats
+from testbed.runtime import Caller
+from testbed.topology.catalogue import ready
+from workloads.job_env import VARIABLE
+
+ALICE = Caller(4242, 4242, (4242, 100), "alice", "/home/alice")
+
+
+@dataclass(frozen=True)
+class Link:
+    rate_mbps: float | None
+    bytes_ab: int
+    bytes_ba: int
+    drops: int
+
+
+def test_link_deltas() -> None:
+    before, after = {"u1h1": Link(200.0, 10, 20, 1)}, {"u1h1": Link(200.0, 110, 220, 4)}
+    assert link_deltas(before, after) == [
+        {"name": "u1h1", "rate_mbps": 200.0, "bytes": 300, "bytes_up": 100, "bytes_down": 200, "drops": 3}
+    ]
+
+
+def test_events_during_a_job() -> None:
+    history = [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert last_id(history) == 3
+    assert last_id([]) == 0
+    assert events_after(history, 1) == [{"id": 2}, {"id": 3}]
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[1]", "\udcff"])
+def test_stats_that_do_not_read_are_none(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "stats.json"
+    if content is not None:
+        path.write_bytes(content.encode(errors="surrogateescape"))
+    assert read_stats(path) is None
+
+
+def test_environment_of_a_worker() -> None:
+    environ = {
+        "PATH": "/bin",
+        "SUDO_UID": "4242",
+        "HOME": "/root",
+        "TORCHELASTIC_RUN_ID": "x",
+        "MINE": "1",
+        "PYTHONPATH": "/p",
+    }
+    env = worker_environment(environ, ALICE, rank=3, world_size=5, master="10.0.1.1", job_id=1007, description="{}")
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == ("3", "5", "0", "1")
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["GLOO_SOCKET_IFNAME"]) == ("10.0.1.1", "29507", "eth0")
+    assert (env["HOME"], env["USER"], env["MINE"], env[VARIABLE]) == ("/home/alice", "alice", "1", "{}")
+    assert env["PYTHONPATH"].endswith(":/p")
+    assert not [name for name in env if name.startswith(("SUDO_", "TORCHELASTIC_"))]
+
+
+def test_a_parameter_server_has_no_rank() -> None:
+    assert "RANK" not in worker_environment({}, ALICE)
+
+
+def test_description_is_json() -> None:
+    text = job_description("one", 1, 2, 0, "inc", ["u1h1"], {"fd": 3}, Path("/s"), {"slots": 8}, None, None)
+    assert json.loads(text)["engine"] == {"slots": 8}
+
+
+def request(**changes: object) -> dict[str, object]:
+    base: dict[str, object] = {
+        "script": "x.py",
+        "arguments": ["a"],
+        "sync": "ring",
+        "place": "u1:2",
+        "cwd": "/",
+        "environ": {},
+    }
+    return {**base, "uid": 4242, "gid": 4242, **changes}
+
+
+def test_a_users_testbed_runs_jobs_as_that_user_only() -> None:
+    assert JobRequest.parse(request(), ALICE).caller.uid == 4242
+    for uid in (0, 4243):
+        with pytest.raises(RequestError, match="this testbed is alice's and runs jobs as alice only"):
+            JobRequest.parse(request(uid=uid), ALICE)
+
+
+def test_roots_testbed_runs_jobs_as_any() -> None:
+    parsed = JobRequest.parse(request(), Caller.of(0))
+    assert (parsed.caller.uid, parsed.place, parsed.timeout_s) == (4242, ((1, 2),), None)
+
+
+def test_a_group_that_is_not_the_users_is_not_taken() -> None:
+    assert JobRequest.parse(request(gid=0), Caller.of(0)).caller.gid != 0
+
+
+def test_names_of_hosts_both_ways() -> None:
+    lines = hosts_file(ready("default"), "box").splitlines()
+    assert lines[0] == "127.0.0.1 localhost box"
+    assert "10.0.3.2 u3h2" in lines
+    assert "::ffff:10.0.3.2 u3h2" in lines
+    assert "10.0.4.254 u4" in lines
