@@ -9,7 +9,7 @@ from typing import Any
 from testbed import environment, rpc, runtime
 from testbed.errors import RequestError
 
-ANSWER_TIMEOUT_S = 200.0  # twice the longest latency that a configuration may ask for, and the work
+ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work
 
 
 def main(argv: list[str]) -> int:
