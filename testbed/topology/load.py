@@ -86,7 +86,9 @@ def parse(data: Any, name: str) -> Topology:
         name=_choice_free(top, "name", name),
         units=units,
         host_link=LinkSpec(_rate(top, "host_rate_mbps", scale, 40_000), buffer_packets),
-        optical_link=LinkSpec(_rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets),
+        optical_link=LinkSpec(
+            _rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets
+        ),
         ocs=_ocs(top.get("ocs", {}), units),
         inc=IncSpec(_integer(_mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=64, path="inc.")),
         scale=scale,
