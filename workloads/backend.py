@@ -26,6 +26,7 @@ from workloads.reducers import Reducer, reducer_for
 c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stubs of it lack what is used here
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_END_TIMEOUT_S = 5.0
 _BOARD_WAIT_S = 2.0  # the launcher notices an exit within milliseconds; gloo may notice the closed connection before
 
 
@@ -68,10 +69,11 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         self._job = job
         self._reducer: Reducer | None = reducer_for(job, timeout.total_seconds()) if job else None
         self._statistics = Statistics()
-        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
         if job:
-            threading.Thread(target=self._work, name="inc-allreduce", daemon=True).start()
-            atexit.register(self._write_statistics)
+            self._thread.start()
+            atexit.register(self.shutdown)
 
     def getBackendName(self) -> str:  # torch's name
         return "inc"
@@ -92,7 +94,11 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             reducer = self._reducer
             self._tasks.put(lambda: self._settle(outcome, lambda: self._reduce(reducer, tensors, average), tensors))
         else:
-            self._ring(outcome, tensors, average)
+            start = time.perf_counter()
+            works = self._start_ring(tensors)
+            self._tasks.put(
+                lambda: self._settle(outcome, lambda: self._finish_ring(works, start, tensors, average), tensors)
+            )
         # a C++ waiter sees an exception only if it was raised inside `then`
         return c10d._create_work_from_future(outcome.then(_unwrap))
 
@@ -101,9 +107,16 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
 
     # ---- the thread of the reducer ----
 
+    def shutdown(self) -> None:
+        """Ends the reducer's thread after what was asked of it, and leaves the statistics. Called by torch, or at the process's end."""
+        if self._thread.is_alive():
+            self._tasks.put(None)
+            self._thread.join(_END_TIMEOUT_S)
+            self._write_statistics()
+
     def _work(self) -> None:
-        while True:
-            self._tasks.get()()
+        while task := self._tasks.get():
+            task()
 
     def _settle(self, outcome: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor]) -> None:
         try:
@@ -129,28 +142,21 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
 
     # ---- the ring ----
 
-    def _ring(self, outcome: Future[Any], tensors: list[torch.Tensor], average: bool) -> None:
-        start = time.perf_counter()
-        size_bytes = sum(t.numel() * t.element_size() for t in tensors)
+    def _start_ring(self, tensors: list[torch.Tensor]) -> list[Any]:
+        """Starts gloo's all-reduce of each tensor, at once and on the caller's thread: gloo pairs them up by their order."""
+        return [self._gloo.allreduce([tensor], _options(c10d.ReduceOp.SUM)) for tensor in tensors]
 
-        def finish(done: Future[Any]) -> None:
-            try:
-                done.value()
-            except Exception as error:  # gloo's; the one who waits gets it, with who is missing
-                outcome.set_result(self._explained(error))
-                return
-            if average:
-                for tensor in tensors:
-                    tensor.div_(self.size())
-            self._statistics.add(start, time.perf_counter(), size_bytes)
-            outcome.set_result(tensors)
-
+    def _finish_ring(self, works: list[Any], start: float, tensors: list[torch.Tensor], average: bool) -> None:
+        """Waits for them on the reducer's thread. Not by a callback: gloo's threads must not run Python while the interpreter ends."""
         try:
-            # one after another: gloo's coalesced form is for lists of equal types only
-            works = [self._gloo.allreduce([tensor], _options(dist.ReduceOp.SUM)) for tensor in tensors]
-            works[-1].get_future().add_done_callback(finish)
+            for work in works:
+                work.wait()
         except RuntimeError as error:
-            outcome.set_result(self._explained(error))
+            raise self._explained(error) from error
+        if average:
+            for tensor in tensors:
+                tensor.div_(self.size())
+        self._statistics.add(start, time.perf_counter(), sum(t.numel() * t.element_size() for t in tensors))
 
     def _explained(self, error: Exception) -> Exception:
         if self._job is None:
