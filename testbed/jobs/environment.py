@@ -10,6 +10,7 @@ from typing import Any
 from testbed.environment import CHECKOUT
 from testbed.runtime import Caller
 
+VARIABLE = "TESTBED_JOB"
 MASTER_PORT_BASE = 29500
 PS_PORT_BASE = 30500  # not within 1000 of the above: a job's number is added to both
 
@@ -50,7 +51,7 @@ def worker_environment(
         "MASTER_PORT": str(MASTER_PORT_BASE + job_id % 1000),
         "GLOO_SOCKET_IFNAME": "eth0",
         "TP_SOCKET_IFNAME": "eth0",
-        "TESTBED_JOB": description,
+        VARIABLE: description,
     }
 
 

@@ -20,10 +20,11 @@ from typing import Any, Protocol
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
-from testbed.jobs.environment import PS_PORT_BASE, job_description, worker_environment
+from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, worker_environment
 from testbed.jobs.launch import Emit, JobProcesses, ProcessSpec
+from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import files_as
-from testbed.jobs.placement import Host, Placement, Rack, parse_place, place
+from testbed.jobs.placement import Placement, Rack, parse_place, place
 from testbed.runtime import Caller
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -179,6 +180,7 @@ class Jobs:
                 job.state = "running"
                 outcome = processes.wait(lambda: self._stop_reason(job, disconnected), request.timeout_s)
             job.state = "ended"
+            end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
             after = self._hosts.statistics()
             with files_as(request.caller):
                 stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
@@ -373,6 +375,3 @@ def specs_log(specs: Sequence[ProcessSpec], index: int) -> Path:
 def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Host -> number of the job that holds it, from jobs' status."""
     return {host: job["id"] for job in jobs for host in [*job["hosts"], job["ps_host"]] if host}
-
-
-__all__ = ["Host", "Job", "JobRequest", "Jobs", "held_hosts"]

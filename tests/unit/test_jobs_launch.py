@@ -16,6 +16,7 @@ import pytest
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import JobBoard, State
 from testbed.jobs.launch import JobProcesses, Outcome, ProcessSpec
+from testbed.jobs.leftovers import end_leftovers
 from testbed.runtime import Caller
 
 WAIT_FOREVER = "import signal; signal.pause()"
@@ -153,6 +154,25 @@ def test_what_a_worker_started_goes_with_it(job: Fixture) -> None:
     while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
         assert time.monotonic() < deadline, "the grandchild still runs"
         time.sleep(0.01)
+
+
+def test_what_left_its_session_is_known_by_its_environment() -> None:
+    env = {**os.environ, "TESTBED_JOB": '{"job_id": 1}'}
+    mine, other = (
+        subprocess.Popen([sys.executable, "-c", f"print(flush=True); {WAIT_FOREVER}"], env=each, stdout=subprocess.PIPE)
+        for each in (env, {**env, "TESTBED_JOB": '{"job_id": 11}'})
+    )
+    for process in (mine, other):
+        assert process.stdout
+        process.stdout.readline()  # its environment is its own by now, not that of the process it was forked from
+    try:
+        assert end_leftovers("TESTBED_JOB", ['{"job_id": 1}', "another"]) == 1
+        assert mine.wait(5) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.communicate()
 
 
 def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:

@@ -1,0 +1,118 @@
+"""The commands as a user types them, and testbeds that a test cannot forget to end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from testbed.runtime import Runtime
+
+ROOT = Path(__file__).resolve().parents[2]
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """One that runs in the background."""
+
+    __test__ = False
+
+    name: str
+    pid: int
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """This process's, as root without sudo unless told otherwise."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
+    return {**mine, **variables}
+
+
+def command(
+    *argv: str, uid: int | None = None, timeout_s: float = 120, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a module of the project to its end, as another user if asked."""
+    groups: list[int] | None = None if uid is None else []
+    return subprocess.run(
+        [sys.executable, "-m", *argv],
+        cwd=ROOT,
+        env=environment(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        user=uid,
+        group=uid,
+        extra_groups=groups,
+    )
+
+
+def start(*argv: str) -> subprocess.Popen[str]:
+    """Starts a module of the project in a session of its own, its output in pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", *argv],
+        cwd=ROOT,
+        env=environment({}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    """Fails the test if it does not come about in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+def pids_in_testbed(main: int) -> list[int]:
+    """Every process below this main process."""
+    return [child.pid for child in psutil.Process(main).children(recursive=True)]
+
+
+def fresh_name() -> str:
+    """A testbed's name that nobody else on this machine uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
+
+
+@contextmanager
+def running(config: str = "default", env: Mapping[str, str] | None = None) -> Iterator[Testbed]:
+    """A testbed, up, that ends with the block if it has not by then."""
+    name = fresh_name()
+    up = command("testbed.up", "--config", config, "--name", name, "--detach", env=env)
+    assert up.returncode == 0, up.stderr
+    try:
+        yield Testbed(name, int(json.loads(Runtime.of(name).main.read_text())["pid"]))
+    finally:
+        if Runtime.of(name).alive():
+            down = command("testbed.down", "--name", name)
+            assert down.returncode == 0, down.stderr
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this number runs; one that is dead and that nobody waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pid_of(main: int, program: str) -> int:
+    """Of the descendant of this main process that runs this program or Python module: tests end processes by number only."""
+    for pid in pids_in_testbed(main):
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        if words[0].endswith(program) or ["-m", program] in (words[1:3], words[2:4]):
+            return pid
+    raise AssertionError(f"no {program} below process {main}")

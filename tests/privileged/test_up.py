@@ -1,0 +1,195 @@
+"""`up`, `status` and `down` on the real kernel: coming, going, and being killed, with nothing left of any of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.runtime import Runtime
+from tests.privileged.commands import (
+    Testbed,
+    alive,
+    command,
+    fresh_name,
+    pid_of,
+    pids_in_testbed,
+    running,
+    start,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.needs("xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def name() -> str:
+    return fresh_name()
+
+
+@pytest.fixture
+def make_testbed() -> Iterator[Callable[..., Testbed]]:
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(running(*arguments))
+
+
+@pytest.fixture
+def testbed(make_testbed: Callable[..., Testbed]) -> Testbed:
+    return make_testbed()
+
+
+def status(name: str) -> dict[str, Any]:
+    done = command("testbed.status", "--name", name, "--json")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_up_status_down(testbed: Testbed) -> None:
+    told = status(testbed.name)
+    assert {"name", "state", "pid", "units", "hosts", "circuits", "jobs"} <= set(told)
+    assert (told["name"], told["state"], told["jobs"]) == (testbed.name, "ready", [])
+    assert [unit["hosts"] for unit in told["units"]] == [4, 4, 2, 2]
+    assert len(told["hosts"]) == 12
+    assert len(told["circuits"]) == 4
+    assert {link["rate_mbps"] for link in told["links"]} == {200.0}
+    assert told["controller"]["ready"]
+    assert Path(f"/proc/{told['pid']}").exists()
+    assert "4 hosts (0 in use)" in command("testbed.status", "--name", testbed.name).stdout
+    again = command("testbed.up", "--name", testbed.name)
+    assert again.returncode == 2
+    assert f"is running already (pid {told['pid']})" in again.stderr
+    down = command("testbed.down", "--name", testbed.name)
+    assert (down.returncode, down.stdout) == (0, f"testbed '{testbed.name}' is down\n")
+    assert not Runtime.of(testbed.name).folder.exists()
+    wait_for(lambda: not alive(told["pid"]), "the main process ends")
+
+
+def test_two_at_once_and_the_list_of_both(testbed: Testbed, make_testbed: Callable[..., Testbed]) -> None:
+    other = make_testbed("rack")
+    listed = json.loads(command("testbed.status", "--json").stdout)
+    assert {testbed.name, other.name} <= {one["name"] for one in listed}
+    assert command("testbed.down", "--name", other.name).returncode == 0
+    assert status(testbed.name)["state"] == "ready"
+
+
+def test_kill_9_of_the_main_process_leaves_nothing_and_the_name_is_free(testbed: Testbed) -> None:
+    inside = pids_in_testbed(testbed.pid)
+    assert len(inside) >= 5  # unshare, init, daemon, two of Open vSwitch, the controller
+    os.kill(testbed.pid, signal.SIGKILL)
+    wait_for(lambda: not [pid for pid in inside if alive(pid)], "the kernel ends every process of the testbed")
+    assert command("testbed.status", "--name", testbed.name).returncode == 1
+    again = command("testbed.up", "--config", "rack", "--name", testbed.name, "--detach")
+    assert again.returncode == 0, again.stderr
+    assert command("testbed.down", "--name", testbed.name).returncode == 0
+
+
+def test_ctrl_c_while_it_comes_up(name: str) -> None:
+    main = start("testbed.up", "--name", name)
+    assert main.stdout
+    first = main.stdout.readline()  # a phase is done, so there are devices
+    assert first.split()[0] == "namespaces"
+    main.send_signal(signal.SIGINT)
+    assert main.wait(20) == 130
+    assert not Runtime.of(name).folder.exists()
+
+
+def test_ctrl_c_when_it_is_up_ends_it_in_order(name: str) -> None:
+    main = start("testbed.up", "--config", "rack", "--name", name)
+    assert main.stdout
+    for line in main.stdout:
+        if "is up after" in line:
+            break
+    main.send_signal(signal.SIGINT)
+    assert main.wait(30) == 0
+    assert not Runtime.of(name).folder.exists()
+
+
+def test_the_death_of_open_vswitch_is_reported_and_ends_the_testbed(name: str) -> None:
+    main = start("testbed.up", "--config", "rack", "--name", name)
+    assert main.stdout
+    for line in main.stdout:
+        if "is up after" in line:
+            break
+    os.kill(pid_of(main.pid, "ovs-vswitchd"), signal.SIGKILL)
+    _, errors = main.communicate(timeout=30)
+    assert main.returncode == 1
+    assert "ovs-vswitchd was killed by signal 9" in errors
+    assert not Runtime.of(name).folder.exists()
+
+
+def test_the_death_of_the_daemon_is_reported(name: str) -> None:
+    main = start("testbed.up", "--config", "rack", "--name", name)
+    assert main.stdout
+    for line in main.stdout:
+        if "is up after" in line:
+            break
+    os.kill(pid_of(main.pid, "testbed.daemon"), signal.SIGKILL)
+    _, errors = main.communicate(timeout=30)
+    assert main.returncode == 1
+    assert "the daemon ended unasked" in errors
+
+
+def test_the_controller_is_started_again_and_circuits_stay(testbed: Testbed) -> None:
+    before = status(testbed.name)["circuits"]
+    os.kill(pid_of(testbed.pid, "controller"), signal.SIGKILL)
+    wait_for(lambda: status(testbed.name)["controller"]["restarts"] == 1, "the controller is started again")
+    wait_for(lambda: bool(status(testbed.name)["controller"]["ready"]), "the controller is ready", 30)
+    assert status(testbed.name)["circuits"] == before
+
+
+def test_down_of_one_that_hangs_is_by_force(testbed: Testbed) -> None:
+    daemon = pid_of(testbed.pid, "testbed.daemon")
+    os.kill(daemon, signal.SIGSTOP)
+    began = time.monotonic()
+    down = command("testbed.down", "--name", testbed.name, timeout_s=60)
+    assert down.returncode == 0, down.stderr
+    assert time.monotonic() - began < 50
+    assert not Runtime.of(testbed.name).folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("units: [{hosts: 0}]", "units[0].hosts"),
+        ("units: [{hosts: 2, colour: red}]", "colour"),
+        ("units: [{hosts: two}]", "two"),
+        ("units: [{hosts: 2}]\nhost_rate_mbps: 900000000", "host_rate_mbps"),
+    ],
+)
+def test_a_bad_configuration_starts_nothing(name: str, tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    done = command("testbed.up", "--config", str(path), "--name", name, "--detach")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert says in done.stderr
+    assert not Runtime.of(name).folder.exists()
+
+
+def test_without_root(name: str) -> None:
+    for argv in (["testbed.up", "--name", name], ["testbed.status", "--name", name]):
+        done = command(*argv, uid=NOBODY)
+        assert done.returncode == (3 if argv[0] == "testbed.up" else 1), done.stderr
+    assert "needs root" in command("testbed.up", "--name", name, uid=NOBODY).stderr
+
+
+def test_the_sockets_are_for_root_and_the_calling_user(make_testbed: Callable[..., Testbed]) -> None:
+    testbed = make_testbed("rack", {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY)})
+    done = command("testbed.status", "--name", testbed.name, uid=NOBODY)
+    assert done.returncode == 0, done.stderr
+    stranger = command("testbed.status", "--name", testbed.name, uid=4242)
+    assert stranger.returncode != 0
+    assert "another user" in stranger.stderr
+    for path in (Runtime.of(testbed.name).socket, Runtime.of(testbed.name).controller_socket):
+        assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o600, NOBODY)
+    refused = command("testbed.down", "--name", testbed.name, uid=4242)
+    assert refused.returncode != 0
+    assert command("testbed.down", "--name", testbed.name, uid=NOBODY).returncode == 0
