@@ -58,6 +58,25 @@ class Statistics:
         }
 
 
+class PendingSum(c10d.Work):  # type: ignore[misc] # a class that torch gives no type to
+    """An all-reduce under way. torch's own work around a future would not raise in `wait`."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Blocks until the sum is there; raises what went wrong."""
+        self._future.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._future.done()
+
+    def get_future(self) -> Future[Any]:
+        return self._future
+
+
 class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that torch gives no type to
     """A process group whose float sums go through the job's reducer, in the order in which they are asked for."""
 
@@ -100,7 +119,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
                 lambda: self._settle(outcome, lambda: self._finish_ring(works, start, tensors, average), tensors)
             )
         # a C++ waiter sees an exception only if it was raised inside `then`
-        return c10d._create_work_from_future(outcome.then(_unwrap))
+        return PendingSum(outcome.then(_unwrap))
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         return self.allreduce(tensors, opts)

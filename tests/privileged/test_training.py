@@ -1,0 +1,72 @@
+"""Real torch jobs through `testbed up`, `run` and `down`: sums against plain all-reduce, and the death of a worker."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.privileged.host_state import assert_unchanged, host_snapshot
+
+NAME = "test-training"
+JOBS = Path(__file__).resolve().parent / "jobs"
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.needs("namespaces", "xdp", "ovs", "torch")
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", f"testbed.{words[0]}", "--name", NAME, *words[1:]]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[None]:
+    before = host_snapshot()
+    up = call("up", "--detach")
+    assert up.returncode == 0, up.stdout + up.stderr
+    try:
+        yield
+    finally:
+        down = call("down")
+    assert down.returncode == 0, down.stderr
+    assert_unchanged(before)
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("place", ["u1:3", "u1:2,u2:1"])
+def test_ddp_equals_a_plain_all_reduce_within_the_bound(place: str) -> None:
+    ended = call("run", "--place", place, str(JOBS / "equality.py"))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    findings = [json.loads(text) for text in re.findall(r"finding: (\{.*\})", ended.stdout)]
+    assert sorted(finding["rank"] for finding in findings) == [0, 1, 2]
+    for finding in findings:
+        assert finding["ddp_error_over_bound"] <= 1
+        assert finding["gloo"] == [6, [0, 1, 2]]
+        assert "1 of 3 workers have NaN or infinity" in finding["nan"]
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("sync", ["inc", "ring", "ps"])
+def test_the_death_of_a_worker_is_an_exception_that_names_it(sync: str) -> None:
+    ended = call("run", "--place", "u1:3", "--sync", sync, str(JOBS / "dies.py"))
+    assert ended.returncode == 1
+    told = re.findall(r"\[(u1h\d)\] told after ([\d.]+) s: (.*)", ended.stdout)
+    assert {host for host, _, _ in told} == {"u1h1", "u1h3"}, ended.stdout + ended.stderr
+    for _, seconds, message in told:
+        assert float(seconds) < 30
+        assert "worker 1" in message, message
+    assert "worker 1 on u1h2 was ended by SIGKILL" in ended.stderr
+
+
+@pytest.mark.usefixtures("running")
+def test_outside_a_job_the_backend_says_so() -> None:
+    code = "import torch.distributed as d; d.init_process_group('inc', init_method='tcp://127.0.0.1:1', rank=0, world_size=1)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "not started by `testbed run`" in ended.stderr or "Connection refused" in ended.stderr
+    assert ended.returncode == 1
