@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint bench clean root
+.PHONY: help setup demo test unit lint wire bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
@@ -29,6 +29,9 @@ test: root setup lint
 unit: setup
 	@$(PYTHON) -m pytest tests/unit
 
+wire:
+	@$(PYTHON) -m testbed.wire.emit
+
 lint: setup
 	@echo "lint: ruff check"
 	@$(PYTHON) -m ruff check .
@@ -38,7 +41,8 @@ lint: setup
 	@$(PYTHON) -m mypy --strict $(SOURCES)
 
 bench: root setup
-	@$(PYTHON) -m pytest tests/bench -s --no-header -q
+	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json
+	@$(PYTHON) -m tests.bench.bringup --json out/bench/bringup.json
 
 clean:
 	@rm -rf .venv .cache out build optinc.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
