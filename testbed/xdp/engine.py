@@ -47,6 +47,7 @@ class Admission:
     job: int
     generation: int
     members: tuple[Member, ...]
+    ps: tuple[int, int] | None  # (unit, host) that sums the units' partial sums; None within one unit
     size: int
     bases: dict[int, int] = field(default_factory=dict)  # owner -> MemID
     groups: dict[int, int] = field(default_factory=dict)  # unit -> index into groups
@@ -117,10 +118,10 @@ class XdpEngine:
         with self._lock:
             if job in self._admitted:
                 raise TestbedError(f"admit job {job}: it is admitted already")
-            admission = Admission(job, generation, tuple(members), self._size)
+            admission = Admission(job, generation, tuple(members), ps if len(units) > 1 else None, self._size)
             self._admitted[job] = admission
             try:
-                self._place(admission, units, ps if len(units) > 1 else None, trees)
+                self._place(admission, units, trees)
             except BaseException:
                 self._release(admission)
                 raise
@@ -134,12 +135,11 @@ class XdpEngine:
                 self._release(admission)
 
     def reroute(self, job: int, trees: Mapping[int, Sequence[str]]) -> None:
-        """Sets where a job's results leave the units, after circuits changed."""
+        """Sets where a job's results leave the units, after circuits changed; units that results newly pass through included."""
         with self._lock:
             admission = self._admitted[job]
-            for unit in set(admission.groups) | set(trees):
-                if unit in admission.groups:
-                    self._fill_group(admission, unit, trees.get(unit, ()))
+            for unit in sorted({*admission.groups, *trees}):
+                self._enter_unit(admission, unit, trees.get(unit, ()))
 
     def occupancy(self) -> dict[int, int]:
         """How many segments are taken, by unit (or by ifindex of a PS host)."""
@@ -148,41 +148,44 @@ class XdpEngine:
 
     # ---- under the lock ----
 
-    def _place(
-        self, admission: Admission, units: list[int], ps: tuple[int, int] | None, trees: Mapping[int, Sequence[str]]
-    ) -> None:
-        group_ip = 0xEFC00000 | admission.job  # 239.192/14, the organization-local scope (RFC 2365)
+    def _place(self, admission: Admission, units: list[int], trees: Mapping[int, Sequence[str]]) -> None:
+        ps = admission.ps
         up_owner = addresses.host_ifindex(*ps) if ps else 0
         for owner in (*units, *((up_owner,) if ps else ())):
             self._take_segment(admission, owner)
         for unit in sorted({*units, *trees} if ps else units):
-            admission.groups[unit] = self._free_groups.pop()
-            self._fill_group(admission, unit, trees.get(unit, ()))
-        for unit in admission.groups:
-            entry = np.zeros((), layout.JOB)
-            local = [member.worker for member in admission.members if member.unit == unit]
-            entry["members"] = sum(1 << worker for worker in local)
-            entry["role"] = layout.ROLE_FINAL if not ps else layout.ROLE_PARTIAL if local else layout.ROLE_TRANSIT
-            entry["base"] = admission.bases.get(unit, 0)
-            entry["size"] = admission.size if local else 0
-            entry["group"] = admission.groups[unit]
-            entry["local"] = len(local)
-            entry["index"] = units.index(unit) if local else 0
-            entry["up_base"] = admission.bases.get(up_owner, 0)
-            entry["self_ip"] = ip_number(addresses.tor_ip(unit))
-            entry["up_ip"] = ip_number(addresses.host_ip(*ps)) if ps else 0
-            entry["group_ip"] = group_ip
-            self._set_job(admission, unit, entry)
+            self._enter_unit(admission, unit, trees.get(unit, ()))
         if ps:
             entry = np.zeros((), layout.JOB)
             entry["members"] = (1 << len(units)) - 1
             entry["role"] = layout.ROLE_FINAL
             entry["base"], entry["size"] = admission.bases[up_owner], admission.size
             entry["local"] = len(units)
-            entry["self_ip"], entry["group_ip"] = ip_number(addresses.host_ip(*ps)), group_ip
+            entry["self_ip"], entry["group_ip"] = ip_number(addresses.host_ip(*ps)), _group_ip(admission.job)
             self._set_job(admission, up_owner, entry)
         for member in admission.members:
             self._make_ring(admission, member)
+
+    def _enter_unit(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
+        """A job's entry at a ToR: where its workers are, or where its results only pass through."""
+        if unit not in admission.groups:
+            admission.groups[unit] = self._free_groups.pop()
+        self._fill_group(admission, unit, downstream)
+        ps, units = admission.ps, sorted({member.unit for member in admission.members})
+        local = [member.worker for member in admission.members if member.unit == unit]
+        entry = np.zeros((), layout.JOB)
+        entry["members"] = sum(1 << worker for worker in local)
+        entry["role"] = layout.ROLE_FINAL if not ps else layout.ROLE_PARTIAL if local else layout.ROLE_TRANSIT
+        entry["base"] = admission.bases.get(unit, 0)
+        entry["size"] = admission.size if local else 0
+        entry["group"] = admission.groups[unit]
+        entry["local"] = len(local)
+        entry["index"] = units.index(unit) if local else 0
+        entry["up_base"] = admission.bases[addresses.host_ifindex(*ps)] if ps else 0
+        entry["self_ip"] = ip_number(addresses.tor_ip(unit))
+        entry["up_ip"] = ip_number(addresses.host_ip(*ps)) if ps else 0
+        entry["group_ip"] = _group_ip(admission.job)
+        self._set_job(admission, unit, entry)
 
     def _set_job(self, admission: Admission, owner: int, entry: np.ndarray) -> None:
         entry["generation"], entry["total"] = admission.generation, len(admission.members)
@@ -255,3 +258,8 @@ class XdpEngine:
                 for fd in admission.rings.pop(member.worker):
                     os.close(fd)
         self._admitted.pop(admission.job, None)
+
+
+def _group_ip(job: int) -> int:
+    """Where a job's results are addressed to: 239.192/14, the organization-local scope (RFC 2365), and the job."""
+    return 0xEFC00000 | job

@@ -10,8 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,36 @@ def sums_with_drops(network: Network) -> dict[str, Any]:
     return found
 
 
+def sums_while_rewired(network: Network) -> dict[str, Any]:
+    """A job over two units whose circuits change under it: one unit's partial sums and results then pass through a third."""
+    finished = threading.Event()
+
+    def rewire() -> None:
+        wirings = [
+            [["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]],
+            [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
+            [["u1o2", "u2o2"], ["u2o1", "u3o2"]],
+        ]
+        for turn in range(30):
+            if finished.wait(0.1):
+                return
+            events.append(network.ask("apply", circuits=wirings[turn % 3]))
+            network.engine.reroute(13, network.trees(3, [1, 2]))
+
+    events: list[Any] = []
+    rewiring = threading.Thread(target=rewire)
+    found = {"workers": job(network, 13, [(1, 1), (1, 2), (2, 1)], (3, 1), rewiring.start)}
+    finished.set()
+    rewiring.join()
+    return {**found, "events": len(events)}
+
+
 def job(
-    network: Network, number: int, hosts: Sequence[tuple[int, int]], ps: tuple[int, int] | None
+    network: Network,
+    number: int,
+    hosts: Sequence[tuple[int, int]],
+    ps: tuple[int, int] | None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Workers that all-reduce known arrays; what each of them found."""
     trees = None
@@ -135,6 +164,7 @@ def job(
                     pass_fds=admission.worker_fds(member.worker),
                 )
             )
+        meanwhile()
         return [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     finally:
         network.engine.release(number)

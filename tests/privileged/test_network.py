@@ -72,6 +72,12 @@ def test_sums_are_exact_when_packets_of_every_kind_are_lost() -> None:
     assert sum(worker["retransmitted"] for job in ("one", "two") for worker in found[job]) > 0
 
 
+def test_sums_are_exact_while_the_circuits_under_a_job_change() -> None:
+    found = findings("sums_while_rewired")
+    judge(found["workers"])
+    assert found["events"] >= 3
+
+
 def test_a_job_that_cannot_be_admitted_is_told_why_and_holds_nothing() -> None:
     *said, held, after = findings("refusals")
     assert said == [
