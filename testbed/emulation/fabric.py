@@ -78,6 +78,7 @@ class Fabric:
         bridges = self._layout.bridges
         self._progress("switches", 0, len(bridges))
         self.openvswitch.wait_for_database()
+        self._release.callback(self.openvswitch.stop)  # first its ports, then the devices that they are
         self.openvswitch.add_bridges(bridges, self._controller_port)
         self._progress("switches", len(bridges), len(bridges))
         self._spawner = Spawner()

@@ -11,13 +11,14 @@ network namespaces, their devices, the mounts, and the BPF objects that nothing 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 NETNS_DIR = Path("/run/netns")
 BPFFS_DIR = Path("/sys/fs/bpf")
@@ -32,18 +33,28 @@ _HOST_CANNOT = 3  # testbed.errors.HostError.exit_code; spelled here because PID
 
 
 def command(argv: Sequence[str], name: str) -> list[str]:
-    """The argument vector that runs `argv` as the daemon of testbed `name`, below an init in namespaces of its own."""
+    """The argument vector that runs `argv` as the daemon of testbed `name`, below an init in namespaces of its own.
+
+    `unshare` itself blocks SIGTERM and SIGINT while it waits: an orderly end is asked of its child, the init, which passes
+    it on; SIGKILL to `unshare` ends all of it.
+    """
     init = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), name, *argv]
     kinds = ["--net", "--mount", "--pid", "--ipc", "--uts"]
     return ["unshare", *kinds, "--fork", "--kill-child=KILL", "--mount-proc", "--", *init]
+
+
+@functools.cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def call_libc(function: str, *arguments: object) -> int:
     """Call a C library function that returns -1 on failure; OSError names the function."""
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    result = int(getattr(libc, function)(*arguments))
+    result = int(getattr(_libc(), function)(*arguments))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{function}: {os.strerror(code)}")
@@ -127,8 +138,11 @@ def _raise_limits() -> None:
     import resource
 
     for kind, wanted in ((resource.RLIMIT_NOFILE, 65536), (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(kind, (wanted, wanted))
+        _, hard = resource.getrlimit(kind)
+        for limit in (wanted, hard):  # what root may set, or else what anybody may
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(kind, (limit, limit))
+                break
 
 
 def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = None) -> NoReturn:

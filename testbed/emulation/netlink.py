@@ -31,7 +31,10 @@ _ETH_P_ALL = 0x0003
 TC_ROOT = 0xFFFFFFFF
 TC_INGRESS = 0xFFFFFFF1
 _INGRESS_HANDLE = 0xFFFF0000
-_GROUP = 0x6F70  # IFLA_GROUP of every device that is made here, so that one request deletes those of a namespace
+FABRIC_GROUP, ADOPTED_GROUP = (
+    0x6F70,
+    0x6F71,
+)  # device groups, each deleted by one request: of what add_veth made, and others
 _BATCH = 48  # messages per send: their acknowledgements fit in the default receive buffer
 _RECEIVE_BYTES = 1 << 20
 
@@ -137,7 +140,7 @@ def _device_attributes(device: DeviceSpec) -> bytes:
         attribute(3, device.name.encode() + b"\0"),  # IFLA_IFNAME
         _u32(4, device.mtu),
         _u32(13, device.txqueuelen),
-        _u32(27, _GROUP),
+        _u32(27, FABRIC_GROUP),  # IFLA_GROUP
         _u32(28, device.namespace),  # IFLA_NET_NS_FD
         _u32(31, 1),  # IFLA_NUM_TX_QUEUES
         _u32(32, 1),  # IFLA_NUM_RX_QUEUES
@@ -159,9 +162,14 @@ def delete_device(name: str) -> Message:
     return Message(_DELLINK, 0, _link_header() + attribute(3, name.encode() + b"\0"), f"delete {name}")
 
 
-def delete_all() -> Message:
-    """Delete every device of the socket's namespace that was made here, in one go: the kernel waits once, not for each."""
-    return Message(_DELLINK, 0, _link_header() + _u32(27, _GROUP), "delete the fabric's devices")
+def set_group(name: str, group: int) -> Message:
+    body = _link_header() + attribute(3, name.encode() + b"\0") + _u32(27, group)
+    return Message(_NEWLINK, 0, body, f"put {name} into group {group}")
+
+
+def delete_group(group: int) -> Message:
+    """Delete the devices of a group in the socket's namespace: the kernel waits once, not for each. ENODEV if none."""
+    return Message(_DELLINK, 0, _link_header() + _u32(27, group), f"delete device group {group}")
 
 
 def set_up(name: str) -> Message:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.emulation.namespaces import die_with_parent
-from testbed.emulation.netlink import RouteSocket, delete_device
+from testbed.emulation.netlink import ADOPTED_GROUP, RouteSocket, delete_group, set_group
+from testbed.emulation.sockets import shared_sockets
 from testbed.errors import HostError, SettingError, TestbedError
 
 RUN_DIR = Path("/run/openvswitch")
@@ -24,7 +25,6 @@ _DATABASE = RUN_DIR / "conf.db"
 _SOCKET = RUN_DIR / "db.sock"
 _START_TIMEOUT_S = 20.0
 _CHANGE_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 5.0
 _RECONNECT_MS = 1000
 
 
@@ -129,13 +129,10 @@ class OpenVSwitch:
         return {child.name: child.process.pid for child in self._children}
 
     def stop(self) -> None:
-        """End the processes in reverse order, by force if they do not go by themselves."""
+        """End the processes and remove what they leave. There is nothing to save: the database goes with them."""
         while self._children:
             child = self._children.pop()
-            child.process.terminate()
-            try:
-                child.process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
+            with shared_sockets(child.process.pid):
                 child.process.kill()
                 child.process.wait()
         self._delete_internal_devices()
@@ -144,7 +141,9 @@ class OpenVSwitch:
         """The user-space datapath leaves each bridge's own device behind when its process ends."""
         ours, self._bridges = {*self._bridges, "ovs-netdev"} if self._bridges else set(), []
         with RouteSocket() as route:
-            route.send([delete_device(name) for name in route.devices() if name in ours])
+            found = [name for name in route.devices() if name in ours]
+            if found:
+                route.send([*(set_group(name, ADOPTED_GROUP) for name in found), delete_group(ADOPTED_GROUP)])
 
     # -------------------------------------------------------------- bridges
 

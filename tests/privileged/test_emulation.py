@@ -1,0 +1,393 @@
+"""The emulated network on the real kernel: reachability, link rates, drops, read-backs, and that nothing outlives it.
+
+Each test runs a scenario of this file in namespaces of its own (`python -m tests.privileged.test_emulation SCENARIO`), where there
+is no controller: the flows are added by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.emulation.fabric import Fabric
+from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec, set_offloads
+from testbed.emulation.namespaces import NetworkNamespaces, command
+from testbed.emulation.netlink import RouteSocket, delete_device
+from testbed.emulation.offloads import FeatureControl
+from testbed.emulation.openvswitch import Bridge, OpenVSwitch, Port
+from testbed.emulation.spawner import Spawner
+from testbed.errors import SettingError, TestbedError
+from testbed.topology import addresses
+from testbed.topology.catalogue import ready
+from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, Unit
+
+LOGS = Path("/run/openvswitch/log")
+LIMIT_S = 60
+FRAME_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 1514, 1472, 1448
+NOBODY = 65534
+
+RECEIVE_UDP = """
+import json, socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
+s.bind(("0.0.0.0", 7000)); s.settimeout(10)
+print("ready", flush=True)
+count = len(s.recv(2048)); start = last = time.monotonic(); s.settimeout(0.5); total = 0; packets = 1
+while True:
+    try: data = s.recv(2048)
+    except TimeoutError: break
+    packets += 1; total += len(data); last = time.monotonic()
+print(json.dumps({"packets": packets, "mbps": total * 8 / 1e6 / (last - start)}), flush=True)
+"""
+SEND_UDP = """
+import socket, sys, time
+mbps, seconds = float(sys.argv[2]), float(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 7000))
+s.setsockopt(socket.SOL_SOCKET, 32, 1 << 24)  # SO_SNDBUFFORCE: a sender that the full queue does not hold back
+s.setsockopt(socket.SOL_UDP if hasattr(socket, "SOL_UDP") else 17, 103, 1472)  # UDP_SEGMENT: 16 datagrams a call
+data = bytes(16 * 1472); gap = 16 * 1514 * 8 / 1e6 / mbps; start = time.monotonic(); calls = 0
+while (now := time.monotonic()) - start < seconds:
+    if calls * gap <= now - start:
+        s.send(data); calls += 1
+    else:
+        time.sleep(0.0002)
+print(16 * calls, flush=True)
+"""
+RECEIVE_TCP = """
+import json, socket, time
+s = socket.socket(); s.bind(("0.0.0.0", 7001)); s.listen()
+print("ready", flush=True)
+c, _ = s.accept(); total = 0; warm = None
+while data := c.recv(1 << 18):
+    now = time.monotonic()
+    if warm is None: begin = now; warm = now + 0.5
+    if now >= warm:
+        if not total: start = now; total = 1
+        else: total += len(data); last = now
+print(json.dumps({"mbps": total * 8 / 1e6 / (last - start)}), flush=True)
+"""
+SEND_TCP = """
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], 7001), 5); end = time.monotonic() + float(sys.argv[2]); data = bytes(1 << 16)
+while time.monotonic() < end: s.sendall(data)
+s.close()
+"""
+
+
+# ------------------------------------------------------------------ outside
+
+
+def inside(scenario: str) -> Any:
+    """Run a scenario in namespaces of its own; what it returned."""
+    argv = command([sys.executable, "-m", "tests.privileged.test_emulation", scenario], "emulation-test")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def assert_rate(found_mbps: float, expected_mbps: float) -> None:
+    """No link is faster than its rate; on busy cores a late timer makes one somewhat slower."""
+    assert 0.9 * expected_mbps < found_mbps < 1.02 * expected_mbps
+
+
+@pytest.mark.usefixtures("nothing_left")
+class TestFabric:
+    def test_hosts_reach_each_other_inside_a_unit_and_across_a_circuit(self) -> None:
+        found = inside("reach")
+        assert found["lost_percent"] == {"inside": 0.0, "across": 0.0}
+        assert found["without_circuit"] == 100.0
+        assert found["shells"] == 5, "only hosts that ran a command have a shell"
+        assert found["left"] == ["lo"], "down leaves the loopback alone"
+
+    @pytest.mark.parametrize("rate_mbps", [100, 400])
+    def test_a_link_holds_its_rate_for_tcp_and_udp_and_counts_drops(self, rate_mbps: int) -> None:
+        found = inside(f"rate_{rate_mbps}")
+        assert_rate(found["tcp_mbps"], rate_mbps * TCP_PAYLOAD_BYTES / FRAME_BYTES)
+        udp = found["udp"]
+        assert_rate(udp["mbps"], rate_mbps * UDP_PAYLOAD_BYTES / FRAME_BYTES)
+        lost = udp["sent"] - udp["packets"]
+        assert lost > udp["sent"] / 20, "the sender did not overload the link"
+        assert udp["drops"] == lost
+        assert udp["bytes"] == udp["packets"] * FRAME_BYTES
+
+    def test_a_rate_holds_through_the_switch(self) -> None:
+        found = inside("rate_through_switch")
+        assert_rate(found["mbps"], 60 * TCP_PAYLOAD_BYTES / FRAME_BYTES)
+        first, second = found["bytes"]
+        assert first >= second > 60e6 / 8
+
+    def test_an_unshaped_link_is_one_pair_and_faster(self) -> None:
+        found = inside("unshaped")
+        assert found["inner_devices"] == ["lo"]
+        assert found["mbps"] > 60
+
+    def test_settings_are_read_back(self) -> None:
+        assert inside("read_back") == {
+            "offloads_wrong": [],
+            "same_port_twice": "SettingError: bridge b: PORT was asked for as port 7 and reads back",
+            "feature": "SettingError: u1-h1: feature rx-gro was set off and reads back on",
+            "gro_after_reset": False,
+        }
+
+    def test_a_dead_open_vswitch_is_noticed(self) -> None:
+        assert inside("death").startswith("TestbedError: ovs-vswitchd was killed by signal 9; its last words: ")
+
+    def test_processes_run_as_the_user_in_their_hosts_namespace_and_end_with_the_fabric(self) -> None:
+        found = inside("processes")
+        assert found["identity"] == [NOBODY, NOBODY, [NOBODY]]
+        assert found["namespace_is_the_hosts"] is True
+        assert found["killed_by"] == -signal.SIGKILL
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_init_passes_signals_on_and_ends_with_the_daemons_status(self, number: signal.Signals) -> None:
+        argv = command(
+            ["sh", "-c", "trap 'exit 7' TERM INT; (sleep 0.01 &) ; echo up; while :; do sleep 0.05; done"], "t"
+        )
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            init = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().strip()
+            os.kill(int(init), number)
+            assert process.wait(LIMIT_S) == 7
+
+    def test_kill_9_leaves_nothing(self) -> None:
+        argv = command([sys.executable, "-m", "tests.privileged.test_emulation", "hold"], "emulation-test")
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.kill()
+        process.wait()
+        assert process.stdout.read() == ""  # the pipe's other end closes when the last process inside is gone
+        process.stdout.close()
+
+    def test_a_second_testbed_runs_beside_the_first(self) -> None:
+        argv = command([sys.executable, "-m", "tests.privileged.test_emulation", "hold"], "emulation-test-1")
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as first:
+            assert first.stdout is not None
+            assert first.stdout.readline() == "up\n"
+            found = inside("reach")
+            first.kill()
+        assert found["lost_percent"] == {"inside": 0.0, "across": 0.0}
+
+
+# ------------------------------------------------------------------ inside
+
+
+def one_rack(rate_mbps: float | None) -> Topology:
+    link = LinkSpec(rate_mbps)
+    return Topology("rack", (Unit(1, "gpu", 2, 0),), link, link, OcsSpec(), IncSpec())
+
+
+def add_flows(bridge: str, flows: Iterable[str]) -> None:
+    argv = ["ovs-ofctl", "-O", "OpenFlow13", "add-flows", bridge, "-"]
+    subprocess.run(argv, input="\n".join(flows), text=True, check=True, timeout=LIMIT_S)
+
+
+def add_local_flows(topology: Topology) -> None:
+    for unit in topology.units:
+        flows = []
+        for host in range(1, unit.hosts + 1):
+            match = f"ip,nw_dst={addresses.host_ip(unit.index, host)}"
+            change = f"set_field:{addresses.host_mac(unit.index, host)}->eth_dst"
+            flows.append(f"priority=100,{match},actions={change},output:{addresses.tor_port_number(host)}")
+        add_flows(unit.name, flows)
+
+
+def add_circuit(a: str, b: str) -> None:
+    """Light a circuit, and send what is for the other end's unit over it."""
+    ends = [addresses.parse_optical_port(name) for name in (a, b)]
+    numbers = [addresses.oxc_port_number(*end) for end in ends]
+    add_flows(
+        addresses.OXC_BRIDGE,
+        [f"in_port={one},actions=output:{other}" for one, other in (numbers, reversed(numbers))],
+    )
+    for (unit, port), (other, _) in (ends, reversed(ends)):
+        match = f"ip,nw_dst={addresses.unit_network(other)}/24"
+        add_flows(addresses.unit_name(unit), [f"priority=50,{match},actions=output:{addresses.optical_number(port)}"])
+
+
+Start = Callable[[], subprocess.Popen[bytes]]
+
+
+def transfer(start_receiver: Start, start_sender: Start) -> tuple[dict[str, Any], str]:
+    """What the receiver and the sender said at their end."""
+    with start_receiver() as receiving:
+        assert receiving.stdout is not None
+        assert receiving.stdout.readline() == b"ready\n"
+        with start_sender() as sending:
+            said = sending.communicate(timeout=LIMIT_S)[0].decode()
+        return json.loads(receiving.communicate(timeout=LIMIT_S)[0]), said
+
+
+def silent(_phase: str, _done: int, _total: int) -> None:
+    pass
+
+
+def rate_through_switch() -> Any:
+    """From one host to another through Open vSwitch: both wires shape, and every frame is on both."""
+    topology = one_rack(60)
+    with Fabric(topology, None, LOGS) as fabric:
+        add_local_flows(topology)
+        found = tcp_between_hosts(fabric)
+        statistics = fabric.statistics()
+    return found | {"bytes": [statistics["u1h1"].bytes_ab, statistics["u1h2"].bytes_ba]}
+
+
+def tcp_between_hosts(fabric: Fabric) -> dict[str, Any]:
+    def start(host: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        return fabric.popen_in(host, [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
+
+    sending = partial(start, "u1h1", SEND_TCP, addresses.host_ip(1, 2), "2")
+    return transfer(partial(start, "u1h2", RECEIVE_TCP), sending)[0]
+
+
+def reach() -> Any:
+    topology = ready("default")
+    with Fabric(topology, None, LOGS) as fabric:
+        add_local_flows(topology)
+        add_circuit("u1o1", "u2o1")
+        net = fabric.net
+        lost = {
+            "inside": net.ping([net.get("u1h1"), net.get("u1h2"), net.get("u1h3")], timeout="5"),
+            "across": net.ping([net.get("u1h4"), net.get("u2h4")], timeout="5"),
+        }
+        unreached = net.get("u1h1").cmd("ping -c1 -W0.3", net.get("u3h1").IP())
+        shells = sum(1 for host in net.hosts if host.shell)
+    with RouteSocket() as route:
+        left = sorted(route.devices())
+    _, received = net._parsePing(unreached)
+    return {"lost_percent": lost, "without_circuit": 100.0 * (1 - received), "shells": shells, "left": left}
+
+
+def rate(rate_mbps: int) -> Any:
+    """A wire between two hosts with no switch between them: what it does is the wire's doing."""
+    namespaces, spawner = NetworkNamespaces(), Spawner()
+    namespaces.add([WIRES, "one", "two"], SYSCTLS)
+    known = (("10.0.0.1", "02:00:00:00:00:01"), ("10.0.0.2", "02:00:00:00:00:02"))
+    ends = [End("eth0", name, mac) for name, (_, mac) in zip(("one", "two"), known, strict=True)]
+    wire = WireSpec("w", ends[0], ends[1], rate_mbps, 256 * FRAME_BYTES)
+    wires = Wires(namespaces, [wire])
+    hosts = [
+        HostAddress(name, "eth0", f"10.0.0.{at}", 24, "10.0.0.254", known) for at, name in enumerate(("one", "two"), 1)
+    ]
+    wires.make(silent)
+    wires.configure_hosts(hosts, silent)
+
+    def start(name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        return spawner.popen(namespaces[name], [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
+
+    tcp, _ = transfer(partial(start, "two", RECEIVE_TCP), partial(start, "one", SEND_TCP, "10.0.0.2", "2.5"))
+    before = wires.statistics()["w"]
+    sending = partial(start, "one", SEND_UDP, "10.0.0.2", str(rate_mbps * 1.3), "2")
+    udp, sent = transfer(partial(start, "two", RECEIVE_UDP), sending)
+    after = wires.statistics()["w"]
+    udp |= {"sent": int(sent), "drops": after.drops - before.drops, "bytes": after.bytes_ab - before.bytes_ab}
+    spawner.close()
+    wires.close()
+    namespaces.remove_all()
+    return {"tcp_mbps": tcp["mbps"], "udp": udp}
+
+
+def unshaped() -> Any:
+    topology = one_rack(None)
+    with Fabric(topology, None, LOGS) as fabric:
+        add_local_flows(topology)
+        listed = subprocess.run(["ip", "-n", "wires", "-j", "link"], capture_output=True, check=True).stdout
+        found = tcp_between_hosts(fabric)
+        return found | {"inner_devices": [device["ifname"] for device in json.loads(listed)]}
+
+
+def read_back() -> Any:
+    with Fabric(one_rack(100), None, LOGS), FeatureControl() as control:
+        wrong = []
+        listing = subprocess.run(["ethtool", "-k", "u1-h1"], capture_output=True, text=True, check=True).stdout
+        for line in listing.splitlines():
+            name, _, state = line.strip().partition(": ")
+            offload = ("segmentation" in name or "checksum" in name or "receive-offload" in name) and "rx-" not in name
+            if offload and name != "rx-checksumming" and state.startswith("on"):
+                wrong.append(name)
+        control.set("u1-h1", {"rx-gro": True})
+        feature = error_of(lambda: control.check("u1-h1", {"rx-gro": False}))
+        set_offloads("u1-h1", gro=False)
+        gro = control.active("u1-h1")["rx-gro"]
+    with OpenVSwitch(LOGS) as openvswitch:
+        subprocess.run(["ip", "link", "add", "p1", "type", "veth", "peer", "name", "p2"], check=True)
+        bridge = Bridge("b", 9, (Port("p1", 7), Port("p2", 7)))
+        twice = error_of(lambda: openvswitch.add_bridges([bridge], None))
+    with RouteSocket() as route:
+        route.send([delete_device("p1")])
+    return {
+        "offloads_wrong": wrong,
+        "same_port_twice": re.sub(r"p[12] (.*) \S+$", r"PORT \1", twice),
+        "feature": feature,
+        "gro_after_reset": gro,
+    }
+
+
+def error_of(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except (SettingError, TestbedError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def death() -> Any:
+    with Fabric(one_rack(100), None, LOGS) as fabric:
+        fabric.watch()
+        os.kill(fabric.openvswitch.pids()["ovs-vswitchd"], signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while (noticed := error_of(fabric.watch)) == "no error" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return noticed
+
+
+def processes() -> Any:
+    with Fabric(one_rack(100), None, LOGS) as fabric:
+        program = "import json, os; print(json.dumps([os.getuid(), os.getgid(), os.getgroups(), os.stat('/proc/self/ns/net').st_ino]))"
+        argv = ["/usr/bin/python3", "-c", program]
+        rights: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY, "groups": [NOBODY]}
+        with fabric.popen_in("u1h2", argv, stdout=subprocess.PIPE, **rights) as asked:
+            *identity, namespace = json.loads(asked.communicate(timeout=LIMIT_S)[0])
+        same = os.stat(fabric.host_namespace("u1h2")).st_ino == namespace
+        sleeping = fabric.popen_in("u1h1", ["sleep", "600"], **rights)
+    return {
+        "identity": identity,
+        "namespace_is_the_hosts": same,
+        "killed_by": sleeping.wait(LIMIT_S),
+    }
+
+
+def hold() -> Any:
+    with Fabric(ready("default"), None, LOGS):
+        print("up", flush=True)
+        signal.pause()
+
+
+SCENARIOS: dict[str, Callable[[], Any]] = {
+    "reach": reach,
+    "rate_100": lambda: rate(100),
+    "rate_400": lambda: rate(400),
+    "rate_through_switch": rate_through_switch,
+    "unshaped": unshaped,
+    "read_back": read_back,
+    "death": death,
+    "processes": processes,
+    "hold": hold,
+}
+
+
+if __name__ == "__main__":
+    LOGS.mkdir()
+    print(json.dumps(SCENARIOS[sys.argv[1]]()))
