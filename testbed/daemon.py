@@ -30,7 +30,6 @@ from testbed.topology import addresses
 from testbed.topology.model import Topology
 
 _TICK_S = 0.2
-_ASK_S = 30.0
 _JOBS_END_S = 8.0
 
 
@@ -80,7 +79,7 @@ class Daemon:
                 self._runtime.name,
                 self._topology,
                 self._network.fabric,
-                self._ask,
+                self._network.ask,
                 self._network.engine,
                 self._runtime.jobs,
                 self._owner,
@@ -92,6 +91,7 @@ class Daemon:
                     self._watch()
                 finally:
                     self._state = "ending"
+                    self._network.ending.set()
                     self._main.say(phase="ending", done=0, total=0)
                     self._jobs.stop_all("the testbed is ending", _JOBS_END_S)
 
@@ -107,23 +107,6 @@ class Daemon:
             if self._network.controller_restarts != self._controller_restarts:
                 self._controller_restarts = self._network.controller_restarts
                 self._main.say(note=f"the controller ended and was started again (restart {self._controller_restarts})")
-
-    def _ask(self, operation: str, **arguments: Any) -> Any:
-        """A request to the controller. Waits while it is being started again, which only the main thread does: a
-        process started from a request's thread would end with that thread."""
-        deadline = time.monotonic() + _ASK_S
-        while True:
-            try:
-                if rpc.call(self._network.controller_socket, "ready", timeout_s=_ASK_S):
-                    break
-            except TestbedError:
-                if time.monotonic() > deadline:
-                    raise
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{operation}: the controller is not ready after {_ASK_S:g} s")
-            if self._end.wait(0.05):
-                raise TestbedError("the testbed is ending")
-        return rpc.call(self._network.controller_socket, operation, timeout_s=_ASK_S, **arguments)
 
     # ------------------------------------------------------------------ requests
 
@@ -148,7 +131,7 @@ class Daemon:
         return {
             "units": len(self._topology.units),
             "hosts": len(self._topology.host_names),
-            "circuits": self._ask("circuits")["circuits"],
+            "circuits": self._network.ask("circuits")["circuits"],
             "datapath": self._network.fabric.openvswitch.datapath,
         }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -50,6 +51,7 @@ class Network:
         self._stack = ExitStack()
         self._controller: subprocess.Popen[bytes] | None = None
         self.controller_restarts = 0
+        self.ending = threading.Event()  # set by whoever ends the testbed: requests give up waiting
 
     @property
     def controller_socket(self) -> Path:
@@ -77,17 +79,21 @@ class Network:
         self._stack.__exit__(kind, error, trace)
 
     def ask(self, operation: str, **arguments: Any) -> Any:
-        """A request to the controller; waits for it where it is being started again."""
+        """A request to the controller. Waits while it is being started again, which only `watch` does, and the thread that calls that:
+        a process started from another thread would end with it."""
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        while True:
-            try:
-                if operation == "ready" or rpc.call(self.controller_socket, "ready"):
-                    return rpc.call(self.controller_socket, operation, **arguments)
-            except TestbedError:
-                if time.monotonic() > deadline or operation == "ready":
-                    raise
-            self.watch()
-            time.sleep(0.05)
+        while not self._is_ready():
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{operation}: the controller is not ready after {_READY_TIMEOUT_S:g} s")
+            if self.ending.wait(0.05):
+                raise TestbedError("the testbed is ending")
+        return rpc.call(self.controller_socket, operation, **arguments)
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(rpc.call(self.controller_socket, "ready"))
+        except TestbedError:  # away, which `watch` sees to
+            return False
 
     def trees(self, root: int, members: Iterable[int]) -> dict[int, list[str]]:
         """By which devices results go on from each unit, from the unit of a job's PS to the units of its workers."""
