@@ -79,9 +79,9 @@ def dark_times() -> list[dict[str, Any]]:
 
     folder = Path("/run/openvswitch/bench")
     folder.mkdir()
-    plans = [[["u1", "u3"], ["u2", "u4"]], [["u1", "u2"], ["u3", "u4"]]]
+    wirings = [[["u1o1", "u3o1"], ["u2o1", "u4o1"]], [["u1o1", "u2o1"], ["u3o1", "u4o1"]]]
     with Network(catalogue.ready("default"), folder) as network:
-        return [event for turn in range(40) if (event := network.ask("request", demands=plans[turn % 2]))]
+        return [network.ask("apply", circuits=wirings[turn % 2]) for turn in range(40)]
 
 
 def outside(*words: str) -> Any:

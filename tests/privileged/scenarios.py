@@ -21,6 +21,8 @@ from testbed.network import Network
 from testbed.topology import addresses
 from testbed.xdp.engine import Member
 
+WIRINGS = [[["u1o1", "u3o1"], ["u2o1", "u4o1"]], [["u1o1", "u2o1"], ["u3o1", "u4o1"]]]
+
 
 def ping(network: Network, host: str, ip: str, count: int = 5, interval_s: float = 0.05) -> dict[str, Any]:
     """Packets sent and received, and the longest gap between two replies in ms."""
@@ -64,14 +66,13 @@ def reconfiguration(network: Network) -> dict[str, Any]:
 
 
 def dark_times(network: Network) -> list[dict[str, float]]:
-    """Asked and measured over alternating plans, with frames of a prober that must not cross meanwhile."""
-    plans = [[["u1", "u3"], ["u2", "u4"]], [["u1", "u2"], ["u3", "u4"]]]
-    return [event for turn in range(10) if (event := network.ask("request", demands=plans[turn % 2]))]
+    """The events of ten reconfigurations in a row."""
+    return [network.ask("apply", circuits=WIRINGS[turn % 2]) for turn in range(10)]
 
 
 def controller_dies(network: Network) -> dict[str, Any]:
     """Kills the controller under traffic; it comes back and takes over."""
-    before = network.ask("request", demands=[["u1", "u3"]])
+    before = network.ask("apply", circuits=WIRINGS[0])
     circuits = network.ask("circuits")
     traffic = start_ping(network, "u1h1", "10.0.3.1", 400, 0.01)
     pid = network.controller_pid
@@ -85,7 +86,7 @@ def controller_dies(network: Network) -> dict[str, Any]:
         "same": after == circuits,
         "traffic": pinged(traffic),
         "history": [event["id"] for event in network.ask("history")],
-        "next": network.ask("request", demands=[["u2", "u4"], ["u1", "u3"]])["id"],
+        "next": network.ask("apply", circuits=WIRINGS[1])["id"],
         "restarts": network.controller_restarts,
     }
 
