@@ -1,0 +1,1 @@
+"""Results as JSON, tables and plots. Reads what `testbed run` wrote; measures nothing itself."""

@@ -26,7 +26,7 @@ SPLIT_SEED = 1797
 
 
 class DigitsNet(nn.Sequential):
-    """Two convolutions and two dense layers: 283,786 parameters, so that one step exchanges 1.1 MB of gradients."""
+    """Two convolutions and two dense layers: 217,546 parameters, so that one step exchanges 0.87 MB of gradients."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -36,9 +36,9 @@ class DigitsNet(nn.Sequential):
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(64 * 4 * 4, 256),
+            nn.Linear(64 * 4 * 4, 192),
             nn.ReLU(),
-            nn.Linear(256, 10),
+            nn.Linear(192, 10),
         )
 
 
@@ -64,9 +64,9 @@ def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a digits classifier with DistributedDataParallel.")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=7)
     parser.add_argument("--batch", type=int, default=16, help="images per worker and iteration")
-    parser.add_argument("--lr", type=float, default=4e-3, help="the peak of the one-cycle schedule")
+    parser.add_argument("--lr", type=float, default=6e-3, help="the peak of the one-cycle schedule")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="inc")
     parser.add_argument("--out", type=Path, help="rank 0 writes its results here, as JSON")

@@ -1,0 +1,31 @@
+"""What a result was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """The host that a report's times belong to."""
+
+    kernel: str
+    cores: int
+    memory_bytes: int
+    machine: str
+    python: str
+
+
+def facts() -> HostFacts:
+    """Of this host."""
+    return HostFacts(
+        kernel=platform.release(),
+        cores=os.cpu_count() or 1,
+        memory_bytes=int(psutil.virtual_memory().total),
+        machine=platform.machine(),
+        python=platform.python_version(),
+    )

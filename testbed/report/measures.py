@@ -1,0 +1,139 @@
+"""From what a job left (the result of `testbed run`, the script's own JSON) to the measures that a report compares. Pure.
+
+Communication time is the time in which at least one all-reduce of a worker runs, waiting for its slower peers included; it
+may overlap with the worker's backward pass. The rest of an iteration is computation that overlaps with no communication.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.errors import TestbedError
+
+GRADIENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+Span = tuple[float, float, int]  # start and end in seconds, bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobMeasures:
+    """One job. `iteration_ms` and `comm_ms` are medians over the iterations, in real time, of the lists beside them."""
+
+    sync: str
+    hosts: tuple[str, ...]
+    ps_host: str | None
+    test_accuracy: float
+    iterations: int
+    epochs: int
+    params: int
+    dtype: str
+    iteration_ms: float
+    comm_ms: float
+    loss: tuple[float, ...]
+    iteration_ms_list: tuple[float, ...]
+    comm_ms_list: tuple[float, ...]
+    wall_s: float
+    retransmits: int
+    link_bytes: int
+    link_drops: int
+
+
+def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasures:
+    """From a run's result and the JSON that rank 0 of the script wrote. Raises TestbedError naming what they lack."""
+    job = f"job {run.get('id', '?')} ({run.get('sync', '?')})"
+    try:
+        stats = [worker["stats"] for worker in run["workers"]]
+        silent = [worker["host"] for worker in run["workers"] if worker["stats"] is None]
+        if silent:
+            raise TestbedError(f"{job}: no statistics from the workers on {', '.join(silent)}")
+        iterations = int(script["iterations"])
+        gradients = int(script["params"]) * GRADIENT_BYTES[script["dtype"]]
+        comm = comm_ms_per_iteration([worker["allreduce"] for worker in stats], iterations, gradients)
+        return JobMeasures(
+            sync=run["sync"],
+            hosts=tuple(worker["host"] for worker in run["workers"]),
+            ps_host=run["ps_host"],
+            test_accuracy=float(script["test_accuracy"]),
+            iterations=iterations,
+            epochs=int(script["epochs"]),
+            params=int(script["params"]),
+            dtype=script["dtype"],
+            iteration_ms=statistics.median(script["iteration_ms_list"]),
+            comm_ms=statistics.median(comm),
+            loss=tuple(map(float, script["loss"])),
+            iteration_ms_list=tuple(map(float, script["iteration_ms_list"])),
+            comm_ms_list=tuple(comm),
+            wall_s=float(run["wall_s"]),
+            retransmits=sum(int(worker.get("retransmits", 0)) for worker in stats),
+            link_bytes=sum(link["bytes"] for link in run["links"]),
+            link_drops=sum(link["drops"] for link in run["links"]),
+        )
+    except (KeyError, TypeError, ValueError, statistics.StatisticsError) as problem:
+        raise TestbedError(f"{job}: its results do not read: {type(problem).__name__}: {problem}") from problem
+
+
+def comm_ms_per_iteration(workers: Sequence[Mapping[str, Any]], iterations: int, gradient_bytes: int) -> list[float]:
+    """Milliseconds of communication in each iteration, as the mean over the workers; `workers` are `allreduce` statistics.
+
+    Where the all-reduces do not come in whole sets of gradients (a script that sums other things too), it is the mean
+    per iteration, once.
+    """
+    per_worker = [spans_by_iteration(worker["spans"], gradient_bytes) for worker in workers]
+    if all(len(groups) == iterations for groups in per_worker):
+        return [statistics.fmean(covered_s(groups[i]) for groups in per_worker) * 1e3 for i in range(iterations)]
+    return [statistics.fmean(worker["busy_s"] for worker in workers) / iterations * 1e3]
+
+
+def spans_by_iteration(spans: Iterable[Sequence[Any]], gradient_bytes: int) -> list[list[Span]]:
+    """The spans of each whole set of gradients, in order; those at the end that make no whole set are left out.
+
+    DDP reduces a model's gradients in buckets, whose sizes change after the first iteration; their sum does not.
+    """
+    groups: list[list[Span]] = []
+    group: list[Span] = []
+    size = 0
+    for start, end, count in spans:
+        group.append((float(start), float(end), int(count)))
+        size += int(count)
+        if size > gradient_bytes:
+            return []
+        if size == gradient_bytes:
+            groups.append(group)
+            group, size = [], 0
+    return groups
+
+
+def covered_s(spans: Iterable[Span]) -> float:
+    """Seconds that at least one of the spans covers."""
+    covered, until = 0.0, float("-inf")
+    for start, end, _ in sorted(spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
+def merged_links(runs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every link once, with what all jobs together sent over it; `bytes_by_sync` tells them apart."""
+    links: dict[str, dict[str, Any]] = {}
+    for sync, run in runs.items():
+        for link in run["links"]:
+            total = links.setdefault(
+                link["name"],
+                {"name": link["name"], "rate_mbps": link["rate_mbps"], "bytes": 0, "drops": 0, "bytes_by_sync": {}},
+            )
+            total["bytes"] += link["bytes"]
+            total["drops"] += link["drops"]
+            total["bytes_by_sync"][sync] = link["bytes"]
+    return list(links.values())
+
+
+def merged_events(runs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The reconfigurations that the jobs caused, each once, in order, with the job's `sync`."""
+    events: dict[int, dict[str, Any]] = {}
+    for sync, run in runs.items():
+        for event in run["ocs"]["events"]:
+            events.setdefault(event["id"], {**event, "sync": sync})
+    return [events[number] for number in sorted(events)]
