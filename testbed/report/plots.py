@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Report = Mapping[str, Any]
 
 DPI = 160
-LEFT = 0.06  # of the titles, in figure widths
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -79,43 +78,33 @@ def loss(report: Report) -> Figure:
     import matplotlib.pyplot as plt
 
     jobs = report["jobs"]
-    figure, (by_iteration, by_time) = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True)
-    ends = []
-    for order, (sync, job) in enumerate(jobs.items()):
+    figure, (by_iteration, by_time) = plt.subplots(1, 2, figsize=(10, 4.8), sharey=True)
+    for order, (name, job) in enumerate(jobs.items()):
         values = smoothed(job["loss"])
         seconds = np.cumsum(job["iteration_ms_list"]) / 1e3
         # drawn over one another: the lower ones are wider, so that all remain visible where they coincide
         width = 1.6 + 1.9 * (len(jobs) - 1 - order)
-        by_iteration.plot(np.arange(1, len(values) + 1), values, color=COLOURS[sync], linewidth=width)
-        by_time.plot(seconds, values, color=COLOURS[sync], label=NAMES[sync])
-        by_time.plot(seconds[-1], values[-1], "o", color=COLOURS[sync], markersize=5, clip_on=False, zorder=5)
-        ends.append((sync, float(seconds[-1]), float(values[-1])))
+        by_iteration.plot(np.arange(1, len(values) + 1), values, color=COLOURS[name], linewidth=width)
+        by_time.plot(seconds, values, color=COLOURS[name], label=f"{NAMES[name]}, {seconds[-1]:.0f} s")
+        by_time.plot(seconds[-1], values[-1], "o", color=COLOURS[name], markersize=6, clip_on=False, zorder=5)
     for axes in (by_iteration, by_time):
         axes.set_yscale("log")
         axes.grid(True, axis="y")
         axes.set_xlim(left=0)
         axes.tick_params(length=0, which="both")
-    for sync, at_s, value in ends:
-        label = f"{sync}\n{at_s:.0f} s"
-        by_time.annotate(
-            label, (at_s, value), (0, -8), textcoords="offset points", ha="center", va="top", color=COLOURS[sync],
-            fontweight="bold", fontsize=9,
-        )  # fmt: skip
-    low = min(value for _, _, value in ends)
-    by_iteration.set_ylim(bottom=low / 3.2)
     by_iteration.set_ylabel("training loss, mean over the workers")
-    by_iteration.set_xlabel("iteration")
-    by_time.set_xlabel("time in iterations, real seconds")
     by_iteration.set_title("by iteration")
+    by_iteration.set_xlabel("iteration")
     by_time.set_title("by time")
-    figure.legend(loc="lower right", bbox_to_anchor=(0.985, 0.008), ncols=len(jobs), frameon=False, fontsize=9)
-    accuracies = [job["test_accuracy"] for job in jobs.values()]
+    by_time.set_xlabel("real seconds spent in iterations")
+    by_time.legend(loc="upper right", frameon=False, fontsize=9, borderaxespad=0)
+    accuracies = spread([f"{job['test_accuracy']:.1%}" for job in jobs.values()])
     _headline(
         figure,
-        f"Same learning, different speed: {spread([f'{value:.1%}' for value in accuracies])} test accuracy",
-        f"{loss_agreement(jobs)} Curves are means over 9 iterations.",
+        f"They learn the same, at different speed: {accuracies} test accuracy",
+        f"{loss_agreement(jobs)} Curves are medians over 9 iterations.",
     )
-    figure.subplots_adjust(left=0.075, right=0.975, top=0.80, bottom=0.19, wspace=0.08)
+    figure.subplots_adjust(left=0.08, right=0.98, top=0.80, bottom=0.115, wspace=0.08)
     return figure
 
 
@@ -129,9 +118,9 @@ def iteration_time(report: Report) -> Figure:
     for row, (sync, job) in enumerate(jobs.items()):
         comm, whole = min(job["comm_ms"], job["iteration_ms"]), job["iteration_ms"]
         axes.barh(row, comm, height=0.56, color=COLOURS[sync])
-        axes.barh(row, whole - comm, left=comm, height=0.56, color=COLOURS[sync], alpha=0.28)
-        _inside(axes, row, 0, comm, longest, f"{comm:.0f} ms communication", PAPER)
-        _inside(axes, row, comm, whole - comm, longest, f"{whole - comm:.0f} ms computation", INK)
+        axes.barh(row, whole - comm, left=comm, height=0.56, color=paler(COLOURS[sync], 0.3))
+        _inside(axes, row, 0, comm, longest, f"{comm:.0f} ms", ink_on(COLOURS[sync]))
+        _inside(axes, row, comm, whole - comm, longest, f"{whole - comm:.0f} ms", INK)
         axes.text(whole + longest * 0.012, row, f"{whole:.0f} ms", va="center", fontweight="bold")
     axes.set_yticks(range(len(jobs)), [NAMES[sync] for sync in jobs])
     axes.tick_params(length=0)
@@ -143,11 +132,13 @@ def iteration_time(report: Report) -> Figure:
     axes.set_xlim(0, longest * 1.09)
     axes.set_xlabel("real milliseconds per iteration, median")
     emulated = axes.secondary_xaxis("top", functions=(lambda ms: ms / scale, lambda ms: ms * scale))
-    emulated.set_xlabel(f"on the declared fabric (time scale {scale}), milliseconds", fontsize=9)
+    emulated.set_xlabel(f"milliseconds on the declared fabric, {scale} times as fast", fontsize=9)
     emulated.tick_params(length=0, labelsize=9)
     emulated.spines["top"].set_visible(False)
     axes.grid(True, axis="x")
-    _headline(figure, fastest(jobs), "Computation is what no communication overlaps with.")
+    _headline(
+        figure, fastest(jobs), "Full colour: communication. Pale: computation that no communication overlaps with."
+    )
     height = figure.get_figheight()
     figure.subplots_adjust(left=0.19, right=0.975, top=1 - 1.25 / height, bottom=0.55 / height)
     return figure
@@ -156,23 +147,24 @@ def iteration_time(report: Report) -> Figure:
 def links(report: Report) -> Figure:
     """A row per link that carried anything, a column per job, the shade and the number saying how much."""
     import matplotlib.pyplot as plt
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    from matplotlib.colors import LogNorm
 
     syncs = list(report["jobs"])
     used = [link for link in report["links"] if link["bytes"]]
     megabytes = np.array([[link["bytes_by_sync"].get(sync, 0) / 1e6 for sync in syncs] for link in used])
     height = 2.0 + 0.3 * len(used)
-    figure, axes = plt.subplots(figsize=(8.2, height))
+    figure, axes = plt.subplots(figsize=(9.6, height))
     top = float(megabytes.max()) if megabytes.size else 1.0
     norm = LogNorm(max(top / 200, 1e-3), top, clip=True)
     for column, sync in enumerate(syncs):
-        shades = LinearSegmentedColormap.from_list(sync, [PAPER, COLOURS[sync]])
         for row in range(len(used)):
             value = float(megabytes[row, column])
-            weight = float(norm(value)) * 0.9 if value > 0 else 0.0
-            axes.barh(row, 0.94, left=column - 0.47, height=0.86, color=shades(weight))
-            text = "-" if value < 0.05 else f"{value:,.0f} MB" if value >= 9.95 else f"{value:.1f} MB"
-            axes.text(column, row, text, ha="center", va="center", color=PAPER if weight > 0.62 else INK, fontsize=9)
+            shade = paler(COLOURS[sync], 0.08 + 0.92 * float(norm(value)))
+            if value:
+                axes.barh(row, 0.94, left=column - 0.47, height=0.86, color=shade)
+            text = f"{value:,.0f} MB" if value >= 9.95 else f"{value:.1f} MB" if value >= 0.05 else "0"
+            colour = ink_on(shade) if value else MUTED
+            axes.text(column, row, text if value else "-", ha="center", va="center", color=colour, fontsize=9)
     axes.set_xticks(range(len(syncs)), [NAMES[sync] for sync in syncs])
     axes.set_yticks(range(len(used)), [link_name(link["name"]) for link in used])
     axes.xaxis.tick_top()
@@ -188,58 +180,46 @@ def links(report: Report) -> Figure:
     idle = len(report["links"]) - len(used)
     also = f" {idle} more links carried nothing." if idle else ""
     drops = sum(link["drops"] for link in used)
-    _headline(figure, busiest(used, syncs), f"Both directions, headers included; {drops} frames dropped in all.{also}")
-    figure.subplots_adjust(left=0.2, right=0.98, top=1 - 1.2 / height, bottom=0.18 / height)
+    _headline(
+        figure, busiest(used, syncs), f"Both directions, headers included; {drops:,} frames dropped in all.{also}"
+    )
+    figure.subplots_adjust(left=0.14, right=0.99, top=1 - 1.05 / height, bottom=0.18 / height)
     return figure
 
 
 def reconfigurations(report: Report) -> Figure:
-    """When ports went dark, and for how long: asked and measured."""
+    """Each reconfiguration: when, for which job, which ports, and for how long they were dark, asked and measured."""
     import matplotlib.pyplot as plt
 
     events = [event for event in report["ocs"]["events"] if event["measured_ms"] is not None]
-    ports = sorted({port for event in events for port in event["ports"]})
     began = min(event["time"] for event in events)
-    height = max(4.0, 2.4 + 0.26 * max(len(ports), len(events)))
-    figure, (when, how_long) = plt.subplots(1, 2, figsize=(10, height), gridspec_kw={"width_ratios": [1, 1.25]})
-    rows = {port: row for row, port in enumerate(ports)}
-    span = max(event["time"] for event in events) - began
-    for event in events:
-        colour = COLOURS.get(event["sync"], INK)
-        touched = [rows[port] for port in event["ports"]]
-        at = event["time"] - began
-        when.plot([at] * len(touched), touched, "s", color=colour, markersize=8)
-        when.plot([at, at], [min(touched), max(touched)], color=colour, linewidth=1.2, alpha=0.4, zorder=1)
-        when.annotate(
-            f"{event['id']} ({event['sync']})", (at, -0.45), ha="center", va="bottom", color=colour,
-            fontweight="bold", fontsize=9,
-        )  # fmt: skip
-    when.set_yticks(range(len(ports)), ports)
-    when.set_ylim(len(ports) - 0.5, -1.1)
-    when.set_xlim(-0.1 * (span or 1), span + 0.1 * (span or 1))
-    when.set_xlabel("seconds since the first")
-    when.set_title("which ports, and when")
-    when.grid(True, axis="y")
+    height = 1.9 + 0.85 * len(events)
+    figure, axes = plt.subplots(figsize=(10, height))
+    longest = max(max(event["asked_ms"], event["measured_ms"]) for event in events)
     for row, event in enumerate(events):
-        colour = COLOURS.get(event["sync"], INK)
-        asked, measured = event["asked_ms"], event["measured_ms"]
-        how_long.barh(row, measured, height=0.46, color=colour, alpha=0.28)
-        how_long.plot([asked, asked], [row - 0.34, row + 0.34], color=colour, linewidth=2.4, solid_capstyle="butt")
-        error_us = (measured - asked) * 1e3
-        how_long.annotate(
-            f"{measured:.2f} ms ({error_us:+.0f} µs)", (max(asked, measured), row), (7, 0),
-            textcoords="offset points", va="center", fontsize=9,
-        )  # fmt: skip
-    how_long.set_yticks(range(len(events)), [f"{event['id']} ({event['sync']})" for event in events])
-    how_long.set_ylim(len(events) - 0.4, -0.6)
-    how_long.set_xlim(0, max(max(event["asked_ms"], event["measured_ms"]) for event in events) * 1.42)
-    how_long.set_xlabel("milliseconds dark: the bar was measured, the mark asked for")
-    how_long.set_title("for how long")
-    for axes in (when, how_long):
-        axes.tick_params(length=0)
-        axes.spines["left"].set_visible(False)
+        asked, measured, colour = event["asked_ms"], event["measured_ms"], COLOURS.get(event["sync"], INK)
+        switch = min(event.get("switch_ms", asked), asked)
+        axes.barh(row - 0.2, switch, height=0.34, color=paler(INK, 0.22))
+        axes.barh(row - 0.2, asked - switch, left=switch, height=0.34, color=paler(INK, 0.12))
+        axes.barh(row + 0.2, measured, height=0.34, color=colour)
+        parts = f"{switch:.1f} switching" + (f" + {asked - switch:.1f} locking" if asked > switch else "")
+        axes.text(longest * 0.01, row - 0.2, f"asked: {parts}", va="center", fontsize=9)
+        axes.text(longest * 0.01, row + 0.2, "measured", va="center", fontsize=9, color=ink_on(colour))
+        axes.text(longest * 1.015, row - 0.2, f"{asked:.2f} ms", va="center", fontsize=9)
+        found = f"{measured:.2f} ms ({(measured - asked) * 1e3:+,.0f} µs)"
+        axes.text(longest * 1.015, row + 0.2, found, va="center", fontsize=9, fontweight="bold")
+    labels = [
+        f"{event['id']}, {event['sync']}, at {event['time'] - began:.1f} s\n{ports_named(event['ports'])}"
+        for event in events
+    ]
+    axes.set_yticks(range(len(events)), labels, fontsize=9)
+    axes.set_ylim(len(events) - 0.5, -0.5)
+    axes.set_xlim(0, longest * 1.2)
+    axes.set_xlabel("milliseconds dark")
+    axes.tick_params(length=0)
+    axes.spines["left"].set_visible(False)
     _headline(figure, *dark_times(events))
-    figure.subplots_adjust(left=0.075, right=0.985, top=1 - 1.05 / height, bottom=0.6 / height, wspace=0.2)
+    figure.subplots_adjust(left=0.21, right=0.985, top=1 - 0.85 / height, bottom=0.6 / height)
     return figure
 
 
@@ -262,7 +242,7 @@ def fastest(jobs: Mapping[str, Any]) -> str:
     if first == last:
         return f"{first}: communication is {share:.0%} of an iteration"
     ratio = jobs[last]["iteration_ms"] / jobs[first]["iteration_ms"]
-    return f"An iteration with {first} is the shortest; with {last} it takes {ratio:.1f} times as long"
+    return f"An iteration is shortest with {first}; with {last} it takes {ratio:.1f} times as long"
 
 
 def busiest(used: Sequence[Mapping[str, Any]], syncs: Sequence[str]) -> str:
@@ -291,13 +271,27 @@ def spread(texts: Sequence[str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def smoothed(values: Sequence[float], width: int = 9) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The mean over `width` iterations around each, fewer at the ends."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    at = np.arange(len(values))
-    low, high = np.maximum(at - width // 2, 0), np.minimum(at + width // 2 + 1, len(values))
-    mean: np.ndarray[Any, np.dtype[np.float64]] = (sums[high] - sums[low]) / (high - low)
-    return mean
+def smoothed(values: Sequence[float], width: int = 9) -> list[float]:
+    """The median of `width` iterations around each, fewer at the ends: a single bad batch leaves no mark of its own."""
+    half = width // 2
+    return [float(np.median(values[max(0, at - half) : at + half + 1])) for at in range(len(values))]
+
+
+def paler(colour: str, weight: float) -> str:
+    """The colour mixed with the paper's; all of it at weight 1."""
+    mixed = [round(int(colour[i : i + 2], 16) * weight + 255 * (1 - weight)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def ink_on(colour: str) -> str:
+    """Dark or light text, whichever reads better on a ground of this colour (relative luminance as in WCAG)."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return INK if 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.25 else PAPER
+
+
+def ports_named(ports: Sequence[str], most: int = 4) -> str:
+    return " ".join(ports) if len(ports) <= most else f"{' '.join(ports[:most])} and {len(ports) - most} more"
 
 
 def link_name(name: str) -> str:
@@ -306,11 +300,9 @@ def link_name(name: str) -> str:
 
 
 def _inside(axes: Axes, row: int, left: float, width: float, whole: float, text: str, colour: str) -> None:
-    """A label in a bar's part, where it fits; shortened to the number where that fits."""
-    for candidate in (text, text.rsplit(" ", 1)[0]):
-        if width > whole * 0.0115 * len(candidate):
-            axes.text(left + whole * 0.01, row, candidate, va="center", color=colour, fontsize=9)
-            return
+    """A label in a bar's part, if it fits there."""
+    if width > whole * 0.016 * len(text):
+        axes.text(left + whole * 0.008, row, text, va="center", color=colour, fontsize=9)
 
 
 def _headline(figure: Figure, finding: str, detail: str) -> None:
