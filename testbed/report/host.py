@@ -6,8 +6,6 @@ import os
 import platform
 from dataclasses import dataclass
 
-import psutil
-
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
@@ -25,7 +23,7 @@ def facts() -> HostFacts:
     return HostFacts(
         kernel=platform.release(),
         cores=os.cpu_count() or 1,
-        memory_bytes=int(psutil.virtual_memory().total),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         machine=platform.machine(),
         python=platform.python_version(),
     )

@@ -38,7 +38,7 @@ SOLE_IMPORTERS = {
     "bcc": ("testbed.xdp",),
     "os_ken": ("controller",),
     "ryu": ("controller",),
-    "psutil": ("testbed.telemetry", "testbed.report.host", "testbed.supervisor"),  # what ran it; its own children
+    "psutil": ("testbed.telemetry", "testbed.supervisor"),  # the main process watches its own children
     "torch": ("workloads",),
 }
 CONTROLLER_MAY = frozenset({"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp"})
