@@ -10,9 +10,14 @@ import os
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from testbed.probing import tried
 from testbed.probing.features import BY_NAME, Finding
+
+# no limit on the time of an example: a busy machine is no failure
+settings.register_profile("testbed", deadline=None)
+settings.load_profile("testbed")
 
 Require = Callable[..., None]
 _found: dict[str, Finding] = {}
