@@ -6,18 +6,25 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from testbed import environment
 
-# name in the report -> how gradients are summed, and where the workers are; the last one needs the optical switch
-JOBS = {"inc": ("inc", "u1:4"), "ring": ("ring", "u1:4"), "ps": ("ps", "u1:4"), "inc-across": ("inc", "u1:2,u2:2")}
+if TYPE_CHECKING:
+    from testbed.topology.model import Topology
+
 ACCURACY = 0.97
+WORKERS = 4
+END_S = 15.0  # for a command that was told to end, before it is killed
+SYNCS = ("inc", "ring", "ps")
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 
 
@@ -32,7 +39,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for report.json and the plots")
     options = parser.parse_args(argv)
 
-    from testbed.errors import HostError, RequestError, TestbedError
+    from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
     from testbed.jobs.placement import parse_place
     from testbed.report import document, host
     from testbed.runtime import Caller
@@ -58,17 +65,15 @@ def main(argv: list[str]) -> int:
     name = f"demo-{os.getpid()}"
     runs: dict[str, dict[str, Any]] = {}
     trainings: dict[str, dict[str, Any]] = {}
+    jobs = jobs_on(topology, options.place)
     with running(name, options.config):
-        jobs = {job: (sync, options.place or place) for job, (sync, place) in JOBS.items()}
-        if options.place:
-            del jobs["inc-across"]
         for number, (job, (sync, place)) in enumerate(jobs.items(), 1):
             print(f"\n[{number}/{len(jobs)}] digits with {sync}, workers at {place}", flush=True)
             result, trained = out / f"{job}.run.json", out / f"{job}.training.json"
             words = ["--place", place, "--sync", sync, "--json", str(result), str(SCRIPT), "--out", str(trained)]
             words += ["--epochs", str(options.epochs)] if options.epochs else []
-            if command("run", "--name", name, *words):
-                raise TestbedError(f"train with {sync}: the job failed; its lines are above")
+            if code := command("run", "--name", name, *words):
+                raise from_exit_code(code, f"train with {sync}: the job failed; its lines are above")
             runs[job], trainings[job] = json.loads(result.read_text()), json.loads(trained.read_text())
 
     report = document.document(host.facts(), topology, runs, trainings)
@@ -87,27 +92,78 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]:
+    """Name in the report -> how gradients are summed, and where the workers are: each kind in the first unit with as many
+    as 4 workers, and the network's kind once more across the optical switch where there is a second unit.
+
+    With a place of the user's own, each kind there. Raises RequestError where a host for the parameter server is lacking.
+    """
+    from testbed.errors import RequestError
+
+    if place:
+        return {sync: (sync, place) for sync in SYNCS}
+    first, *others = topology.units
+    workers = min(WORKERS, first.hosts, len(topology.host_names) - 1)
+    if workers < 1:
+        raise RequestError(f"{topology.name}: 1 host; at least 2 are accepted, one of them for a parameter server")
+    jobs = {sync: (sync, f"{first.name}:{workers}") for sync in SYNCS}
+    half = workers // 2
+    if half and others and others[0].hosts >= half and len(topology.host_names) > 2 * half:
+        jobs["inc-across"] = ("inc", f"{first.name}:{half},{others[0].name}:{half}")
+    return jobs
+
+
 @contextlib.contextmanager
 def running(name: str, config: str) -> Iterator[None]:
-    """A testbed of this name for as long as the block lasts, however that ends."""
+    """A testbed of this name for as long as the block lasts, however that ends: by an error, Ctrl-C, SIGTERM or SIGHUP."""
     from testbed.errors import TestbedError, from_exit_code
+    from testbed.runtime import Runtime
 
-    began = time.monotonic()
-    code = command("up", "--detach", "--name", name, "--config", config)
-    if code:
-        raise from_exit_code(code, f"bring up {config}: it failed; its lines are above")
-    try:
-        yield
-    finally:
-        ended = command("down", "--name", name)
-        print(f"up for {time.monotonic() - began:.0f} s", flush=True)
+    began, ended = time.monotonic(), 0
+    with handling(ENDING, _interrupt):
+        try:
+            if code := command("up", "--detach", "--name", name, "--config", config):
+                raise from_exit_code(code, f"bring up {config}: it failed; its lines are above")
+            yield
+        finally:
+            # what is asked now is being done already; `down` inherits this patience
+            with handling(ENDING, signal.SIG_IGN):
+                if Runtime.of(name).alive():
+                    ended = command("down", "--name", name)
+                    print(f"up for {time.monotonic() - began:.0f} s", flush=True)
     if ended:
         raise TestbedError(f"take {name} down: exit code {ended}")
 
 
 def command(*words: str) -> int:
-    """Another testbed command, its output shown as it comes."""
-    return subprocess.run([sys.executable, "-m", f"testbed.{words[0]}", *words[1:]], check=False).returncode
+    """Another testbed command's exit code, its output shown as it comes. It is told to end when this process is."""
+    with subprocess.Popen([sys.executable, "-m", f"testbed.{words[0]}", *words[1:]]) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+
+
+@contextlib.contextmanager
+def handling(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None] | signal.Handlers
+) -> Iterator[None]:
+    """These signals' handler, for as long as the block lasts."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
