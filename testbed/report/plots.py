@@ -178,7 +178,7 @@ def links(report: Report) -> Figure:
     for spine in axes.spines.values():
         spine.set_visible(False)
     idle = len(report["links"]) - len(used)
-    also = f" {idle} more links carried nothing." if idle else ""
+    also = f" {idle} more link{'s' * (idle > 1)} carried nothing." if idle else ""
     drops = sum(link["drops"] for link in used)
     _headline(
         figure, busiest(used, syncs), f"Both directions, headers included; {drops:,} frames dropped in all.{also}"
@@ -214,7 +214,7 @@ def reconfigurations(report: Report) -> Figure:
     ]
     axes.set_yticks(range(len(events)), labels, fontsize=9)
     axes.set_ylim(len(events) - 0.5, -0.5)
-    axes.set_xlim(0, longest * 1.2)
+    axes.set_xlim(0, longest * 1.24)
     axes.set_xlabel("milliseconds dark")
     axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from testbed.report.style import NAMES, TERMINAL
+from testbed.report.style import TERMINAL
 
 
 def show(report: Mapping[str, Any], console: Console) -> None:
@@ -28,25 +28,26 @@ def size(count: float) -> str:
 
 
 def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right", no_wrap=True)
+        table.add_column(column, justify="left" if index < left else "right", no_wrap=column != "ports dark")
     return table
 
 
 def _jobs(report: Mapping[str, Any]) -> RenderableType:
-    columns = ["sync", "test accuracy", "final loss", "iteration", "of it comm.", "emulated", "on links", "drops"]
+    columns = ["job", "test\naccuracy", "last\nloss", "ms per\niteration", "of it\ncomm.", "iter. ms\nemulated"]
+    columns += ["on all\nlinks", "frames\ndropped"]
     jobs = report["jobs"]
     table = _table("Training", columns)
     for sync, job in jobs.items():
         last_epoch = job["loss"][-max(1, job["iterations"] // job["epochs"]) :]
         table.add_row(
-            Text(NAMES.get(sync, sync), style=TERMINAL.get(sync, "")),
+            Text(sync, style=TERMINAL.get(sync, "")),
             f"{job['test_accuracy']:.2%}",
             f"{sum(last_epoch) / len(last_epoch):.4f}",
-            f"{job['iteration_ms']:.1f} ms",
-            f"{job['comm_ms']:.1f} ms",
-            f"{job['emulated']['iteration_ms']:.2f} ms",
+            f"{job['iteration_ms']:.1f}",
+            f"{job['comm_ms']:.1f}",
+            f"{job['emulated']['iteration_ms']:.2f}",
             size(job["link_bytes"]),
             f"{job['link_drops']}",
         )
@@ -62,7 +63,7 @@ def _links(report: Mapping[str, Any]) -> RenderableType:
         carried = [size(link["bytes_by_sync"].get(sync, 0)) for sync in syncs]
         table.add_row(link["name"], rate, *carried, f"{link['drops']}")
     idle = len(report["links"]) - len(used)
-    return Group(table, Text(f"{idle} more links carried nothing", style="dim")) if idle else table
+    return Group(table, Text(f"{idle} more link{'s' * (idle > 1)} carried nothing", style="dim")) if idle else table
 
 
 def _events(report: Mapping[str, Any]) -> RenderableType:

@@ -1,0 +1,215 @@
+"""The report: measures from what jobs leave, the document, its tables and pictures."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from testbed.errors import TestbedError
+from testbed.report import document, host, measures, plots, style, tables
+from testbed.topology.catalogue import find
+
+PARAMS = 13
+GRADIENTS = 4 * PARAMS
+ITERATIONS = 11
+
+
+def run_result(sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ...] = (40, 12)) -> dict[str, Any]:
+    """As `testbed run --json` writes it: two workers, two buckets an iteration, the second worker twice as slow."""
+
+    def spans(slow: int) -> list[list[float]]:
+        found: list[list[float]] = []
+        for at in range(ITERATIONS):
+            for half, size in enumerate(spans_bytes):
+                start = at * 10 * comm_s + half * slow * comm_s / 2
+                found.append([start, start + slow * comm_s / 2, size])
+        return [*found, [1e3, 1e3 + 1, 4 * ITERATIONS]]  # a sum of something else at the end
+
+    links = [
+        {"name": name, "rate_mbps": rate, "bytes": size * number, "bytes_up": 0, "bytes_down": 0, "drops": drops}
+        for name, rate, size, drops in (("u1h1", 200.0, 3_000_000, 2), ("u1o1", None, 1_000, 0), ("u1h2", 200.0, 0, 0))
+    ]
+    event = {
+        "id": number, "time": 100.0 + number, "ports": ["u1o1", "u2o1"], "asked_ms": 16.0, "measured_ms": 16.25,
+        "switch_ms": 10.0, "lock_ms": 6.0, "removed": [], "added": [["u1o1", "u2o1"]],
+    }  # fmt: skip
+    return {
+        "id": number,
+        "sync": sync,
+        "ps_host": None,
+        "wall_s": 3.5,
+        "workers": [
+            {
+                "host": f"u1h{slow}",
+                "stats": {
+                    "allreduce": {"spans": spans(slow), "busy_s": ITERATIONS * comm_s * slow},
+                    "retransmits": 5,
+                },
+            }
+            for slow in (1, 2)
+        ],
+        "ocs": {"events": [event]},
+        "links": links,
+    }
+
+
+def training(accuracy: float = 0.98, iteration_ms: float = 50.0) -> dict[str, Any]:
+    """As the digits job writes it."""
+    return {
+        "test_accuracy": accuracy,
+        "loss": [2.3 / (1 + at) for at in range(ITERATIONS)],
+        "iterations": ITERATIONS,
+        "iteration_ms_list": [iteration_ms + at - ITERATIONS // 2 for at in range(ITERATIONS)],
+        "epochs": 1,
+        "params": PARAMS,
+        "dtype": "float32",
+    }
+
+
+@pytest.fixture
+def report() -> dict[str, Any]:
+    runs = {sync: run_result(sync, number, number * 1e-2) for number, sync in enumerate(("inc", "ring", "ps"), 1)}
+    trainings = {sync: training(iteration_ms=50.0 * number) for number, sync in enumerate(runs, 1)}
+    return document.document(host.facts(), find("default"), runs, trainings)
+
+
+def test_communication_is_the_mean_of_the_workers_by_iteration() -> None:
+    measured = measures.job_measures(run_result("inc", 1, 0.01), training())
+    assert measured.comm_ms == pytest.approx(15.0)  # 10 ms on one worker, 20 ms on the other
+    assert len(measured.comm_ms_list) == ITERATIONS
+    assert (measured.iteration_ms, measured.retransmits, measured.link_drops) == (50.0, 10, 2)
+
+
+def test_sums_of_other_sizes_leave_the_mean_over_the_job() -> None:
+    measured = measures.job_measures(run_result("inc", 1, 0.01, spans_bytes=(40, 13)), training())
+    assert list(measured.comm_ms_list) == [pytest.approx(15.0)]
+
+
+def test_spans_that_overlap_count_once() -> None:
+    assert measures.covered_s([(2.0, 3.0, 1), (0.0, 1.0, 1), (0.5, 0.75, 1), (0.5, 1.5, 1)]) == pytest.approx(2.5)
+    assert measures.covered_s([]) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda p: (p[0], p[0] + p[1], 1)), max_size=12))
+def test_covered_time_is_that_of_a_count_by_seconds(spans: list[tuple[int, int, int]]) -> None:
+    seconds = {second for start, end, _ in spans for second in range(start, end)}
+    assert measures.covered_s([(float(a), float(b), c) for a, b, c in spans]) == len(seconds)
+
+
+def test_a_worker_without_statistics_is_named() -> None:
+    run = run_result("ring", 3, 0.01)
+    run["workers"][1]["stats"] = None
+    with pytest.raises(TestbedError, match=r"job 3 \(ring\): no statistics from the workers on u1h2"):
+        measures.job_measures(run, training())
+
+
+@pytest.mark.parametrize("key", ["test_accuracy", "iteration_ms_list", "params"])
+def test_a_result_that_lacks_something_is_an_error_that_names_it(key: str) -> None:
+    left = {name: value for name, value in training().items() if name != key}
+    with pytest.raises(TestbedError, match=rf"job 1 \(inc\): its results do not read: KeyError: '{key}'"):
+        measures.job_measures(run_result("inc", 1, 0.01), left)
+
+
+def test_the_document_holds_what_a_reader_looks_for(report: dict[str, Any], tmp_path: Path) -> None:
+    document.write_json(tmp_path / "report.json", report)
+    read = json.loads((tmp_path / "report.json").read_text())
+    assert {"kernel", "cores", "memory"} <= set(read["host"])
+    assert read["config"]["name"] == "default"
+    for job in read["jobs"].values():
+        assert {"test_accuracy", "iterations", "iteration_ms", "comm_ms", "loss"} <= set(job)
+        assert job["emulated"]["iteration_ms"] == pytest.approx(job["iteration_ms"] / read["clock"]["scale"])
+    for link in read["links"]:
+        assert {"name", "rate_mbps", "bytes", "drops"} <= set(link)
+    assert read["ocs"]["reconfigurations"] == len(read["ocs"]["events"]) == 3
+    for event in read["ocs"]["events"]:
+        assert {"asked_ms", "measured_ms", "ports"} <= set(event)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_links_are_summed_over_the_jobs(report: dict[str, Any]) -> None:
+    link = next(link for link in report["links"] if link["name"] == "u1h1")
+    assert link["bytes"] == 18_000_000
+    assert link["bytes_by_sync"] == {"inc": 3_000_000, "ring": 6_000_000, "ps": 9_000_000}
+    assert link["drops"] == 6
+
+
+def test_an_event_that_two_jobs_report_counts_once() -> None:
+    runs = {"inc": run_result("inc", 1, 0.01), "ring": run_result("ring", 1, 0.01)}
+    assert [event["sync"] for event in measures.merged_events(runs)] == ["inc"]
+
+
+def test_only_jobs_below_the_threshold_are_named(report: dict[str, Any]) -> None:
+    assert document.below_threshold(report, 0.97) == []
+    report["jobs"]["ps"]["test_accuracy"] = 0.9699
+    assert document.below_threshold(report, 0.97) == ["ps: test accuracy 96.99% is below 97%"]
+
+
+def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
+    report["ocs"]["events"][0]["measured_ms"] = None
+    report["jobs"]["inc-across"] = {**report["jobs"]["inc"], "link_bytes": 2_820_718_882, "link_drops": 40_620}
+    report["ocs"]["events"][1] |= {
+        "sync": "inc-across",
+        "ports": [f"u{unit}o{port}" for unit in (1, 2, 3, 4) for port in (1, 2)],
+    }
+    console = Console(file=io.StringIO(), width=80)
+    tables.show(report, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.index("Bytes per link") < text.index("Reconfigurations") < text.index("Training")
+    for expected in ("98.00%", " 50.0 ", " 15.0 ", " 0.25 ", "+250 µs", "not measured", "9 MB", "no limit"):
+        assert expected in text
+    assert "1 more link carried nothing" in text
+    assert "…" not in text  # nothing was cut off
+
+
+def test_no_reconfiguration_is_said_so(report: dict[str, Any]) -> None:
+    report["ocs"] = {"reconfigurations": 0, "events": []}
+    console = Console(file=io.StringIO(), width=80)
+    tables.show(report, console)
+    assert isinstance(console.file, io.StringIO)
+    assert "No reconfiguration" in console.file.getvalue()
+
+
+def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
+    drawn = plots.draw_all(report, tmp_path)
+    assert [path.name for path in drawn] == ["loss.png", "iteration_time.png", "links.png", "reconfigurations.png"]
+    for path in drawn:
+        assert path.read_bytes().startswith(b"\x89PNG")
+    report["ocs"]["events"] = []
+    assert "reconfigurations.png" not in [path.name for path in plots.draw_all(report, tmp_path)]
+
+
+def test_findings_are_computed(report: dict[str, Any]) -> None:
+    jobs = report["jobs"]
+    assert plots.fastest(jobs) == "An iteration is shortest with inc; with ps it takes 3.0 times as long"
+    assert plots.fastest({"ring": jobs["ring"]}) == "ring: communication is 30% of an iteration"
+    assert "differ by more than 0" in plots.loss_agreement(jobs)
+    jobs["ring"]["loss"] = [value + 0.25 for value in jobs["ring"]["loss"]]
+    assert "differ by more than 0.2" in plots.loss_agreement(jobs)
+    assert "within 250 µs" in plots.dark_times(report["ocs"]["events"])[0]
+    assert plots.spread(["98.3%", "97.8%", "98.1%"]) == "97.8% to 98.3%"
+
+
+def test_one_bad_batch_leaves_no_mark_on_a_curve() -> None:
+    assert plots.smoothed([1.0] * 10 + [99.0] + [1.0] * 10) == [1.0] * 21
+
+
+def test_text_can_be_read_on_every_colour() -> None:
+    assert set(style.COLOURS) == set(style.NAMES) == set(style.TERMINAL)
+    assert plots.paler("#0072B2", 0) == "#ffffff"
+    assert plots.paler("#0072B2", 1) == "#0072b2"
+    assert (plots.ink_on("#ffffff"), plots.ink_on("#000000")) == (style.INK, style.PAPER)
+
+
+def test_host_facts() -> None:
+    facts = host.facts()
+    assert facts.kernel == Path("/proc/sys/kernel/osrelease").read_text().strip()
+    assert facts.cores >= 1
+    assert facts.memory_bytes > 2**28
