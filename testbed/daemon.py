@@ -64,6 +64,7 @@ class Daemon:
         self._state = "starting"
         self._end = threading.Event()
         self._controller_restarts = 0
+        self._circuits: list[list[str]] | None = None
 
     def run(self) -> None:
         """From nothing to nothing. Raises what went wrong."""
@@ -104,9 +105,22 @@ class Daemon:
         """Until asked to end. Raises TestbedError when something dies that the testbed cannot do without."""
         while not self._main.wants_end(_TICK_S) and not self._end.is_set():
             self._network.watch()
+            self._follow_circuits()
             if self._network.controller_restarts != self._controller_restarts:
                 self._controller_restarts = self._network.controller_restarts
                 self._main.say(note=f"the controller ended and was started again (restart {self._controller_restarts})")
+
+    def _follow_circuits(self) -> None:
+        """Tells running jobs of circuits that were changed past the daemon, as `testbed circuits request` does."""
+        if not self._jobs.across_units():
+            self._circuits = None
+            return
+        with contextlib.suppress(TestbedError):  # the controller is away, and changes nothing
+            circuits = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)["circuits"]
+            if circuits != self._circuits and self._circuits is not None:
+                # not on this thread, which starts the controller again when it ends
+                threading.Thread(target=self._jobs.follow_circuits, name="follow-circuits", daemon=True).start()
+            self._circuits = circuits
 
     # ------------------------------------------------------------------ requests
 

@@ -269,6 +269,22 @@ class Jobs:
             if admission and self._engine:
                 self._engine.release(job.id)
 
+    def across_units(self) -> list[Job]:
+        """The running jobs whose sums cross the optical switch."""
+        with self._lock:
+            return [job for job in self._jobs.values() if job.placement.sync == "inc" and job.placement.ps]
+
+    def follow_circuits(self) -> None:
+        """Sends the results of running jobs by the circuits that there are now, whoever changed them.
+
+        A job that the new circuits cut off waits, with its results where they were; the next change may join it again.
+        """
+        with self._optics:
+            for job in self.across_units():
+                with contextlib.suppress(TestbedError):
+                    if self._engine:
+                        self._engine.reroute(job.id, self._trees(job.placement))
+
     def _trees(self, placement: Placement) -> dict[int, list[str]]:
         """By which devices a job's results go on from each unit, from its parameter server's unit."""
         if placement.ps is None:

@@ -137,7 +137,9 @@ class XdpEngine:
     def reroute(self, job: int, trees: Mapping[int, Sequence[str]]) -> None:
         """Sets where a job's results leave the units, after circuits changed; units that results newly pass through included."""
         with self._lock:
-            admission = self._admitted[job]
+            admission = self._admitted.get(job)
+            if admission is None:
+                raise TestbedError(f"reroute job {job}: it is not admitted")
             for unit in sorted({*admission.groups, *trees}):
                 self._enter_unit(admission, unit, trees.get(unit, ()))
 

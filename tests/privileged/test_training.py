@@ -65,6 +65,20 @@ def test_the_death_of_a_worker_is_an_exception_that_names_it(sync: str) -> None:
 
 
 @pytest.mark.usefixtures("running")
+def test_a_job_goes_on_when_its_circuits_are_changed_by_hand() -> None:
+    argv = [sys.executable, "-m", "testbed.run", "--name", NAME, "--place", "u1:2,u2:1", str(JOBS / "long.py"), "6"]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        assert any("first sum" in line for line in job.stdout)
+        changed = [call("circuits", "request", *demands) for demands in (["u1-u4", "u4-u3"], ["u1-u3", "u2-u3"])]
+        output, errors = job.communicate(timeout=60)
+    assert [each.returncode for each in changed] == [0, 0], changed[0].stderr + changed[1].stderr
+    assert "dark" in changed[0].stdout
+    assert job.returncode == 0, output + errors
+    assert output.count("right: ") == 3
+
+
+@pytest.mark.usefixtures("running")
 def test_outside_a_job_the_backend_says_so() -> None:
     code = "import torch.distributed as d; d.init_process_group('inc', init_method='tcp://127.0.0.1:1', rank=0, world_size=1)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
