@@ -45,7 +45,7 @@ SYSCTLS = {
     "net/ipv4/conf/all/rp_filter": "0",
 }
 _FRAME_OVERHEAD_BYTES = 18  # Ethernet header and one VLAN tag
-_BURST_S = 0.002  # on two busy cores a bucket of 1 ms lost up to 6 % of 400 Mb/s to late timers
+_BURST_S = 0.002  # meant for late timers; on two busy cores UDP still fell up to 10 % short of 400 Mb/s now and then, cause not found
 _PORT_IFINDEX = (
     0x20000  # switch ports: above the hosts' numbers, so that no two devices of a testbed share one by chance
 )
@@ -105,7 +105,7 @@ def rate_bytes_per_s(rate_mbps: float) -> int:
 
 
 def burst_bytes(rate_mbps: float, mtu: int) -> int:
-    """The token bucket's depth: two milliseconds' worth, which rides out a late timer, and never less than two frames."""
+    """The token bucket's depth: two milliseconds' worth, and never less than two frames."""
     return max(2 * (mtu + _FRAME_OVERHEAD_BYTES), round(rate_bytes_per_s(rate_mbps) * _BURST_S))
 
 
