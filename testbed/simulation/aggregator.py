@@ -1,0 +1,281 @@
+"""The reference aggregator: what one switch, or one parameter server host, does with a frame. docs/protocol.md says the same in words.
+
+Frames go in and out as bytes, so that whatever runs the tests' vectors runs on this model too. Pure: no I/O, no clock; one
+frame is worked on at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.errors import RequestError
+from testbed.wire import frame, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import CorruptError, Frame
+
+NO_WORKER = 0xFFFF  # in a result
+_MULTICAST = range(239 << 24, 240 << 24)
+
+
+class Role(Enum):
+    """What a job's sum made here is."""
+
+    FINAL = "final"  # the result
+    PARTIAL = "partial"  # to be sent to the parameter server
+    TRANSIT = "transit"  # nothing is summed here: results pass through
+
+
+class To(Enum):
+    """By where a frame leaves."""
+
+    GROUP = "group"  # every port of the job's group
+    OTHERS = "others"  # every port of the group but the one it came from
+    BACK = "back"  # the port it came from
+    ROUTE = "route"  # as the switch routes its destination address
+    STACK = "stack"  # not looked at here: to what lies behind (Open vSwitch, the host)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as one aggregator knows it; the fields are those of `struct job` in bpf/maps.h."""
+
+    members: int  # bitmap of the contributors expected here
+    generation: int
+    role: Role
+    base: int  # MemID
+    size: int
+    total: int  # workers of the job
+    local: int  # workers (at a PS: units) summed here
+    index: int  # this unit's, the worker field of its partial sums
+    up_base: int  # MemID at the PS
+    self_ip: str
+    up_ip: str  # of the PS
+    group_ip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who runs at a host's port: a worker of a job, or (worker None) its parameter server."""
+
+    job: int
+    worker: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """A frame that leaves."""
+
+    to: To
+    data: bytes
+
+
+@dataclass(slots=True)
+class Slot:
+    """A fragment's sum. `generation` None: empty."""
+
+    generation: int | None = None
+    fragment: int = 0
+    members: int = 0
+    count: int = 0
+    complete: bool = False
+    final: bool = False  # the lanes are the result, not a partial sum
+    lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
+
+
+Outcome = tuple[str, list[Emission]]
+
+
+class Aggregator:
+    """A ToR switch with the address `ip`, or with `is_host` a parameter server host. Verdicts are named as in bpf/maps.h."""
+
+    def __init__(self, ip: str, slots: int, lanes: int = spec.LANES, is_host: bool = False) -> None:
+        self._ip, self._lanes, self._is_host = ip, lanes, is_host
+        self._slots = [Slot() for _ in range(slots)]
+        self._jobs: dict[int, Job] = {}
+        self._senders: dict[int, frozenset[Sender]] = {}
+
+    def bind(self, port: int, senders: Iterable[Sender]) -> None:
+        """Makes a port a host's: only these may send by it. A port never bound leads to another switch, which has checked."""
+        self._senders[port] = frozenset(senders)
+
+    def admit(self, number: int, job: Job) -> None:
+        """Gives a job its segment. RequestError if that is not there or another job's."""
+        if job.base + job.size > len(self._slots):
+            raise RequestError(
+                f"job {number}: slots {job.base} to {job.base + job.size - 1}; there are {len(self._slots)}"
+            )
+        for other, held in self._jobs.items():
+            if other != number and job.base < held.base + held.size and held.base < job.base + job.size:
+                raise RequestError(
+                    f"job {number}: slots {job.base} to {job.base + job.size - 1} meet those of job {other}"
+                )
+        self._jobs[number] = job
+
+    def release(self, number: int) -> None:
+        """Takes a job's segment back. Its slots keep what they hold; another generation takes them over."""
+        self._jobs.pop(number, None)
+
+    def slot(self, index: int) -> Slot:
+        """What a slot holds, to compare."""
+        return self._slots[index]
+
+    # ------------------------------------------------------------------ one frame
+
+    def receive(self, data: bytes, port: int) -> Outcome:
+        """The verdict on a frame that came in by a port, and the frames that go out."""
+        if not frame.is_gradient(data):
+            return self._elsewhere(data)
+        if not self._is_host and not self._is_ours(data):
+            return self._elsewhere(data)
+        try:
+            packet = Frame.parse(data, self._lanes)
+        except CorruptError:
+            return "corrupt", []
+        except ValueError:
+            return "malformed", []
+        header = packet.header
+        if port in self._senders and not self._may_send(port, header):
+            return "bad_sender", []
+        if header.op not in self._accepted(packet):
+            return "malformed", []
+        job = self._jobs.get(header.job)
+        if job is None:
+            return "bad_job", []
+        if header.generation != job.generation:
+            return "bad_generation", []
+        if header.op == spec.Op.RESULT:
+            return self._pass_result(packet, job)
+        if header.op == frame.NOTICE:
+            return "notice", [Emission(To.GROUP, data)]
+        return self._sum(packet, job)
+
+    def _is_ours(self, data: bytes) -> bool:
+        """239/8 is for results; other addresses than this switch's pass through."""
+        destination = int.from_bytes(data[30:34], "big")
+        return destination == int(IPv4Address(self._ip)) or destination in _MULTICAST
+
+    def _elsewhere(self, data: bytes) -> Outcome:
+        if self._is_host or not frame.is_ipv4(data):
+            return ("passed" if self._is_host else "to_ovs"), [Emission(To.STACK, data)]
+        return "forwarded", [Emission(To.ROUTE, data)]
+
+    def _accepted(self, packet: Frame) -> set[int]:
+        if self._is_host:
+            return {spec.Op.PARTIAL}
+        if packet.destination_ip == self._ip:
+            return {spec.Op.PUSH, frame.NOTICE}
+        return {spec.Op.RESULT}
+
+    def _may_send(self, port: int, header: Header) -> bool:
+        if header.op == spec.Op.PUSH:
+            return Sender(header.job, header.worker) in self._senders[port]
+        return header.op in (spec.Op.RESULT, frame.NOTICE) and Sender(header.job, None) in self._senders[port]
+
+    def _pass_result(self, packet: Frame, job: Job) -> Outcome:
+        header = packet.header
+        if job.role is Role.FINAL or packet.destination_ip != job.group_ip:
+            return "bad_generation", []
+        if job.role is Role.PARTIAL:
+            offset = (header.slot - job.up_base) % 2**32
+            if offset >= job.size:
+                return "bad_slot", []
+            held = self._slots[job.base + offset]
+            if (
+                held.complete
+                and not held.final
+                and (held.generation, held.fragment)
+                == (
+                    header.generation,
+                    header.fragment,
+                )
+            ):
+                held.lanes, held.count, held.final = packet.lanes.copy(), header.count, True
+        return "result", [Emission(To.OTHERS, packet.pack())]
+
+    def _sum(self, packet: Frame, job: Job) -> Outcome:
+        """Steps 3 to 9."""
+        header = packet.header
+        if header.worker >= spec.MAX_WORKERS or not job.members >> header.worker & 1:
+            return "bad_worker", []
+        offset = (header.slot - job.base) % 2**32
+        if offset >= job.size:
+            return "bad_slot", []
+        held, bit = self._slots[job.base + offset], 1 << header.worker
+        newer = _difference(header.fragment, held.fragment) if held.generation == job.generation else 1
+        if newer < 0:
+            return "stale", []
+        if newer > 0:
+            if held.generation == job.generation and not held.complete:
+                return "mismatch", [self._notice(packet, job)]
+            held = self._slots[job.base + offset] = Slot(
+                job.generation, header.fragment, 0, lanes=np.zeros(self._lanes, np.uint32)
+            )
+        elif held.members & bit:
+            return ("resent", [self._sum_of(held, packet, job, repeated=True)]) if held.complete else ("duplicate", [])
+        held.lanes = held.lanes + packet.lanes  # modulo 2**32
+        held.members |= bit
+        held.count = header.count
+        if held.members != job.members:
+            return "aggregated", []
+        held.complete, held.final = True, job.role is Role.FINAL
+        return "completed", [self._sum_of(held, packet, job, repeated=False)]
+
+    # ------------------------------------------------------------------ what goes out
+
+    def _sum_of(self, held: Slot, packet: Frame, job: Job, repeated: bool) -> Emission:
+        """The result or partial sum that a slot holds, made of the packet that asked for it."""
+        header = replace(packet.header, count=held.count, age=0)
+        if held.final:
+            header = replace(
+                header,
+                op=spec.Op.RESULT,
+                flags=spec.Flag.FINAL,
+                worker=NO_WORKER,
+                contributors=job.total,
+            )
+            to, ip, mac = To.BACK if repeated or self._is_host else To.GROUP, job.group_ip, group_mac(job.group_ip)
+        else:
+            slot = job.up_base + packet.header.slot - job.base
+            header = replace(header, op=spec.Op.PARTIAL, flags=0, worker=job.index, contributors=job.local, slot=slot)
+            to, ip, mac = To.ROUTE, job.up_ip, packet.destination_mac
+        sent = replace(
+            packet,
+            header=header,
+            lanes=held.lanes,
+            source_ip=job.self_ip,
+            destination_ip=ip,
+            destination_mac=mac,
+            ttl=frame.TTL,
+        )
+        return Emission(to, sent.pack())
+
+    def _notice(self, packet: Frame, job: Job) -> Emission:
+        header = replace(packet.header, op=frame.NOTICE, flags=spec.Flag.ECN, count=0, age=0)
+        sent = replace(
+            packet,
+            header=header,
+            lanes=frame.NO_LANES,
+            source_ip=job.self_ip,
+            destination_ip=packet.source_ip,
+            source_mac=packet.destination_mac,
+            destination_mac=packet.source_mac,
+            ttl=frame.TTL,
+        )
+        return Emission(To.BACK, sent.pack())
+
+
+def group_mac(ip: str) -> str:
+    """RFC 1112: 01:00:5e and the low 23 bits of the group."""
+    low = int(IPv4Address(ip)) & 0x7FFFFF
+    return (b"\x01\x00\x5e" + low.to_bytes(3, "big")).hex(":")
+
+
+def _difference(a: int, b: int) -> int:
+    """a - b as a signed 32-bit number."""
+    return (a - b + 2**31) % 2**32 - 2**31

@@ -1,0 +1,238 @@
+"""What a vector is, and the words that it is written in. Knows no engine; expected frames are stated here, not computed by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.simulation.aggregator import Job, Role, Sender, To
+from testbed.wire import frame, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
+
+Lanes = npt.NDArray[np.uint32]
+
+TOR_IP, PS_IP, OTHER_IP = "10.0.1.254", "10.0.3.1", "10.0.2.7"
+UP_TOR_IP = "10.0.3.254"  # of the PS host's switch
+OPTICAL = (201, 202)  # ports to other switches
+JOB, GENERATION, GROUP_IP, GROUP_MAC = 7, 3, "239.192.0.7", "01:00:5e:40:00:07"
+BASE, SIZE, UP_BASE = 48, 16, 128
+SLOTS = 512
+HOST_MAC, TOR_MAC = "02:00:0a:00:01:01", "02:00:0a:00:01:fe"  # of every frame that comes in
+MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """A frame that must leave. `fields` None: the very bytes that came in."""
+
+    to: To
+    fields: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A frame that comes in by a port, and what must become of it."""
+
+    data: bytes
+    port: int
+    verdict: str
+    leaves: tuple[Leaves, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    number: int
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    number: int
+
+
+@dataclass(slots=True)
+class Vector:
+    """One scene: an aggregator, who sits at its ports, and what happens in order."""
+
+    name: str
+    is_host: bool = False
+    senders: dict[int, tuple[Sender, ...]] = field(default_factory=dict)
+    steps: list[Arrival | Admit | Release] = field(default_factory=list)
+
+    @property
+    def ip(self) -> str:
+        return PS_IP if self.is_host else TOR_IP
+
+    def admit(self, job: Job, number: int = JOB) -> None:
+        self.steps.append(Admit(number, job))
+
+    def release(self, number: int = JOB) -> None:
+        self.steps.append(Release(number))
+
+    def sees(self, data: bytes, port: int, verdict: str, *leaves: Leaves) -> None:
+        self.steps.append(Arrival(data, port, verdict, leaves))
+
+    def push(self, worker: int, fragment: int, verdict: str, *leaves: Leaves, port: int = 0, **changes: Any) -> None:
+        """A push by worker w, who sits at port w + 1 unless told otherwise."""
+        self.sees(push(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
+
+
+def job_in_unit(workers: int, **changes: Any) -> Job:
+    """All workers at this switch."""
+    made = Job(
+        members=(1 << workers) - 1, generation=GENERATION, role=Role.FINAL, base=BASE, size=SIZE, total=workers,
+        local=workers, index=0, up_base=0, self_ip=TOR_IP, up_ip="0.0.0.0", group_ip=GROUP_IP,
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def job_across(**changes: Any) -> Job:
+    """Workers 1 and 3 of five at this switch, which is the job's unit 2; the PS elsewhere."""
+    made = Job(
+        members=0b01010, generation=GENERATION, role=Role.PARTIAL, base=BASE, size=SIZE, total=5,
+        local=2, index=2, up_base=UP_BASE, self_ip=TOR_IP, up_ip=PS_IP, group_ip=GROUP_IP,
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def job_at_ps(units: int = 3, **changes: Any) -> Job:
+    """The same job at its PS host."""
+    made = Job(
+        members=(1 << units) - 1, generation=GENERATION, role=Role.FINAL, base=UP_BASE, size=SIZE, total=5,
+        local=units, index=0, up_base=0, self_ip=PS_IP, up_ip="0.0.0.0", group_ip=GROUP_IP,
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def workers_at_ports(workers: Sequence[int], job: int = JOB) -> dict[int, tuple[Sender, ...]]:
+    return {worker + 1: (Sender(job, worker),) for worker in workers}
+
+
+def lanes(*seed: int) -> Lanes:
+    """Numbers from the whole range, so that sums wrap around."""
+    return np.random.default_rng(seed).integers(0, 2**32, spec.LANES, dtype=np.uint32)
+
+
+def total(*parts: Lanes) -> Lanes:
+    return (sum(part.astype(np.uint64) for part in parts) % 2**32).astype(np.uint32)  # type: ignore[union-attr,no-any-return]
+
+
+def worker_lanes(worker: int, fragment: int) -> Lanes:
+    """What `push` sends for these unless told otherwise."""
+    return lanes(worker, fragment)
+
+
+def sum_of(fragment: int, *workers: int) -> Lanes:
+    return total(*(worker_lanes(worker, fragment) for worker in workers))
+
+
+def packet(op: int, fragment: int, summed: Lanes, source_ip: str, destination_ip: str, **changes: Any) -> Frame:
+    """A packet of JOB; changes are of header fields, or of the frame's own (`ttl`, `source_port`, the MACs)."""
+    header: dict[str, Any] = {
+        "op": op,
+        "job": JOB,
+        "worker": 0,
+        "contributors": 1,
+        "generation": GENERATION,
+        "slot": BASE + fragment % SIZE,
+        "fragment": fragment,
+        "count": spec.LANES,
+    }
+    outside = {
+        name: changes.pop(name) for name in ("ttl", "source_port", "source_mac", "destination_mac") if name in changes
+    }
+    return Frame(Header(**{**header, **changes}), summed, source_ip, destination_ip, **outside)
+
+
+def push(worker: int, fragment: int, **changes: Any) -> bytes:
+    """A push to the switch; `data` are its lanes, `to_ip` and `from_ip` its addresses."""
+    summed = changes.pop("data", None)
+    summed = worker_lanes(worker, fragment) if summed is None else summed
+    source, destination = changes.pop("from_ip", f"10.0.1.{worker + 1}"), changes.pop("to_ip", TOR_IP)
+    fields = {"worker": worker, "source_mac": HOST_MAC, "destination_mac": TOR_MAC, **changes}
+    return packet(spec.Op.PUSH, fragment, summed, source, destination, **fields).pack()
+
+
+def partial(unit: int, fragment: int, **changes: Any) -> bytes:
+    """A partial sum of this unit of the job, as it comes to the PS."""
+    summed = changes.pop("data", None)
+    summed = worker_lanes(unit, fragment) if summed is None else summed
+    source, destination = changes.pop("from_ip", f"10.0.{unit + 1}.254"), changes.pop("to_ip", PS_IP)
+    macs = {"source_mac": HOST_MAC, "destination_mac": TOR_MAC}
+    fields = {"worker": unit, "slot": UP_BASE + fragment % SIZE, "contributors": 2, **macs, **changes}
+    return packet(spec.Op.PARTIAL, fragment, summed, source, destination, **fields).pack()
+
+
+def result_from_ps(fragment: int, summed: Lanes, **changes: Any) -> bytes:
+    """A result as the PS sends it."""
+    fields = {"slot": UP_BASE + fragment % SIZE, **changes}
+    return _result(fragment, summed, PS_IP, 5, fields.pop("to_ip", GROUP_IP), **fields).pack()
+
+
+def _result(
+    fragment: int, summed: Lanes, source_ip: str, contributors: int, to_ip: str = GROUP_IP, **changes: Any
+) -> Frame:
+    fields = {
+        "flags": int(spec.Flag.FINAL),
+        "worker": 0xFFFF,
+        "contributors": contributors,
+        "destination_mac": GROUP_MAC,
+        **changes,
+    }
+    return packet(spec.Op.RESULT, fragment, summed, source_ip, to_ip, **fields)
+
+
+def result(
+    fragment: int, summed: Lanes, contributors: int, to: To = To.GROUP, source_ip: str = TOR_IP, **changes: Any
+) -> Leaves:
+    """The result that must leave."""
+    return Leaves(to, compared(_result(fragment, summed, source_ip, contributors, **changes)))
+
+
+def partial_sum(fragment: int, summed: Lanes, **changes: Any) -> Leaves:
+    """The partial sum of `job_across` that must leave for the PS."""
+    fields = {"worker": 2, "contributors": 2, "slot": UP_BASE + fragment % SIZE, **changes}
+    told = compared(packet(spec.Op.PARTIAL, fragment, summed, TOR_IP, PS_IP, **fields))
+    return Leaves(To.ROUTE, {name: value for name, value in told.items() if name != "destination_mac"})
+
+
+def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
+    """The notice that must go back to a sender, to the MAC address that it came from."""
+    source_ip = changes.pop("source_ip", TOR_IP)
+    fields = {"worker": worker, "flags": int(spec.Flag.ECN), "count": 0, "destination_mac": HOST_MAC, **changes}
+    return Leaves(To.BACK, compared(packet(frame.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields)))
+
+
+def unchanged(to: To) -> Leaves:
+    return Leaves(to, None)
+
+
+def compared(sent: Frame) -> dict[str, Any]:
+    """The fields that every engine must agree in. A packet keeps or changes its source MAC as the engine likes."""
+    return {name: value for name, value in sent.fields().items() if name != "source_mac"}
+
+
+def altered(data: bytes, at: int, value: bytes) -> bytes:
+    """Other bytes at an offset, nothing else put right."""
+    return data[:at] + value + data[at + len(value) :]
+
+
+Table = dict[str, Vector]
+
+
+def vector(table: Table) -> Callable[[Callable[[Vector], None]], None]:
+    """Puts a function's vector into the table, under the function's name in words."""
+
+    def put(write: Callable[[Vector], None]) -> None:
+        made = Vector(write.__name__.replace("_", " "))
+        write(made)
+        assert made.name not in table, made.name
+        table[made.name] = made
+
+    return put

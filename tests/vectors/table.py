@@ -1,0 +1,8 @@
+"""THE table of packet vectors: scenes at one aggregator, in docs/protocol.md's words. Data only; the reference model, XDP and P4 run it."""
+
+from __future__ import annotations
+
+from tests.vectors import forged, sums, units
+from tests.vectors.build import Table
+
+TABLE: Table = {**sums.TABLE, **forged.TABLE, **units.TABLE}
