@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.emulation.faults import LinkFaults
 from testbed.emulation.layout import OxcDevice, SwitchDevice, layout
-from testbed.emulation.links import SYSCTLS, Progress, Wires, WireStatistics
+from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces
 from testbed.emulation.openvswitch import OpenVSwitch
 from testbed.emulation.spawner import Spawner
@@ -38,6 +39,7 @@ class Fabric:
         self._progress = progress
         self._namespaces = NetworkNamespaces()
         self._wires: Wires | None = None
+        self._faults: LinkFaults | None = None
         self._spawner: Spawner | None = None
         self._release = contextlib.ExitStack()
         self._net: Any = None
@@ -75,6 +77,8 @@ class Fabric:
         self._release.callback(self._wires.close)
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._layout.hosts, self._progress)
+        self._faults = LinkFaults(self._namespaces[WIRES], self._layout.wires)
+        self._release.callback(self._faults.close)
         bridges = self._layout.bridges
         self._progress("switches", 0, len(bridges))
         self.openvswitch.wait_for_database()
@@ -88,7 +92,7 @@ class Fabric:
     def down(self) -> None:
         """Take everything down, in reverse order. Processes started by `popen_in` are killed."""
         self._release.close()
-        self._wires = self._spawner = None
+        self._wires = self._spawner = self._faults = None
 
     def _end_shells(self) -> None:
         if self._net is not None:
@@ -128,11 +132,22 @@ class Fabric:
             raise RequestError(f"host {host}: the fabric is not up")
         return self._spawner.popen(self._namespace(host), argv, **options)
 
-    def statistics(self) -> dict[str, WireStatistics]:
-        """Counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's."""
+    def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
+        """Counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See Wires.statistics."""
         if self._wires is None:
             raise RequestError("link statistics: the fabric is not up")
-        return self._wires.statistics()
+        return self._wires.statistics(queues_only)
+
+    def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
+        """Frames that each host's own interface could not hand to its link, since the testbed came up."""
+        return {host: device_drops(self._namespace(host), "eth0") for host in hosts}
+
+    @property
+    def faults(self) -> LinkFaults:
+        """Loss, duplication, reordering and corruption on links."""
+        if self._faults is None:
+            raise RequestError("link faults: the fabric is not up")
+        return self._faults
 
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
         """Every ToR port, for whoever attaches programs to them."""

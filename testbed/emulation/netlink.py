@@ -21,7 +21,8 @@ from testbed.errors import TestbedError
 # <linux/rtnetlink.h>
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
 _NEWADDR, _NEWROUTE, _NEWNEIGH = 20, 24, 28
-_NEWQDISC, _GETQDISC, _NEWTFILTER = 36, 38, 44
+_NEWQDISC, _GETQDISC = 36, 38
+_NEWTFILTER, _DELTFILTER, _GETTFILTER = 44, 45, 46
 _REQUEST, _ACK, _DUMP, _EXCL, _CREATE, _REPLACE = 0x1, 0x4, 0x300, 0x200, 0x400, 0x100
 _ERROR, _DONE = 2, 3
 _NESTED = 0x8000
@@ -31,6 +32,7 @@ _ETH_P_ALL = 0x0003
 TC_ROOT = 0xFFFFFFFF
 TC_INGRESS = 0xFFFFFFF1
 _INGRESS_HANDLE = 0xFFFF0000
+_PROGRAM_PRIORITY, _REDIRECT_PRIORITY = 1, 2  # of filters on one ingress: the lower is asked first
 FABRIC_GROUP, ADOPTED_GROUP = (
     0x6F70,
     0x6F71,
@@ -225,9 +227,30 @@ def add_redirect(ifindex: int, to_ifindex: int, classifier: str) -> Message:
         options = _nested(2, attribute(5, selector), _nested(7, action))
     else:
         options = _nested(2, _nested(2, action))
-    info = (1 << 16) | socket.htons(_ETH_P_ALL)
-    body = _tc_header(ifindex, 0, _INGRESS_HANDLE, info) + attribute(1, classifier.encode() + b"\0") + options
+    body = _filter_header(ifindex, _REDIRECT_PRIORITY) + attribute(1, classifier.encode() + b"\0") + options
     return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"redirect device {ifindex} to {to_ifindex} by {classifier}")
+
+
+def _filter_header(ifindex: int, priority: int) -> bytes:
+    return _tc_header(ifindex, 0, _INGRESS_HANDLE, (priority << 16) | socket.htons(_ETH_P_ALL))
+
+
+def add_program(ifindex: int, program: int, name: str) -> Message:
+    """A BPF program, by descriptor, that says what becomes of every frame that arrives, before the redirect."""
+    options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
+    body = _filter_header(ifindex, _PROGRAM_PRIORITY) + attribute(1, b"bpf\0") + options
+    return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to the ingress of device {ifindex}")
+
+
+def delete_program(ifindex: int) -> Message:
+    body = _filter_header(ifindex, _PROGRAM_PRIORITY)
+    return Message(_DELTFILTER, 0, body, f"detach the program at the ingress of device {ifindex}")
+
+
+def set_merging(ifindex: int, limit_bytes: int) -> Message:
+    """How long a packet receive offload (GRO) may make of several; below a frame's length it makes none."""
+    body = _link_header(ifindex) + _u32(58, limit_bytes)  # IFLA_GRO_MAX_SIZE; for IPv4 too up to 65536
+    return Message(_NEWLINK, 0, body, f"set the longest merged packet of device {ifindex} to {limit_bytes} bytes")
 
 
 class RouteSocket:
@@ -300,6 +323,26 @@ class RouteSocket:
             mac = values.get(1, b"").hex(":")
             up = bool(flags & _IFF_UP)
             found[name] = DeviceState(name, ifindex, mtu, up, mac, rx_bytes, tx_bytes, rx_dropped, tx_dropped)
+        return found
+
+    def merging(self) -> dict[int, int]:
+        """The longest IPv4 packet, in bytes, that receive offload may make, by ifindex of every device of the namespace."""
+        found = {}
+        for body in self._dump(_GETLINK, _link_header()):
+            values = attributes(body[16:])
+            limit = values.get(64) or values[58]  # IFLA_GRO_IPV4_MAX_SIZE from Linux 6.3 on
+            found[struct.unpack_from("=4xi", body)[0]] = struct.unpack("=I", limit)[0]
+        return found
+
+    def programs(self, ifindex: int) -> list[int]:
+        """The kernel's numbers of the BPF programs at a device's ingress."""
+        found = []
+        for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, _INGRESS_HANDLE)):
+            values = attributes(body[20:])
+            if values.get(1, b"").rstrip(b"\0") == b"bpf" and 2 in values:
+                options = attributes(values[2])
+                if 11 in options:  # TCA_BPF_ID
+                    found.append(struct.unpack("=I", options[11])[0])
         return found
 
     def token_buckets(self) -> dict[int, QueueState]:

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
+/*
+ * Faults on purpose: one program at the ingress of a wire's inner ends, ahead of the redirect that joins them. It loses, copies, holds
+ * back and corrupts frames; what it leaves alone goes on to the redirect. Loaded by testbed/xdp/link_faults.py.
+ */
+#include <uapi/linux/bpf.h>
+#include <uapi/linux/if_ether.h>
+#include <uapi/linux/pkt_cls.h>
+
+/* CELL_BYTES, the longest frame, is given by the loader. */
+
+/* One direction of a wire. Rates are of 2^32. */
+struct stage {
+	u64 loss, duplication, reordering, corruption;
+	u64 random;	/* xorshift64*, never 0 */
+	u64 first, next; /* frames held, by number: from first to before next */
+	u64 seen, lost, duplicated, held, released, corrupted;
+	u64 crowded;  /* to be held, and no cell was free: passed at once */
+	u64 failed;   /* a helper refused: the frame passed, or a held one is lost */
+	u64 merged;   /* more than one frame in one buffer */
+	u32 egress;   /* the wire's other inner end */
+	u32 distance; /* a held frame goes behind the frame that came this many after it */
+	u32 cells, pad;
+};
+
+struct cell_key {
+	u32 ifindex, cell;
+};
+
+struct cell {
+	u64 due; /* by `seen` */
+	u32 length;
+	u8 frame[CELL_BYTES];
+};
+
+/*
+ * By ifindex of the inner end where the frames arrive. Made and removed by the daemon, otherwise written here. No lock: a veth
+ * device has one receive queue, polled by one CPU at a time, so the frames of a direction come one after the other whatever CPU they
+ * are on; and so the n-th frame of a direction has the same fate in each run with the same seed.
+ */
+BPF_F_TABLE("hash", u32, struct stage, stages, 4096, BPF_F_NO_PREALLOC);
+
+/* Frames held. Cells are made and removed by the daemon, otherwise written here; no lock, as above. */
+BPF_F_TABLE("hash", struct cell_key, struct cell, cells, 1048576, BPF_F_NO_PREALLOC);
+
+/* Keeps clang from joining two comparisons into one, or doing them on a shifted copy: the verifier follows neither. */
+#define SEPARATE(value) asm volatile("" : "+r"(value))
+
+static __always_inline u32 draw(struct stage *stage)
+{
+	u64 x = stage->random;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	stage->random = x;
+	return (x * 0x2545F4914F6CDD1DULL) >> 32;
+}
+
+static __always_inline struct cell *cell_of(struct stage *stage, u32 ifindex, u64 number)
+{
+	struct cell_key key = {.ifindex = ifindex};
+
+	if (!stage->cells)
+		return 0;
+	key.cell = number % stage->cells;
+	return cells.lookup(&key);
+}
+
+/* Flips one bit behind the Ethernet header. */
+static __always_inline int corrupt(struct __sk_buff *skb, struct stage *stage)
+{
+	u64 bits = skb->len > ETH_HLEN ? 8 * (u64)(skb->len - ETH_HLEN) : 0;
+	u32 bit = ((u64)draw(stage) * bits) >> 32;
+	u32 at = ETH_HLEN + bit / 8;
+	u8 byte;
+
+	if (!bits || bpf_skb_load_bytes(skb, at, &byte, 1))
+		return -1;
+	byte ^= 1 << (bit % 8);
+	return bpf_skb_store_bytes(skb, at, &byte, 1, BPF_F_INVALIDATE_HASH);
+}
+
+/* Keeps a copy of the frame. */
+static __always_inline int hold(struct __sk_buff *skb, struct stage *stage, u32 ifindex)
+{
+	struct cell *cell;
+	u64 length = skb->len;
+
+	if (stage->next - stage->first >= stage->cells) {
+		stage->crowded++;
+		return -1;
+	}
+	cell = cell_of(stage, ifindex, stage->next);
+	if (!cell || length < ETH_HLEN)
+		goto failed;
+	SEPARATE(length);
+	if (length > CELL_BYTES || bpf_skb_load_bytes(skb, 0, cell->frame, length))
+		goto failed;
+	cell->length = length;
+	cell->due = stage->seen + stage->distance;
+	stage->next++;
+	stage->held++;
+	return 0;
+failed:
+	stage->failed++;
+	return -1;
+}
+
+/* Overwrites the frame at hand with the one held longest. */
+static __always_inline int release(struct __sk_buff *skb, struct stage *stage, struct cell *cell)
+{
+	u64 length = cell->length;
+
+	stage->first++;
+	if (length != skb->len && bpf_skb_change_tail(skb, length, 0))
+		goto failed;
+	if (length < ETH_HLEN)
+		goto failed;
+	SEPARATE(length);
+	if (length > CELL_BYTES || bpf_skb_store_bytes(skb, 0, cell->frame, length, BPF_F_INVALIDATE_HASH))
+		goto failed;
+	stage->released++;
+	return 0;
+failed:
+	stage->failed++;
+	return -1;
+}
+
+int link_fault(struct __sk_buff *skb)
+{
+	u32 ifindex = skb->ifindex;
+	struct stage *stage = stages.lookup(&ifindex);
+	struct cell *due = 0;
+	int lose, copy, late, spoil, passes = 1;
+
+	if (!stage)
+		return TC_ACT_UNSPEC;
+	stage->seen++;
+	if (skb->gso_size)
+		stage->merged++;
+	/* GRO has found the checksum right; the receiver is to look for itself at what may be flipped here */
+	bpf_csum_level(skb, BPF_CSUM_LEVEL_RESET);
+	lose = draw(stage) < stage->loss;
+	copy = draw(stage) < stage->duplication;
+	late = draw(stage) < stage->reordering;
+	spoil = draw(stage) < stage->corruption;
+
+	if (lose) {
+		stage->lost++;
+		passes = 0;
+	} else {
+		if (spoil && corrupt(skb, stage) == 0)
+			stage->corrupted++;
+		else if (spoil)
+			stage->failed++;
+		if (copy && bpf_clone_redirect(skb, stage->egress, 0) >= 0)
+			stage->duplicated++;
+		else if (copy)
+			stage->failed++;
+		if (late && hold(skb, stage, ifindex) == 0)
+			passes = 0;
+	}
+
+	if (stage->first != stage->next)
+		due = cell_of(stage, ifindex, stage->first);
+	if (!due || due->due > stage->seen)
+		return passes ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	if (passes && bpf_clone_redirect(skb, stage->egress, 0) < 0)
+		stage->failed++;
+	return release(skb, stage, due) == 0 ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+}

@@ -1,0 +1,226 @@
+"""Faults on links: loss, duplication, reordering and corruption of all frames of a link's direction, at given rates.
+
+A fault stage is a BPF program at the ingress of one of a shaped wire's inner ends, in front of the redirect. It is attached at its
+first use and detached when it is cleared, so that a link without faults pays nothing. Owns names, attaching and reading back;
+testbed/xdp/link_faults.py owns the program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from testbed.emulation.links import WireSpec, inner_devices
+from testbed.emulation.namespaces import entered
+from testbed.emulation.netlink import NetlinkError, RouteSocket, add_program, delete_program, set_merging
+from testbed.errors import HostError, RequestError, SettingError
+from testbed.xdp.link_faults import PROGRAM, FaultProgram
+
+DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
+MAX_DISTANCE = 10_000
+_MERGE_NOTHING = 1
+_ETHERNET_BYTES = 18  # with a VLAN tag
+_RATES = ("loss", "duplicate", "reorder", "corrupt")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """What befalls the frames of one direction. Rates are shares, 0 to 1; the last three are of the frames that are not lost.
+
+    A frame that is reordered goes out directly behind the frame that arrived `distance` after it; `distance` counts lost frames
+    too. Where fewer come, it stays. A corrupted frame has one bit flipped behind its Ethernet header.
+    """
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    distance: int = 50
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in _RATES:
+            rate = getattr(self, name)
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+                shown = f"{100 * rate:g} %" if isinstance(rate, int | float) else repr(rate)
+                raise RequestError(f"{name}: {shown}; 0 to 100 % is accepted")
+        if not any(getattr(self, name) for name in _RATES):
+            raise RequestError(f"no fault: a rate above 0 of {', '.join(_RATES)} is needed; `clear` ends a fault")
+        _whole("distance", self.distance, 1, MAX_DISTANCE)
+        _whole("seed", self.seed, 0, 2**63 - 1)
+
+    @property
+    def cells(self) -> int:
+        """Room for frames held: six deviations above the mean of a binomial; more would be found full once in 10^9 frames."""
+        if not self.reorder:
+            return 0
+        mean = self.reorder * self.distance
+        return min(self.distance + 1, math.ceil(mean + 6 * math.sqrt(mean)) + 8)
+
+
+def _whole(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise RequestError(f"{name}: {value!r}; a whole number from {low} to {high} is accepted")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    fault: LinkFault
+    ifindex: int  # of the inner end where the frames arrive
+    merging_bytes: int  # as it was before
+
+
+class LinkFaults:
+    """The fault stages of a fabric's links. Thread-safe."""
+
+    def __init__(self, namespace: int, wires: Sequence[WireSpec]) -> None:
+        self._wires = {wire.name: wire for wire in wires}
+        self._longest = max((wire.mtu for wire in wires), default=0) + _ETHERNET_BYTES
+        with entered(namespace):
+            self._route = RouteSocket()
+        self._program: FaultProgram | None = None
+        self._stages: dict[tuple[str, str], _Stage] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Detaches every stage and lets go of the program."""
+        with self._route:
+            self.clear()
+
+    def set(self, link: str, fault: LinkFault, direction: str = "both") -> None:
+        """Sets a link's fault, in place of the one that it has; counters start from 0, and frames held back are lost.
+
+        RequestError for a link that is not there or has no rate.
+        """
+        if direction not in (*DIRECTIONS, "both"):
+            raise RequestError(f"direction: {direction!r}; up, down or both is accepted")
+        wire = self.wire(link)
+        with self._lock:
+            devices = self._route.devices()
+            a, b = (devices[device].ifindex for device in inner_devices(wire))
+            for towards, ifindex, other in (("up", a, b), ("down", b, a)):
+                if direction in (towards, "both"):
+                    self._set(link, towards, ifindex, other, fault)
+
+    def clear(self, link: str | None = None) -> None:
+        """Ends the faults of a link, or all of them."""
+        if link is not None:
+            self.wire(link)
+        with self._lock:
+            for name, towards in [key for key in self._stages if link in (None, key[0])]:
+                self._drop(name, towards)
+            if not self._stages and self._program is not None:
+                self._program.__exit__(None, None, None)
+                self._program = None
+
+    def states(self) -> list[dict[str, Any]]:
+        """By link and direction: link, direction, the fault's fields, and `counters` since it was set. JSON-able."""
+        with self._lock:
+            if self._program is None:
+                return []
+            return [
+                {
+                    "link": link,
+                    "direction": towards,
+                    **asdict(stage.fault),
+                    "counters": self._program.counters(stage.ifindex),
+                }
+                for (link, towards), stage in sorted(self._stages.items(), key=lambda item: self._place(*item[0]))
+            ]
+
+    def counters(self, link: str, direction: str) -> dict[str, int]:
+        """testbed.xdp.link_faults.COUNTERS of one direction. RequestError if it has no fault."""
+        with self._lock:
+            stage = self._stages.get((link, direction))
+            if stage is None or self._program is None:
+                raise RequestError(f"link {link}, {direction}: it has no fault")
+            return self._program.counters(stage.ifindex)
+
+    def _place(self, link: str, towards: str) -> tuple[int, int]:
+        return list(self._wires).index(link), DIRECTIONS.index(towards)
+
+    def wire(self, link: str) -> WireSpec:
+        """The wire of that name. RequestError if there is none, or it has no room for a stage."""
+        wire = self._wires.get(link)
+        shaped = [name for name, other in self._wires.items() if other.rate_mbps is not None]
+        accepted = f"accepted are {', '.join(shaped)}" if shaped else "this testbed has no link with a rate"
+        if wire is None:
+            raise RequestError(f"link {link}: there is none; {accepted}")
+        if wire.rate_mbps is None:
+            raise RequestError(
+                f"link {link}: it has no rate, and a fault stage only fits into a link that has; {accepted}"
+            )
+        return wire
+
+    # ---- under the lock ----
+
+    def _set(self, link: str, towards: str, ifindex: int, other: int, fault: LinkFault) -> None:
+        if self._program is None:
+            self._program = FaultProgram(self._longest)
+        own = hashlib.blake2b(f"{fault.seed}/{link}/{towards}".encode(), digest_size=8).digest()
+        self._program.set_stage(
+            ifindex,
+            other,
+            (fault.loss, fault.duplicate, fault.reorder, fault.corrupt),
+            fault.distance,
+            fault.cells,
+            int.from_bytes(own, "little"),
+        )
+        there = self._stages.get((link, towards))
+        before = there.merging_bytes if there else self._route.merging()[ifindex]
+        self._stages[link, towards] = _Stage(fault, ifindex, before)
+        if there:
+            return
+        try:
+            # TCP segments that GRO merged would meet one fate together
+            self._route.send([set_merging(ifindex, _MERGE_NOTHING), add_program(ifindex, self._program.fd, PROGRAM)])
+            self._check(link, ifindex, _MERGE_NOTHING, [self._program.kernel_id])
+        except NetlinkError as error:
+            del self._stages[link, towards]
+            self._program.drop_stage(ifindex)
+            self._route.send([set_merging(ifindex, before)])
+            raise HostError(f"link {link}: {error}; faults need the kernel's cls_bpf") from error
+
+    def _drop(self, link: str, towards: str) -> None:
+        assert self._program is not None
+        stage = self._stages.pop((link, towards))
+        self._route.send([delete_program(stage.ifindex), set_merging(stage.ifindex, stage.merging_bytes)])
+        self._program.drop_stage(stage.ifindex)
+        self._check(link, stage.ifindex, stage.merging_bytes, [])
+
+    def _check(self, link: str, ifindex: int, merging_bytes: int, programs: Sequence[int]) -> None:
+        found = self._route.programs(ifindex)
+        if found != list(programs):
+            raise SettingError(
+                f"link {link}: fault program {programs or 'none'} was set and reads back {found or 'none'}"
+            )
+        merging = self._route.merging()[ifindex]
+        if merging != merging_bytes:
+            raise SettingError(f"link {link}: merging up to {merging_bytes} bytes was set and reads back {merging}")
+
+
+def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A request of `testbed fault`: does what `action` says and answers with the faults that are set then."""
+    action, links = request.get("action"), request.get("links")
+    if links is not None and (not isinstance(links, list) or not all(isinstance(link, str) for link in links)):
+        raise RequestError(f"links: {links!r}; a list of names is accepted")
+    if action == "set":
+        wanted = request.get("fault")
+        names = [field.name for field in fields(LinkFault)]
+        if not isinstance(wanted, dict) or not wanted.keys() <= set(names) or not links:
+            raise RequestError(f"fault set: links, and a fault with keys out of {', '.join(names)} are needed")
+        fault, direction = LinkFault(**wanted), request.get("direction", "both")
+        for link in links:  # all of them or none
+            faults.wire(link)
+        for link in links:
+            faults.set(link, fault, direction)
+    elif action == "clear":
+        for link in links or [None]:
+            faults.clear(link)
+    elif action != "list":
+        raise RequestError(f"fault {action!r}: accepted are set, list, clear")
+    return faults.states()

@@ -1,0 +1,273 @@
+"""Faults on one wire between two network namespaces, nothing else between: what arrives, beside what a model says should.
+
+`findings(SCENARIO, ...)` outside; `python -m tests.privileged.fault_wire SCENARIO JSON` inside namespaces of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MARK = "findings: "
+COUNTED = ("lost", "duplicated", "held", "released", "corrupted")
+RATE_MBPS = 10_000
+_ETHERTYPE = 0x88B5
+_BATCH = 64
+_SO_RCVBUFFORCE = 33
+_HEADER = bytes.fromhex("020000000002020000000001") + struct.pack(">H", _ETHERTYPE)
+
+
+def findings(scenario: str, timeout_s: float = 120, **arguments: Any) -> Any:
+    """What the scenario found. Fails the test with its output if it did not end well."""
+    from testbed.emulation.namespaces import command
+
+    argv = [sys.executable, "-m", "tests.privileged.fault_wire", scenario, json.dumps(arguments)]
+    root = Path(__file__).resolve().parents[2]
+    ended = subprocess.run(
+        command(argv, "wire"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    said = f"{scenario}: exit code {ended.returncode}\n{ended.stdout[-2000:]}\n{ended.stderr[-5000:]}"
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+    assert ended.returncode == 0, said
+    assert lines, said
+    return json.loads(lines[-1].removeprefix(MARK))
+
+
+@dataclass(slots=True)
+class Model:
+    """bpf/link_faults.c in Python, for frames numbered from 1: which leave, in order, and which of them are spoiled."""
+
+    fault: dict[str, Any]
+    state: int
+    seen: int = 0
+    held: deque[tuple[int, int, bool]] = field(default_factory=deque)  # due, number, spoiled
+    counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+
+    def draw(self) -> int:
+        x = self.state
+        x ^= x >> 12
+        x = (x ^ (x << 25)) & (2**64 - 1)
+        x ^= x >> 27
+        self.state = x
+        return ((x * 0x2545F4914F6CDD1D) & (2**64 - 1)) >> 32
+
+    def happens(self, kind: str) -> bool:
+        return self.draw() < round(float(self.fault.get(kind, 0.0)) * 2**32)
+
+    def frame(self) -> list[tuple[int, bool]]:
+        """What leaves when the next frame arrives."""
+        self.seen += 1
+        number, out = self.seen, []
+        lost, copied, late, spoiled = (self.happens(kind) for kind in ("loss", "duplicate", "reorder", "corrupt"))
+        passes = not lost
+        if lost:
+            self.counters["lost"] += 1
+        else:
+            if spoiled:
+                self.draw()  # which bit
+                self.counters["corrupted"] += 1
+            if copied:
+                out.append((number, spoiled))
+                self.counters["duplicated"] += 1
+            if late:
+                self.held.append((number + self.fault["distance"], number, spoiled))
+                self.counters["held"] += 1
+                passes = False
+        if passes:
+            out.append((number, spoiled))
+        if self.held and self.held[0][0] <= number:
+            _, old, was_spoiled = self.held.popleft()
+            self.counters["released"] += 1
+            out.append((old, was_spoiled))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A wire "w" between the namespaces one (a) and two (b)."""
+
+    namespaces: Any
+    faults: Any
+
+    def packet_socket(self, name: str) -> socket.socket:
+        from testbed.emulation.namespaces import entered
+
+        with entered(self.namespaces[name]):
+            made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETHERTYPE))
+            made.bind(("eth0", _ETHERTYPE))
+        made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 26)
+        made.settimeout(5)
+        return made
+
+    def tcp_socket(self, name: str) -> socket.socket:
+        from testbed.emulation.namespaces import entered
+
+        with entered(self.namespaces[name]):
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+
+
+@contextmanager
+def wire() -> Iterator[Wire]:
+    from testbed.emulation.faults import LinkFaults
+    from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec
+    from testbed.emulation.namespaces import NetworkNamespaces
+
+    namespaces = NetworkNamespaces()
+    namespaces.add([WIRES, "one", "two"], SYSCTLS)
+    known = (("10.0.0.1", "02:00:00:00:00:01"), ("10.0.0.2", "02:00:00:00:00:02"))
+    ends = [End("eth0", name, mac) for name, (_, mac) in zip(("one", "two"), known, strict=True)]
+    specs = [WireSpec("w", ends[0], ends[1], RATE_MBPS, 1 << 24)]
+    wires = Wires(namespaces, specs)
+    wires.make(lambda *_: None)
+    hosts = [
+        HostAddress(name, "eth0", f"10.0.0.{at}", 24, "10.0.0.254", known) for at, name in enumerate(("one", "two"), 1)
+    ]
+    wires.configure_hosts(hosts, lambda *_: None)
+    faults = LinkFaults(namespaces[WIRES], specs)
+    try:
+        yield Wire(namespaces, faults)
+    finally:
+        faults.close()
+        wires.close()
+        namespaces.remove_all()
+
+
+def frame(number: int) -> bytes:
+    """Its number thrice, so that one flipped bit does not hide it, and a length and bytes of its own."""
+    filler = hashlib.blake2b(number.to_bytes(8, "big"), digest_size=32).digest()
+    return _HEADER + struct.pack(">QQQ", number, number, number) + filler * (1 + number % 7)
+
+
+def read(data: bytes) -> tuple[int, int]:
+    """The frame's number, and how many bits differ from what was sent; all of them where the length does."""
+    numbers = struct.unpack_from(">QQQ", data, len(_HEADER))
+    number = max(numbers, key=numbers.count)
+    sent = frame(number)
+    if len(sent) != len(data):
+        return number, 8 * len(sent)
+    return number, (int.from_bytes(sent, "big") ^ int.from_bytes(data, "big")).bit_count()
+
+
+def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str, Any]:
+    """Numbered frames over the wire, in batches no buffer can overflow at; every arrival compared with the model's."""
+    from testbed.emulation.faults import LinkFault
+
+    with wire() as tried:
+        tried.faults.set("w", LinkFault(**fault), direction)
+        seed = hashlib.blake2b(f"{fault.get('seed', 1)}/w/{direction}".encode(), digest_size=8).digest()
+        model = Model(fault, int.from_bytes(seed, "little"))
+        ends = ("one", "two") if direction == "up" else ("two", "one")
+        sender, receiver = (tried.packet_socket(name) for name in ends)
+        wrong, flips = 0, 0
+        with sender, receiver:
+            for start in range(1, count + 1, _BATCH):
+                expected: list[tuple[int, bool]] = []
+                for number in range(start, min(start + _BATCH, count + 1)):
+                    sender.send(frame(number))
+                    expected += model.frame()
+                for number, spoiled in expected:
+                    got, flipped = read(receiver.recv(2048))
+                    wrong += (got, flipped) != (number, int(spoiled))
+                    flips += flipped
+            receiver.settimeout(0.2)
+            extra = 0
+            try:
+                while receiver.recv(2048):
+                    extra += 1
+            except TimeoutError:
+                pass
+        counters = tried.faults.counters("w", direction)
+        return {"counters": counters, "model": model.counters, "wrong": wrong, "extra": extra, "flips": flips}
+
+
+def tcp(fault: dict[str, Any], size: int) -> dict[str, Any]:
+    """A TCP transfer over the faulty wire, both directions: whether the bytes are the same, and the counters."""
+    from testbed.emulation.faults import LinkFault
+
+    data = random.Random(7).randbytes(size)
+    with wire() as tried:
+        tried.faults.set("w", LinkFault(**fault))
+        received = bytearray()
+        with tried.tcp_socket("two") as listener, tried.tcp_socket("one") as sender:
+            listener.bind(("10.0.0.2", 7001))
+            listener.listen()
+            sending = threading.Thread(target=_send, args=(sender, data))
+            sending.start()
+            peer, _ = listener.accept()
+            with peer:
+                peer.settimeout(30)
+                while part := peer.recv(1 << 18):
+                    received += part
+            sending.join()
+        return {
+            "same": bytes(received) == data,
+            "bytes": len(received),
+            "up": tried.faults.counters("w", "up"),
+            "down": tried.faults.counters("w", "down"),
+        }
+
+
+def _send(sender: socket.socket, data: bytes) -> None:
+    sender.connect(("10.0.0.2", 7001))
+    sender.sendall(data)
+    sender.shutdown(socket.SHUT_WR)
+
+
+def life() -> dict[str, Any]:
+    """What is at the inner ends before, with, and after a fault: programs, and the longest merged packet."""
+    from testbed.emulation.faults import LinkFault
+    from testbed.emulation.links import WIRES
+    from testbed.emulation.namespaces import entered
+    from testbed.emulation.netlink import RouteSocket
+
+    with wire() as tried:
+        with entered(tried.namespaces[WIRES]):
+            route = RouteSocket()
+
+        def seen() -> Any:
+            indices = sorted(device.ifindex for name, device in route.devices().items() if name.startswith("w-"))
+            merging = route.merging()
+            return [[len(route.programs(index)), merging[index]] for index in indices]
+
+        with route:
+            before = seen()
+            tried.faults.set("w", LinkFault(loss=1.0), "up")
+            up = seen()
+            tried.faults.set("w", LinkFault(loss=0.5))
+            both, listed = seen(), tried.faults.states()
+            tried.faults.clear("w")
+            after, nothing = seen(), tried.faults.states()
+        return {
+            "before": before,
+            "up": up,
+            "both": both,
+            "after": after,
+            "nothing": nothing,
+            "listed": [[each["link"], each["direction"], each["loss"]] for each in listed],
+        }
+
+
+def main(scenario: str, arguments: str) -> None:
+    from testbed.emulation.namespaces import private_mounts
+
+    private_mounts("wire")
+    scenarios: dict[str, Callable[..., dict[str, Any]]] = {"frames": frames, "tcp": tcp, "life": life}
+    found = scenarios[scenario](**json.loads(arguments))
+    print(MARK + json.dumps(found))
+
+
+if __name__ == "__main__":
+    words: Sequence[str] = sys.argv[1:]
+    main(words[0], words[1])
