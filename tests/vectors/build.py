@@ -120,7 +120,7 @@ def lanes(*seed: int) -> Lanes:
 
 
 def total(*parts: Lanes) -> Lanes:
-    return (sum(part.astype(np.uint64) for part in parts) % 2**32).astype(np.uint32)  # type: ignore[union-attr,no-any-return]
+    return (sum(part.astype(np.uint64) for part in parts) % 2**32).astype(np.uint32)  # type: ignore[union-attr]
 
 
 def worker_lanes(worker: int, fragment: int) -> Lanes:

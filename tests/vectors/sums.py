@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -146,7 +147,7 @@ def age_and_flags_of_a_push_are_not_the_results(v: Vector) -> None:
 @entry
 def fragments_compare_as_signed_differences(v: Vector) -> None:
     job_of(v, 2)
-    slot = {"slot": BASE}
+    slot: dict[str, Any] = {"slot": BASE}
     v.push(0, 5, "aggregated", **slot)
     v.push(0, 5 + 2**31, "stale", **slot)
     v.push(0, 5 + 2**31 - 1, "mismatch", notice(0, 5 + 2**31 - 1, "10.0.1.1", **slot), **slot)
@@ -164,7 +165,7 @@ def fragments_compare_as_signed_differences(v: Vector) -> None:
 @entry
 def votes_have_numbers_of_their_own_in_slots_of_their_own(v: Vector) -> None:
     job_of(v, 2)
-    vote = {"slot": BASE + SIZE - 1}
+    vote: dict[str, Any] = {"slot": BASE + SIZE - 1}
     for fragment in (2**31, 2**31 + 1):
         v.push(1, fragment, "aggregated", **vote)
         v.push(0, 0 if fragment == 2**31 else 1, "aggregated")
@@ -185,7 +186,7 @@ def members_need_not_be_the_first_workers(v: Vector) -> None:
 
 @entry
 def two_jobs_do_not_meet(v: Vector) -> None:
-    other = {"job": 8, "generation": 4}
+    other: dict[str, Any] = {"job": 8, "generation": 4}
     v.senders |= workers_at_ports([0, 1])
     v.senders |= {3: (Sender(8, 0),), 4: (Sender(8, 1),)}
     v.admit(job_in_unit(2))
@@ -215,7 +216,7 @@ def a_segment_goes_to_the_next_job(v: Vector) -> None:
     v.push(1, 901, "completed", result(901, sum_of(901, 0, 1), 2, slot=BASE + 1), slot=BASE + 1)
     v.release()
     v.push(1, 900, "bad_job", slot=BASE)
-    following = {"generation": GENERATION + 1}
+    following: dict[str, Any] = {"generation": GENERATION + 1}
     v.admit(job_in_unit(2, **following))
     v.push(0, 901, "bad_generation", slot=BASE + 1)
     for fragment in (0, 1):
@@ -233,7 +234,7 @@ def a_joined_segment_keeps_nothing_of_its_former_jobs(v: Vector) -> None:
     joined = dataclasses.replace(job_in_unit(1), base=BASE - SIZE, size=2 * SIZE, generation=9)
     v.admit(joined)
     for fragment in (2, 2 + SIZE):
-        slot = {"slot": BASE - SIZE + fragment, "generation": 9}
+        slot: dict[str, Any] = {"slot": BASE - SIZE + fragment, "generation": 9}
         v.push(0, fragment, "completed", result(fragment, worker_lanes(0, fragment), 1, **slot), **slot)
     v.push(0, 2 + 2 * SIZE, "bad_slot", slot=BASE + SIZE, generation=9)
 

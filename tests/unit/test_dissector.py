@@ -1,0 +1,100 @@
+"""The Wireshark dissector, run by the real tshark over a capture; and the captures' format."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scapy.utils import rdpcap
+
+from testbed.wire import emit, pcap, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import NO_LANES, NOTICE, Frame
+from testbed.wire.scapy_layer import GradientPacket
+from tests.conftest import insisted_on
+
+FLAGS = [f"flags.{(flag.name or '').lower()}" for flag in spec.Flag]
+COLUMNS = [*(field.name for field in spec.HEADER), *FLAGS, "lane"]
+NOBODY = 65534
+
+
+def frames() -> list[Frame]:
+    """One of each op, every header field with a value of its own."""
+    made = []
+    for number, op in enumerate([*spec.Op, NOTICE] if NOTICE not in set(spec.Op) else spec.Op):
+        values = {field.name: (0x01020304 * (at + number + 1)) % 2**field.bits for at, field in enumerate(spec.HEADER)}
+        fixed = {"magic": spec.MAGIC, "version": spec.VERSION, "op": int(op), "flags": 1 << number, "count": number}
+        lanes = NO_LANES if op == NOTICE else np.arange(spec.LANES, dtype=np.uint32) * 0x01010101 + number
+        made.append(Frame(Header(**{**values, **fixed}), lanes, "10.0.1.1", "10.0.1.254"))
+    return made
+
+
+def written(folder: Path) -> Path:
+    path = folder / "frames.pcap"
+    records = [pcap.record(1_700_000_000_123_456_789 + number, made.pack()) for number, made in enumerate(frames())]
+    path.write_bytes(pcap.HEADER + b"".join(records))
+    return path
+
+
+def test_scapy_reads_a_capture(tmp_path: Path) -> None:
+    read = rdpcap(str(written(tmp_path)))
+    assert [packet[GradientPacket].op for packet in read] == [made.header.op for made in frames()]
+    assert [bytes(packet) for packet in read] == [made.pack() for made in frames()]
+    assert str(read[1].time) == "1700000000.123456790"
+
+
+def tshark(path: Path, *arguments: str) -> list[str]:
+    """What it prints, a line a packet. Not as root, which its Lua refuses."""
+    if shutil.which("tshark") is None:
+        reason = "needs tshark, which is not installed; remedy: apt-get install tshark"
+        if insisted_on("tshark", os.environ.get("TESTBED_REQUIRE", "")):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    user = NOBODY if os.geteuid() == 0 else None
+    script = path.with_suffix(".lua")
+    script.write_text(emit.lua_dissector())
+    for made in (path, script, *list(path.parents)[:3]):
+        if made.stat().st_uid == os.geteuid():
+            made.chmod(0o755)
+    argv = ["tshark", "-X", f"lua_script:{script}", "-o", "udp.check_checksum:TRUE", "-r", str(path), *arguments]
+    ended = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        user=user,
+        cwd="/",
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Lua" not in ended.stderr, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_the_dissector_shows_every_field(tmp_path: Path) -> None:
+    columns = [part for name in COLUMNS for part in ("-e", f"optinc.{name}")]
+    lines = tshark(written(tmp_path), "-T", "fields", *columns, "-e", "udp.checksum.status")
+    assert len(lines) == len(frames())
+    for line, made in zip(lines, frames(), strict=True):
+        cells = line.split("\t")
+        told = dict(zip(COLUMNS, cells, strict=False))
+        for field in spec.HEADER:
+            assert int(told[field.name], 0) == getattr(made.header, field.name), field.name
+        flags = {name: told[name] in ("1", "True") for name in FLAGS}
+        assert flags == {name: bool(made.header.flags & flag) for name, flag in zip(FLAGS, spec.Flag, strict=True)}
+        assert [int(lane) for lane in told["lane"].split(",") if lane] == made.lanes.tolist()
+        assert cells[-1] == "1", "tshark finds the UDP checksum good"
+
+
+def test_the_dissector_says_what_a_packet_is(tmp_path: Path) -> None:
+    lines = tshark(written(tmp_path), "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info")
+    header = frames()[0].header
+    assert lines[0] == (
+        f"OPTINC\tPUSH job {header.job} worker {header.worker} fragment {header.fragment} slot {header.slot}"
+    )
+    assert len({line.split()[1] for line in lines}) == len(lines), "each op has a name"
