@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "run a training job on it",
     "status": "what runs on it",
     "circuits": "its optical circuits: show, plan, set",
+    "fault": "lose, duplicate, reorder, corrupt frames on its links",
     "down": "end it",
     "demo": "up, train with each kind of synchronisation, report, down",
     "doctor": "what this host can do, and the remedy for each lack",

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import rpc
+from testbed.emulation import faults
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.manager import Jobs, held_hosts
 from testbed.jobs.names import mount_names
@@ -136,10 +137,12 @@ class Daemon:
                 raise TestbedError(f"run: {type(error).__name__}: {error}; the daemon's log says more") from error
         if operation == "stop":
             return self._jobs.stop(int(request["job"]), str(request.get("reason", "asked to end")))
+        if operation == "fault":
+            return faults.answer(self._network.fabric.faults, request)
         if operation == "down":
             self._end.set()
             return None
-        raise RequestError(f"op {operation!r}: accepted are status, run, stop, down")
+        raise RequestError(f"op {operation!r}: accepted are status, run, stop, fault, down")
 
     def _summary(self) -> dict[str, Any]:
         return {
@@ -198,6 +201,7 @@ class Daemon:
                 }
                 for name, link in statistics.items()
             ],
+            "faults": self._network.fabric.faults.states(),
             "log": str(self._runtime.log),
         }
 

@@ -73,6 +73,8 @@ def page(one: dict[str, Any]) -> str:
         )
     lines += ["", f"  circuits    {circuits_text(one)}", f"  controller  {controller_text(one['controller'])}"]
     lines.append(f"  links       {links_text(one['links'])}")
+    if one.get("faults"):
+        lines.append(f"  faults      {faults_text(one['faults'])}")
     lines.append("")
     for job in one["jobs"]:
         ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
@@ -106,6 +108,16 @@ def links_text(links: list[dict[str, Any]]) -> str:
         kinds[link["rate_mbps"]] = kinds.get(link["rate_mbps"], 0) + 1
     rates = ", ".join(f"{count} at {'no limit' if rate is None else f'{rate:g} Mb/s'}" for rate, count in kinds.items())
     return f"{rates}; {sum(link['drops'] for link in links)} frames dropped"
+
+
+def faults_text(faults: list[dict[str, Any]]) -> str:
+    """On which links, and what they did since they were set."""
+    links = list(dict.fromkeys(fault["link"] for fault in faults))
+    done = {
+        name: sum(fault["counters"][name] for fault in faults) for name in ("lost", "duplicated", "held", "corrupted")
+    }
+    shown = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"
+    return f"on {' '.join(links)}: {shown} (testbed fault list)"
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ def command(*argv: str) -> tuple[int, list[str]]:
         (["testbed.up", "--name", "Not_A_Name"], 2, "--name 'Not_A_Name': a name is"),
         (["testbed.status", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
         (["testbed.down", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
+        (["testbed.fault", "list", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
+        (
+            ["testbed.fault", "set", "u1h1", "--loss", "101%"],
+            2,
+            "--loss 101%: a percentage from 0% to 100% is accepted",
+        ),
+        (["testbed.fault", "set", "u1h1", "--corrupt", "many"], 2, "--corrupt many: a percentage"),
         (["testbed.run", "--name", ABSENT, "x.py"], 2, f"'{ABSENT}' is not running"),
         (["testbed.run", "--name", ABSENT, "--sync", "tree", "x.py"], 2, "accepted are inc, ring, ps"),
         (["testbed.run", "--name", ABSENT, "--place", "u1", "x.py"], 2, "accepted is UNIT:WORKERS"),

@@ -1,0 +1,95 @@
+"""`testbed fault`: loss, duplication, reordering and corruption on links, through the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from testbed import environment
+from testbed.errors import RequestError
+
+ANSWER_TIMEOUT_S = 60.0
+_RATES = ("loss", "duplicate", "reorder", "corrupt")
+_COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted")
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py."""
+    from testbed import rpc, runtime
+
+    arguments = _parser(runtime.DEFAULT_NAME).parse_args(argv)
+    request: dict[str, Any] = {"action": arguments.action}
+    if arguments.action == "set":
+        fault: dict[str, Any] = {name: rate(name, text) for name in _RATES if (text := getattr(arguments, name))}
+        for name in ("distance", "seed"):
+            fault |= {name: getattr(arguments, name)} if getattr(arguments, name) is not None else {}
+        request |= {"links": arguments.link, "direction": arguments.direction, "fault": fault}
+    elif arguments.action == "clear" and arguments.link not in ([], ["all"]):
+        request["links"] = arguments.link
+    here = runtime.Runtime.of(arguments.name)
+    here.require_alive()
+    faults = rpc.call(here.socket, "fault", timeout_s=ANSWER_TIMEOUT_S, **request)
+    print(json.dumps(faults, indent=2) if arguments.json else table(faults))
+    return 0
+
+
+def _parser(default_name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="testbed fault", description=__doc__)
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    for either in (parser, common):  # before the action and after it
+        either.add_argument("--name", help="which testbed")
+        either.add_argument("--json", action="store_true", help="print the faults as JSON")
+    parser.set_defaults(name=default_name)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="set|list|clear")
+    setting = actions.add_parser(
+        "set",
+        parents=[common],
+        help="set the fault of links, in place of what they have",
+        description="Sets the fault of links, in place of what they have; counters start again from 0. "
+        "A link is named as `testbed status --json` does: u1h1 for a host's, u1o1 for an optical port's.",
+    )
+    setting.add_argument("link", nargs="+")
+    setting.add_argument("--direction", default="both", help="up (host to ToR to optical switch), down or both")
+    for name, what in zip(_RATES, ("lost", "sent twice", "sent later", "sent with one bit flipped"), strict=True):
+        setting.add_argument(f"--{name}", metavar="RATE", help=f"share of frames {what}, like 0.1%%")
+    setting.add_argument("--distance", type=int, help="how many frames later a reordered one is sent (50)")
+    setting.add_argument("--seed", type=int, help="the same frames meet the same fate with the same seed (1)")
+    actions.add_parser("list", parents=[common], help="the faults that are set, and what they did")
+    clearing = actions.add_parser("clear", parents=[common], help="end the faults of links, or all")
+    clearing.add_argument("link", nargs="*", help="none, or the word all: every link")
+    return parser
+
+
+def rate(name: str, text: str) -> float:
+    """The share, 0 to 1, that a percentage like "0.1%" or "0.1" stands for. RequestError otherwise."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise RequestError(f"--{name} {text}: a percentage from 0% to 100% is accepted")
+    return percent / 100
+
+
+def words(fault: dict[str, Any]) -> str:
+    """What befalls a direction's frames."""
+    told = [f"{name} {100 * fault[name]:g}%" for name in _RATES if fault[name]]
+    told += [f"by {fault['distance']}"] if fault["reorder"] else []
+    return ", ".join(told)
+
+
+def table(faults: list[dict[str, Any]]) -> str:
+    """The faults, a direction a line, with what they did since they were set."""
+    if not faults:
+        return "no faults are set"
+    lines = [f"{'link':<8} {'':<5}" + "".join(f"{name:>11}" for name in _COUNTERS) + "  fault"]
+    for fault in faults:
+        counts = "".join(f"{fault['counters'][name]:>11}" for name in _COUNTERS)
+        lines.append(f"{fault['link']:<8} {fault['direction']:<5}{counts}  {words(fault)}, seed {fault['seed']}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

@@ -1,0 +1,60 @@
+"""Faults on links, as far as they go without a link: what is accepted, room for frames held, how they are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed import fault as command
+from testbed import status
+from testbed.emulation.faults import MAX_DISTANCE, LinkFault
+from testbed.errors import RequestError
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"loss": 1.5}, "loss: 150 %; 0 to 100 % is accepted"),
+        ({"corrupt": -0.1}, "corrupt: -10 %; 0 to 100 %"),
+        ({"loss": float("nan")}, "loss: nan %; 0 to 100 %"),
+        ({"duplicate": "1%"}, "duplicate: '1%'; 0 to 100 %"),
+        ({"loss": True}, "loss: "),
+        ({}, "no fault: a rate above 0 of loss, duplicate, reorder, corrupt is needed"),
+        ({"reorder": 0.1, "distance": 0}, f"distance: 0; a whole number from 1 to {MAX_DISTANCE} is accepted"),
+        ({"reorder": 0.1, "distance": MAX_DISTANCE + 1}, "distance: 10001; "),
+        ({"reorder": 0.1, "distance": 2.5}, "distance: 2.5; a whole number"),
+        ({"loss": 0.1, "seed": -1}, "seed: -1; a whole number"),
+    ],
+)
+def test_a_wrong_fault_is_refused_in_one_line(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        LinkFault(**wrong)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("1%", 0.01), ("0.01%", 0.0001), ("100", 1.0), ("0", 0.0), ("1e-3%", 0.00001)]
+)
+def test_rates_are_percentages(text: str, share: float) -> None:
+    assert command.rate("loss", text) == pytest.approx(share, rel=1e-12)
+
+
+def test_room_for_frames_held() -> None:
+    assert LinkFault(loss=0.1).cells == 0
+    assert LinkFault(reorder=1.0, distance=50).cells == 51, "never more than are held at once"
+    assert LinkFault(reorder=0.01, distance=50).cells == 13
+    assert LinkFault(reorder=0.5, distance=MAX_DISTANCE).cells < 6000
+
+
+def test_what_is_shown() -> None:
+    counters = {name: 7 for name in ("seen", "lost", "duplicated", "held", "released", "corrupted")}
+    fault = {"link": "u1h1", "direction": "up", "loss": 0.0001, "duplicate": 0.0, "reorder": 0.01, "corrupt": 0.0}
+    fault |= {"distance": 50, "seed": 3, "counters": counters}
+    assert command.words(fault) == "loss 0.01%, reorder 1%, by 50"
+    assert command.table([]) == "no faults are set"
+    header, line = command.table([fault]).splitlines()
+    assert header.split()[:3] == ["link", "seen", "lost"]
+    assert line.endswith("loss 0.01%, reorder 1%, by 50, seed 3")
+    assert status.faults_text([fault]) == ("on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted (testbed fault list)")
