@@ -13,6 +13,7 @@ COMMANDS = {
     "status": "what runs on it",
     "circuits": "its optical circuits: show, plan, set",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
+    "capture": "the frames of one of its links, as a pcap file",
     "down": "end it",
     "demo": "up, train with each kind of synchronisation, report, down",
     "doctor": "what this host can do, and the remedy for each lack",

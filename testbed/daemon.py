@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import rpc
-from testbed.emulation import faults
+from testbed.emulation import capture, faults
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.manager import Jobs, held_hosts
 from testbed.jobs.names import mount_names
@@ -139,10 +139,16 @@ class Daemon:
             return self._jobs.stop(int(request["job"]), str(request.get("reason", "asked to end")))
         if operation == "fault":
             return faults.answer(self._network.fabric.faults, request)
+        if operation == "capture":
+
+            def is_over() -> bool:
+                return disconnected.is_set() or self._state == "ending"
+
+            return capture.answer(self._topology, self._owner, request, emit, is_over)
         if operation == "down":
             self._end.set()
             return None
-        raise RequestError(f"op {operation!r}: accepted are status, run, stop, fault, down")
+        raise RequestError(f"op {operation!r}: accepted are status, run, stop, fault, capture, down")
 
     def _summary(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,60 @@
+"""`testbed capture`: the frames of one link of a running testbed, both directions, as a pcap file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from testbed import environment
+
+COUNT, SECONDS = 10_000, 10.0
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py."""
+    from testbed import rpc
+    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
+
+    parser = argparse.ArgumentParser(
+        prog="testbed capture",
+        description="Writes the frames of one link as a pcap file: each once, when it leaves the link's queue. "
+        "Ctrl-C ends it early; the file then holds what came by until then.",
+    )
+    parser.add_argument("link", metavar="LINK", help="u1h1: that host's; u1o1: that optical port's")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser.add_argument("--output", type=Path, metavar="FILE.pcap", help="where to (LINK.pcap)")
+    parser.add_argument("--count", type=int, default=COUNT, metavar="N", help="end after so many frames (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="end after this time (%(default)g)")
+    options = parser.parse_args(argv)
+    output = (options.output or Path(f"{options.link}.pcap")).absolute()
+    runtime, caller = Runtime.of(options.name), Caller.of_this_process()
+    runtime.require_alive()
+
+    def on_event(event: dict[str, Any]) -> None:
+        print(f"testbed capture: {event['capturing']}: to {output}", file=sys.stderr, flush=True)
+
+    found = rpc.call(
+        runtime.socket,
+        "capture",
+        on_event=on_event,
+        timeout_s=None,
+        link=options.link,
+        output=str(output),
+        count=options.count,
+        seconds=options.seconds,
+        uid=caller.uid,
+        gid=caller.gid,
+    )
+    missed = f", {found['missed']} more missed: the machine is too busy" if found["missed"] else ""
+    print(
+        f"{options.link}: {found['forward'] + found['backward']} frames in {found['seconds']:.1f} s"
+        f" ({found['forward']} {found['from']}, {found['backward']} {found['to']}){missed}; {output}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)
