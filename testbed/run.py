@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import os
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
         "--place", metavar="UNIT:WORKERS,...", help="such as u1:2,u2:2; without it, all of the first gpu unit"
     )
     parser.add_argument("--sync", default="inc", metavar="|".join(SYNCS), help="how gradients are summed (inc)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the job's result there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the workers' logs there")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after this many seconds")
     parser.add_argument("script", metavar="SCRIPT")
@@ -55,6 +56,7 @@ def main(argv: list[str]) -> int:
         "sync": options.sync,
         "place": options.place,
         "limit_s": options.timeout,
+        "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,
         "gid": caller.gid,
@@ -64,14 +66,30 @@ def main(argv: list[str]) -> int:
     result, interrupted = follow(runtime, request)
     if options.json:
         with caller.acting():
-            options.json.write_text(json.dumps(result, indent=2) + "\n")
+            write_result(options.json, result)
     if interrupted:
         print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
         return environment.INTERRUPTED
     if result["failure"]:
         raise TestbedError(f"job {result['id']} failed: {result['failure']}")
     print(f"testbed run: job {result['id']}: done in {result['wall_s']:.1f} s", file=sys.stderr)
+    for note in result["verdict"]["notes"]:
+        print(f"testbed run: note: {note['text']}", file=sys.stderr)
+    print(result["verdict"]["line"], file=sys.stderr)
     return 0
+
+
+def series_path(result: Path) -> Path:
+    """Of the file with all samples, beside a job's result."""
+    return result.with_suffix(".telemetry.npz")
+
+
+def write_result(path: Path, result: dict[str, Any]) -> None:
+    """As JSON, and its samples, which came along in base64, as a file of NumPy arrays."""
+    samples = series_path(path)
+    samples.write_bytes(base64.b64decode(result.pop("series")))
+    result["telemetry"]["file"] = samples.name
+    path.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | None) -> None:
@@ -92,6 +110,8 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
             raise RequestError(f"script {script}: user {caller.user} cannot read it: {error.strerror}") from error
         if result is not None and not _writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
+        if result is not None and not _writable(series_path(result)):
+            raise RequestError(f"--json {result}: user {caller.user} cannot write {series_path(result)} beside it")
         if logs is not None:
             try:
                 logs.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,10 @@ from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, wo
 from testbed.jobs.launch import Emit, JobProcesses, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import files_as
+from testbed.jobs.observation import Observation
 from testbed.jobs.placement import Placement, Rack, parse_place, place
 from testbed.runtime import Caller
+from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.xdp.engine import Admission, Member, XdpEngine
@@ -37,7 +39,8 @@ class Hosts(Protocol):
     """What jobs need of the fabric (testbed/emulation/fabric.py)."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
-    def statistics(self) -> Mapping[str, Any]: ...
+    def statistics(self, queues_only: bool = False) -> Mapping[str, Any]: ...
+    def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
 
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
@@ -56,6 +59,7 @@ class JobRequest:
     environ: Mapping[str, str]
     logs: Path | None
     timeout_s: float | None
+    with_series: bool = False
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], owner: Caller) -> JobRequest:
@@ -80,6 +84,7 @@ class JobRequest:
             environ={str(name): str(value) for name, value in request["environ"].items()},
             logs=None if request.get("logs") is None else Path(request["logs"]),
             timeout_s=None if request.get("limit_s") is None else float(request["limit_s"]),
+            with_series=bool(request.get("series", False)),
         )
 
 
@@ -135,6 +140,7 @@ class Jobs:
         self._name, self._topology, self._hosts = name, topology, hosts
         self._controller, self._engine, self._folder, self._owner = controller, engine, folder, owner
         self._racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+        self._sampler = Sampler(hosts, self._segments)
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
         self._closed = False
@@ -174,14 +180,14 @@ class Jobs:
             job.board = board
             stack.callback(setattr, job, "board", None)
             specs = self._specs(job, board, admission, folder)
-            before = self._hosts.statistics()
-            with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
-                processes.start(specs)
-                job.state = "running"
-                outcome = processes.wait(lambda: self._stop_reason(job, disconnected), request.timeout_s)
-            job.state = "ended"
-            end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
-            after = self._hosts.statistics()
+            senders = [*job.hosts, *([job.ps_host] if job.ps_host else [])]
+            with Observation(self._sampler, self._hosts, senders, self._topology.mtu) as observation:
+                with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
+                    processes.start(specs)
+                    job.state = "running"
+                    outcome = processes.wait(lambda: self._stop_reason(job, disconnected), request.timeout_s)
+                job.state = "ended"
+                end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
             with files_as(request.caller):
                 stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
             return {
@@ -204,8 +210,13 @@ class Jobs:
                     for rank, host in enumerate(job.hosts)
                 ],
                 "ocs": {"events": result.events_after(self._controller("history"), history)},
-                "links": result.link_deltas(before, after),
+                **observation.report(stats, request.with_series),
             }
+
+    def _segments(self) -> dict[str, int]:
+        """How many segments are taken, by switch, or by PS host."""
+        taken = self._engine.occupancy() if self._engine else {}
+        return {addresses.aggregator_name(owner): count for owner, count in taken.items()}
 
     # ------------------------------------------------------------------ what a job holds
 

@@ -23,10 +23,14 @@ class Counters(Protocol):
     def bytes_ba(self) -> int: ...
     @property
     def drops(self) -> int: ...
+    @property
+    def device_drops(self) -> int: ...
 
 
 def link_deltas(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> list[dict[str, Any]]:
-    """What each link carried between two readings, both directions and their sum, in bytes with Ethernet headers."""
+    """What each link carried between two readings, both directions and their sum, in bytes with Ethernet headers, and what it lost;
+    of the drops, `device_drops` were not those of a full queue.
+    """
     deltas = []
     for name, now in after.items():
         then = before[name]
@@ -39,6 +43,7 @@ def link_deltas(before: Mapping[str, Counters], after: Mapping[str, Counters]) -
                 "bytes_up": up,
                 "bytes_down": down,
                 "drops": now.drops - then.drops,
+                "device_drops": now.device_drops - then.device_drops,
             }
         )
     return deltas

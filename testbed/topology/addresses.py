@@ -51,6 +51,11 @@ def host_ifindex(unit: int, host: int) -> int:
     return 0x10000 + (unit << 8) + host
 
 
+def aggregator_name(number: int) -> str:
+    """Of a unit's ToR by the unit's number, of a PS host by its ifindex."""
+    return unit_name(number) if number < 0x10000 else host_name((number >> 8) & 0xFF, number & 0xFF)
+
+
 def tor_dpid(unit: int) -> int:
     return unit
 

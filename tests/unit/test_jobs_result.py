@@ -26,12 +26,16 @@ class Link:
     bytes_ab: int
     bytes_ba: int
     drops: int
+    device_drops: int = 0
 
 
 def test_link_deltas() -> None:
-    before, after = {"u1h1": Link(200.0, 10, 20, 1)}, {"u1h1": Link(200.0, 110, 220, 4)}
+    before, after = {"u1h1": Link(200.0, 10, 20, 1)}, {"u1h1": Link(200.0, 110, 220, 4, 1)}
     assert link_deltas(before, after) == [
-        {"name": "u1h1", "rate_mbps": 200.0, "bytes": 300, "bytes_up": 100, "bytes_down": 200, "drops": 3}
+        {
+            **{"name": "u1h1", "rate_mbps": 200.0, "bytes": 300, "bytes_up": 100, "bytes_down": 200},
+            **{"drops": 3, "device_drops": 1},
+        }
     ]
 
 

@@ -1,0 +1,64 @@
+"""What is counted while a job runs, and what its result says of it: links, telemetry, verdict."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from testbed.emulation.links import burst_bytes
+from testbed.jobs.result import Counters, link_deltas
+from testbed.telemetry.evidence import evidence
+from testbed.telemetry.sampler import Sampler
+from testbed.telemetry.samples import Recording
+from testbed.telemetry.summary import series, summary
+from testbed.telemetry.verdict import verdict
+
+
+class Hosts(Protocol):
+    """What this needs of the fabric (testbed/emulation/fabric.py)."""
+
+    def statistics(self) -> Mapping[str, Counters]: ...
+    def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
+
+
+class Observation:
+    """A context manager around a job's life, from before its first process to after its last; then `report` says what there was.
+
+    `job_hosts` are those that send: what their own interfaces lose is asked before and after only, host by host.
+    """
+
+    def __init__(self, sampler: Sampler, hosts: Hosts, job_hosts: Sequence[str], mtu: int) -> None:
+        self._sampler, self._hosts, self._job_hosts, self._mtu = sampler, hosts, tuple(job_hosts), mtu
+        self._stack = ExitStack()
+        self._recording: Recording | None = None
+
+    def __enter__(self) -> Self:
+        self._before, self._unsent_before = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
+        self._recording = self._stack.enter_context(self._sampler.recording())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        if error is None:
+            self._after, self._unsent_after = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
+
+    def report(self, workers: Sequence[Mapping[str, Any] | None], with_series: bool) -> dict[str, Any]:
+        """The result's `links`, `telemetry` and `verdict`, and `series`, an .npz file in base64, if it is wanted."""
+        assert self._recording is not None
+        links = link_deltas(self._before, self._after)
+        lost = {link["name"]: link["device_drops"] for link in links}
+        for host, count in self._unsent_after.items():
+            lost[host] = lost.get(host, 0) + count - self._unsent_before[host]
+        bursts = {link["name"]: burst_bytes(link["rate_mbps"], self._mtu) for link in links if link["rate_mbps"]}
+        found = evidence(self._recording, bursts, lost)
+        report = {
+            "links": links,
+            "telemetry": summary(self._recording, found),
+            "verdict": verdict(found, workers).as_json(),
+        }
+        return report | ({"series": base64.b64encode(series(self._recording)).decode()} if with_series else {})

@@ -1,0 +1,1 @@
+"""What the machine did while a job ran, and whether that could have shaped the job's result. Imports psutil and NumPy."""

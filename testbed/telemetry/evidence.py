@@ -1,0 +1,163 @@
+"""From samples to what a verdict is given on. Pure.
+
+A job computes on the same cores that carry its packets, and before its first gradient it starts up, which takes all of them. So
+processors are judged only in the time in which links carried traffic, put together second by second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.telemetry.counters import BUSY, DROPPED, IOWAIT, SOFTIRQ, SQUEEZED, STEAL
+from testbed.telemetry.samples import BACKLOG, BYTES_AB, QUEUE_DROPS, Recording, Sample
+
+ACTIVE_SHARE = 0.01  # of a link's rate, in either direction: the link carries traffic
+ACTIVE_MBPS = 1.0  # the same for a link without a rate
+SECOND_S = 1.0  # the kernel counts processor time in ticks of 4 to 10 ms, too coarse for one sample
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """About a second in which links carried traffic; shares of its time, by core. `waiting`: of the time in which a task that
+    could run had no core, None where the kernel does not say."""
+
+    elapsed_s: float
+    busy: tuple[float, ...]
+    softirq: tuple[float, ...]
+    steal: tuple[float, ...]
+    iowait: tuple[float, ...]
+    waiting: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """A link that carried something. `utilisation` is (median, largest) of its rate while links carried traffic, in the busier
+    direction of each sample, or in Mb/s where it has no rate; `excess` the most that a sample had over the rate and one
+    burst, as a share of the rate."""
+
+    name: str
+    rate_mbps: float | None
+    bytes: int
+    utilisation: tuple[float, float]
+    excess: float
+    queue_drops: int
+    queue_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the samples of a job say. `unsampled_s` is the time beyond two intervals that passed between samples.
+
+    `device_drops`: by device or host, frames lost because whoever takes them came late, not because a link's queue was full.
+    """
+
+    sampled_s: float
+    unsampled_s: float
+    active_s: float
+    seconds: tuple[Second, ...]
+    late_s: tuple[float, ...]
+    links: tuple[LinkUse, ...]
+    softnet_dropped: int
+    softnet_squeezed: int
+    segments_max: Mapping[str, int] = field(default_factory=dict)
+    device_drops: Mapping[str, int] = field(default_factory=dict)
+    failure: str | None = None
+
+    @property
+    def frames(self) -> float:
+        """About as many crossed links: their bytes in frames of the usual MTU."""
+        return sum(link.bytes for link in self.links) / 1500
+
+
+def evidence(recording: Recording, bursts: Mapping[str, int], device_drops: Mapping[str, int]) -> Evidence:
+    """`bursts`: by link, how many bytes its shaper may send at once."""
+    samples = recording.samples
+    steps = _Steps(recording)
+    gaps = np.diff([sample.at_s for sample in samples]) - 2 * recording.interval_s
+    first, last = samples[0].machine, samples[-1].machine
+    softnet = (last.softnet - first.softnet).sum(axis=0)
+    return Evidence(
+        sampled_s=samples[-1].at_s - samples[0].at_s,
+        unsampled_s=float(gaps.clip(0).sum()),
+        active_s=float(steps.elapsed_s[steps.active].sum()),
+        seconds=tuple(steps.seconds()),
+        late_s=tuple(sample.late_s for sample in samples if sample.late_s is not None),
+        links=tuple(steps.links(bursts)),
+        softnet_dropped=int(softnet[DROPPED]),
+        softnet_squeezed=int(softnet[SQUEEZED]),
+        segments_max=_most(samples),
+        device_drops={name: count for name, count in device_drops.items() if count},
+        failure=recording.failure,
+    )
+
+
+def _most(samples: list[Sample]) -> dict[str, int]:
+    most: dict[str, int] = {}
+    for sample in samples:
+        for switch, count in sample.segments.items():
+            most[switch] = max(count, most.get(switch, 0))
+    return most
+
+
+class _Steps:
+    """What happened between one reading of the links and the next."""
+
+    def __init__(self, recording: Recording) -> None:
+        read = [(sample, sample.links) for sample in recording.samples if sample.links is not None]
+        self._recording = recording
+        self._values = np.array([links.values for _, links in read])
+        began, ended = (np.array([getattr(links, name) for _, links in read]) for name in ("began_s", "ended_s"))
+        self._shortest_s = (began[1:] - ended[:-1]).clip(1e-6)
+        self._longest_s = ended[1:] - began[:-1]
+        self._cores = np.diff([sample.machine.cores for sample, _ in read], axis=0)
+        self._waiting_s = np.diff([sample.machine.waiting_s for sample, _ in read])
+        self.elapsed_s: Floats = np.diff([sample.at_s for sample, _ in read])
+        sent = np.diff(self._values[:, :, :QUEUE_DROPS], axis=0).max(axis=2)  # (steps, links), the busier direction
+        middle_s = (self._shortest_s + self._longest_s) / 2
+        self._mbps: Floats = sent * 8e-6 / middle_s[:, None]
+        rates = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
+        least = np.where(np.isnan(rates), ACTIVE_MBPS, rates * ACTIVE_SHARE)
+        self.active: npt.NDArray[np.bool_] = (self._mbps >= least).any(axis=1)
+        self._sent_most = sent
+
+    def seconds(self) -> Iterator[Second]:
+        """The active steps put together; what is left of less than half a second is dropped, unless it is all there is."""
+        group: list[int] = []
+        length_s, found = 0.0, False
+        for step in np.flatnonzero(self.active):
+            group.append(int(step))
+            length_s += self.elapsed_s[step]
+            if length_s >= SECOND_S - 1e-6:
+                yield self._second(group, length_s)
+                group, length_s, found = [], 0.0, True
+        if length_s >= SECOND_S / 2 or (group and not found):
+            yield self._second(group, length_s)
+
+    def _second(self, steps: list[int], length_s: float) -> Second:
+        cores = (self._cores[steps].sum(axis=0) / length_s).clip(0, 1)
+        waiting = float(self._waiting_s[steps].sum() / length_s)
+        busy, softirq, steal, iowait = (tuple(map(float, cores[:, at])) for at in (BUSY, SOFTIRQ, STEAL, IOWAIT))
+        return Second(length_s, busy, softirq, steal, iowait, None if math.isnan(waiting) else min(waiting, 1.0))
+
+    def links(self, bursts: Mapping[str, int]) -> Iterator[LinkUse]:
+        for at, (name, rate) in enumerate(zip(self._recording.names, self._recording.rates_mbps, strict=True)):
+            total = self._values[-1, at] - self._values[0, at]
+            carried = int(total[BYTES_AB:QUEUE_DROPS].sum())
+            if not carried:
+                continue
+            used = self._mbps[self.active, at] / (rate or 1.0) if self.active.any() else np.zeros(1)
+            allowed = 0.0 if rate is None else self._longest_s * rate * 1.25e5 + bursts.get(name, 0)
+            excess = (
+                0.0 if rate is None else ((self._sent_most[:, at] - allowed) / (self._longest_s * rate * 1.25e5)).max()
+            )
+            yield LinkUse(
+                name, rate, carried, (float(np.median(used)), float(used.max())), max(0.0, float(excess)),
+                int(total[QUEUE_DROPS]), int(self._values[:, at, BACKLOG].max()),
+            )  # fmt: skip

@@ -1,0 +1,96 @@
+"""A sample, and a recording of them: bounded in memory, however long a job runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.telemetry.counters import Machine
+
+BYTES_AB, BYTES_BA, QUEUE_DROPS, BACKLOG = range(4)  # columns of LinkReading.values
+MOST_SAMPLES = 18_000  # half an hour at 10 Hz; then every other one is given up, and so on
+
+
+class LinkCounters(Protocol):
+    """A link's counters (testbed/emulation/links.py, WireStatistics)."""
+
+    @property
+    def rate_mbps(self) -> float | None: ...
+    @property
+    def bytes_ab(self) -> int: ...
+    @property
+    def bytes_ba(self) -> int: ...
+    @property
+    def drops(self) -> int: ...
+    @property
+    def device_drops(self) -> int: ...
+    @property
+    def backlog_bytes(self) -> int: ...
+
+
+class Links(Protocol):
+    """What telemetry needs of the fabric."""
+
+    def statistics(self, queues_only: bool = False) -> Mapping[str, LinkCounters]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkReading:
+    """Counters of all links, (links, 4), read at some time between `began_s` and `ended_s`."""
+
+    began_s: float
+    ended_s: float
+    values: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One moment. `late_s` is how long after its deadline it was taken, None for one that had none (a recording's first and last)."""
+
+    at_s: float
+    late_s: float | None
+    machine: Machine
+    links: LinkReading | None
+    segments: Mapping[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Recording:
+    """The samples of a stretch of time. `failure`: why there are no more, if sampling failed."""
+
+    interval_s: float
+    names: tuple[str, ...]
+    rates_mbps: tuple[float | None, ...]
+    began_unix: float
+    samples: list[Sample] = field(default_factory=list)
+    failure: str | None = None
+    cost_s: float = 0.0  # processor time that sampling took, for all recordings at that time together
+    _skip: int = 0
+    _stride: int = 1
+
+    def add(self, sample: Sample) -> None:
+        """Keeps it, or merges its lateness into the one before where the recording is thinned: counters lose nothing by that."""
+        if self._skip and sample.late_s is not None:
+            self._skip -= 1
+            last = self.samples[-1]
+            late_s = max(sample.late_s, last.late_s or 0.0)
+            self.samples[-1] = Sample(last.at_s, late_s, last.machine, last.links, last.segments)
+            return
+        self._skip = self._stride - 1
+        self.samples.append(sample)
+        if len(self.samples) >= MOST_SAMPLES:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Gives up every other sample, and takes over its lateness, and its reading of links where the one kept has none."""
+        samples, self.samples = self.samples, []
+        self._stride *= 2
+        self.interval_s *= 2
+        for kept, lost in zip(samples[::2], [*samples[1::2], None], strict=False):
+            lates = [s.late_s for s in (kept, lost) if s is not None and s.late_s is not None]
+            links = kept.links or (lost.links if lost else None)
+            self.samples.append(Sample(kept.at_s, max(lates, default=None), kept.machine, links, kept.segments))

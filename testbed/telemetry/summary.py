@@ -1,0 +1,101 @@
+"""What a job's result says of its samples: a summary for its JSON, and the whole series as a compressed NumPy file. Pure."""
+
+from __future__ import annotations
+
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from testbed.telemetry.counters import BUSY, DROPPED, IOWAIT, SOFTIRQ, SQUEEZED, STEAL
+from testbed.telemetry.evidence import Evidence
+from testbed.telemetry.samples import BACKLOG, BYTES_AB, BYTES_BA, QUEUE_DROPS, Recording
+from testbed.telemetry.verdict import by_core
+
+
+def summary(recording: Recording, evidence: Evidence) -> dict[str, Any]:
+    """JSON-able. Shares are of the time in which links carried traffic; `late_ms` is of all samples."""
+    seconds = evidence.seconds
+    columns = {
+        name: by_core(seconds, lambda second, name=name: getattr(second, name))  # type: ignore[misc]
+        for name in ("busy", "softirq", "steal", "iowait")
+    }
+    waiting = [second.waiting for second in seconds if second.waiting is not None]
+    late_ms = [late_s * 1e3 for late_s in evidence.late_s]
+    return {
+        "interval_s": recording.interval_s,
+        "samples": len(recording.samples),
+        "sampled_s": round(evidence.sampled_s, 3),
+        "unsampled_s": round(evidence.unsampled_s, 3),
+        "traffic_s": round(evidence.active_s, 3),
+        "cost_share": round(recording.cost_s / evidence.sampled_s, 5) if evidence.sampled_s else None,
+        "cores": [
+            {"core": core, **{name: spread(values[core]) for name, values in columns.items()}}
+            for core in range(len(columns["busy"]))
+        ],
+        "waiting": spread(waiting),
+        "late_ms": spread(late_ms) | {"p99": _p99(late_ms)},
+        "softnet": {"dropped": evidence.softnet_dropped, "squeezed": evidence.softnet_squeezed},
+        "device_drops": dict(evidence.device_drops),
+        "segments_max": dict(evidence.segments_max),
+        "links": [{**asdict(link), "utilisation": _pair(link.utilisation)} for link in evidence.links],
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Median and largest; of nothing, None."""
+    if not values:
+        return {"median": None, "max": None}
+    return _pair((statistics.median(values), max(values)))
+
+
+def _pair(values: tuple[float, float]) -> dict[str, float | None]:
+    return {"median": round(values[0], 4), "max": round(values[1], 4)}
+
+
+def _p99(values: Sequence[float]) -> float | None:
+    return round(float(np.percentile(values, 99)), 4) if values else None
+
+
+def series(recording: Recording) -> bytes:
+    """An .npz file. Rows are intervals between samples; every array but `late_ms` and `backlog` counts what happened in them.
+
+    time_s (rows), the interval's end, from the first sample on; late_ms (rows); cores (rows, cores, 4) in seconds: busy, softirq, steal,
+    iowait; softnet (rows, cores, 2): dropped, squeezed; waiting_s (rows). Links are read in some of the samples, and only those that
+    carried something are kept: links, rates_mbps (0: none), link_time_s (link rows), sent (link rows, links, 2) in bytes by
+    direction, queue_drops and backlog in bytes (link rows, links). segments (rows, switches) taken, of `switches`.
+    """
+    samples = recording.samples
+    origin = samples[0].at_s
+    read = [sample.links for sample in samples if sample.links is not None]
+    values = np.array([links.values for links in read])
+    carried = np.flatnonzero((values[-1] - values[0])[:, [BYTES_AB, BYTES_BA, QUEUE_DROPS]].any(axis=1))
+    values = values[:, carried]
+    cores = np.array([sample.machine.cores for sample in samples])
+    switches = sorted({switch for sample in samples for switch in sample.segments})
+    arrays = {
+        "began_unix": np.float64(recording.began_unix),
+        "time_s": np.array([sample.at_s - origin for sample in samples[1:]], np.float32),
+        "late_ms": np.array([(sample.late_s or 0.0) * 1e3 for sample in samples[1:]], np.float32),
+        "cores": np.diff(cores[:, :, [BUSY, SOFTIRQ, STEAL, IOWAIT]], axis=0).round(3).astype(np.float32),
+        "softnet": _counts(np.array([sample.machine.softnet for sample in samples])[:, :, [DROPPED, SQUEEZED]]),
+        "waiting_s": np.diff([sample.machine.waiting_s for sample in samples]).round(4).astype(np.float32),
+        "links": np.array([recording.names[at] for at in carried], np.str_),
+        "rates_mbps": np.array([recording.rates_mbps[at] or 0.0 for at in carried], np.float32),
+        "link_time_s": np.array([(links.began_s + links.ended_s) / 2 - origin for links in read[1:]], np.float32),
+        "sent": _counts(values[:, :, [BYTES_AB, BYTES_BA]]),
+        "queue_drops": _counts(values[:, :, QUEUE_DROPS]),
+        "backlog": values[1:, :, BACKLOG].astype(np.uint32),
+        "switches": np.array(switches, np.str_),
+        "segments": np.array([[s.segments.get(switch, 0) for switch in switches] for s in samples[1:]], np.uint16),
+    }
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # its stub takes **kwds for an option
+    return file.getvalue()
+
+
+def _counts(totals: np.ndarray) -> np.ndarray:
+    return np.diff(totals, axis=0).clip(0).astype(np.uint32)
