@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,24 +37,25 @@ def main(argv: list[str]) -> int:
     def on_event(event: dict[str, Any]) -> None:
         print(f"testbed capture: {event['capturing']}: to {output}", file=sys.stderr, flush=True)
 
-    found = rpc.call(
-        runtime.socket,
-        "capture",
-        on_event=on_event,
-        timeout_s=None,
-        link=options.link,
-        output=str(output),
-        count=options.count,
-        seconds=options.seconds,
-        uid=caller.uid,
-        gid=caller.gid,
-    )
+    asked = {"link": options.link, "output": str(output), "count": options.count, "seconds": options.seconds}
+    user = {"uid": caller.uid, "gid": caller.gid}
+    try:
+        found = rpc.call(runtime.socket, "capture", on_event=on_event, timeout_s=None, **asked, **user)
+    except KeyboardInterrupt:
+        await_whole(output)
+        raise
     missed = f", {found['missed']} more missed: the machine is too busy" if found["missed"] else ""
     print(
         f"{options.link}: {found['forward'] + found['backward']} frames in {found['seconds']:.1f} s"
         f" ({found['forward']} {found['from']}, {found['backward']} {found['to']}){missed}; {output}"
     )
     return 0
+
+
+def await_whole(file: Path) -> None:
+    """Until the daemon, which notices soon that nobody waits, has written the last frame."""
+    with contextlib.suppress(OSError), file.open("rb") as written:
+        fcntl.flock(written, fcntl.LOCK_SH)
 
 
 if __name__ == "__main__":

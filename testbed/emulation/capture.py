@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import select
 import socket
+import stat
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,13 +98,21 @@ def answer(
 
 @contextlib.contextmanager
 def _file(path: Path, caller: Caller) -> Iterator[BinaryIO]:
-    """The emptied file, which is the user's."""
+    """The emptied file, which is the user's; locked while it is written, for whoever waits until it is whole."""
     try:
         with files_as(caller):
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            # not blocking: somebody may have put a pipe there
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise RequestError(f"--output {path}: user {caller.user} cannot write it: {error.strerror}") from error
     with os.fdopen(fd, "wb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise RequestError(f"--output {path}: an ordinary file is accepted")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(f"--output {path}: another capture is writing it") from None
+        os.ftruncate(fd, 0)
         yield file
 
 

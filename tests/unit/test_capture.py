@@ -1,0 +1,61 @@
+"""Which links can be captured on, and what else is refused before a socket is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.emulation import capture
+from testbed.errors import RequestError
+from testbed.runtime import Caller
+from testbed.topology import catalogue
+from testbed.topology.load import parse
+
+SHAPED = catalogue.ready("default")
+UNSHAPED = parse({"units": [{"hosts": 2}], "host_rate_mbps": "unshaped"}, "test")
+
+
+def test_links_are_named_as_in_status() -> None:
+    assert capture.link(SHAPED, "u2h4").a.namespace == "u2h4"
+    assert capture.link(SHAPED, "u1o2").b.device == "x-u1o2"
+
+
+def test_a_name_that_is_none_is_told_the_others() -> None:
+    with pytest.raises(RequestError, match=r"^link u9h1: there is none; links are u1h1, .*u1o1"):
+        capture.link(SHAPED, "u9h1")
+    many = parse({"units": [{"hosts": 100}], "host_rate_mbps": 10, "scale": 1}, "test")
+    with pytest.raises(RequestError) as told:
+        capture.link(many, "u1o1")
+    assert str(told.value).endswith("u1h12, ..., u1h100")
+
+
+def test_a_link_without_a_rate_is_refused() -> None:
+    with pytest.raises(RequestError, match="link u1h1: it has no rate"):
+        capture.link(UNSHAPED, "u1h1")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"count": 0}, "--count 0: 1 to"),
+        ({"count": 1_000_001}, "--count 1000001: 1 to"),
+        ({"seconds": 0}, "--seconds 0: more than 0"),
+        ({"seconds": float("nan")}, "--seconds nan: more than 0"),
+        ({"seconds": 1e9}, r"--seconds 1e\+09: more than 0"),
+        ({"uid": 0}, "this testbed is .*'s and writes files as .* only, not as user id 0"),
+    ],
+)
+def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    request = {
+        "link": "u1h1",
+        "output": str(tmp_path / "x.pcap"),
+        "count": 1,
+        "seconds": 1.0,
+        "uid": 65534,
+        "gid": 65534,
+    }
+    with pytest.raises(RequestError, match=says):
+        capture.answer(SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False)
+    assert not (tmp_path / "x.pcap").exists()
