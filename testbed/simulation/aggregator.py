@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from testbed.errors import RequestError
 from testbed.wire import frame, spec
-from testbed.wire.codec import Header
 from testbed.wire.frame import CorruptError, Frame
 
 NO_WORKER = 0xFFFF  # in a result
@@ -101,7 +100,7 @@ class Aggregator:
         self._senders: dict[int, frozenset[Sender]] = {}
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
-        """Makes a port a host's: only these may send by it. A port never bound leads to another switch, which has checked."""
+        """Makes a port a host's: only these may send by it. A port that was never bound leads to another switch."""
         self._senders[port] = frozenset(senders)
 
     def admit(self, number: int, job: Job) -> None:
@@ -129,9 +128,8 @@ class Aggregator:
 
     def receive(self, data: bytes, port: int) -> Outcome:
         """The verdict on a frame that came in by a port, and the frames that go out."""
-        if not frame.is_gradient(data):
-            return self._elsewhere(data)
-        if not self._is_host and not self._is_ours(data):
+        checked = self._is_host or port in self._senders or self._is_ours(data)
+        if not frame.is_gradient(data) or not checked:
             return self._elsewhere(data)
         try:
             packet = Frame.parse(data, self._lanes)
@@ -139,24 +137,10 @@ class Aggregator:
             return "corrupt", []
         except ValueError:
             return "malformed", []
-        header = packet.header
-        if port in self._senders and not self._may_send(port, header):
-            return "bad_sender", []
-        if header.op not in self._accepted(packet):
-            return "malformed", []
-        job = self._jobs.get(header.job)
-        if job is None:
-            return "bad_job", []
-        if header.generation != job.generation:
-            return "bad_generation", []
-        if header.op == spec.Op.RESULT:
-            return self._pass_result(packet, job)
-        if header.op == frame.NOTICE:
-            return "notice", [Emission(To.GROUP, data)]
-        return self._sum(packet, job)
+        return self._at_host(packet) if self._is_host else self._at_switch(packet, port)
 
     def _is_ours(self, data: bytes) -> bool:
-        """239/8 is for results; other addresses than this switch's pass through."""
+        """239/8 is for results; what comes from another switch to other addresses passes through."""
         destination = int.from_bytes(data[30:34], "big")
         return destination == int(IPv4Address(self._ip)) or destination in _MULTICAST
 
@@ -165,36 +149,55 @@ class Aggregator:
             return ("passed" if self._is_host else "to_ovs"), [Emission(To.STACK, data)]
         return "forwarded", [Emission(To.ROUTE, data)]
 
-    def _accepted(self, packet: Frame) -> set[int]:
-        if self._is_host:
-            return {spec.Op.PARTIAL}
-        if packet.destination_ip == self._ip:
-            return {spec.Op.PUSH, frame.NOTICE}
-        return {spec.Op.RESULT}
-
-    def _may_send(self, port: int, header: Header) -> bool:
+    def _at_switch(self, packet: Frame, port: int) -> Outcome:
+        header = packet.header
+        if not self._may_send(port, packet):
+            return "bad_sender", []
+        if header.op == frame.NOTICE and packet.destination_ip != self._ip:
+            return "forwarded", [Emission(To.ROUTE, packet.pack())]
+        job = self._jobs.get(header.job)
+        if job is None:
+            return "bad_job", []
+        if header.generation != job.generation:
+            return "bad_generation", []
         if header.op == spec.Op.PUSH:
-            return Sender(header.job, header.worker) in self._senders[port]
+            return self._sum(packet, job)
+        if header.op == frame.NOTICE:
+            return "notice", [Emission(To.GROUP, packet.pack())]
+        return self._pass_result(packet, job)
+
+    def _may_send(self, port: int, packet: Frame) -> bool:
+        """Pushes and partial sums do not come from other switches to this one; the rest was checked where it entered."""
+        header = packet.header
+        if port not in self._senders:
+            return header.op in (spec.Op.RESULT, frame.NOTICE)
+        if header.op == spec.Op.PUSH:
+            return Sender(header.job, header.worker) in self._senders[port] and packet.destination_ip == self._ip
         return header.op in (spec.Op.RESULT, frame.NOTICE) and Sender(header.job, None) in self._senders[port]
+
+    def _at_host(self, packet: Frame) -> Outcome:
+        """Only what a parameter server does. Results and notices are a worker's, and none runs here."""
+        header = packet.header
+        if header.op == spec.Op.PUSH:
+            return "malformed", []
+        job = self._jobs.get(header.job)
+        if job is None or header.op != spec.Op.PARTIAL or packet.destination_ip != self._ip:
+            return "bad_job", []
+        if header.generation != job.generation:
+            return "bad_generation", []
+        return self._sum(packet, job)
 
     def _pass_result(self, packet: Frame, job: Job) -> Outcome:
         header = packet.header
         if job.role is Role.FINAL or packet.destination_ip != job.group_ip:
-            return "bad_generation", []
+            return "malformed", []
         if job.role is Role.PARTIAL:
             offset = (header.slot - job.up_base) % 2**32
             if offset >= job.size:
                 return "bad_slot", []
             held = self._slots[job.base + offset]
-            if (
-                held.complete
-                and not held.final
-                and (held.generation, held.fragment)
-                == (
-                    header.generation,
-                    header.fragment,
-                )
-            ):
+            at = (held.generation, held.fragment)
+            if held.complete and not held.final and at == (header.generation, header.fragment):
                 held.lanes, held.count, held.final = packet.lanes.copy(), header.count, True
         return "result", [Emission(To.OTHERS, packet.pack())]
 
@@ -230,7 +233,8 @@ class Aggregator:
 
     def _sum_of(self, held: Slot, packet: Frame, job: Job, repeated: bool) -> Emission:
         """The result or partial sum that a slot holds, made of the packet that asked for it."""
-        header = replace(packet.header, count=held.count, age=0)
+        offset = packet.header.slot - job.base
+        header = replace(packet.header, count=held.count, age=0, reserved=0, trailer=0)
         if held.final:
             header = replace(
                 header,
@@ -238,11 +242,18 @@ class Aggregator:
                 flags=spec.Flag.FINAL,
                 worker=NO_WORKER,
                 contributors=job.total,
+                slot=(job.up_base if job.role is Role.PARTIAL else job.base) + offset,
             )
             to, ip, mac = To.BACK if repeated or self._is_host else To.GROUP, job.group_ip, group_mac(job.group_ip)
         else:
-            slot = job.up_base + packet.header.slot - job.base
-            header = replace(header, op=spec.Op.PARTIAL, flags=0, worker=job.index, contributors=job.local, slot=slot)
+            header = replace(
+                header,
+                op=spec.Op.PARTIAL,
+                flags=0,
+                worker=job.index,
+                contributors=job.local,
+                slot=job.up_base + offset,
+            )
             to, ip, mac = To.ROUTE, job.up_ip, packet.destination_mac
         sent = replace(
             packet,
@@ -256,15 +267,12 @@ class Aggregator:
         return Emission(to, sent.pack())
 
     def _notice(self, packet: Frame, job: Job) -> Emission:
-        header = replace(packet.header, op=frame.NOTICE, flags=spec.Flag.ECN, count=0, age=0)
         sent = replace(
             packet,
-            header=header,
+            header=replace(packet.header, op=frame.NOTICE, flags=spec.Flag.ECN, count=0),
             lanes=frame.NO_LANES,
             source_ip=job.self_ip,
             destination_ip=packet.source_ip,
-            source_mac=packet.destination_mac,
-            destination_mac=packet.source_mac,
             ttl=frame.TTL,
         )
         return Emission(To.BACK, sent.pack())

@@ -6,9 +6,21 @@ import numpy as np
 import pytest
 
 from testbed.errors import RequestError
-from testbed.simulation.aggregator import Aggregator
+from testbed.simulation.aggregator import Aggregator, Sender
 from testbed.wire import frame, spec
-from tests.vectors.build import BASE, SIZE, SLOTS, TOR_IP, Leaves, Vector, job_in_unit, push, result, sum_of
+from tests.vectors.build import (
+    BASE,
+    SIZE,
+    SLOTS,
+    TOR_IP,
+    Leaves,
+    Vector,
+    job_in_unit,
+    push,
+    result,
+    sum_of,
+    workers_at_ports,
+)
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -33,7 +45,7 @@ def test_the_table_has_every_verdict() -> None:
 
 
 def test_a_departure_is_found() -> None:
-    vector = Vector("wrong on purpose", steps=[])
+    vector = Vector("wrong on purpose", senders=workers_at_ports([0]))
     vector.admit(job_in_unit(1))
     right = result(0, sum_of(0, 0), 1, slot=BASE)
     assert right.fields
@@ -60,6 +72,7 @@ def test_other_packet_sizes() -> None:
     for lanes in (1, 735):
         tor = Aggregator(TOR_IP, SLOTS, lanes)
         tor.admit(7, job_in_unit(1))
+        tor.bind(1, [Sender(7, 0)])
         verdict, (sent,) = tor.receive(push(0, 0, data=np.full(lanes, 2, np.uint32), count=1), 1)
         assert verdict == "completed"
         assert frame.Frame.parse(sent.data, lanes).lanes.tolist() == [2] * lanes

@@ -115,8 +115,8 @@ def workers_at_ports(workers: Sequence[int], job: int = JOB) -> dict[int, tuple[
 
 
 def lanes(*seed: int) -> Lanes:
-    """Numbers from the whole range, so that sums wrap around."""
-    return np.random.default_rng(seed).integers(0, 2**32, spec.LANES, dtype=np.uint32)
+    """As workers send them: so small that a sum over 64 of them stays within its lane (spec.bias)."""
+    return np.random.default_rng(seed).integers(0, 2**32 // spec.MAX_WORKERS, spec.LANES, dtype=np.uint32)
 
 
 def total(*parts: Lanes) -> Lanes:
@@ -203,10 +203,11 @@ def partial_sum(fragment: int, summed: Lanes, **changes: Any) -> Leaves:
 
 
 def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
-    """The notice that must go back to a sender, to the MAC address that it came from."""
+    """The notice that must go back to a sender."""
     source_ip = changes.pop("source_ip", TOR_IP)
-    fields = {"worker": worker, "flags": int(spec.Flag.ECN), "count": 0, "destination_mac": HOST_MAC, **changes}
-    return Leaves(To.BACK, compared(packet(frame.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields)))
+    fields = {"worker": worker, "flags": int(spec.Flag.ECN), "count": 0, **changes}
+    told = compared(packet(frame.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields))
+    return Leaves(To.BACK, {name: value for name, value in told.items() if name != "destination_mac"})
 
 
 def unchanged(to: To) -> Leaves:

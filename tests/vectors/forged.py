@@ -141,19 +141,19 @@ def a_checksum_that_comes_to_zero_is_sent_as_all_ones(v: Vector) -> None:
 @entry
 def a_job_that_is_not_here(v: Vector) -> None:
     half_a_sum(v)
-    v.senders[2] = (Sender(7, 1), Sender(70, 1))
-    v.push(1, 0, "bad_job", job=70)
-    v.sees(push(1, 0, job=0), OPTICAL[0], "bad_job")
-    v.sees(push(1, 0, job=0xFFFF), OPTICAL[0], "bad_job")
+    for port, job in ((9, 70), (10, 0), (11, 0xFFFF)):
+        v.senders[port] = (Sender(job, 1),)
+        v.push(1, 0, "bad_job", port=port, job=job)
+        v.sees(result_from_ps(0, worker_lanes(5, 0), job=job), OPTICAL[0], "bad_job")
     its_other_half(v)
 
 
 @entry
 def a_worker_that_is_no_member(v: Vector) -> None:
     half_a_sum(v)
-    v.senders[9] = tuple(Sender(7, worker) for worker in (2, 63, 64, 65, 0xFFFF))
-    for worker in (2, 63, 64, 65, 0xFFFF):
-        v.push(worker, 0, "bad_worker", port=9, from_ip="10.0.1.9")
+    for port, worker in enumerate((2, 63, 64, 65, 0xFFFF), 9):
+        v.senders[port] = (Sender(7, worker),)
+        v.push(worker, 0, "bad_worker", port=port, from_ip="10.0.1.9")
     its_other_half(v)
 
 
@@ -185,14 +185,15 @@ def a_host_cannot_speak_for_another(v: Vector) -> None:
 @entry
 def checks_come_in_order(v: Vector) -> None:
     half_a_sum(v)
-    everything = {"job": 9, "generation": 99, "slot": MASK}
-    wrong = push(99, 0, **everything, from_ip="10.0.1.2")
-    v.sees(header_with("op", 0, altered(wrong, UDP + 6, b"\0\0"))[:-1], 2, "malformed")
-    v.sees(altered(wrong, UDP + 6, b"\0\0"), 2, "corrupt")
+    v.senders |= {8: (Sender(9, 99),), 9: (Sender(7, 99),)}
+    wrong = push(99, 0, job=9, generation=99, slot=MASK, from_ip="10.0.1.2")
+    corrupt = altered(wrong, UDP + 6, b"\0\0")
+    v.sees(altered(corrupt, OFFSETS["op"], b"\0"), 2, "malformed")
+    v.sees(corrupt, 2, "corrupt")
     v.sees(wrong, 2, "bad_sender")
-    v.sees(wrong, OPTICAL[0], "bad_job")
-    v.sees(push(99, 0, generation=99, slot=MASK, from_ip="10.0.1.2"), OPTICAL[0], "bad_generation")
-    v.sees(push(99, 0, slot=MASK, from_ip="10.0.1.2"), OPTICAL[0], "bad_worker")
+    v.sees(wrong, 8, "bad_job")
+    v.sees(push(99, 0, generation=99, slot=MASK, from_ip="10.0.1.2"), 9, "bad_generation")
+    v.sees(push(99, 0, slot=MASK, from_ip="10.0.1.2"), 9, "bad_worker")
     v.push(1, 0, "bad_slot", slot=MASK)
     its_other_half(v)
 
@@ -200,9 +201,14 @@ def checks_come_in_order(v: Vector) -> None:
 @entry
 def ops_that_do_not_belong_at_a_switch(v: Vector) -> None:
     half_a_sum(v)
-    v.sees(partial(0, 0, to_ip=TOR_IP), OPTICAL[0], "malformed")
-    v.sees(push(1, 0, to_ip=GROUP_IP), OPTICAL[0], "malformed")
+    v.sees(push(1, 0), OPTICAL[0], "bad_sender")
+    v.sees(push(1, 0, to_ip=GROUP_IP), OPTICAL[0], "bad_sender")
+    v.sees(partial(0, 0, to_ip=TOR_IP), OPTICAL[0], "bad_sender")
     v.sees(result_from_ps(0, worker_lanes(5, 0), to_ip=TOR_IP), OPTICAL[0], "malformed")
+    # a worker pushes to its own switch, and sends nothing else
+    v.push(1, 0, "bad_sender", to_ip=OTHER_IP)
+    v.push(1, 0, "bad_sender", to_ip=GROUP_IP)
+    v.sees(partial(0, 0), 2, "bad_sender")
     its_other_half(v)
 
 
@@ -212,6 +218,9 @@ def ops_that_do_not_belong_at_a_ps(v: Vector) -> None:
     v.admit(job_at_ps(2))
     v.sees(partial(0, 0), 1, "aggregated")
     v.sees(push(1, 0, to_ip=PS_IP, slot=UP_BASE), 1, "malformed")
+    v.sees(result_from_ps(0, worker_lanes(5, 0)), 1, "bad_job")
+    v.sees(packet(frame.NOTICE, 0, frame.NO_LANES, OTHER_IP, PS_IP, flags=4, count=0).pack(), 1, "bad_job")
+    v.sees(partial(1, 0, to_ip=OTHER_IP), 1, "bad_job")
     leaves = result(0, sum_of(0, 0, 1), 5, To.BACK, PS_IP, slot=UP_BASE)
     v.sees(partial(1, 0), 1, "completed", leaves)
 

@@ -91,7 +91,7 @@ def an_older_fragment_that_is_incomplete_is_not_pushed_out(v: Vector) -> None:
     job_of(v, 2)
     v.push(0, 2, "aggregated")
     v.push(1, SIZE + 2, "mismatch", notice(1, SIZE + 2, "10.0.1.2"))
-    v.push(0, SIZE + 2, "mismatch", notice(0, SIZE + 2, "10.0.1.1"), flags=int(spec.Flag.RETRANSMIT), age=3)
+    v.push(0, SIZE + 2, "mismatch", notice(0, SIZE + 2, "10.0.1.1"), flags=int(spec.Flag.RETRANSMIT), count=3, ttl=9)
     v.push(1, 2, "completed", result(2, sum_of(2, 0, 1), 2))
     v.push(1, SIZE + 2, "aggregated")
     v.push(0, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1), 2))
@@ -179,8 +179,9 @@ def members_need_not_be_the_first_workers(v: Vector) -> None:
     v.admit(job_in_unit(5, members=sum(1 << worker for worker in members)))
     for worker in members[:-1]:
         v.push(worker, 0, "aggregated")
-    v.push(1, 0, "bad_worker", port=201)
-    v.push(62, 0, "bad_worker", port=201)
+    v.senders |= workers_at_ports([1, 62])
+    v.push(1, 0, "bad_worker")
+    v.push(62, 0, "bad_worker")
     v.push(63, 0, "completed", result(0, sum_of(0, *members), 5))
 
 

@@ -58,7 +58,8 @@ def a_units_sum_goes_to_the_ps(v: Vector) -> None:
     again = partial_sum(2, sum_of(2, 1, 3), count=8)
     v.push(1, 2, "resent", again)
     v.push(3, 2, "resent", again, data=lanes(99), flags=int(spec.Flag.RETRANSMIT))
-    v.push(0, 2, "bad_worker", port=OPTICAL[0])
+    v.senders |= workers_at_ports([0])  # a member, but elsewhere
+    v.push(0, 2, "bad_worker")
 
 
 @entry
@@ -68,7 +69,7 @@ def a_result_that_passes_is_kept(v: Vector) -> None:
     v.push(3, 2, "completed", partial_sum(2, sum_of(2, 1, 3)))
     summed = lanes(1000)
     v.sees(result_from_ps(2, summed, count=11), OPTICAL[0], "result", unchanged(To.OTHERS))
-    kept = result(2, summed, 5, To.BACK, count=11)
+    kept = result(2, summed, 5, To.BACK, count=11, slot=UP_BASE + 2)
     v.push(1, 2, "resent", kept)
     v.push(3, 2, "resent", kept, count=5)
     # a second copy passes as well, and what is kept stays
@@ -109,14 +110,14 @@ def the_ps_may_sit_at_this_switch(v: Vector) -> None:
     v.push(3, 2, "completed", partial_sum(2, sum_of(2, 1, 3)))
     v.sees(result_from_ps(2, lanes(1), job=8), 9, "bad_sender")
     v.sees(result_from_ps(2, lanes(1)), 9, "result", unchanged(To.OTHERS))
-    v.push(1, 2, "resent", result(2, lanes(1), 5, To.BACK))
+    v.push(1, 2, "resent", result(2, lanes(1), 5, To.BACK, slot=UP_BASE + 2))
 
 
 @entry
 def results_pass_a_switch_without_workers(v: Vector) -> None:
     v.admit(job_across(role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0))
     v.sees(result_from_ps(2, lanes(1)), OPTICAL[0], "result", unchanged(To.OTHERS))
-    v.sees(push(1, 2), OPTICAL[0], "bad_worker")
+    v.sees(push(1, 2), OPTICAL[0], "bad_sender")
     v.sees(result_from_ps(2, lanes(1), generation=GENERATION - 1), OPTICAL[0], "bad_generation")
 
 
@@ -175,10 +176,13 @@ def a_notice_goes_to_the_group(v: Vector) -> None:
     tor(v)
     made = {"flags": int(spec.Flag.ECN), "count": 0, "worker": 2, "slot": UP_BASE + 2}
 
-    def told(**changes: int) -> bytes:
-        return packet(frame.NOTICE, 2, frame.NO_LANES, PS_IP, TOR_IP, **{**made, **changes}).pack()
+    def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
+        return packet(frame.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **{**made, **changes}).pack()
 
     v.sees(told(), OPTICAL[0], "notice", unchanged(To.GROUP))
+    v.senders[9] = (Sender(7, None),)
+    v.sees(told(), 9, "notice", unchanged(To.GROUP))
+    v.sees(told(to_ip="10.0.2.254"), 9, "forwarded", unchanged(To.ROUTE))
     v.sees(told(job=9), OPTICAL[0], "bad_job")
     v.sees(told(generation=GENERATION + 1), OPTICAL[0], "bad_generation")
 
@@ -188,6 +192,6 @@ def a_result_does_not_enter_a_unit_that_makes_its_own(v: Vector) -> None:
     v.senders |= workers_at_ports([0, 1])
     v.admit(job_in_unit(2))
     v.push(0, 2, "aggregated")
-    v.sees(result_from_ps(2, lanes(1), slot=BASE + 2), OPTICAL[0], "bad_generation")
+    v.sees(result_from_ps(2, lanes(1), slot=BASE + 2), OPTICAL[0], "malformed")
     v.push(1, 2, "completed", result(2, sum_of(2, 0, 1), 2))
     assert UP_TOR_IP != GROUP_IP
