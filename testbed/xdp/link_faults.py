@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ import numpy as np
 from testbed.errors import HostError, SettingError, TestbedError
 from testbed.headers import kernel_headers
 from testbed.xdp.layout import BPF_DIR
-from testbed.xdp.syscall import map_delete, map_lookup, map_update
+from testbed.xdp.syscall import map_delete, map_lookup, map_update, program_id
 
 PROGRAM = "link_fault"
 COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted", "crowded", "failed", "merged")
@@ -65,10 +64,7 @@ class FaultProgram:
     @property
     def kernel_id(self) -> int:
         """The program's number in the kernel, which a filter that runs it reports."""
-        for line in Path(f"/proc/self/fdinfo/{self.fd}").read_text().splitlines():
-            if line.startswith("prog_id:"):
-                return int(line.split()[1])
-        raise TestbedError("the fault program has no number in the kernel")
+        return program_id(self.fd)
 
     def set_stage(
         self, ifindex: int, egress: int, rates: tuple[float, float, float, float], distance: int, cells: int, seed: int

@@ -111,6 +111,14 @@ def open_pin(path: Path) -> int:
         raise TestbedError(f"open pin {path}: there is none") from error
 
 
+def program_id(fd: int) -> int:
+    """The kernel's number of a loaded program, which devices and filters report."""
+    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
+        if line.startswith("prog_id:"):
+            return int(line.split()[1])
+    raise TestbedError(f"descriptor {fd}: not a BPF program")
+
+
 def run_once(program: int, frame: bytes, ingress_ifindex: int = 0) -> tuple[int, bytes]:
     """Runs an XDP program on a frame: its action and the frame as it left it. `ingress_ifindex` names a device of this namespace."""
     data_in, data_out = ctypes.create_string_buffer(frame, len(frame)), ctypes.create_string_buffer(4096)

@@ -1,10 +1,12 @@
 """Runs a scenario inside a testbed's namespaces and hands its findings back: `findings(NAME)` outside, `python -m` this file inside.
 
-A scenario is a function of a running `Network` in tests/privileged/scenarios.py; what it returns must be JSON-able.
+A scenario is a function of a running `Network` in tests/privileged/scenarios.py, or in another module named before a colon; what it
+returns must be JSON-able.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -36,13 +38,13 @@ def main(scenario: str, topology: str) -> None:
     from testbed.network import Network
     from testbed.topology import catalogue
     from testbed.topology.load import parse
-    from tests.privileged import scenarios
 
+    module, _, function = scenario.rpartition(":")
     folder = Path("/run/openvswitch/scenario")  # on a private tmpfs
     folder.mkdir()
     described = parse(json.loads(topology), "test") if topology.startswith("{") else catalogue.ready(topology)
     with Network(described, folder) as network:
-        found = getattr(scenarios, scenario)(network)
+        found = getattr(importlib.import_module(f"tests.privileged.{module or 'scenarios'}"), function)(network)
     print(MARK + json.dumps(found))
 
 

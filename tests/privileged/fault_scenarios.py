@@ -1,0 +1,243 @@
+"""Jobs under faults on a running network. Each function returns its findings; the judgement is in test_faults.py, the table in
+tests/bench/faults.py.
+
+A job's workers sum round after round. Time without progress is the longest time between two results in a row at any worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.faults import LinkFault
+from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.network import Network
+from testbed.topology import addresses
+from testbed.xdp.engine import Member
+from testbed.xdp.reload import reload
+
+ROOT = Path(__file__).resolve().parents[2]
+FRAGMENTS = 61  # in a round
+ROUNDS = 211
+ONE_UNIT = [(1, 1), (1, 2), (1, 3)]
+TWO_UNITS = [(1, 1), (1, 2), (2, 1)]
+PS = (3, 1)
+TIME_LIMIT_S = 5.0
+ENDS_S = 120.0
+
+FAULTS: dict[str, LinkFault | None] = {
+    "none": None,
+    "loss 0.01 %": LinkFault(loss=0.0001),
+    "loss 0.1 %": LinkFault(loss=0.001),
+    "loss 1 %": LinkFault(loss=0.01),
+    "loss 10 %": LinkFault(loss=0.1),
+    "duplication 1 %": LinkFault(duplicate=0.01),
+    "reordering 1 % by 50": LinkFault(reorder=0.01, distance=50),
+    "corruption 0.1 %": LinkFault(corrupt=0.001),
+}
+
+
+@dataclass(slots=True)
+class Running:
+    """A job's processes, by worker."""
+
+    network: Network
+    number: int
+    members: list[Member]
+    processes: list[subprocess.Popen[bytes]]
+    admission: Any
+    settings: dict[str, Any]
+
+    def start(self, member: Member) -> subprocess.Popen[bytes]:
+        settings = json.dumps({**self.admission.worker_env(member.worker), **self.settings})
+        return self.network.fabric.popen_in(
+            addresses.host_name(member.unit, member.host),
+            [sys.executable, "-m", "tests.privileged.fault_worker", settings],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            pass_fds=self.admission.worker_fds(member.worker),
+        )
+
+    def first(self) -> None:
+        """Waits until every worker has its first result."""
+        for process in self.processes:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line == b"first\n", line
+
+    def found(self) -> list[dict[str, Any]]:
+        """What each worker said at its end; {} of one that was killed."""
+        said = [process.communicate(timeout=ENDS_S)[0].splitlines() for process in self.processes]
+        self.network.engine.release(self.number)
+        return [json.loads(lines[-1]) if lines and lines[-1].startswith(b"{") else {} for lines in said]
+
+
+def begin(
+    network: Network,
+    number: int,
+    hosts: Sequence[tuple[int, int]],
+    ps: tuple[int, int] | None = None,
+    rounds: int = ROUNDS,
+    timeout_s: float = 30.0,
+) -> Running:
+    """Admits a job and starts its workers."""
+    trees = None
+    if ps:
+        units = sorted({unit for unit, _ in hosts})
+        network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
+        trees = network.trees(ps[0], units)
+    members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(hosts)]
+    admission = network.engine.admit(number, number, members, ps, trees)
+    settings = {"rounds": rounds, "fragments": FRAGMENTS, "timeout_s": timeout_s}
+    running = Running(network, number, members, [], admission, settings)
+    running.processes = [running.start(member) for member in members]
+    return running
+
+
+def figures(
+    workers: Sequence[dict[str, Any]], since: float | None = None, until: float | None = None
+) -> dict[str, Any]:
+    """What a table says of a job: rounds a second, median and longest time between two results, retransmissions, errors.
+
+    The longest time is of the gaps that touch `since` to `until`.
+    """
+    gaps = [pair for worker in workers for pair in itertools.pairwise(worker["ends"])]
+    first, last = max(w["ends"][0] for w in workers), max(w["ends"][-1] for w in workers)
+    touched = [b - a for a, b in gaps if (since is None or b >= since) and (until is None or a <= until)]
+    return {
+        "wrong": sum(worker["wrong"] for worker in workers),
+        "rounds": [len(worker["ends"]) for worker in workers],
+        "rounds_per_s": (len(workers[0]["ends"]) - 1) / (last - first),
+        "median_ms": 1000 * statistics.median(b - a for a, b in gaps),
+        "longest_ms": 1000 * max(touched),
+        "pushed": sum(worker["counters"]["pushed"] for worker in workers),
+        "retransmitted": sum(worker["counters"]["retransmitted"] for worker in workers),
+        "errors": [worker["error"] for worker in workers if worker["error"]],
+    }
+
+
+def _totals(network: Network) -> dict[str, int]:
+    states = network.fabric.faults.states()
+    return {name: sum(state["counters"][name] for state in states) for name in states[0]["counters"]} if states else {}
+
+
+def rates(network: Network) -> dict[str, Any]:
+    """One job in a unit after the other, each fault on its workers' links in both directions."""
+    found = {}
+    for number, (name, fault) in enumerate(FAULTS.items(), 1):
+        for unit, host in ONE_UNIT:
+            if fault:
+                network.fabric.faults.set(addresses.host_name(unit, host), fault)
+        before = network.plane.verdicts()
+        job = figures(begin(network, number, ONE_UNIT).found())
+        after = network.plane.verdicts()
+        verdicts = {verdict: after[verdict] - before[verdict] for verdict in after if after[verdict] != before[verdict]}
+        found[name] = {**job, "links": _totals(network), "verdicts": verdicts}
+        network.fabric.faults.clear()
+    return found
+
+
+def rates_across(network: Network) -> dict[str, Any]:
+    """A job over two units, 1 % loss on every link that it uses: of hosts, of the PS host, and of optical ports."""
+    running = begin(network, 1, TWO_UNITS, PS)
+    running.first()
+    for link in ("u1h1", "u1h2", "u2h1", "u3h1", "u1o1", "u1o2", "u2o1", "u2o2", "u3o1", "u3o2"):
+        network.fabric.faults.set(link, FAULTS["loss 1 %"])  # type: ignore[arg-type]
+    found = figures(running.found())
+    return {**found, "links": _totals(network)}
+
+
+def reloaded(network: Network) -> dict[str, Any]:
+    """The XDP programs loaded again five times under a job over two units."""
+    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS)
+    running.first()
+    before = reload(network.plane)
+    started, took = time.monotonic(), []
+    for _ in range(5):
+        begun = time.monotonic()
+        after = reload(network.plane)
+        took.append(1000 * (time.monotonic() - begun))
+        time.sleep(0.1)
+    ended = time.monotonic()
+    with FeatureControl() as control:
+        for device in network.fabric.switch_devices():
+            control.check(device.device, wire_features(gro=False))
+    found = figures(running.found(), started, ended)
+    return {**found, "took_ms": took, "new": [after[name] != before[name] for name in before]}
+
+
+def reconfigured(network: Network) -> dict[str, Any]:
+    """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in mid-round."""
+    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS)
+    running.first()
+    started, events = time.monotonic(), []
+    for turn in range(6):
+        wirings = ([["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]], [["u1o1", "u3o1"], ["u2o1", "u3o2"]])
+        events.append(network.ask("apply", circuits=wirings[turn % 2]))
+        network.engine.reroute(1, network.trees(PS[0], [1, 2]))
+    ended = time.monotonic()
+    found = figures(running.found(), started, ended)
+    return {**found, "dark_ms": [event["measured_ms"] for event in events if event]}
+
+
+def ps_host_cut_off(network: Network) -> dict[str, Any]:
+    """The link of a job's PS host loses everything for half a second; results go on after it."""
+    network.fabric.faults.set("u4h1", LinkFault(loss=1.0))  # nobody's link: the stage is compiled before the clock runs
+    running = begin(network, 1, TWO_UNITS, PS)
+    running.first()
+    cut = time.monotonic()
+    network.fabric.faults.set("u3h1", LinkFault(loss=1.0))
+    time.sleep(0.5)
+    lost = sum(network.fabric.faults.counters("u3h1", direction)["lost"] for direction in ("up", "down"))
+    network.fabric.faults.clear("u3h1")
+    back = time.monotonic()
+    workers = running.found()
+    after = [min((end for end in worker["ends"] if end > back), default=None) for worker in workers]
+    return {
+        **figures(workers, cut, back),
+        "lost": lost,
+        "cut_ms": 1000 * (back - cut),
+        "recovery_ms": 1000 * (max(end for end in after if end is not None) - back) if all(after) else None,
+    }
+
+
+def killed(network: Network) -> dict[str, Any]:
+    """A worker killed in mid-job: what the others are told, and after how many seconds."""
+    running = begin(network, 1, ONE_UNIT, rounds=100_000, timeout_s=TIME_LIMIT_S)
+    running.first()
+    fault = time.monotonic()
+    running.processes[1].kill()
+    others = [worker for worker in running.found() if worker]
+    return {
+        "others": [[worker["error"][0] - fault, *worker["error"][1:]] for worker in others],
+        "wrong": sum(worker["wrong"] for worker in others),
+    }
+
+
+def restarted(network: Network) -> list[dict[str, Any]]:
+    """A worker killed in mid-job and started again in the same generation: of each worker, how it ended."""
+    running = begin(network, 1, ONE_UNIT, rounds=5 * ROUNDS, timeout_s=TIME_LIMIT_S)
+    running.first()
+    running.processes[1].kill()
+    running.processes[1].communicate()
+    running.processes[1] = running.start(running.members[1])
+    return [
+        {"wrong": worker["wrong"], "rounds": len(worker["ends"]), "error": worker["error"]}
+        for worker in running.found()
+    ]
+
+
+def eight_jobs(network: Network) -> list[dict[str, Any]]:
+    """Eight jobs of two workers on one ToR, every link losing 1 %."""
+    for host in range(1, 17):
+        network.fabric.faults.set(addresses.host_name(1, host), FAULTS["loss 1 %"])  # type: ignore[arg-type]
+    jobs = [begin(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=53) for job in range(8)]
+    return [figures(job.found()) for job in jobs]

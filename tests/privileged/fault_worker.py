@@ -1,0 +1,47 @@
+"""A worker under faults: sums round after round, checks every lane, and says when each round's result was there.
+
+Prints "first" after the first round, then one JSON object: the rounds' ends (CLOCK_MONOTONIC, the same for all), how many were wrong,
+the endpoint's counters, and the error that ended it, if one did.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from testbed.wire import spec
+from tests.privileged.summing_worker import Alone
+from workloads.endpoint import Endpoint
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    worker, workers, fragments = settings["worker"], settings["workers"], settings["fragments"]
+    base = [
+        np.random.default_rng(other).integers(0, 2**32, (fragments, spec.LANES), dtype=np.uint32)
+        for other in range(workers)
+    ]
+    mine, total = base[worker], np.sum(base, axis=0, dtype=np.uint32)
+    found: dict[str, Any] = {"ends": [], "wrong": 0, "error": None}
+    endpoint = None
+    try:
+        endpoint = Endpoint(settings, Alone(), timeout_s=settings["timeout_s"])  # type: ignore[arg-type]
+        for turn in range(settings["rounds"]):
+            result = endpoint.sum_lanes(mine + np.uint32(turn))
+            found["ends"].append(time.monotonic())
+            found["wrong"] += int((result != total + np.uint32(workers * turn)).sum())
+            if not turn:
+                print("first", flush=True)
+    except (RuntimeError, OSError, ValueError) as error:
+        found["error"] = [time.monotonic(), type(error).__name__, str(error)]
+    found["counters"] = asdict(endpoint.counters) if endpoint else {}
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

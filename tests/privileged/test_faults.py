@@ -1,0 +1,144 @@
+"""Jobs under faults: the sums are exact, or every worker is told in time what is wrong; nothing hangs.
+
+tests/bench/faults.py prints the figures of the same scenarios.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import binom
+
+from testbed.xdp.layout import verdict_names
+from tests.privileged.commands import ROOT, Testbed, command, pid_of, running
+from tests.privileged.fault_scenarios import FAULTS, FRAGMENTS, ROUNDS, TIME_LIMIT_S
+from tests.privileged.inside import findings
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
+
+RACK = json.dumps({"units": [{"hosts": 3}], "host_rate_mbps": 200, "scale": 1})
+EIGHT = json.dumps({"units": [{"hosts": 16}], "host_rate_mbps": 200, "scale": 1, "inc": {"jobs": 8}})
+JOBS = Path(__file__).resolve().parent / "jobs"
+SLACK_S = 5.0  # a machine with other work on it
+COUNTER = {"loss": "lost", "duplicate": "duplicated", "reorder": "held", "corrupt": "corrupted"}
+
+
+def found_in(scenario: str, topology: str = "default") -> Any:
+    return findings(f"fault_scenarios:{scenario}", topology, 240)
+
+
+def judge(job: dict[str, Any], rounds: int = ROUNDS, workers: int = 3) -> None:
+    assert job["errors"] == []
+    assert job["rounds"] == [rounds] * workers
+    assert job["wrong"] == 0, "every lane of every round at every worker"
+
+
+@pytest.fixture(scope="module")
+def rates() -> dict[str, Any]:
+    return dict(found_in("rates", RACK))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_sums_are_exact_under(name: str, rates: dict[str, Any]) -> None:
+    if name.startswith("corruption") and "corrupt" not in verdict_names():
+        pytest.xfail("the data plane checks no UDP checksums yet")
+    judge(rates[name])
+    fault, links = FAULTS[name], rates[name]["links"]
+    if fault is None:
+        assert links == {}
+        return
+    assert links["seen"] >= 2 * 3 * ROUNDS * FRAGMENTS * 0.9, "pushes and results both met the stage"
+    for field, counter in COUNTER.items():
+        low, high = binom.interval(1 - 1e-6, links["seen"], getattr(fault, field))
+        assert low <= links[counter] <= high, f"{counter} of {links['seen']}"
+    assert [links[name] for name in ("crowded", "failed", "merged")] == [0, 0, 0]
+
+
+def test_sums_are_exact_across_units_when_every_link_loses_1_percent() -> None:
+    found = found_in("rates_across")
+    judge(found)
+    assert found["links"]["lost"] > 500
+
+
+def test_eight_jobs_on_one_switch_are_all_exact_when_every_link_loses_1_percent() -> None:
+    jobs = found_in("eight_jobs", EIGHT)
+    assert len(jobs) == 8
+    for job in jobs:
+        judge(job, 53, 2)
+    assert sum(job["retransmitted"] for job in jobs) > 0
+
+
+def test_the_programs_are_replaced_under_a_job() -> None:
+    found = found_in("reloaded")
+    judge(found, 2 * ROUNDS)
+    assert found["new"] == [True, True, True]
+
+
+def test_a_job_outlives_reconfigurations_of_its_circuits() -> None:
+    found = found_in("reconfigured")
+    judge(found, 2 * ROUNDS)
+    assert len(found["dark_ms"]) >= 3
+
+
+def test_a_job_goes_on_when_its_ps_host_is_reachable_again() -> None:
+    found = found_in("ps_host_cut_off")
+    judge(found)
+    assert found["lost"] > 0
+    assert found["longest_ms"] >= 0.9 * found["cut_ms"], "no result without the PS host"
+
+
+def test_the_others_are_told_in_time_when_a_worker_is_killed() -> None:
+    found = found_in("killed", RACK)
+    assert found["wrong"] == 0
+    assert len(found["others"]) == 2
+    for seconds, kind, message in found["others"]:
+        assert seconds < TIME_LIMIT_S + SLACK_S
+        assert (kind, message.count("\n")) == ("PeersMissingError", 0)
+        assert re.search(r"no result for fragment \d+ in 5 s", message)
+
+
+def test_a_worker_started_again_in_the_same_generation_changes_no_sum() -> None:
+    workers = found_in("restarted", RACK)
+    assert [worker["wrong"] for worker in workers] == [0, 0, 0]
+    assert all(worker["error"] or worker["rounds"] == 5 * ROUNDS for worker in workers)
+
+
+@pytest.fixture(scope="module")
+def testbed() -> Iterator[Testbed]:
+    with running() as made:
+        yield made
+
+
+def test_a_training_job_is_told_of_a_worker_s_death_on_links_that_lose(testbed: Testbed) -> None:
+    lossy = command("testbed.fault", "set", "u1h1", "u1h2", "u1h3", "--loss", "1%", "--name", testbed.name)
+    assert lossy.returncode == 0, lossy.stderr
+    ended = command("testbed.run", "--name", testbed.name, "--place", "u1:3", str(JOBS / "dies.py"))
+    assert command("testbed.fault", "clear", "--name", testbed.name).returncode == 0
+    assert ended.returncode == 1
+    told = re.findall(r"\[(u1h\d)\] told after ([\d.]+) s: (.*)", ended.stdout)
+    assert {host for host, _, _ in told} == {"u1h1", "u1h3"}, ended.stdout + ended.stderr
+    assert all("worker 1" in message for _, _, message in told)
+
+
+def test_a_job_ends_with_a_clear_error_when_its_parameter_server_is_killed(testbed: Testbed) -> None:
+    argv = [sys.executable, "-m", "testbed.run", "--name", testbed.name, "--place", "u1:3", "--sync", "ps"]
+    argv += [str(JOBS / "long.py"), "60"]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        assert any("first sum" in line for line in job.stdout)
+        os.kill(pid_of(testbed.pid, "workloads.parameter_server"), signal.SIGKILL)
+        fault = time.monotonic()
+        _, errors = job.communicate(timeout=60)
+    assert time.monotonic() - fault < 30
+    assert job.returncode == 1
+    assert re.search(r"parameter server on u\dh\d .*SIGKILL", errors), errors
