@@ -4,6 +4,9 @@ A shaped wire is two veth pairs, its inner ends in the namespace `wires`, joined
 way, with a token bucket on the egress of either inner end. So a rate holds for every frame, also for those that XDP
 sent by redirection, which skip the egress queue of the device they leave by. An unshaped wire is one veth pair.
 
+A rate is of Ethernet frames as the kernel holds them: header and payload, at MTU 1500 up to 1514 bytes. Preamble, frame check
+sequence and the gap between frames, 24 bytes a frame on a real wire, are not emulated.
+
 Owns devices, offloads, queues and the hosts' addresses. Knows nothing of units, Open vSwitch or Mininet.
 """
 
@@ -21,6 +24,7 @@ from testbed.emulation.netlink import (
     DeviceState,
     Message,
     NetlinkError,
+    QueueState,
     RouteSocket,
     add_address,
     add_default_route,
@@ -32,6 +36,7 @@ from testbed.emulation.netlink import (
     delete_device,
     delete_group,
     is_missing_feature,
+    set_merging,
     set_up,
 )
 from testbed.emulation.offloads import FeatureControl, wire_features
@@ -45,8 +50,14 @@ SYSCTLS = {
     "net/ipv4/conf/default/rp_filter": "0",
     "net/ipv4/conf/all/rp_filter": "0",
 }
-_FRAME_OVERHEAD_BYTES = 18  # Ethernet header and one VLAN tag
-_BURST_S = 0.002  # meant for late timers; on two busy cores UDP still fell up to 10 % short of 400 Mb/s now and then, cause not found
+_ETHERNET_BYTES = 14
+_FRAME_OVERHEAD_BYTES = _ETHERNET_BYTES + 4  # with a VLAN tag
+# What a late timer may cost nothing: a shaper that the kernel runs later than this loses the rest. It is also what a link lets
+# through at once after a pause. docs/performance.md, Links.
+_BURST_S = 0.002
+# GRO at a wire's inner ends makes veth poll; merging frames there would let 64 KiB through at once and count its loss as one drop.
+_MERGE_NOTHING = 1
+_RATE_ERROR = 0.005
 _PORT_IFINDEX = (
     0x20000  # switch ports: above the hosts' numbers, so that no two devices of a testbed share one by chance
 )
@@ -92,7 +103,7 @@ class HostAddress:
 
 @dataclass(frozen=True, slots=True)
 class WireStatistics:
-    """Counters of a wire since it was made. Bytes include Ethernet headers.
+    """Counters of a wire since it was made, by direction. Bytes include Ethernet headers; drops are frames.
 
     Of the drops, `device_drops` are not the two queues': a device had no room for the frame, since whoever takes frames from it came late.
     """
@@ -100,9 +111,19 @@ class WireStatistics:
     rate_mbps: float | None
     bytes_ab: int
     bytes_ba: int
-    drops: int
-    backlog_bytes: int
+    drops_ab: int
+    drops_ba: int
+    backlog_ab_bytes: int
+    backlog_ba_bytes: int
     device_drops: int = 0
+
+    @property
+    def drops(self) -> int:
+        return self.drops_ab + self.drops_ba
+
+    @property
+    def backlog_bytes(self) -> int:
+        return self.backlog_ab_bytes + self.backlog_ba_bytes
 
 
 def rate_bytes_per_s(rate_mbps: float) -> int:
@@ -112,6 +133,19 @@ def rate_bytes_per_s(rate_mbps: float) -> int:
 def burst_bytes(rate_mbps: float, mtu: int) -> int:
     """The token bucket's depth: two milliseconds' worth, and never less than two frames."""
     return max(2 * (mtu + _FRAME_OVERHEAD_BYTES), round(rate_bytes_per_s(rate_mbps) * _BURST_S))
+
+
+def check_rate(wire: WireSpec) -> None:
+    """SettingError for a rate that the kernel cannot count within 0.5 %: it counts whole bytes a second and nanoseconds a frame."""
+    if wire.rate_mbps is None:
+        return
+    bytes_per_s, frame_bytes = rate_bytes_per_s(wire.rate_mbps), wire.mtu + _ETHERNET_BYTES
+    frame_ns = frame_bytes * 10**9 // bytes_per_s if bytes_per_s > 0 else 0
+    found_mbps = frame_bytes * 8e3 / max(frame_ns, 1) if bytes_per_s > 0 else 0.0
+    if abs(found_mbps - wire.rate_mbps) > _RATE_ERROR * wire.rate_mbps:
+        raise SettingError(
+            f"link {wire.name}: {wire.rate_mbps:g} Mb/s was asked for, and the nearest that the kernel can set is {found_mbps:g} Mb/s"
+        )
 
 
 def inner_devices(wire: WireSpec) -> tuple[str, str]:
@@ -167,6 +201,8 @@ class Wires:
 
     def make(self, progress: Progress) -> None:
         """Create, configure and start every wire, then read all of it back. SettingError names what differs."""
+        for wire in self._shaped:
+            check_rate(wire)
         for start in range(0, len(self._wires), _CHUNK):
             chunk = self._wires[start : start + _CHUNK]
             messages: list[Message] = []
@@ -180,10 +216,11 @@ class Wires:
         with entered(self._namespaces[WIRES]), FeatureControl() as control:
             for device in self._inner:
                 control.set(device, wire_features(gro=True))
+        self._wires_route.send([set_merging(ifindex, _MERGE_NOTHING) for ifindex in self._inner.values()])
         self._shape(progress)
         self._route.send([set_up(device) for device in self._root_devices()])
         self._wires_route.send([set_up(device) for device in self._inner])
-        self._read_back()
+        self.check()
 
     def _root_devices(self) -> list[str]:
         return [end.device for wire in self._wires for end in (wire.a, wire.b) if end.namespace is None]
@@ -239,9 +276,10 @@ class Wires:
             f"this kernel cannot redirect frames between devices, which shaped links need: {'; '.join(reasons)}"
         )
 
-    def _read_back(self) -> None:
+    def check(self) -> None:
+        """Read every wire's devices, rates and buffers back. SettingError names the link, what was set and what is there."""
         root, inner = self._route.devices(), self._wires_route.devices()
-        buckets = self._wires_route.token_buckets()
+        buckets, merging = self._wires_route.token_buckets(), self._wires_route.merging()
         for wire in self._wires:
             for end in (wire.a, wire.b):
                 if end.namespace is None:
@@ -250,13 +288,13 @@ class Wires:
                 continue
             for device in inner_devices(wire):
                 _check_device(inner, device, wire.mtu)
-                bucket = buckets.get(self._inner[device])
-                wanted = (rate_bytes_per_s(wire.rate_mbps), wire.buffer_bytes)
-                found = (bucket.rate_bytes_per_s, bucket.limit_bytes) if bucket else None
-                if found != wanted:
-                    reads = f"{found[0] * 8 / 1e6:g} Mb/s, {found[1]} bytes" if found else "no rate"
-                    asked = f"{wire.rate_mbps:g} Mb/s, {wire.buffer_bytes} bytes"
-                    raise SettingError(f"link {wire.name}: {asked} was set, and {device} reads back {reads}")
+                ifindex = self._inner[device]
+                _check_bucket(wire, device, buckets.get(ifindex))
+                if merging.get(ifindex) != _MERGE_NOTHING:
+                    reads = f"up to {merging[ifindex]} bytes" if ifindex in merging else "no such setting"
+                    raise SettingError(
+                        f"link {wire.name}: {device} was set to merge no frames and reads back {reads}; Linux 5.19 or later is needed"
+                    )
 
     def configure_hosts(self, hosts: Sequence[HostAddress], progress: Progress) -> None:
         """Offloads, addresses, route and neighbours of every host, read back where a setting can fail silently."""
@@ -298,19 +336,41 @@ class Wires:
                 port, ab = (wire.b, True) if wire.b.namespace is None else (wire.a, False)
                 state = root[port.device]
                 towards_b, towards_a = (state.rx_bytes, state.tx_bytes) if ab else (state.tx_bytes, state.rx_bytes)
-                drops = state.rx_dropped + state.tx_dropped
-                found[wire.name] = WireStatistics(None, towards_b, towards_a, drops, 0, drops)
+                lost_b, lost_a = (state.rx_dropped, state.tx_dropped) if ab else (state.tx_dropped, state.rx_dropped)
+                found[wire.name] = WireStatistics(None, towards_b, towards_a, lost_b, lost_a, 0, 0, lost_b + lost_a)
                 continue
             device_a, device_b = inner_devices(wire)
             at_a, at_b = buckets[self._inner[device_a]], buckets[self._inner[device_b]]
-            late = 0
-            if everything:
-                devices = [inner[device_a], inner[device_b]]
-                devices += [root[end.device] for end in (wire.a, wire.b) if end.namespace is None]
-                late = sum(state.tx_dropped for state in devices)
-            drops, backlog = at_a.drops + at_b.drops + late, at_a.backlog_bytes + at_b.backlog_bytes
-            found[wire.name] = WireStatistics(wire.rate_mbps, at_b.sent_bytes, at_a.sent_bytes, drops, backlog, late)
+            late_b = late_a = 0
+            if everything:  # what enters at an end, or leaves the shaper at the other, and finds no room
+                late_b = inner[device_b].tx_dropped + _lost_at(wire.a, root)
+                late_a = inner[device_a].tx_dropped + _lost_at(wire.b, root)
+            found[wire.name] = WireStatistics(
+                rate_mbps=wire.rate_mbps,
+                bytes_ab=at_b.sent_bytes,
+                bytes_ba=at_a.sent_bytes,
+                drops_ab=at_b.drops + late_b,
+                drops_ba=at_a.drops + late_a,
+                backlog_ab_bytes=at_b.backlog_bytes,
+                backlog_ba_bytes=at_a.backlog_bytes,
+                device_drops=late_b + late_a,
+            )
         return found
+
+
+def _lost_at(end: End, root: dict[str, DeviceState]) -> int:
+    return root[end.device].tx_dropped if end.namespace is None else 0
+
+
+def _check_bucket(wire: WireSpec, device: str, bucket: QueueState | None) -> None:
+    rate_mbps = wire.rate_mbps or 0.0
+    if bucket is None:
+        raise SettingError(f"link {wire.name}: {rate_mbps:g} Mb/s was set, and {device} reads back no rate")
+    if (bucket.rate_bytes_per_s, bucket.limit_bytes) != (rate_bytes_per_s(rate_mbps), wire.buffer_bytes):
+        raise SettingError(
+            f"link {wire.name}: {rate_mbps:g} Mb/s with a buffer of {wire.buffer_bytes} bytes was set, and {device} reads back "
+            f"{bucket.rate_bytes_per_s * 8 / 1e6:g} Mb/s, {bucket.limit_bytes} bytes"
+        )
 
 
 def _check_device(devices: dict[str, DeviceState], name: str, mtu: int) -> None:

@@ -1,0 +1,205 @@
+"""Links on the real kernel: rates within 3 % for every kind of traffic, buffers as asked for, drops counted to the frame, read-backs.
+
+What is judged is the links' own counters over a steady window. A link that is too slow on a machine whose processors had nothing
+left is a skip with the numbers, after three tries; anything else out of bounds is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from testbed.emulation.links import WIRES
+from testbed.emulation.namespaces import command, entered
+from testbed.errors import SettingError
+from tests.privileged.wire_traffic import FRAME_BYTES, KINDS, ROOT, WINDOW_S, Case, Found, Rig, measure
+
+CASES = (
+    *(Case(kind, rate) for kind in KINDS for rate in (10, 100, 400, 1000)),
+    *(Case(kind, 100, both=True) for kind in KINDS),
+)
+PAYLOAD = bytes(1472)
+BUFFER_FRAMES, AT_ONCE = 16, 100
+LIMIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Found]:
+    return {found.case.name: found for found in measure(CASES)}
+
+
+@pytest.mark.needs("xdp")
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_a_link_holds_its_rate(measured: dict[str, Found], name: str) -> None:
+    found = measured[name]
+    if found.verdict == "inconclusive":
+        pytest.skip(f"no processor time left to judge the link by: {found}")
+    assert found.verdict == "holds", str(found)
+
+
+def inside(scenario: str) -> Any:
+    argv = command([sys.executable, "-m", "tests.privileged.test_links", scenario], "links")
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.usefixtures("nothing_left")
+class TestQueues:
+    def test_a_buffer_holds_the_frames_asked_for_in_both_directions(self) -> None:
+        for way in inside("buffer"):
+            # beside the buffer: the two frames that the bucket lets through at once, and what left meanwhile
+            least = BUFFER_FRAMES + 2
+            assert least <= way["received"] <= least + 1 + way["frame_times"], way
+            assert way["drops"] == AT_ONCE - way["received"], way
+            assert way["largest_backlog_bytes"] == BUFFER_FRAMES * FRAME_BYTES, way
+
+    @pytest.mark.parametrize("kind", ["udp", "tcp"])
+    def test_every_frame_arrives_or_is_counted_as_dropped(self, kind: str) -> None:
+        for way in inside(f"exact_{kind}"):
+            assert way["drops"] > 0, f"the link was not overloaded: {way}"
+            assert way["sent"] - way["received"] == way["drops"], way
+            assert way["bytes"] == way["received_bytes"], way
+
+    def test_a_rate_that_is_not_there_is_an_error(self) -> None:
+        assert inside("settings") == {
+            "untouched": "no error",
+            "slower": "link d50: 50 Mb/s with a buffer of 387584 bytes was set, and d50-b reads back 40 Mb/s, 387584 bytes",
+            "gone": "link d50: 50 Mb/s was set, and d50-a reads back no rate",
+            "merging": "link d50: d50-a was set to merge no frames and reads back up to 65536 bytes; Linux 5.19 or later is needed",
+            "too_small": "link d1e-06: 1e-06 Mb/s was asked for, and the nearest that the kernel can set is 0 Mb/s",
+            "too_large": "link d5e+07: 5e+07 Mb/s was asked for, and the nearest that the kernel can set is 1.2112e+07 Mb/s",
+        }
+
+
+# ------------------------------------------------------------------ inside
+
+
+def counted(host: str) -> dict[str, int]:
+    """Frames and bytes that a host's interface took in, handed out and could not hand out."""
+    listed = subprocess.run(["ip", "-n", host, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
+    counters = json.loads(listed.stdout)[0]["stats64"]
+    return {
+        "received": counters["rx"]["packets"],
+        "received_bytes": counters["rx"]["bytes"],
+        "sent": counters["tx"]["packets"],
+        "unsent": counters["tx"]["dropped"],
+    }
+
+
+def drained(rig: Rig, link: str) -> None:
+    """Waits until the link's queues are empty and its counters stand."""
+    deadline, before = time.monotonic() + 20, None
+    while (now := rig.wires.statistics()[link]) != before or now.backlog_bytes:
+        assert time.monotonic() < deadline, f"link {link} still holds frames: {now}"
+        before = now
+        time.sleep(0.05)
+
+
+def buffer() -> list[dict[str, Any]]:
+    """A hundred frames at once into a link so slow that it stands nearly still, one direction after the other."""
+    ways = []
+    with Rig([1], ["udp"], BUFFER_FRAMES) as rig:
+        for source, target, way in (("d1s", "d1t", "ab"), ("d1t", "d1s", "ba")):
+            drained(rig, "d1")
+            time.sleep(0.1)  # the bucket fills in 24 ms
+            before, there = rig.wires.statistics()["d1"], counted(target)
+            with entered(rig.namespaces[source]):
+                sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            with sender:
+                sender.connect((rig.ip(target), 9))
+                start = time.monotonic()
+                for _ in range(AT_ONCE):
+                    sender.send(PAYLOAD)
+                full = rig.wires.statistics()["d1"]
+                seconds = time.monotonic() - start
+            drained(rig, "d1")
+            after = rig.wires.statistics()["d1"]
+            ways.append(
+                {
+                    "received": counted(target)["received"] - there["received"],
+                    "drops": getattr(after, f"drops_{way}") - getattr(before, f"drops_{way}"),
+                    "largest_backlog_bytes": getattr(full, f"backlog_{way}_bytes"),
+                    "frame_times": int(seconds / (FRAME_BYTES * 8 / 1e6)),
+                }
+            )
+    return ways
+
+
+def exact(kind: str) -> list[dict[str, Any]]:
+    """Both directions overloaded at once; then everything is counted on either side of the link."""
+    case = Case(kind, 50, both=True)
+    ways = []
+    with Rig([50], [kind], 64) as rig:
+        hosts = ("d50s", "d50t")
+        drained(rig, "d50")
+        there, before = {host: counted(host) for host in hosts}, rig.wires.statistics()["d50"]
+        with rig.traffic(case):
+            time.sleep(WINDOW_S)
+        drained(rig, "d50")
+        here, after = {host: counted(host) for host in hosts}, rig.wires.statistics()["d50"]
+        for (source, target), way in ((hosts, "ab"), (hosts[::-1], "ba")):
+            sent, received = (
+                here[source]["sent"] - there[source]["sent"],
+                here[target]["received"] - there[target]["received"],
+            )
+            ways.append(
+                {
+                    "sent": sent,
+                    "received": received,
+                    "drops": getattr(after, f"drops_{way}") - getattr(before, f"drops_{way}"),
+                    "bytes": getattr(after, f"bytes_{way}") - getattr(before, f"bytes_{way}"),
+                    "received_bytes": here[target]["received_bytes"] - there[target]["received_bytes"],
+                    "unsent": here[source]["unsent"] - there[source]["unsent"],
+                }
+            )
+    return ways
+
+
+def settings() -> dict[str, str]:
+    """What `check` says of settings that somebody changed, and `make` of rates that cannot be."""
+    found = {}
+
+    def tc(*words: str) -> None:
+        subprocess.run(["tc", "-n", WIRES, "qdisc", *words], check=True)
+
+    with Rig([50], ["udp"]) as rig:
+        found["untouched"] = setting_error(rig.wires.check)
+        shape = ["root", "handle", "1:", "tbf", "rate", "40mbit", "burst", "12500", "limit", "387584"]
+        tc("change", "dev", "d50-b", *shape)
+        found["slower"] = setting_error(rig.wires.check)
+        tc("del", "dev", "d50-a", "root")
+        found["gone"] = setting_error(rig.wires.check)
+    with Rig([50], ["udp"]) as rig:
+        subprocess.run(["ip", "-n", WIRES, "link", "set", "d50-a", "gro_max_size", "65536"], check=True)
+        found["merging"] = setting_error(rig.wires.check)
+    for name, rate in (("too_small", 1e-6), ("too_large", 5e7)):
+        found[name] = setting_error(Rig([rate], ["udp"]).__enter__)
+    return found
+
+
+def setting_error(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except SettingError as error:
+        return str(error)
+    return "no error"
+
+
+SCENARIOS: dict[str, Callable[[], Any]] = {
+    "buffer": buffer,
+    "exact_udp": lambda: exact("udp"),
+    "exact_tcp": lambda: exact("tcp"),
+    "settings": settings,
+}
+
+
+if __name__ == "__main__":
+    print(json.dumps(SCENARIOS[sys.argv[1]]()))
