@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).resolve().parent
 # bpf/ and p4/ are folders of the checkout, not Python packages: an installed copy finds them in share/optinc.
@@ -29,6 +29,15 @@ setup(
     packages=find_packages(include=["testbed*", "controller*", "workloads*"]),
     package_data={"": ["*.yaml", "*.json", "py.typed"]},
     data_files=DATA,
+    # called through ctypes: no Python headers, only a C compiler; it runs where it is compiled, hence -march=native
+    ext_modules=[
+        Extension(
+            "workloads._endpoint",
+            ["workloads/native/endpoint.c"],
+            extra_compile_args=["-O3", "-march=native", "-fno-math-errno", "-Wall", "-Wextra"],
+            libraries=["m"],
+        )
+    ],
     entry_points={
         "console_scripts": ["testbed = testbed.__main__:main"],
         "torch.backends": ["inc = workloads.autoload:register"],

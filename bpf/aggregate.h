@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Sums the contributions to a fragment exactly once each, and turns the last one into the result.
- *
- * Why a slot can be reused safely: a worker sends fragment f only after it has the result of f - size, so when f arrives every worker has
- * contributed to f - size, hence has the result of f - 2 * size, whose entry f takes. The entry of f - size stays: the shadow copy
- * from which a lost result is sent again.
- */
+/* Sums the contributions to a fragment exactly once each, and turns the last one into the result: docs/protocol.md, rules 3 to 9. */
 #ifndef AGGREGATE_H
 #define AGGREGATE_H
 
-#define LOCK_TRIES 4096 /* some 100 us: the holder adds 360 lanes in less than 1 us, unless its virtual CPU is taken away */
+#define LOCK_TRIES 4096 /* some 100 us: the holder adds its lanes in less than 1 us, unless its virtual CPU is taken away */
 
 static __always_inline int lock_slot(struct slot *s)
 {
@@ -25,31 +20,28 @@ static __always_inline void unlock_slot(struct slot *s)
 	__sync_lock_test_and_set(&s->lock, 0ULL);
 }
 
-/* The entry that belongs to a packet, or 0 with *why set. */
-static __always_inline struct slot *slot_of(struct gradient_packet *p, struct job *job, u32 owner, u32 base, u32 *why)
+/* The slot at an offset from the job's segment, or 0 outside it. */
+static __always_inline struct slot *slot_of(struct job *job, u32 offset)
 {
-	u32 offset = bpf_ntohl(p->inc->slot) - base, size = job->size, index;
+	u32 index = job->base + offset, aggregator = job->aggregator;
 	void *array;
 
-	*why = V_BAD_SLOT;
-	if (!size || offset >= size)
+	if (offset >= job->size)
 		return 0;
-	index = (job->base + offset) * 2 + ((bpf_ntohl(p->inc->fragment) / size) & 1);
-	array = slots.lookup(&owner);
-	if (!array)
-		return 0;
-	return inner_lookup(array, &index);
+	array = slots.lookup(&aggregator);
+	return array ? inner_lookup(array, &index) : 0;
 }
 
-/* Makes the packet carry the entry's sum upwards (partial) or to the group (result). */
-static __always_inline void address_sum(struct gradient_packet *p, struct job *job, u32 state)
+/* Makes the packet carry a sum upwards (partial) or to the group (result). `offset` is the slot's place in the segment. */
+static __always_inline void address_sum(struct gradient_packet *p, struct job *job, u32 state, u32 offset)
 {
-	u32 offset = bpf_ntohl(p->inc->slot) - job->base;
-
+	p->inc->reserved = 0;
+	p->inc->age = 0;
+	p->inc->trailer = 0;
 	if (state == SLOT_PARTIAL) {
 		p->inc->op = WIRE_OP_PARTIAL;
 		p->inc->flags = 0;
-		p->inc->worker = bpf_htons(job->index);
+		p->inc->worker = bpf_htons(job->unit);
 		p->inc->contributors = bpf_htons(job->local);
 		p->inc->slot = bpf_htonl(job->up_base + offset);
 		readdress(p, job->self_ip, job->up_ip);
@@ -58,21 +50,25 @@ static __always_inline void address_sum(struct gradient_packet *p, struct job *j
 		p->inc->flags = WIRE_FLAG_FINAL;
 		p->inc->worker = bpf_htons(0xffff);
 		p->inc->contributors = bpf_htons(job->total);
+		p->inc->slot = bpf_htonl((job->role == ROLE_PARTIAL ? job->up_base : job->base) + offset);
 		set_group_mac(p, job->group_ip);
 		readdress(p, job->self_ip, job->group_ip);
 	}
+	set_udp_checksum(p, UDP_BYTES);
 }
 
 #define SEND_NOTHING 0
 #define SEND_PARTIAL 1
-#define SEND_RESULT 2	/* to the group */
+#define SEND_RESULT 2	   /* to the group */
 #define SEND_RESULT_BACK 3 /* to the one who asked again */
+#define SEND_NOTICE 4	   /* to the sender: the slot is taken */
 
-/* Adds a push or partial to its slot. Returns one of SEND_*; the packet then holds what to send. */
-static __always_inline int add(struct gradient_packet *p, struct job *job, u32 owner, u32 *verdict)
+/* Adds a push or partial sum to its slot. Returns one of SEND_*; but for a notice, the packet then holds what to send. */
+static __always_inline int add(struct gradient_packet *p, struct job *job, u32 *verdict)
 {
 	u32 fragment = bpf_ntohl(p->inc->fragment), worker = bpf_ntohs(p->inc->worker), generation = job->generation, state;
-	u64 bit, seen;
+	u32 offset = bpf_ntohl(p->inc->slot) - job->base;
+	u64 bit, seen, *lanes = (u64 *)p->lanes;
 	struct slot *s;
 	int i, send = SEND_NOTHING;
 	s32 newer;
@@ -81,18 +77,16 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 o
 		*verdict = V_BAD_GENERATION;
 		return SEND_NOTHING;
 	}
-	if (worker >= WIRE_MAX_WORKERS) {
-		*verdict = V_BAD_WORKER;
-		return SEND_NOTHING;
-	}
-	bit = 1ULL << worker;
+	bit = worker < WIRE_MAX_WORKERS ? 1ULL << worker : 0;
 	if (!(job->members & bit)) {
 		*verdict = V_BAD_WORKER;
 		return SEND_NOTHING;
 	}
-	s = slot_of(p, job, owner, job->base, verdict);
-	if (!s)
+	s = slot_of(job, offset);
+	if (!s) {
+		*verdict = V_BAD_SLOT;
 		return SEND_NOTHING;
+	}
 	if (!lock_slot(s)) {
 		*verdict = V_LOCK_BUSY;
 		return SEND_NOTHING;
@@ -102,33 +96,32 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 o
 	if (newer < 0) {
 		*verdict = V_STALE;
 	} else if (newer > 0 && s->state == SLOT_FILLING && s->generation == generation) {
-		*verdict = V_BUSY;
+		*verdict = V_MISMATCH;
+		send = SEND_NOTICE;
 	} else if (newer == 0 && (s->bitmap & bit)) {
 		*verdict = V_DUPLICATE;
 		if (s->state != SLOT_FILLING) {
 			*verdict = V_RESENT;
-			for (i = 0; i < WIRE_LANES; i++)
-				p->lanes[i] = bpf_htonl(s->lanes[i]);
+			for (i = 0; i < WIRE_LANES / 2; i++)
+				lanes[i] = bpf_htonll(s->pairs[i]);
+			p->inc->count = bpf_htons(s->count);
 			send = s->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT_BACK;
 		}
 	} else {
 		seen = newer > 0 ? bit : s->bitmap | bit;
 		state = seen != job->members ? SLOT_FILLING : job->role == ROLE_PARTIAL ? SLOT_PARTIAL : SLOT_FINAL;
-		if (newer > 0 && state == SLOT_FILLING) {
-			for (i = 0; i < WIRE_LANES; i++)
-				s->lanes[i] = bpf_ntohl(p->lanes[i]);
-		} else if (newer > 0) {
-			for (i = 0; i < WIRE_LANES; i++)
-				s->lanes[i] = bpf_ntohl(p->lanes[i]);
+		if (newer > 0) {
+			for (i = 0; i < WIRE_LANES / 2; i++)
+				s->pairs[i] = bpf_ntohll(lanes[i]);
 		} else if (state == SLOT_FILLING) {
-			for (i = 0; i < WIRE_LANES; i++)
-				s->lanes[i] += bpf_ntohl(p->lanes[i]);
+			for (i = 0; i < WIRE_LANES / 2; i++)
+				s->pairs[i] += bpf_ntohll(lanes[i]);
 		} else {
-			for (i = 0; i < WIRE_LANES; i++) {
-				u32 sum = s->lanes[i] + bpf_ntohl(p->lanes[i]);
+			for (i = 0; i < WIRE_LANES / 2; i++) {
+				u64 sum = s->pairs[i] + bpf_ntohll(lanes[i]);
 
-				s->lanes[i] = sum;
-				p->lanes[i] = bpf_htonl(sum);
+				s->pairs[i] = sum;
+				lanes[i] = bpf_htonll(sum);
 			}
 		}
 		s->bitmap = seen;
@@ -141,26 +134,49 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 o
 			send = state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
 	}
 	unlock_slot(s);
-	if (send != SEND_NOTHING)
-		address_sum(p, job, send == SEND_PARTIAL ? SLOT_PARTIAL : SLOT_FINAL);
+	if (send != SEND_NOTHING && send != SEND_NOTICE)
+		address_sum(p, job, send == SEND_PARTIAL ? SLOT_PARTIAL : SLOT_FINAL, offset);
 	return send;
 }
 
 /* Keeps a result that came from the PS, so that a worker that lost it can have it from here. */
-static __always_inline void keep_result(struct gradient_packet *p, struct job *job, u32 owner)
+static __always_inline void keep_result(struct gradient_packet *p, struct job *job)
 {
-	u32 why, fragment = bpf_ntohl(p->inc->fragment);
-	struct slot *s = slot_of(p, job, owner, job->up_base, &why);
+	u32 fragment = bpf_ntohl(p->inc->fragment);
+	struct slot *s = slot_of(job, bpf_ntohl(p->inc->slot) - job->up_base);
+	u64 *lanes = (u64 *)p->lanes;
 	int i;
 
 	if (!s || !lock_slot(s))
 		return;
 	if (s->state == SLOT_PARTIAL && s->fragment == fragment && s->generation == job->generation) {
-		for (i = 0; i < WIRE_LANES; i++)
-			s->lanes[i] = bpf_ntohl(p->lanes[i]);
+		for (i = 0; i < WIRE_LANES / 2; i++)
+			s->pairs[i] = bpf_ntohll(lanes[i]);
 		s->state = SLOT_FINAL;
 	}
 	unlock_slot(s);
+}
+
+/* Cuts a push or partial sum down to a notice for its sender. Returns 0 if the driver cannot cut. */
+static __always_inline int make_notice(struct xdp_md *ctx, struct job *job)
+{
+	struct gradient_packet packet, *p = &packet;
+	__be32 sender;
+
+	if (bpf_xdp_adjust_tail(ctx, (int)(sizeof(struct ethhdr) + sizeof(struct iphdr) + HEADER_BYTES) - (int)(ctx->data_end - ctx->data)))
+		return 0;
+	point(p, (void *)(long)ctx->data);
+	if ((void *)(p->inc + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	sender = p->ip->saddr;
+	p->ip->tot_len = bpf_htons(sizeof(*p->ip) + HEADER_BYTES);
+	p->udp->len = bpf_htons(HEADER_BYTES);
+	p->inc->op = WIRE_OP_NOTICE;
+	p->inc->flags = WIRE_FLAG_ECN;
+	p->inc->count = 0;
+	readdress(p, job->self_ip, sender);
+	set_udp_checksum(p, HEADER_BYTES);
+	return 1;
 }
 
 #endif

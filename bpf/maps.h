@@ -15,16 +15,19 @@ enum verdict {
 	V_RESENT,	  /* duplicate of a complete sum: sent again from the slot */
 	V_DUPLICATE,	  /* contribution already in the sum */
 	V_STALE,	  /* fragment older than the slot's */
-	V_BUSY,		  /* slot still collecting an older fragment */
+	V_MISMATCH,	  /* slot still collecting an older fragment: the sender is told */
 	V_BAD_JOB,	  /* no such job here */
 	V_BAD_GENERATION, /* another incarnation of the job */
 	V_BAD_SLOT,	  /* outside the job's segment */
 	V_BAD_WORKER,	  /* not a member */
+	V_BAD_SENDER,	  /* not what the worker or PS at that port may send */
 	V_MALFORMED,	  /* wrong length, magic, version, op or count */
+	V_CORRUPT,	  /* UDP checksum wrong or missing */
 	V_LOCK_BUSY,	  /* slot lock not had in time */
 	V_RESULT,	  /* result passed on to the job's group */
 	V_PULLED,	  /* result stored in the worker's ring */
 	V_PULL_DUPLICATE, /* result the ring had already */
+	V_NOTICE,	  /* congestion notice passed on, or told to the worker */
 	V_DARK,		  /* arrived at a dark optical port */
 	V_UNLIT,	  /* arrived at an optical port without a circuit */
 	V_LIT,		  /* crossed the optical switch */
@@ -39,10 +42,19 @@ struct port {
 	u32 owner;	/* unit of a ToR port, 0 for a port of the optical switch */
 	u32 number;	/* port number at the optical switch */
 	__be32 self_ip; /* address of the ToR */
+	u32 kind;	/* PORT_* */
+	u32 job;	/* of the worker or PS at a host's port */
+	u32 worker;	/* its number */
+	u32 index;	/* the job's entry in jobs, for this ToR */
 	u32 pad;
 };
 
-/* ifindex -> port. Writer: agent at bring-up; readers: programs. Never changes under traffic. */
+#define PORT_FABRIC 0 /* optical: what comes was checked where it entered */
+#define PORT_HOST 1   /* of a host that takes part in no job */
+#define PORT_WORKER 2
+#define PORT_PS 3
+
+/* ifindex -> port. Writer: agent, at bring-up, and when a job comes or goes; an entry is replaced as a whole. Readers: programs. */
 BPF_HASH(ports, u32, struct port, MAX_PORTS);
 
 /* ---- aggregation ---- */
@@ -54,26 +66,31 @@ struct job_key {
 
 struct job {
 	u64 members; /* bitmap of the contributors expected here */
+	u32 id;
 	u32 generation;
-	u32 role;	/* ROLE_* */
-	u32 base;	/* MemID: first slot of the segment */
-	u32 size;	/* Size: slots in the segment */
-	u32 group;	/* index into groups: where results go */
-	u32 total;	/* contributors in the final sum */
-	u32 local;	/* contributors in the sum made here */
-	u32 index;	/* this unit's index in the job: the worker field of its partial sums */
-	u32 up_base;	/* MemID of the job's segment at the PS */
+	u32 role;	 /* ROLE_* */
+	u32 aggregator;	 /* index into slots */
+	u32 base;	 /* MemID: first slot of the segment */
+	u32 size;	 /* Size: slots in the segment */
+	u32 group;	 /* index into groups: where results go */
+	u32 total;	 /* contributors in the final sum */
+	u32 local;	 /* contributors in the sum made here */
+	u32 unit;	 /* this unit's index in the job: the worker field of its partial sums */
+	u32 up_base;	 /* MemID of the job's segment at the PS */
 	__be32 self_ip;
 	__be32 up_ip;	 /* the PS */
 	__be32 group_ip; /* destination of results */
 };
 
-#define ROLE_FINAL 0   /* the sum made here is the result */
-#define ROLE_PARTIAL 1 /* the sum made here goes to the PS */
-#define ROLE_TRANSIT 2 /* no contributor here: results pass through */
+#define ROLE_NONE 0    /* an entry that is not in use */
+#define ROLE_FINAL 1   /* the sum made here is the result */
+#define ROLE_PARTIAL 2 /* the sum made here goes to the PS */
+#define ROLE_TRANSIT 3 /* no contributor here: results pass through */
 
-/* Writer: agent at admission and release; readers: programs. An entry is replaced as a whole. */
-BPF_TABLE("hash", struct job_key, struct job, jobs, MAX_JOBS);
+/* One entry for each switch or PS host that a job uses, and how to find it. Writer: agent at admission and release; readers: programs.
+ * An entry in use is changed only when circuits change, in `group`, a word. */
+BPF_ARRAY(jobs, struct job, MAX_JOBS);
+BPF_TABLE("hash", struct job_key, u32, job_index, MAX_JOBS);
 
 #define SLOT_EMPTY 0
 #define SLOT_FILLING 1
@@ -87,16 +104,16 @@ struct slot {
 	u32 fragment;
 	u32 state;
 	u32 count;
-	u32 lanes[WIRE_LANES]; /* host byte order */
+	u64 pairs[WIRE_LANES / 2]; /* two lanes each, the first in the upper half; one addition sums both */
 };
 
-/* Per switch or PS host, two entries a slot: the current fragment and the one before it (shadow copy), by the parity of
- * fragment / size. Writers: programs, under the entry's lock; the agent clears a segment before it admits a job to it. */
-BPF_TABLE("array", u32, struct slot, slots_template, SLOT_ENTRIES);
-BPF_HASH_OF_MAPS(slots, u32, "slots_template", MAX_AGGREGATORS);
+/* Per switch or PS host. Writers: programs, under the slot's lock. A slot that another job leaves behind is told by its generation. */
+BPF_TABLE("array", u32, struct slot, slots_template, MAX_SLOTS);
+BPF_ARRAY_OF_MAPS(slots, "slots_template", MAX_AGGREGATORS);
 
-/* Where a job's results leave a switch. Writer: agent; readers: programs through redirect. */
-BPF_XDP_REDIRECT_MAP("devmap", u32, group_template, MAX_GROUP_PORTS);
+/* Where a job's results leave a switch. Writer: agent; readers: programs through redirect. Made as large as needed: a broadcast
+ * looks at every entry. */
+BPF_XDP_REDIRECT_MAP("devmap", u32, group_template, 1);
 BPF_ARRAY_OF_MAPS(groups, "group_template", MAX_GROUPS);
 
 /* ---- forwarding ---- */
@@ -132,7 +149,9 @@ BPF_ARRAY(circuits, struct circuit, MAX_OPTICAL_PORTS);
 struct puller {
 	u32 job;
 	u32 generation;
-	u32 ring;   /* key in rings and wakes */
+	u32 ring;   /* index into rings and wakes */
+	u32 base;   /* first slot, as results name it */
+	u32 size;   /* slots */
 	__be32 ip;  /* of the host */
 	u8 mac[6];
 	u16 pad;
@@ -151,14 +170,16 @@ struct result {
 struct wake {
 	u32 received; /* results stored; writer: host program */
 	u32 wake_at;  /* value of received at which one packet goes to the socket; writer: worker process */
+	u32 notices;  /* congestion notices; writer: host program */
+	u32 attached; /* worker processes that have used this memory; writer: worker process */
 };
 
-/* Memory-mapped by the worker process, which reads results in place. Writer: the host program; one veth has one receive queue, so
- * no two CPUs write at once. */
-BPF_F_TABLE("array", u32, struct result, ring_template, RING_ENTRIES, BPF_F_MMAPABLE);
-BPF_HASH_OF_MAPS(rings, u32, "ring_template", MAX_HOSTS);
+/* Memory-mapped by the worker process, which reads results in place, at the place of their slot in the segment. Writer: the host program;
+ * one veth has one receive queue, so no two CPUs write at once. */
+BPF_F_TABLE("array", u32, struct result, ring_template, MAX_SLOTS, BPF_F_MMAPABLE);
+BPF_ARRAY_OF_MAPS(rings, "ring_template", MAX_HOSTS);
 BPF_F_TABLE("array", u32, struct wake, wake_template, 1, BPF_F_MMAPABLE);
-BPF_HASH_OF_MAPS(wakes, u32, "wake_template", MAX_HOSTS);
+BPF_ARRAY_OF_MAPS(wakes, "wake_template", MAX_HOSTS);
 
 /* ---- faults ---- */
 

@@ -13,7 +13,9 @@ struct gradient_packet {
 	__be32 *lanes; /* WIRE_LANES of them */
 };
 
-#define UDP_BYTES (sizeof(struct udphdr) + sizeof(struct wire_header) + 4 * WIRE_LANES)
+#define HEADER_BYTES (sizeof(struct udphdr) + sizeof(struct wire_header)) /* UDP length of a notice */
+#define UDP_BYTES (HEADER_BYTES + 4 * WIRE_LANES)
+#define CSUM_CHUNK 512 /* most that bpf_csum_diff took at once before 6.13 */
 
 /* The IPv4 header, or 0. Frames with IP options are not ours to look into and go the slow way. */
 static __always_inline struct iphdr *ipv4_of(void *data, void *end)
@@ -39,23 +41,72 @@ static __always_inline int is_inc(struct iphdr *ip, void *end)
 	       udp->dest == bpf_htons(WIRE_UDP_PORT);
 }
 
-/* Fills *p and returns 1 if the packet is well formed. Its own lengths must be exact; bytes behind it are ignored. */
-static __always_inline int gradients_of(struct gradient_packet *p, void *data, void *end)
+static __always_inline void point(struct gradient_packet *p, void *data)
 {
 	p->eth = data;
 	p->ip = data + sizeof(*p->eth);
 	p->udp = (void *)(p->ip + 1);
 	p->inc = (void *)(p->udp + 1);
 	p->lanes = (void *)(p->inc + 1);
+}
+
+static __always_inline int lengths_are(struct gradient_packet *p, u32 udp_bytes)
+{
+	return p->ip->tot_len == bpf_htons(sizeof(*p->ip) + udp_bytes) && p->udp->len == bpf_htons(udp_bytes);
+}
+
+static __always_inline int is_ours(struct wire_header *inc)
+{
+	return inc->magic == bpf_htons(WIRE_MAGIC) && inc->version == WIRE_VERSION && inc->op >= WIRE_OP_PUSH &&
+	       inc->op <= WIRE_OP_NOTICE && bpf_ntohs(inc->count) <= WIRE_LANES;
+}
+
+/* Fills *p and returns 1 if the packet carries lanes and is well formed. Its own lengths must be exact; bytes behind it are ignored. */
+static __always_inline int gradients_of(struct gradient_packet *p, void *data, void *end)
+{
+	point(p, data);
 	if ((void *)(p->lanes + WIRE_LANES) > end)
 		return 0;
-	if (p->ip->tot_len != bpf_htons(sizeof(*p->ip) + UDP_BYTES))
+	return lengths_are(p, UDP_BYTES) && is_ours(p->inc) && p->inc->op != WIRE_OP_NOTICE;
+}
+
+/* The same for a notice, which ends with the header. */
+static __always_inline int notice_of(struct gradient_packet *p, void *data, void *end)
+{
+	point(p, data);
+	if ((void *)(p->inc + 1) > end)
 		return 0;
-	if (p->udp->len != bpf_htons(UDP_BYTES))
-		return 0;
-	if (p->inc->magic != bpf_htons(WIRE_MAGIC) || p->inc->version != WIRE_VERSION)
-		return 0;
-	return bpf_ntohs(p->inc->count) <= WIRE_LANES;
+	return lengths_are(p, HEADER_BYTES) && is_ours(p->inc) && p->inc->op == WIRE_OP_NOTICE;
+}
+
+/* The 16-bit ones' complement sum of the datagram and its pseudo header (RFC 768); 0xffff if its checksum is in it and right. */
+static __always_inline u16 datagram_sum(struct gradient_packet *p, u32 bytes)
+{
+	void *at = p->udp;
+	u64 sum = (u64)p->ip->saddr + p->ip->daddr + bpf_htons(IPPROTO_UDP) + p->udp->len;
+	u32 done, part = (u32)sum;
+
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	part = (u32)((sum & 0xffffffff) + (sum >> 32));
+#pragma unroll
+	for (done = 0; done < bytes; done += CSUM_CHUNK)
+		part = bpf_csum_diff(0, 0, at + done, bytes - done < CSUM_CHUNK ? bytes - done : CSUM_CHUNK, part);
+	part = (part & 0xffff) + (part >> 16);
+	return (part & 0xffff) + (part >> 16);
+}
+
+static __always_inline int is_intact(struct gradient_packet *p, u32 bytes)
+{
+	return p->udp->check && datagram_sum(p, bytes) == 0xffff;
+}
+
+static __always_inline void set_udp_checksum(struct gradient_packet *p, u32 bytes)
+{
+	u16 sum;
+
+	p->udp->check = 0;
+	sum = ~datagram_sum(p, bytes);
+	p->udp->check = sum ? sum : 0xffff;
 }
 
 static __always_inline void set_ip_checksum(struct iphdr *ip)
@@ -77,7 +128,6 @@ static __always_inline void readdress(struct gradient_packet *p, __be32 from, __
 	p->ip->saddr = from;
 	p->ip->daddr = to;
 	p->ip->ttl = 64;
-	p->udp->check = 0;
 	set_ip_checksum(p->ip);
 }
 

@@ -3,38 +3,51 @@
 #ifndef PULL_H
 #define PULL_H
 
-static __always_inline int pull(struct gradient_packet *p, struct puller *puller)
+/* Hands the packet to the worker's socket if it waits for this many results. */
+static __always_inline int maybe_wake(struct gradient_packet *p, struct puller *puller, struct wake *wake, u32 verdict)
 {
-	u32 fragment = bpf_ntohl(p->inc->fragment), index = fragment % RING_ENTRIES, zero = 0, ring_key = puller->ring;
+	if (wake->received != *(volatile u32 *)&wake->wake_at)
+		return counted(verdict, XDP_DROP);
+	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);
+	readdress(p, p->ip->saddr, puller->ip);
+	p->udp->check = 0; /* checked already, and the stack would find it wrong for the new address */
+	return counted(verdict, XDP_PASS);
+}
+
+static __always_inline struct wake *wake_of(struct puller *puller)
+{
+	u32 zero = 0, index = puller->ring;
+	void *map = wakes.lookup(&index);
+
+	return map ? inner_lookup(map, &zero) : 0;
+}
+
+static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, struct puller *puller)
+{
+	u32 fragment = bpf_ntohl(p->inc->fragment), place = bpf_ntohl(p->inc->slot) - puller->base, index = puller->ring;
 	u64 sequence = (u64)fragment + 1;
+	struct wake *wake = wake_of(puller);
 	struct result *r;
-	struct wake *wake;
 	void *map;
-	int i;
 
 	if (bpf_ntohs(p->inc->job) != puller->job)
 		return counted(V_BAD_JOB, XDP_DROP);
 	if (bpf_ntohl(p->inc->generation) != puller->generation)
 		return counted(V_BAD_GENERATION, XDP_DROP);
-	map = rings.lookup(&ring_key);
-	if (!map)
+	if (place >= puller->size)
+		return counted(V_BAD_SLOT, XDP_DROP);
+	map = rings.lookup(&index);
+	if (!map || !wake)
 		return counted(V_BAD_JOB, XDP_DROP);
-	r = inner_lookup(map, &index);
+	r = inner_lookup(map, &place);
 	if (!r)
-		return counted(V_BAD_JOB, XDP_DROP);
-	map = wakes.lookup(&ring_key);
-	if (!map)
-		return counted(V_BAD_JOB, XDP_DROP);
-	wake = inner_lookup(map, &zero);
-	if (!wake)
-		return counted(V_BAD_JOB, XDP_DROP);
+		return counted(V_BAD_SLOT, XDP_DROP);
 	if (r->sequence >= sequence)
 		return counted(V_PULL_DUPLICATE, XDP_DROP);
 
 	r->sequence = 0;
 	barrier();
-	for (i = 0; i < WIRE_LANES; i++)
-		r->lanes[i] = p->lanes[i];
+	bpf_xdp_load_bytes(ctx, (void *)p->lanes - (void *)p->eth, r->lanes, sizeof(r->lanes));
 	r->contributors = bpf_ntohs(p->inc->contributors);
 	r->flags = p->inc->flags;
 	barrier(); /* x86 keeps stores in order; the compiler must, too */
@@ -42,11 +55,19 @@ static __always_inline int pull(struct gradient_packet *p, struct puller *puller
 	barrier();
 
 	wake->received += 1;
-	if (wake->received != *(volatile u32 *)&wake->wake_at)
-		return counted(V_PULLED, XDP_DROP);
-	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);
-	readdress(p, p->ip->saddr, puller->ip);
-	return counted(V_PULLED, XDP_PASS);
+	return maybe_wake(p, puller, wake, V_PULLED);
+}
+
+static __always_inline int heed(struct gradient_packet *p, struct puller *puller)
+{
+	struct wake *wake = wake_of(puller);
+
+	if (!wake || bpf_ntohs(p->inc->job) != puller->job)
+		return counted(V_BAD_JOB, XDP_DROP);
+	if (bpf_ntohl(p->inc->generation) != puller->generation)
+		return counted(V_BAD_GENERATION, XDP_DROP);
+	*(volatile u32 *)&wake->notices += 1;
+	return counted(V_NOTICE, XDP_DROP);
 }
 
 #endif

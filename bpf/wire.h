@@ -6,12 +6,15 @@
 #define WIRE_MAGIC 0x4f49
 #define WIRE_VERSION 1
 #define WIRE_UDP_PORT 47001
-#define WIRE_LANES 360
+#ifndef WIRE_LANES
+#define WIRE_LANES 360 /* at MTU 1500; a fabric with another one says so to the compiler */
+#endif
 #define WIRE_MAX_WORKERS 64
 
 #define WIRE_OP_PUSH 1
 #define WIRE_OP_PARTIAL 2
 #define WIRE_OP_RESULT 3
+#define WIRE_OP_NOTICE 4
 #define WIRE_FLAG_FINAL 1
 #define WIRE_FLAG_DEGRADED 2
 #define WIRE_FLAG_ECN 4
@@ -20,14 +23,14 @@
 struct wire_header {
 	__be16 magic; /* 0x4F49 */
 	__u8 version; /* of this format */
-	__u8 op; /* 1 push, 2 partial, 3 result */
+	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice */
 	__u8 flags; /* 1 final, 2 degraded, 4 ECN, 8 retransmit */
 	__u8 reserved; /* zero */
 	__be16 job; /* job id, unique among the running jobs of a testbed */
 	__be16 worker; /* rank of the sender; in a partial, the index of the sender's unit in the job */
 	__be16 contributors; /* how many workers are summed in the lanes */
 	__be32 generation; /* which incarnation of the job; packets of another one never change a sum */
-	__be32 slot; /* the aggregator at the receiving switch */
+	__be32 slot; /* of the receiving switch; in a result, of the switch or PS that summed */
 	__be32 fragment; /* counts the job's fragments from 0, never reused within a generation */
 	__be16 count; /* how many of the lanes are valid; the rest is zero padding */
 	__be16 age; /* milliseconds that the oldest contribution waited, for degraded results */

@@ -66,6 +66,9 @@ def needed_packages() -> list[str]:
         "util-linux",
         "procps",
         "python3-venv",
+        # for workloads/native
+        "gcc",
+        "libc6-dev",
     ]
 
 
@@ -144,7 +147,8 @@ def install_packages(missing: list[str]) -> None:
 def fingerprint() -> str:
     """What the environment depends on. The checkout's path is part of it: the environment names it in every script."""
     parts = [str(CHECKOUT).encode(), output_of(str(SYSTEM_PYTHON), "--version").encode()]
-    parts += [path.read_bytes() for path in (REQUIREMENTS, CHECKOUT / "setup.py", Path(__file__))]
+    sources = (CHECKOUT / "setup.py", *sorted((CHECKOUT / "workloads" / "native").glob("*.c")))
+    parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, Path(__file__))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 

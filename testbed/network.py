@@ -62,11 +62,14 @@ class Network:
             self._log.mkdir(exist_ok=True)
             (self._folder / "topology.json").write_text(self.topology.to_json())
             self.fabric = stack.enter_context(Fabric(self.topology, CONTROLLER_PORT, self._log, self._progress))
-            self.plane = stack.enter_context(XdpPlane(self._switch_ports(), self._host_ports(), PIN_DIR))
+            plane = XdpPlane(self._switch_ports(), self._host_ports(), PIN_DIR, self.topology.mtu)
+            self.plane = stack.enter_context(plane)
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)
-            self.engine = XdpEngine(self.plane, self.topology.inc.jobs)
+            rate_mbps = self.topology.host_link.emulated_mbps(self.topology.scale)
+            self.engine = XdpEngine(self.plane, self.topology.inc.jobs, rate_mbps)
+            stack.callback(self.engine.close)
             stack.callback(self._end_controller)
             self._start_controller()
             self._await_ready()

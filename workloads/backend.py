@@ -15,7 +15,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.futures import Future
@@ -89,6 +88,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         self._reducer: Reducer | None = reducer_for(job, timeout.total_seconds()) if job else None
         self._statistics = Statistics()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._order = threading.Lock()  # vectors are submitted, and waited for, in one order
         self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
         if job:
             self._thread.start()
@@ -110,8 +110,15 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             return self._gloo.allreduce(tensors, _options(operation))
         outcome: Future[Any] = Future()
         if self._reducer:
-            reducer = self._reducer
-            self._tasks.put(lambda: self._settle(outcome, lambda: self._reduce(reducer, tensors, average), tensors))
+            reducer, start = self._reducer, time.perf_counter()
+            with self._order, torch.no_grad():
+                # submitted here and not by the thread, so that vectors follow each other without a pause
+                flats = [_submitted(reducer, tensor) for tensor in tensors]
+                self._tasks.put(
+                    lambda: self._settle(
+                        outcome, lambda: self._finish(reducer, start, tensors, flats, average), tensors
+                    )
+                )
         else:
             start = time.perf_counter()
             works = self._start_ring(tensors)
@@ -146,17 +153,22 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             outcome.set_result(tensors)
 
     @torch.no_grad()
-    def _reduce(self, reducer: Reducer, tensors: list[torch.Tensor], average: bool) -> None:
-        start = time.perf_counter()
-        for tensor in tensors:
-            in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
-            flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
-            array = flat.numpy()
-            reducer.allreduce(array)
+    def _finish(
+        self, reducer: Reducer, start: float, tensors: list[torch.Tensor], flats: list[torch.Tensor], average: bool
+    ) -> None:
+        failures: list[Exception] = []
+        for tensor, flat in zip(tensors, flats, strict=True):
+            try:
+                reducer.finish()
+            except Exception as error:  # of the first tensor that failed, after all were waited for
+                failures.append(error)
+                continue
             if average:
-                np.divide(array, np.float32(self.size()), out=array)
-            if not in_place:
+                flat.div_(self.size())
+            if flat.data_ptr() != tensor.data_ptr():
                 tensor.copy_(flat.view(tensor.shape))
+        if failures:
+            raise failures[0]
         self._statistics.add(start, time.perf_counter(), sum(t.numel() * t.element_size() for t in tensors))
 
     # ---- the ring ----
@@ -195,6 +207,14 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         self._job.write_stats(
             {"rank": self._job.rank, "engine": self._job.sync, "allreduce": self._statistics.summary(), **counters}
         )
+
+
+def _submitted(reducer: Reducer, tensor: torch.Tensor) -> torch.Tensor:
+    """The binary32 vector that the reducer works on: the tensor itself where that is one."""
+    in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
+    flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
+    reducer.submit(flat.numpy())
+    return flat
 
 
 def _options(operation: Any) -> Any:

@@ -89,6 +89,12 @@ class Board:
         """Says how far this worker is (bytes or iterations reduced, as the workload likes); `status` shows it."""
         self._records["progress"][self._rank] = value
 
+    def progress_address(self) -> int:
+        """Where this worker's progress is in this process's memory: an aligned 64-bit word, for code that is not Python."""
+        field = self._records.dtype.fields
+        assert field is not None
+        return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["progress"][1])
+
     def progress(self) -> list[int]:
         """Every worker's progress, by rank."""
         return [int(value) for value in self._records["progress"][: len(self._hosts)]]

@@ -1,8 +1,10 @@
-"""Floats to lanes and back: block floating point with one power-of-two scale per all-reduce. Pure NumPy.
+"""Floats to lanes and back: block floating point with one power-of-two scale per all-reduce. Pure NumPy; what workers run is the same in C
+(workloads/native/endpoint.c).
 
-All workers first learn the largest exponent among them: each sends a one-hot vector with a one at the biased exponent of its largest
-magnitude (0 to 255, as IEEE 754 binary32 has it), the network sums the vectors, and the highest lane that is not zero is the maximum.
-Infinity and NaN have the exponent 255, so that every worker learns of them, too.
+All workers first learn the largest exponent among them: each sends a vote, a one-hot vector with a one at the biased exponent of its
+largest magnitude (0 to 255, as IEEE 754 binary32 has it), the network sums the votes, and the highest lane that is not zero is the maximum.
+Infinity and NaN have the exponent 255, so that every worker learns of them, too. Where the values of all workers fit in the vote's
+lanes, it carries them instead, each in a lane of its own: every worker sums them in binary64, and needs no second trip.
 
 With `W` workers and largest exponent `E`, every |x| < 2**(E - 126); the scale is 2**s with s = 30 - ceil(log2 W) - (E - 126), hence
 |q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot leave 32 bits.
@@ -23,7 +25,8 @@ Floats = npt.NDArray[np.float32]
 
 EXPONENTS = 256  # lanes of the one-hot vector
 SPECIAL = 255  # exponent of infinity and NaN
-LENGTH_LANE = 256  # each worker adds the length of its array: a sum other than W times ours means a disagreement
+LENGTH_LANE = 0  # each worker adds the length of its array: a sum other than W times ours means a disagreement
+FIRST_LANE = 1  # of the one-hot vector
 SCALE_MAX = 126  # keeps 2**s and 2**-s normal numbers
 
 
@@ -45,19 +48,19 @@ def largest_exponent(array: Floats) -> int:
 
 
 def scale_lanes(exponent: int, length: int) -> npt.NDArray[np.uint32]:
-    """The lanes of the scale fragment that one worker sends."""
+    """The lanes of one worker's vote."""
     lanes = np.zeros(spec.LANES, np.uint32)
-    lanes[exponent] = 1
+    lanes[FIRST_LANE + exponent] = 1
     lanes[LENGTH_LANE] = length
     return lanes
 
 
 def agreed_exponent(lanes: npt.NDArray[np.uint32], workers: int, length: int) -> int:
-    """The largest exponent among the workers, from the sum of their scale fragments.
+    """The largest exponent among the workers, from the sum of their votes.
 
     Raises NotFiniteError if any worker has a NaN or an infinity, DisagreementError if the lengths differ or the votes do not add up.
     """
-    votes = lanes[:EXPONENTS]
+    votes = lanes[FIRST_LANE : FIRST_LANE + EXPONENTS]
     if int(votes.sum()) != workers:
         raise DisagreementError(f"{int(votes.sum())} scale votes from {workers} workers")
     if int(lanes[LENGTH_LANE]) != workers * length:
@@ -90,4 +93,4 @@ def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors
     offset = np.uint32(contributors * spec.bias(workers) & 0xFFFFFFFF)
     integers = (lanes.astype(np.uint32) - offset).view(np.int32)
     with np.errstate(over="ignore"):  # a sum beyond binary32 is infinity, as in a plain sum
-        np.multiply(integers, np.float32(2.0**-scale), out=out, casting="unsafe")
+        np.multiply(integers, 2.0**-scale, out=out, casting="unsafe")

@@ -1,10 +1,12 @@
 """The ways to sum a binary32 vector over the workers of a job: in the network, or at a parameter server.
 
-A reducer's calls come from one thread, in the same order on all workers. The ring needs none: gloo does it.
+Vectors come in the same order on all workers; `submit` is called by one thread at a time, `finish` by one. The ring needs no reducer:
+gloo does it.
 """
 
 from __future__ import annotations
 
+import queue
 from typing import Protocol
 
 from workloads.job_env import JobEnv
@@ -12,12 +14,15 @@ from workloads.quantiser import Floats
 
 
 class Reducer(Protocol):
-    """Sums vectors over the workers."""
+    """Sums contiguous binary32 vectors over the workers, in the order in which they are submitted."""
 
-    def allreduce(self, array: Floats) -> None:
-        """Replaces a contiguous binary32 vector by its sum over all workers."""
+    def submit(self, array: Floats) -> None:
+        """Gives a vector to be replaced by its sum over all workers."""
 
-    def counters(self) -> dict[str, int]:
+    def finish(self) -> None:
+        """Waits for the oldest vector submitted and not finished; raises what went wrong with it."""
+
+    def counters(self) -> dict[str, float]:
         """What it did, for the job's statistics."""
 
 
@@ -28,17 +33,20 @@ class InNetwork:
         from workloads.endpoint import Endpoint
 
         self._endpoint = Endpoint(job.engine, job.board, timeout_s)
+        self.submit = self._endpoint.submit
+        self.finish = self._endpoint.finish
 
-    def allreduce(self, array: Floats) -> None:
-        self._endpoint.allreduce(array)
-
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, float]:
         counters = self._endpoint.counters
         return {
             "pushed": counters.pushed,
             "retransmits": counters.retransmitted,
             "timeouts": counters.timeouts,
             "wakes": counters.wakes,
+            "ecn": counters.notices,
+            "window": round(counters.window_sum / max(1, counters.window_samples), 1),
+            "window_min": counters.window_min,
+            "rtt_us": round(counters.rtt_us, 1),
         }
 
 
@@ -51,11 +59,15 @@ class ParameterServer:
         if job.ps is None:
             raise ValueError(f"job {job.job_id}: it has no parameter server")
         self._client = PsClient(job.ps, job.rank, job.world_size, timeout_s)
+        self._arrays: queue.SimpleQueue[Floats] = queue.SimpleQueue()
 
-    def allreduce(self, array: Floats) -> None:
-        self._client.allreduce_(array)
+    def submit(self, array: Floats) -> None:
+        self._arrays.put(array)
 
-    def counters(self) -> dict[str, int]:
+    def finish(self) -> None:
+        self._client.allreduce_(self._arrays.get_nowait())
+
+    def counters(self) -> dict[str, float]:
         return {}
 
 

@@ -69,6 +69,11 @@ def tor_port_number(host: int) -> int:
     return host
 
 
+def is_host_port(number: int) -> bool:
+    """Whether the port of this number at a ToR leads to a host."""
+    return number < _OPTICAL_BASE
+
+
 def optical_device(unit: int, port: int) -> str:
     """The unit's end."""
     return f"u{unit}-o{port}"

@@ -23,6 +23,7 @@ from testbed.topology.model import (
     Unit,
     ring_circuits,
 )
+from testbed.wire.spec import MAX_MTU
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 
@@ -65,7 +66,7 @@ def parse(data: Any, name: str) -> Topology:
         ),
     )
     scale = _integer(top, "scale", 200, low=1, high=100_000)
-    mtu = _integer(top, "mtu", 1500, low=1500, high=1500)
+    mtu = _integer(top, "mtu", 1500, low=1280, high=MAX_MTU)
     buffer_packets = _integer(top, "buffer_packets", 256, low=16, high=10_000)
     ports = _integer(top, "optical_ports", 2, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT)
     if "units" not in top:
@@ -90,7 +91,7 @@ def parse(data: Any, name: str) -> Topology:
             _rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets
         ),
         ocs=_ocs(top.get("ocs", {}), units),
-        inc=IncSpec(_integer(_mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=64, path="inc.")),
+        inc=IncSpec(_integer(_mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=32, path="inc.")),
         scale=scale,
         mtu=mtu,
     )

@@ -12,7 +12,14 @@ from testbed.wire import spec
 _STRUCT = struct.Struct("!" + "".join({8: "B", 16: "H", 32: "I"}[field.bits] for field in spec.HEADER))
 
 HEADER_DTYPE = np.dtype([(field.name, f">u{field.bytes}") for field in spec.HEADER])
-PACKET_DTYPE = np.dtype([*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("lanes", ">u4", (spec.LANES,))])
+
+
+def packet_dtype(lanes: int) -> np.dtype:
+    """A packet's UDP payload with so many lanes."""
+    return np.dtype([*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("lanes", ">u4", (lanes,))])
+
+
+PACKET_DTYPE = packet_dtype(spec.LANES)
 
 assert PACKET_DTYPE.itemsize == spec.PAYLOAD_BYTES
 

@@ -1,7 +1,7 @@
-"""Admits jobs to the XDP aggregators: segments, members, result groups, and the memory that workers map.
+"""Admits jobs to the XDP aggregators: segments, members, senders, result groups, and the memory that workers map.
 
-Segments: a switch has `layout.SLOTS` slots; each admitted job gets <MemID, Size> of equal size (P4INC-AOI, section VI-B) on every
-switch that sums for it, and on its PS host. What a job holds is released as a whole.
+An owner is a unit (of a ToR) or the ifindex of a PS host. A job has a segment of the same size on every owner that sums for it, and
+holds all of it or nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from testbed.errors import RequestError, TestbedError
+from testbed.inc.segments import NoRoomError, Segments
 from testbed.topology import addresses
 from testbed.wire import spec
+from testbed.wire.mapping import MIN_SLOTS
 from testbed.xdp import layout
 from testbed.xdp.plane import XdpPlane, ip_number
 from testbed.xdp.syscall import (
@@ -42,22 +44,36 @@ class Member:
 
 @dataclass(slots=True)
 class Admission:
-    """What a job holds. `settings` and `descriptors` are for a worker's process."""
+    """What a job holds. `worker_env` and `worker_fds` are for a worker's process."""
 
     job: int
     generation: int
     members: tuple[Member, ...]
     ps: tuple[int, int] | None  # (unit, host) that sums the units' partial sums; None within one unit
     size: int
+    lanes: int
+    rate_mbps: float | None  # of the workers' links
     bases: dict[int, int] = field(default_factory=dict)  # owner -> MemID
+    entries: dict[int, int] = field(default_factory=dict)  # owner -> index into jobs
     groups: dict[int, int] = field(default_factory=dict)  # unit -> index into groups
-    group_fds: dict[int, int] = field(default_factory=dict)
-    rings: dict[int, tuple[int, int]] = field(default_factory=dict)  # worker -> descriptors of ring and wake
+    rings: dict[int, tuple[int, int, int]] = field(
+        default_factory=dict
+    )  # worker -> index, descriptors of ring and wake
+
+    @property
+    def units(self) -> list[int]:
+        """Those with workers."""
+        return sorted({member.unit for member in self.members})
+
+    @property
+    def result_base(self) -> int:
+        """MemID where the results are made."""
+        return self.bases[addresses.host_ifindex(*self.ps) if self.ps else self.units[0]]
 
     def worker_env(self, worker: int) -> dict[str, Any]:
         """What the endpoint of a worker must know; JSON-able."""
-        member = self._member(worker)
-        ring, wake = self.rings[worker]
+        member = next(member for member in self.members if member.worker == worker)
+        _, ring, wake = self.rings[worker]
         return {
             "engine": "xdp",
             "address": addresses.tor_ip(member.unit),
@@ -66,35 +82,42 @@ class Admission:
             "generation": self.generation,
             "worker": worker,
             "workers": len(self.members),
+            "lanes": self.lanes,
             "slot_base": self.bases[member.unit],
             "slots": self.size,
+            "rate_mbps": self.rate_mbps,
             "ring_fd": ring,
-            "ring_entries": layout.RING_ENTRIES,
+            "ring_entries": layout.SLOTS,
             "wake_fd": wake,
         }
 
     def worker_fds(self, worker: int) -> list[int]:
         """The descriptors that `worker_env` names; to be inherited by the worker's process."""
-        return list(self.rings[worker])
-
-    def _member(self, worker: int) -> Member:
-        return next(member for member in self.members if member.worker == worker)
+        return list(self.rings[worker][1:])
 
 
 class XdpEngine:
     """The aggregators of one testbed. Thread-safe."""
 
-    def __init__(self, plane: XdpPlane, jobs_per_switch: int = 4) -> None:
-        if not 1 <= jobs_per_switch <= layout.SLOTS:
-            raise RequestError(f"inc.jobs: {jobs_per_switch}; 1 to {layout.SLOTS} are accepted")
-        self._programs = plane.programs
-        self._size = layout.SLOTS // jobs_per_switch
-        self._jobs_per_switch = jobs_per_switch
-        self._arrays: set[int] = set()
-        self._taken: dict[int, dict[int, int]] = {}  # owner -> MemID -> job
+    def __init__(self, plane: XdpPlane, jobs_per_switch: int = 4, rate_mbps: float | None = None) -> None:
+        if not 1 <= jobs_per_switch <= layout.SLOTS // MIN_SLOTS:
+            raise RequestError(f"inc.jobs: {jobs_per_switch}; 1 to {layout.SLOTS // MIN_SLOTS} are accepted")
+        self._plane, self._programs = plane, plane.programs
+        self._lanes = plane.programs.lanes
+        self._jobs_per_switch, self._rate_mbps = jobs_per_switch, rate_mbps
+        self._segments: dict[int, Segments] = {}
+        self._arrays: dict[int, tuple[int, int]] = {}  # owner -> index into slots, descriptor
+        self._free_entries = set(range(layout.SIZES["MAX_JOBS"]))
         self._free_groups = set(range(layout.SIZES["MAX_GROUPS"]))
+        self._free_rings = set(range(layout.SIZES["MAX_HOSTS"]))
         self._admitted: dict[int, Admission] = {}
         self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Drops the descriptors of the slot arrays."""
+        for _, fd in self._arrays.values():
+            os.close(fd)
+        self._arrays.clear()
 
     def admit(
         self,
@@ -103,25 +126,29 @@ class XdpEngine:
         members: Sequence[Member],
         ps: tuple[int, int] | None = None,
         trees: Mapping[int, Sequence[str]] | None = None,
+        size: int | None = None,
     ) -> Admission:
-        """Gives a job its place on every switch that it needs.
+        """Gives a job its place on every switch that it needs: a segment of `size` slots, or of an equal share.
 
         `ps` is the (unit, host) that sums the units' partial sums; None for a job within one unit. `trees` says by which devices results
-        leave each unit towards other units. Raises TestbedError when a switch has no segment left; then nothing is held.
+        leave each unit towards other units. Raises NoRoomError when a switch has no segment or takes no more jobs; then nothing is held.
         """
         units = sorted({member.unit for member in members})
-        trees = trees or {}
+        size = layout.SLOTS // self._jobs_per_switch if size is None else size
         if len(members) > spec.MAX_WORKERS:
             raise RequestError(f"job {job}: {len(members)} workers; an aggregator takes up to {spec.MAX_WORKERS}")
+        if not MIN_SLOTS <= size <= layout.SLOTS:
+            raise RequestError(f"job {job}: a segment of {size} slots; {MIN_SLOTS} to {layout.SLOTS} are accepted")
         if len(units) > 1 and ps is None:
             raise RequestError(f"job {job}: workers in {len(units)} units need a parameter server host")
         with self._lock:
             if job in self._admitted:
                 raise TestbedError(f"admit job {job}: it is admitted already")
-            admission = Admission(job, generation, tuple(members), ps if len(units) > 1 else None, self._size)
+            ps = ps if len(units) > 1 else None
+            admission = Admission(job, generation, tuple(members), ps, size, self._lanes, self._rate_mbps)
             self._admitted[job] = admission
             try:
-                self._place(admission, units, trees)
+                self._place(admission, trees or {})
             except BaseException:
                 self._release(admission)
                 raise
@@ -146,120 +173,142 @@ class XdpEngine:
     def occupancy(self) -> dict[int, int]:
         """How many segments are taken, by unit (or by ifindex of a PS host)."""
         with self._lock:
-            return {owner: len(taken) for owner, taken in self._taken.items() if taken}
+            counts = {owner: len(segments.taken()) for owner, segments in self._segments.items()}
+        return {owner: count for owner, count in counts.items() if count}
 
     # ---- under the lock ----
 
-    def _place(self, admission: Admission, units: list[int], trees: Mapping[int, Sequence[str]]) -> None:
-        ps = admission.ps
-        up_owner = addresses.host_ifindex(*ps) if ps else 0
-        for owner in (*units, *((up_owner,) if ps else ())):
+    def _place(self, admission: Admission, trees: Mapping[int, Sequence[str]]) -> None:
+        up_owner = addresses.host_ifindex(*admission.ps) if admission.ps else 0
+        for owner in (*admission.units, *((up_owner,) if up_owner else ())):
             self._take_segment(admission, owner)
-        for unit in sorted({*units, *trees} if ps else units):
+        for unit in sorted({*admission.units, *trees}):
             self._enter_unit(admission, unit, trees.get(unit, ()))
-        if ps:
+        if admission.ps:
             entry = np.zeros((), layout.JOB)
-            entry["members"] = (1 << len(units)) - 1
+            entry["members"] = (1 << len(admission.units)) - 1
             entry["role"] = layout.ROLE_FINAL
-            entry["base"], entry["size"] = admission.bases[up_owner], admission.size
-            entry["local"] = len(units)
-            entry["self_ip"], entry["group_ip"] = ip_number(addresses.host_ip(*ps)), _group_ip(admission.job)
+            entry["local"] = len(admission.units)
+            entry["self_ip"] = ip_number(addresses.host_ip(*admission.ps))
             self._set_job(admission, up_owner, entry)
+            self._plane.set_sender(*admission.ps, layout.PORT_PS, admission.job)
         for member in admission.members:
             self._make_ring(admission, member)
+            entry_index = admission.entries[member.unit]
+            self._plane.set_sender(
+                member.unit, member.host, layout.PORT_WORKER, admission.job, member.worker, entry_index
+            )
 
     def _enter_unit(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
         """A job's entry at a ToR: where its workers are, or where its results only pass through."""
         if unit not in admission.groups:
             admission.groups[unit] = self._free_groups.pop()
         self._fill_group(admission, unit, downstream)
-        ps, units = admission.ps, sorted({member.unit for member in admission.members})
+        ps, units = admission.ps, admission.units
         local = [member.worker for member in admission.members if member.unit == unit]
         entry = np.zeros((), layout.JOB)
         entry["members"] = sum(1 << worker for worker in local)
         entry["role"] = layout.ROLE_FINAL if not ps else layout.ROLE_PARTIAL if local else layout.ROLE_TRANSIT
-        entry["base"] = admission.bases.get(unit, 0)
-        entry["size"] = admission.size if local else 0
         entry["group"] = admission.groups[unit]
         entry["local"] = len(local)
-        entry["index"] = units.index(unit) if local else 0
-        entry["up_base"] = admission.bases[addresses.host_ifindex(*ps)] if ps else 0
+        entry["unit"] = units.index(unit) if local else 0
         entry["self_ip"] = ip_number(addresses.tor_ip(unit))
-        entry["up_ip"] = ip_number(addresses.host_ip(*ps)) if ps else 0
-        entry["group_ip"] = _group_ip(admission.job)
+        if ps:
+            entry["up_base"] = admission.result_base
+            entry["up_ip"] = ip_number(addresses.host_ip(*ps))
         self._set_job(admission, unit, entry)
 
     def _set_job(self, admission: Admission, owner: int, entry: np.ndarray) -> None:
-        entry["generation"], entry["total"] = admission.generation, len(admission.members)
-        map_update(self._programs.map_fd("jobs"), self._job_key(owner, admission.job), entry.tobytes())
-
-    @staticmethod
-    def _job_key(owner: int, job: int) -> bytes:
-        return np.array((owner, job), layout.JOB_KEY).tobytes()
+        entry["id"], entry["generation"], entry["total"] = admission.job, admission.generation, len(admission.members)
+        entry["group_ip"] = _group_ip(admission.job)
+        if owner in admission.bases:
+            entry["aggregator"] = self._arrays[owner][0]
+            entry["base"], entry["size"] = admission.bases[owner], admission.size
+        if owner not in admission.entries:
+            admission.entries[owner] = self._free_entries.pop()
+        index = _u32(admission.entries[owner])
+        map_update(self._programs.map_fd("jobs"), index, entry.tobytes())
+        map_update(self._programs.map_fd("job_index"), _job_key(owner, admission.job), index)
 
     def _take_segment(self, admission: Admission, owner: int) -> None:
-        if owner not in self._arrays:
-            fd = map_create(MAP_TYPE_ARRAY, 4, layout.SLOT.itemsize, layout.SIZES["SLOT_ENTRIES"], 0, "slots")
-            map_update(self._programs.map_fd("slots"), owner.to_bytes(4, "little"), fd.to_bytes(4, "little"))
-            os.close(fd)  # the outer map holds it
-            self._arrays.add(owner)
-        taken = self._taken.setdefault(owner, {})
-        free = [base for base in range(0, self._size * self._jobs_per_switch, self._size) if base not in taken]
-        if not free:
+        segments = self._segments.setdefault(owner, Segments(layout.SLOTS, self._jobs_per_switch))
+        try:
+            admission.bases[owner] = segments.take(admission.job, admission.size)
+        except NoRoomError as full:
             where = f"unit u{owner}" if owner < 0x10000 else f"the PS host (ifindex {owner:#x})"
-            raise TestbedError(
-                f"admit job {admission.job}: {where} has no aggregator segment left; jobs {sorted(taken.values())} hold all {len(taken)}"
-            )
-        taken[free[0]] = admission.job
-        admission.bases[owner] = free[0]
+            raise NoRoomError(f"admit job {admission.job}: {where}: {full}") from full
+        slot = layout.slot(self._lanes)
+        if owner not in self._arrays:
+            index = len(self._arrays)
+            if index >= layout.SIZES["MAX_AGGREGATORS"]:
+                raise TestbedError(f"admit job {admission.job}: {index} aggregators are in use, and there are no more")
+            fd = map_create(MAP_TYPE_ARRAY, 4, slot.itemsize, layout.SLOTS, 0, "slots")
+            self._arrays[owner] = (index, fd)
+            map_update(self._programs.map_fd("slots"), _u32(index), _u32(fd))
+        empty = bytes(slot.itemsize)
+        for number in range(admission.bases[owner], admission.bases[owner] + admission.size):
+            map_update(self._arrays[owner][1], _u32(number), empty)
 
     def _fill_group(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
         devices = [addresses.tor_port_device(m.unit, m.host) for m in admission.members if m.unit == unit]
         devices += downstream
-        if len(devices) > layout.SIZES["MAX_GROUP_PORTS"]:
-            raise RequestError(f"job {admission.job}: {len(devices)} result ports in unit u{unit} are too many")
-        fd = map_create(MAP_TYPE_DEVMAP, 4, 4, layout.SIZES["MAX_GROUP_PORTS"], 0, "group")
+        fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(devices)), 0, "group")
         for position, device in enumerate(devices):
-            index = socket.if_nametoindex(device)
-            map_update(fd, position.to_bytes(4, "little"), index.to_bytes(4, "little"))
-        group = admission.groups[unit].to_bytes(4, "little")
-        map_update(self._programs.map_fd("groups"), group, fd.to_bytes(4, "little"))
+            map_update(fd, _u32(position), _u32(socket.if_nametoindex(device)))
+        map_update(self._programs.map_fd("groups"), _u32(admission.groups[unit]), _u32(fd))
         os.close(fd)
 
     def _make_ring(self, admission: Admission, member: Member) -> None:
-        ifindex = addresses.host_ifindex(member.unit, member.host)
-        key = ifindex.to_bytes(4, "little")
+        key = _u32(addresses.host_ifindex(member.unit, member.host))
         if map_lookup(self._programs.map_fd("pullers"), key, layout.PULLER.itemsize) is not None:
             raise TestbedError(f"admit job {admission.job}: u{member.unit}h{member.host} is in another job")
-        ring = map_create(MAP_TYPE_ARRAY, 4, layout.RESULT.itemsize, layout.RING_ENTRIES, F_MMAPABLE, "ring")
+        result = layout.result(self._lanes)
+        ring = map_create(MAP_TYPE_ARRAY, 4, result.itemsize, layout.SLOTS, F_MMAPABLE, "ring")
         wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
-        admission.rings[member.worker] = (ring, wake)
-        map_update(self._programs.map_fd("rings"), key, ring.to_bytes(4, "little"))
-        map_update(self._programs.map_fd("wakes"), key, wake.to_bytes(4, "little"))
+        index = self._free_rings.pop()
+        admission.rings[member.worker] = (index, ring, wake)
+        map_update(self._programs.map_fd("rings"), _u32(index), _u32(ring))
+        map_update(self._programs.map_fd("wakes"), _u32(index), _u32(wake))
         puller = np.zeros((), layout.PULLER)
-        puller["job"], puller["generation"], puller["ring"] = admission.job, admission.generation, ifindex
+        puller["job"], puller["generation"], puller["ring"] = admission.job, admission.generation, index
+        puller["base"], puller["size"] = admission.result_base, admission.size
         puller["ip"] = ip_number(addresses.host_ip(member.unit, member.host))
         mac = addresses.host_mac(member.unit, member.host)
         puller["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
         map_update(self._programs.map_fd("pullers"), key, puller.tobytes())
 
     def _release(self, admission: Admission) -> None:
-        job_table = self._programs.map_fd("jobs")
-        for owner in {*admission.groups, *admission.bases}:
-            map_delete(job_table, self._job_key(owner, admission.job))
-        for group in admission.groups.values():
-            map_delete(self._programs.map_fd("groups"), group.to_bytes(4, "little"))
-            self._free_groups.add(group)
-        for owner, base in admission.bases.items():
-            self._taken[owner].pop(base, None)
         for member in admission.members:
-            if member.worker in admission.rings:
-                key = addresses.host_ifindex(member.unit, member.host).to_bytes(4, "little")
-                for name in ("pullers", "rings", "wakes"):
-                    map_delete(self._programs.map_fd(name), key)
-                for fd in admission.rings.pop(member.worker):
-                    os.close(fd)
+            if member.worker not in admission.rings:
+                continue
+            self._plane.set_sender(member.unit, member.host, layout.PORT_HOST)
+            map_delete(self._programs.map_fd("pullers"), _u32(addresses.host_ifindex(member.unit, member.host)))
+            index, *fds = admission.rings.pop(member.worker)
+            for name in ("rings", "wakes"):
+                map_delete(self._programs.map_fd(name), _u32(index))
+            self._free_rings.add(index)
+            for fd in fds:
+                os.close(fd)
+        if admission.ps and addresses.host_ifindex(*admission.ps) in admission.entries:
+            self._plane.set_sender(*admission.ps, layout.PORT_HOST)
+        for owner, index in admission.entries.items():
+            map_delete(self._programs.map_fd("job_index"), _job_key(owner, admission.job))
+            map_update(self._programs.map_fd("jobs"), _u32(index), bytes(layout.JOB.itemsize))
+            self._free_entries.add(index)
+        for group in admission.groups.values():
+            map_delete(self._programs.map_fd("groups"), _u32(group))
+            self._free_groups.add(group)
+        for owner in admission.bases:
+            self._segments[owner].free(admission.job)
         self._admitted.pop(admission.job, None)
+
+
+def _u32(number: int) -> bytes:
+    return number.to_bytes(4, "little")
+
+
+def _job_key(owner: int, job: int) -> bytes:
+    return np.array((owner, job), layout.JOB_KEY).tobytes()
 
 
 def _group_ip(job: int) -> int:

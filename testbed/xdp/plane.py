@@ -18,6 +18,7 @@ import numpy as np
 
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
+from testbed.wire.spec import lanes_for
 from testbed.xdp import layout
 from testbed.xdp.program import Programs, in_namespace, verdict_counts
 from testbed.xdp.syscall import (
@@ -161,21 +162,19 @@ def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
 class XdpPlane:
     """Loads the programs, attaches them to every port, pins what the controller fills. A context manager."""
 
-    def __init__(self, switch_ports: Sequence[SwitchPort], host_ports: Sequence[HostPort], pin_dir: Path) -> None:
-        self._switch_ports, self._host_ports, self._pin_dir = switch_ports, host_ports, pin_dir
+    def __init__(
+        self, switch_ports: Sequence[SwitchPort], host_ports: Sequence[HostPort], pin_dir: Path, mtu: int = 1500
+    ) -> None:
+        self._switch_ports, self._host_ports, self._pin_dir, self._mtu = switch_ports, host_ports, pin_dir, mtu
         self._stack = ExitStack()
         self._owned: list[int] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.programs = stack.enter_context(Programs())
-            ports = self.programs.map_fd("ports")
+            self.programs = stack.enter_context(Programs(lanes_for(self._mtu)))
             for port in self._switch_ports:
-                entry = np.zeros((), layout.PORT)
-                entry["owner"], entry["number"] = port.unit, port.number
-                if port.unit:
-                    entry["self_ip"] = ip_number(addresses.tor_ip(port.unit))
-                map_update(ports, _u32(socket.if_nametoindex(port.device)), entry.tobytes())
+                at_host = port.unit and addresses.is_host_port(port.number)
+                self._set_port(port.device, port.unit, port.number, layout.PORT_HOST if at_host else layout.PORT_FABRIC)
             for port in self._switch_ports:
                 self.programs.attach("tor_port" if port.unit else "oxc_port", port.device)
             for host in self._host_ports:
@@ -193,6 +192,20 @@ class XdpPlane:
         for name in (*PINNED_MAPS, PINNED_PROGRAM):
             (self._pin_dir / name).unlink(missing_ok=True)
         self._stack.__exit__(kind, error, trace)
+
+    def set_sender(self, unit: int, host: int, kind: int, job: int = 0, worker: int = 0, index: int = 0) -> None:
+        """Says who may send gradient packets from a host: a worker, a PS, or (PORT_HOST) nobody. `index` is the job's entry in jobs."""
+        device = addresses.tor_port_device(unit, host)
+        self._set_port(device, unit, host, kind, job=job, worker=worker, index=index)
+
+    def _set_port(self, device: str, unit: int, number: int, kind: int, **sender: int) -> None:
+        entry = np.zeros((), layout.PORT)
+        entry["owner"], entry["number"], entry["kind"] = unit, number, kind
+        if unit:
+            entry["self_ip"] = ip_number(addresses.tor_ip(unit))
+        for name, value in sender.items():
+            entry[name] = value
+        map_update(self.programs.map_fd("ports"), _u32(socket.if_nametoindex(device)), entry.tobytes())
 
     def verdicts(self) -> dict[str, int]:
         """What the programs did with packets, counted since the start: names in bpf/maps.h."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from testbed.errors import HostError, SettingError, TestbedError
 from testbed.headers import kernel_headers
+from testbed.wire.spec import LANES
 from testbed.xdp import layout
 
 PROGRAMS = ("tor_port", "oxc_port", "host_port")
@@ -41,16 +42,20 @@ def source(path: Path, seen: set[Path] | None = None) -> str:
 class Programs:
     """The loaded programs and their maps, by descriptor. A context manager; closing drops the descriptors that it holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = LANES) -> None:
+        self.lanes = lanes
         os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
         try:
             from bcc import BPF
         except ImportError as error:
             raise HostError(f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)") from error
-        flags = [f"-D{name}={value}" for name, value in layout.SIZES.items()]
+        flags = [f"-D{name}={value}" for name, value in {**layout.SIZES, "WIRE_LANES": lanes}.items()]
         try:
             # -w: the kernel's own headers warn under bcc's clang
-            self._bpf: Any = BPF(text=source(layout.BPF_DIR / "programs.c"), cflags=["-w", *flags])
+            self._bpf: Any = BPF(
+                text=source(layout.BPF_DIR / "programs.c"),
+                cflags=["-w", "-Werror=implicit-function-declaration", *flags],
+            )
             self._functions = {name: self._bpf.load_func(name, BPF.XDP) for name in PROGRAMS}
         except Exception as error:  # bcc raises nothing narrower
             raise HostError(f"load the XDP programs: {error}; `testbed doctor` says what this host lacks") from error
@@ -80,7 +85,7 @@ class Programs:
             raise TestbedError(f"attach {program} to {device} in native XDP mode: {error}") from error
 
     def _check_layout(self) -> None:
-        for name, (key, value) in layout.MAPS.items():
+        for name, (key, value) in layout.maps(self.lanes).items():
             table = self._bpf[name]
             for made, stated in ((table.Key, key), (table.Leaf, value)):
                 if ctypes.sizeof(made) != stated.itemsize:

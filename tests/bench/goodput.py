@@ -11,6 +11,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from tests.bench.host import ROOT, facts
 
 MARK = "result: "
 SHAPED_MBPS = 200
+KINDS = ("inc", "gloo")
 CASES = [(workers, rate) for rate in (SHAPED_MBPS, None) for workers in (2, 4)]
 
 
-def inside(workers: int, rate_mbps: float | None, size_bytes: int, turns: int) -> dict[str, Any]:
+def inside(
+    workers: int, rate_mbps: float | None, size_bytes: int, turns: int, kinds: Sequence[str] = KINDS
+) -> dict[str, Any]:
     """In the namespaces: one rack, both kinds in turn, twice."""
     private_mounts("bench")
     from testbed.network import Network
@@ -36,7 +40,7 @@ def inside(workers: int, rate_mbps: float | None, size_bytes: int, turns: int) -
         {"units": [{"hosts": workers}], "host_rate_mbps": rate_mbps or "unshaped", "scale": 1, "buffer_packets": 512},
         "bench",
     )
-    found: dict[str, list[float]] = {"inc": [], "gloo": []}
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
     with Network(topology, folder) as network:
         members = [Member(worker, 1, worker + 1) for worker in range(workers)]
         for turn in range(2):
@@ -67,7 +71,7 @@ def inside(workers: int, rate_mbps: float | None, size_bytes: int, turns: int) -
         "bytes": size_bytes,
         "seconds": found,
         "goodput_mbps": goodput,
-        "ratio": goodput["inc"] / goodput["gloo"],
+        "ratio": goodput["inc"] / goodput["gloo"] if set(kinds) >= set(KINDS) else None,
     }
 
 
@@ -99,6 +103,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--mbytes", type=float, default=8.0, help="size of the vector")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="what to measure (%(default)s)")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.inside == "dark":
@@ -107,7 +112,12 @@ def main(argv: list[str]) -> int:
     if arguments.inside:
         workers, rate = arguments.inside.split(",")
         size = int(arguments.mbytes * 1e6) // 4 * 4
-        print(MARK + json.dumps(inside(int(workers), float(rate) if rate else None, size, arguments.turns)))
+        print(
+            MARK
+            + json.dumps(
+                inside(int(workers), float(rate) if rate else None, size, arguments.turns, arguments.kinds.split(","))
+            )
+        )
         return 0
     cases = []
     print(f"{'workers':>7} {'link Mb/s':>10} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8}")

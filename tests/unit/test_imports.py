@@ -18,7 +18,7 @@ OURS = ("testbed", "controller", "workloads")
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.errors", "testbed.wire"}),
-    frozenset({"testbed.topology", "testbed.ocs", "testbed.scheduling", "testbed.simulation"}),
+    frozenset({"testbed.topology", "testbed.ocs", "testbed.inc", "testbed.scheduling", "testbed.simulation"}),
     frozenset({"testbed.environment", "testbed.headers", "testbed.rpc", "testbed.runtime", "testbed.probing"}),
     frozenset(
         {"testbed.emulation", "testbed.xdp", "testbed.bmv2", "testbed.jobs", "testbed.telemetry", "testbed.report"}

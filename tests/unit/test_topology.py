@@ -51,8 +51,8 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
         ({"ocs": 7}, "ocs: 7; keys and values"),
-        ({"inc": {"jobs": 0}}, "inc.jobs: 0; a whole number from 1 to 64"),
-        ({"mtu": 9000}, "mtu: 9000; 1500 is accepted"),
+        ({"inc": {"jobs": 0}}, "inc.jobs: 0; a whole number from 1 to 32"),
+        ({"mtu": 9000}, "mtu: 9000; a whole number from 1280 to 3476 is accepted"),
     ],
 )
 def test_each_mistake_is_one_line(change: dict[str, object], said: str) -> None:

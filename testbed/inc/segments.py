@@ -1,0 +1,54 @@
+"""The slots of one switch, given out in segments <MemID, Size> (P4INC-AOI, section VI-B). Pure."""
+
+from __future__ import annotations
+
+from testbed.errors import TestbedError
+
+
+class NoRoomError(TestbedError):
+    """A switch takes no more jobs, or has no free segment of the size asked for."""
+
+
+class Segments:
+    """First fit: a job gets the lowest free slots in a row. Freed neighbours are one free segment again."""
+
+    def __init__(self, slots: int, jobs: int) -> None:
+        self._slots, self._jobs = slots, jobs
+        self._taken: dict[int, tuple[int, int]] = {}  # job -> (MemID, Size)
+
+    @property
+    def default_size(self) -> int:
+        """An equal share for each of the jobs that the switch takes at once."""
+        return self._slots // self._jobs
+
+    def take(self, job: int, size: int) -> int:
+        """The MemID of the job's segment of `size` slots. Raises NoRoomError, which says who holds what."""
+        if len(self._taken) >= self._jobs:
+            raise NoRoomError(f"it sums for {self._jobs} jobs at most, and has them: {self._holders()}")
+        start = 0
+        for base, length in sorted(self._taken.values()):
+            if base - start >= size:
+                break
+            start = base + length
+        if start + size > self._slots:
+            raise NoRoomError(
+                f"no {size} of its {self._slots} slots in a row are free: {self._holders()}; the longest free run has {self._longest()}"
+            )
+        self._taken[job] = (start, size)
+        return start
+
+    def free(self, job: int) -> None:
+        """Takes a job's segment back; nothing if it has none."""
+        self._taken.pop(job, None)
+
+    def taken(self) -> dict[int, tuple[int, int]]:
+        """Job -> (MemID, Size)."""
+        return dict(self._taken)
+
+    def _holders(self) -> str:
+        return ", ".join(f"job {job} ({size} slots)" for job, (_, size) in sorted(self._taken.items())) or "no jobs"
+
+    def _longest(self) -> int:
+        ends = [0, *(base + size for base, size in sorted(self._taken.values()))]
+        starts = [*(base for base, _ in sorted(self._taken.values())), self._slots]
+        return max(start - end for end, start in zip(ends, starts, strict=True))

@@ -1,0 +1,40 @@
+"""The compiled endpoint against its NumPy statement, and the wire format that it repeats."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.wire import spec
+from workloads import quantiser
+from workloads.endpoint import library
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(FLOATS, min_size=1, max_size=70), st.integers(1, 64))
+def test_lanes_are_those_of_the_quantiser_bit_by_bit(values: list[float], workers: int) -> None:
+    array = np.array(values, np.float32)
+    scale = quantiser.scale_of(quantiser.largest_exponent(array), workers)
+    expected, found = np.empty(array.size, ">u4"), np.empty(array.size, ">u4")
+    quantiser.encode(array, scale, workers, expected, np.empty_like(array))
+    library().endpoint_encode(array.ctypes.data, found.ctypes.data, array.size, scale, spec.bias(workers))
+    assert np.array_equal(expected, found)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=70), st.integers(1, 64), st.integers(-126, 126))
+def test_values_are_those_of_the_quantiser_bit_by_bit(sums: list[int], workers: int, scale: int) -> None:
+    lanes = np.array(sums, ">u4")
+    expected, found = np.empty(lanes.size, np.float32), np.empty(lanes.size, np.float32)
+    quantiser.decode(lanes, scale, workers, workers, expected)
+    offset = workers * spec.bias(workers) & 0xFFFFFFFF
+    library().endpoint_decode(lanes.ctypes.data, found.ctypes.data, lanes.size, scale, offset)
+    assert np.array_equal(expected.view(np.uint32), found.view(np.uint32))
+
+
+@pytest.mark.parametrize(("mtu", "lanes"), [(1500, 360), (3476, 854), (1504, 360), (1508, 362)])
+def test_lanes_fill_the_mtu_in_pairs(mtu: int, lanes: int) -> None:
+    assert spec.lanes_for(mtu) == lanes
+    assert 28 + spec.payload_bytes(lanes) <= mtu

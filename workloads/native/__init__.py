@@ -1,0 +1,1 @@
+"""C that runs in worker processes; setup.py compiles it."""

@@ -1,0 +1,693 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's half of docs/protocol.md: votes, windows, retransmission, and floats to lanes and back (workloads/quantiser.py says the same in
+ * NumPy, and tests compare them bit by bit). No Python in here: the process's interpreter runs on while this waits or works.
+ *
+ * One thread calls endpoint_run; another may call endpoint_submit. Compiled by setup.py, called by workloads/endpoint.py through ctypes, which
+ * repeats the two structs at the top.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+#define MAX_OPS 256	  /* vectors under way */
+#define MAX_DATAGRAM 65507 /* before segmentation */
+#define MAX_BURST 64	  /* segments that the kernel makes of one datagram */
+#define WAKE_EVERY 32	  /* results per wake-up */
+#define MIN_WINDOW 8
+#define RTO_MIN_NS 5000000LL
+#define RTO_MAX_NS 250000000LL
+#define EXPONENTS 256
+#define SPECIAL 255
+#define SCALE_MAX 126
+#define NEXT_RING(i) ((i) % MAX_OPS)
+
+struct settings {
+	int32_t ring_fd, wake_fd, socket_fd, event_fd;
+	uint32_t job, worker, workers, generation;
+	uint32_t lanes, slot_base, slots, vote_slots;
+	uint32_t ring_entries, first_vote, magic, version;
+	uint32_t op_push, flag_retransmit, address, port; /* address: network byte order */
+	double rate_mbps;				  /* of the link; 0: unknown */
+	const uint32_t *places;				  /* slots - vote_slots of them */
+	uint64_t *progress;				  /* fragments summed so far, for who waits for us */
+};
+
+struct counters {
+	uint64_t pushed, retransmitted, timeouts, wakes, notices, reductions;
+	double window, window_min, window_sum, rtt_us;
+	uint64_t window_samples;
+};
+
+enum event { EVENT_IDLE, EVENT_DONE, EVENT_QUIET, EVENT_NOT_FINITE, EVENT_DISAGREE, EVENT_FAILED };
+
+struct header {
+	uint16_t magic;
+	uint8_t version, op, flags, reserved;
+	uint16_t job, worker, contributors;
+	uint32_t generation, slot, fragment;
+	uint16_t count, age;
+	uint32_t trailer;
+} __attribute__((packed));
+
+struct result {
+	uint64_t sequence;
+	uint32_t contributors, flags;
+	uint32_t lanes[]; /* network byte order */
+};
+
+struct wake {
+	uint32_t received, wake_at, notices, attached;
+};
+
+struct op {
+	float *data;
+	uint64_t length;
+	int raw;     /* lanes as they are, modulo 2^32: no scale */
+	int outcome; /* enum event */
+	uint32_t told; /* workers with NaN or infinity, or votes that came */
+	int scale;
+	uint64_t first, count; /* data fragments; known after the vote */
+};
+
+struct endpoint {
+	struct settings s;
+	struct counters counters;
+	uint8_t *ring;
+	size_t result_bytes, packet_bytes, ring_bytes;
+	struct wake *wake;
+	uint8_t *packets, *votes; /* limit packets, vote_limit packets */
+	int64_t *sent_at;	  /* by fragment % limit */
+	struct sockaddr_in to;
+	uint32_t data_slots, limit, vote_limit, burst;
+	uint32_t bias;
+
+	struct op ops[MAX_OPS];
+	_Atomic uint64_t submitted;
+	uint64_t voted, known, pushing, taking, reported; /* ops; each at most the one before */
+	uint64_t next_fragment;				  /* first one not given to an op */
+	uint64_t sent, done;				  /* data fragments */
+	int64_t vote_sent_at[MAX_OPS];
+
+	double window, threshold;
+	uint32_t notices_seen;
+	int64_t reduced_at, rto_ns, srtt_ns, packet_ns, progress_at;
+	uint64_t timed; /* the fragment whose round trip is being measured, + 1 */
+	int silent;
+};
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* ---- floats and lanes ---- */
+
+static void encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale, uint32_t bias)
+{
+	float factor = ldexpf(1.0f, scale);
+
+	for (size_t i = 0; i < count; i++)
+		lanes[i] = __builtin_bswap32((uint32_t)(int32_t)rintf(values[i] * factor) + bias);
+}
+
+static void decode(const uint32_t *restrict lanes, float *restrict values, size_t count, int scale, uint32_t offset)
+{
+	double factor = ldexp(1.0, -scale);
+
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float)((double)(int32_t)(__builtin_bswap32(lanes[i]) - offset) * factor);
+}
+
+static void swap(const uint32_t *restrict from, uint32_t *restrict to, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		to[i] = __builtin_bswap32(from[i]);
+}
+
+static uint32_t largest_exponent(const float *values, size_t count)
+{
+	const uint32_t *bits = (const uint32_t *)values;
+	uint32_t largest = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		uint32_t magnitude = bits[i] & 0x7fffffff;
+
+		largest = magnitude > largest ? magnitude : largest;
+	}
+	return largest >> 23;
+}
+
+void endpoint_encode(const float *values, uint32_t *lanes, uint64_t count, int32_t scale, uint32_t bias)
+{
+	encode(values, lanes, count, scale, bias);
+}
+
+void endpoint_decode(const uint32_t *lanes, float *values, uint64_t count, int32_t scale, uint32_t offset)
+{
+	decode(lanes, values, count, scale, offset);
+}
+
+/* ---- opening ---- */
+
+static struct header *packet(struct endpoint *e, uint64_t fragment)
+{
+	return (struct header *)(e->packets + fragment % e->limit * e->packet_bytes);
+}
+
+static struct header *vote_packet(struct endpoint *e, uint64_t vote)
+{
+	return (struct header *)(e->votes + vote % e->vote_limit * e->packet_bytes);
+}
+
+static uint32_t *lanes_of(struct header *h)
+{
+	return (uint32_t *)(h + 1);
+}
+
+static void fill_header(struct endpoint *e, struct header *h)
+{
+	h->magic = htons(e->s.magic);
+	h->version = e->s.version;
+	h->op = e->s.op_push;
+	h->job = htons(e->s.job);
+	h->worker = htons(e->s.worker);
+	h->contributors = htons(1);
+	h->generation = htonl(e->s.generation);
+	h->count = htons(e->s.lanes);
+}
+
+void endpoint_close(struct endpoint *e)
+{
+	if (!e)
+		return;
+	if (e->ring)
+		munmap(e->ring, e->ring_bytes);
+	if (e->wake)
+		munmap(e->wake, sysconf(_SC_PAGESIZE));
+	free(e->packets);
+	free(e->votes);
+	free(e->sent_at);
+	free(e);
+}
+
+static void *mapped(int fd, size_t bytes)
+{
+	void *at = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return at == MAP_FAILED ? 0 : at;
+}
+
+/* 0 on failure, with errno set; EEXIST: another process of this generation has used the memory before. */
+struct endpoint *endpoint_open(const struct settings *settings)
+{
+	struct endpoint *e = calloc(1, sizeof(*e));
+	size_t page = sysconf(_SC_PAGESIZE);
+
+	if (!e)
+		return 0;
+	e->s = *settings;
+	e->result_bytes = sizeof(struct result) + 4 * e->s.lanes;
+	e->packet_bytes = sizeof(struct header) + 4 * e->s.lanes;
+	e->ring_bytes = (e->result_bytes * e->s.ring_entries + page - 1) / page * page;
+	e->data_slots = e->s.slots - e->s.vote_slots;
+	e->limit = e->data_slots / 2;
+	e->vote_limit = e->s.vote_slots / 2;
+	e->burst = MAX_DATAGRAM / e->packet_bytes;
+	if (e->burst > MAX_BURST)
+		e->burst = MAX_BURST;
+	e->bias = (1U << 31) / e->s.workers;
+	e->ring = mapped(e->s.ring_fd, e->ring_bytes);
+	e->wake = mapped(e->s.wake_fd, page);
+	e->packets = calloc(e->limit, e->packet_bytes);
+	e->votes = calloc(e->vote_limit, e->packet_bytes);
+	e->sent_at = calloc(e->limit, sizeof(*e->sent_at));
+	if (!e->ring || !e->wake || !e->packets || !e->votes || !e->sent_at)
+		goto failed;
+	if (__atomic_fetch_add(&e->wake->attached, 1, __ATOMIC_RELAXED)) {
+		errno = EEXIST;
+		goto failed;
+	}
+	for (uint32_t i = 0; i < e->limit; i++)
+		fill_header(e, packet(e, i));
+	for (uint32_t i = 0; i < e->vote_limit; i++)
+		fill_header(e, vote_packet(e, i));
+	e->to.sin_family = AF_INET;
+	e->to.sin_addr.s_addr = e->s.address;
+	e->to.sin_port = htons(e->s.port);
+	e->packet_ns = e->s.rate_mbps > 0 ? (int64_t)((42 + e->packet_bytes) * 8000 / e->s.rate_mbps) : 0;
+	e->threshold = e->limit;
+	e->window = e->limit / 4 > MIN_WINDOW ? e->limit / 4 : MIN_WINDOW;
+	e->counters.window_min = e->window;
+	e->rto_ns = RTO_MIN_NS;
+	e->srtt_ns = 1000000;
+	return e;
+failed:;
+	int code = errno;
+
+	endpoint_close(e);
+	errno = code;
+	return 0;
+}
+
+/* The number of the vector, to be found in endpoint_run's answer; -1 if too many are under way. `data` is replaced by the sum. */
+int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_t raw)
+{
+	uint64_t number = atomic_load_explicit(&e->submitted, memory_order_relaxed);
+	uint64_t one = 1;
+
+	if (number - __atomic_load_n(&e->reported, __ATOMIC_ACQUIRE) >= MAX_OPS)
+		return -1;
+	e->ops[NEXT_RING(number)] = (struct op){.data = data, .length = length, .raw = raw, .outcome = EVENT_IDLE};
+	atomic_store_explicit(&e->submitted, number + 1, memory_order_release);
+	if (write(e->s.event_fd, &one, sizeof(one)) < 0)
+		return -1;
+	return (int64_t)number;
+}
+
+void endpoint_counters(struct endpoint *e, struct counters *out)
+{
+	e->counters.window = e->window;
+	e->counters.rtt_us = e->srtt_ns / 1000.0;
+	*out = e->counters;
+}
+
+/* ---- sending ---- */
+
+/* Whether the kernel took all of them. */
+static int send_packets(struct endpoint *e, struct header *first, uint32_t count)
+{
+	char control[CMSG_SPACE(sizeof(uint16_t))] = {0};
+	struct iovec part = {.iov_base = first, .iov_len = count * e->packet_bytes};
+	struct msghdr message = {.msg_name = &e->to, .msg_namelen = sizeof(e->to), .msg_iov = &part, .msg_iovlen = 1};
+
+	if (count > 1) {
+		struct cmsghdr *c = (struct cmsghdr *)control;
+
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		c->cmsg_level = SOL_UDP;
+		c->cmsg_type = UDP_SEGMENT;
+		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+		*(uint16_t *)CMSG_DATA(c) = e->packet_bytes;
+	}
+	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
+}
+
+/* Whether a vector is so small that its vote carries everybody's values. */
+static int is_carried(struct endpoint *e, struct op *op)
+{
+	return !op->raw && op->length * e->s.workers < e->s.lanes;
+}
+
+static void push_votes(struct endpoint *e)
+{
+	uint64_t submitted = atomic_load_explicit(&e->submitted, memory_order_acquire);
+
+	for (; e->voted < submitted && e->voted - e->known < e->vote_limit; e->voted++) {
+		struct op *op = &e->ops[NEXT_RING(e->voted)];
+		struct header *h = vote_packet(e, e->voted);
+		uint32_t *lanes = lanes_of(h);
+
+		memset(lanes, 0, 4 * e->s.lanes);
+		lanes[0] = htonl((uint32_t)op->length);
+		if (is_carried(e, op)) { /* small enough to go along: everybody gets everybody's values */
+			for (uint64_t i = 0; i < op->length; i++) {
+				uint32_t bits;
+
+				memcpy(&bits, &op->data[i], 4);
+				lanes[1 + e->s.worker * op->length + i] = htonl(bits);
+			}
+		} else {
+			lanes[1 + (op->raw ? 0 : largest_exponent(op->data, op->length))] = htonl(1);
+		}
+		h->flags = 0;
+		h->slot = htonl(e->s.slot_base + e->data_slots + e->voted % e->s.vote_slots);
+		h->fragment = htonl((uint32_t)(e->s.first_vote + e->voted));
+		send_packets(e, h, 1);
+		e->vote_sent_at[NEXT_RING(e->voted)] = now_ns();
+		e->counters.pushed++;
+	}
+}
+
+static void write_fragment(struct endpoint *e, struct op *op, uint64_t fragment)
+{
+	struct header *h = packet(e, fragment);
+	uint32_t *lanes = lanes_of(h);
+	uint64_t start = (fragment - op->first) * e->s.lanes, count = op->length - start;
+
+	if (count > e->s.lanes)
+		count = e->s.lanes;
+	h->flags = 0;
+	h->fragment = htonl((uint32_t)fragment);
+	h->slot = htonl(e->s.slot_base + e->s.places[fragment % e->data_slots]);
+	h->count = htons(count);
+	if (op->raw)
+		swap((uint32_t *)op->data + start, lanes, count);
+	else
+		encode(op->data + start, lanes, count, op->scale, e->bias);
+	if (count < e->s.lanes)
+		memset(lanes + count, 0, 4 * (e->s.lanes - count));
+}
+
+/* Pushes what the window has room for, a burst at a time; small rests only if `all`. Whether anything was pushed. */
+static int push_data(struct endpoint *e, int all)
+{
+	uint64_t before = e->sent;
+
+	for (;;) {
+		uint64_t until = e->done + (uint64_t)e->window, count = 0, left = 0;
+
+		if (until > e->next_fragment)
+			until = e->next_fragment;
+		if (e->sent >= until)
+			break;
+		left = until - e->sent;
+		if (left < e->burst / 2 && !all && until != e->next_fragment)
+			break;
+		for (; count < left && count < e->burst && (count == 0 || (e->sent + count) % e->limit != 0); count++) {
+			uint64_t fragment = e->sent + count;
+
+			while (e->ops[NEXT_RING(e->pushing)].first + e->ops[NEXT_RING(e->pushing)].count <= fragment)
+				e->pushing++;
+			write_fragment(e, &e->ops[NEXT_RING(e->pushing)], fragment);
+		}
+		if (!send_packets(e, packet(e, e->sent), count))
+			break; /* the socket is full: the same again later */
+		int64_t now = now_ns();
+
+		for (uint64_t i = 0; i < count; i++)
+			e->sent_at[(e->sent + i) % e->limit] = now;
+		if (!e->timed)
+			e->timed = e->sent + count;
+		e->sent += count;
+		e->counters.pushed += count;
+	}
+	return e->sent != before;
+}
+
+static void push_again(struct endpoint *e, struct header *h, int64_t *sent_at, int64_t now)
+{
+	h->flags = e->s.flag_retransmit;
+	send_packets(e, h, 1);
+	*sent_at = now;
+	e->counters.retransmitted++;
+}
+
+/* ---- taking ---- */
+
+static struct result *at_place(struct endpoint *e, uint32_t place)
+{
+	return (struct result *)(e->ring + place * e->result_bytes);
+}
+
+static int has(struct result *r, uint64_t fragment)
+{
+	return __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE) == fragment + 1;
+}
+
+static int has_data(struct endpoint *e, uint64_t fragment)
+{
+	return has(at_place(e, e->s.places[fragment % e->data_slots]), fragment);
+}
+
+static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes)
+{
+	op->outcome = EVENT_DONE;
+	for (uint32_t w = 0; w < e->s.workers; w++)
+		for (uint64_t i = 0; i < op->length; i++)
+			if ((ntohl(lanes[1 + w * op->length + i]) >> 23 & 0xff) == SPECIAL) {
+				op->outcome = EVENT_NOT_FINITE;
+				op->told++;
+				break;
+			}
+	for (uint64_t i = 0; i < op->length && op->outcome == EVENT_DONE; i++) {
+		double sum = 0;
+
+		for (uint32_t w = 0; w < e->s.workers; w++) {
+			uint32_t bits = ntohl(lanes[1 + w * op->length + i]);
+			float value;
+
+			memcpy(&value, &bits, 4);
+			sum += value;
+		}
+		op->data[i] = (float)sum;
+	}
+}
+
+static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes)
+{
+	uint32_t votes = 0, largest = 0;
+	int log_workers = 0;
+
+	for (uint32_t i = 0; i < EXPONENTS; i++) {
+		uint32_t here = ntohl(lanes[1 + i]);
+
+		votes += here;
+		largest = here ? i : largest;
+	}
+	op->told = votes;
+	if (votes != e->s.workers) {
+		op->outcome = EVENT_DISAGREE;
+	} else if (largest == SPECIAL) {
+		op->outcome = EVENT_NOT_FINITE;
+		op->told = ntohl(lanes[1 + SPECIAL]);
+	} else {
+		while ((1U << log_workers) < e->s.workers)
+			log_workers++;
+		op->scale = 30 - log_workers - ((int)largest - 126);
+		op->scale = op->scale > SCALE_MAX ? SCALE_MAX : op->scale;
+		op->count = (op->length + e->s.lanes - 1) / e->s.lanes;
+	}
+}
+
+static int take_votes(struct endpoint *e)
+{
+	uint64_t before = e->known;
+
+	for (; e->known < e->voted; e->known++) {
+		struct op *op = &e->ops[NEXT_RING(e->known)];
+		struct result *r = at_place(e, e->data_slots + e->known % e->s.vote_slots);
+
+		if (!has(r, e->s.first_vote + e->known))
+			break;
+		if (ntohl(r->lanes[0]) != (uint32_t)(op->length * e->s.workers))
+			op->outcome = EVENT_DISAGREE;
+		else if (is_carried(e, op))
+			sum_carried(e, op, r->lanes);
+		else
+			count_votes(e, op, r->lanes);
+		op->first = e->next_fragment;
+		e->next_fragment += op->count;
+	}
+	return e->known != before;
+}
+
+static void measure_round_trip(struct endpoint *e, int64_t now)
+{
+	int64_t rtt = now - e->sent_at[(e->timed - 1) % e->limit];
+	double bdp;
+
+	e->timed = 0;
+	e->srtt_ns += (rtt - e->srtt_ns) / 8;
+	if (e->packet_ns) { /* more than this many packets only wait in queues */
+		bdp = (double)e->srtt_ns / e->packet_ns + 2 * e->burst;
+		e->threshold = bdp < e->limit ? bdp : e->limit;
+	}
+}
+
+static int take_data(struct endpoint *e)
+{
+	uint64_t before = e->done;
+
+	for (; e->done < e->sent && has_data(e, e->done); e->done++) {
+		struct op *op;
+		struct result *r = at_place(e, e->s.places[e->done % e->data_slots]);
+		uint64_t start, count;
+
+		while (e->ops[NEXT_RING(e->taking)].first + e->ops[NEXT_RING(e->taking)].count <= e->done)
+			e->taking++;
+		op = &e->ops[NEXT_RING(e->taking)];
+		start = (e->done - op->first) * e->s.lanes;
+		count = op->length - start;
+		if (count > e->s.lanes)
+			count = e->s.lanes;
+		if (op->raw)
+			swap(r->lanes, (uint32_t *)op->data + start, count);
+		else
+			decode(r->lanes, op->data + start, count, op->scale, e->s.workers * e->bias);
+		if (e->done + 1 == op->first + op->count)
+			op->outcome = EVENT_DONE;
+		/* AIMD: one packet more per result below the threshold, per window above it */
+		e->window += e->window < e->threshold ? 1 : 1 / e->window;
+		if (e->window > e->limit)
+			e->window = e->limit;
+	}
+	if (e->done == before)
+		return 0;
+	if (e->timed && e->done >= e->timed)
+		measure_round_trip(e, now_ns());
+	e->counters.window_sum += e->window;
+	e->counters.window_samples++;
+	*(volatile uint64_t *)e->s.progress = e->done;
+	return 1;
+}
+
+/* ---- losses ---- */
+
+static void heed_notices(struct endpoint *e)
+{
+	uint32_t notices = __atomic_load_n(&e->wake->notices, __ATOMIC_RELAXED);
+	int64_t now;
+
+	if (notices == e->notices_seen)
+		return;
+	e->counters.notices += notices - e->notices_seen;
+	e->notices_seen = notices;
+	now = now_ns();
+	if (now - e->reduced_at < e->srtt_ns)
+		return;
+	e->reduced_at = now;
+	e->window = e->window / 2 > MIN_WINDOW ? e->window / 2 : MIN_WINDOW;
+	e->threshold = e->window;
+	e->counters.reductions++;
+	if (e->window < e->counters.window_min)
+		e->counters.window_min = e->window;
+}
+
+/* Pushes again what is missing before a result that came: links keep order, and so do sums. */
+static void close_gaps(struct endpoint *e)
+{
+	uint64_t last = e->sent;
+	int64_t now;
+
+	while (last > e->done + 1 && !has_data(e, last - 1))
+		last--;
+	if (last <= e->done + 1)
+		return;
+	now = now_ns();
+	for (uint64_t f = e->done; f < last; f++) {
+		int64_t *sent_at = &e->sent_at[f % e->limit];
+
+		if (!has_data(e, f) && now - *sent_at > e->srtt_ns) {
+			push_again(e, packet(e, f), sent_at, now);
+			if (e->timed == f + 1)
+				e->timed = 0;
+		}
+	}
+}
+
+static void expire(struct endpoint *e)
+{
+	uint64_t limit = 1ULL << (3 * e->silent < 7 ? 3 * e->silent : 7), pushed = 0;
+	int64_t now = now_ns();
+
+	e->counters.timeouts++;
+	e->silent++;
+	e->timed = 0;
+	for (uint64_t v = e->known; v < e->voted; v++)
+		push_again(e, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
+	for (uint64_t f = e->done; f < e->sent && pushed < limit; f++)
+		if (!has_data(e, f)) {
+			push_again(e, packet(e, f), &e->sent_at[f % e->limit], now);
+			pushed++;
+		}
+	e->rto_ns = e->rto_ns * 2 < RTO_MAX_NS ? e->rto_ns * 2 : RTO_MAX_NS;
+}
+
+static int64_t rto_min(struct endpoint *e)
+{
+	int64_t slow = 4 * e->packet_ns + 2 * e->srtt_ns;
+
+	return slow > RTO_MIN_NS ? slow : RTO_MIN_NS;
+}
+
+/* Sleeps until results come, a vector is submitted, or the timer expires; whether it was not the timer. */
+static int wait_for_more(struct endpoint *e, int64_t timeout_ns)
+{
+	uint64_t outstanding = e->sent - e->done + (e->voted - e->known), submitted = atomic_load(&e->submitted), drained;
+	struct pollfd fds[2] = {{.fd = e->s.socket_fd, .events = POLLIN}, {.fd = e->s.event_fd, .events = POLLIN}};
+	uint32_t received = __atomic_load_n(&e->wake->received, __ATOMIC_ACQUIRE);
+	struct timespec timeout = {.tv_sec = timeout_ns / 1000000000LL, .tv_nsec = timeout_ns % 1000000000LL};
+	char byte;
+	int ready;
+
+	if (e->voted > e->known) /* a vote decides what can be pushed: any result may be it */
+		outstanding = 1;
+	__atomic_store_n(&e->wake->wake_at, received + (uint32_t)(outstanding < 2 * WAKE_EVERY ? (outstanding + 1) / 2 : WAKE_EVERY), __ATOMIC_SEQ_CST);
+	/* what came between the last look and now will not wake us */
+	if (__atomic_load_n(&e->wake->received, __ATOMIC_SEQ_CST) != received || has_data(e, e->done) ||
+	    (e->known < e->voted && has(at_place(e, e->data_slots + e->known % e->s.vote_slots), e->s.first_vote + e->known)))
+		return 1;
+	if (submitted > e->voted && e->voted - e->known < e->vote_limit)
+		return 1;
+	ready = ppoll(fds, 2, &timeout, 0);
+	if (ready <= 0)
+		return __atomic_load_n(&e->wake->received, __ATOMIC_ACQUIRE) != received;
+	e->counters.wakes++;
+	if (fds[0].revents)
+		while (recv(e->s.socket_fd, &byte, 1, MSG_DONTWAIT) >= 0)
+			;
+	if (fds[1].revents && read(e->s.event_fd, &drained, sizeof(drained)) < 0)
+		return 1;
+	return 1;
+}
+
+/* Works until a vector is done (its number is in *number, what went wrong in *told), nothing is left to do, or a timer expired in silence. */
+int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *silent_ns)
+{
+	e->progress_at = e->progress_at ? e->progress_at : now_ns();
+	for (;;) {
+		int moved = take_votes(e);
+
+		moved |= take_data(e);
+		heed_notices(e);
+		if (moved) {
+			e->progress_at = now_ns();
+			e->silent = 0;
+			e->rto_ns = rto_min(e);
+		}
+		push_votes(e);
+		if (push_data(e, !moved))
+			continue;
+		if (e->reported < e->known && e->ops[NEXT_RING(e->reported)].outcome != EVENT_IDLE) {
+			struct op *op = &e->ops[NEXT_RING(e->reported)];
+
+			*number = e->reported;
+			*told = op->told;
+			__atomic_store_n(&e->reported, e->reported + 1, __ATOMIC_RELEASE);
+			return op->outcome;
+		}
+		if (moved)
+			continue;
+		if (e->reported == atomic_load_explicit(&e->submitted, memory_order_acquire)) {
+			e->progress_at = 0;
+			return EVENT_IDLE;
+		}
+		close_gaps(e);
+		if (wait_for_more(e, e->rto_ns))
+			continue;
+		*silent_ns = now_ns() - e->progress_at;
+		expire(e);
+		return EVENT_QUIET;
+	}
+}
