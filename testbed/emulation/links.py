@@ -289,7 +289,7 @@ class Wires:
             for device in inner_devices(wire):
                 _check_device(inner, device, wire.mtu)
                 ifindex = self._inner[device]
-                _check_bucket(wire, device, buckets.get(ifindex))
+                check_bucket(wire, device, buckets.get(ifindex))
                 if merging.get(ifindex) != _MERGE_NOTHING:
                     reads = f"up to {merging[ifindex]} bytes" if ifindex in merging else "no such setting"
                     raise SettingError(
@@ -362,7 +362,8 @@ def _lost_at(end: End, root: dict[str, DeviceState]) -> int:
     return root[end.device].tx_dropped if end.namespace is None else 0
 
 
-def _check_bucket(wire: WireSpec, device: str, bucket: QueueState | None) -> None:
+def check_bucket(wire: WireSpec, device: str, bucket: QueueState | None) -> None:
+    """SettingError if an inner end's token bucket, as read back, is not the one that the wire asks for."""
     rate_mbps = wire.rate_mbps or 0.0
     if bucket is None:
         raise SettingError(f"link {wire.name}: {rate_mbps:g} Mb/s was set, and {device} reads back no rate")

@@ -190,7 +190,7 @@ class Host:
 class Rig:
     """The links of some rates and what sends over them. A context manager."""
 
-    def __init__(self, rates_mbps: Iterable[float], kinds: Iterable[str], buffer_packets: int = 256) -> None:
+    def __init__(self, rates_mbps: Iterable[float | None], kinds: Iterable[str], buffer_packets: int = 256) -> None:
         self._kinds = frozenset(kinds)
         self._buffer_bytes = buffer_packets * FRAME_BYTES
         self._stack = ExitStack()
@@ -202,8 +202,8 @@ class Rig:
             if kind in self._kinds:
                 self._add_port(name, None)
 
-    def _describe(self, rate: float) -> None:
-        tag = f"{rate:g}"
+    def _describe(self, rate: float | None) -> None:
+        tag = "open" if rate is None else f"{rate:g}"
         if self._kinds & {"tcp", "udp"}:
             ends = [End("eth0", host.name, host.mac) for host in (self._host(f"d{tag}s"), self._host(f"d{tag}t"))]
             self._links.append(WireSpec(f"d{tag}", ends[0], ends[1], rate, self._buffer_bytes))
