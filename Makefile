@@ -42,6 +42,7 @@ lint: setup
 
 bench: root setup
 	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json
+	@$(PYTHON) -m tests.bench.faults --json out/bench/faults.json
 	@$(PYTHON) -m tests.bench.bringup --json out/bench/bringup.json
 
 clean:

@@ -17,7 +17,7 @@ struct stage {
 	u64 seen, lost, duplicated, held, released, corrupted;
 	u64 crowded;  /* to be held, and no cell was free: passed at once */
 	u64 failed;   /* a helper refused: the frame passed, or a held one is lost */
-	u64 merged;   /* more than one frame in one buffer */
+	u64 merged;   /* more than one frame in one buffer: the link is set to merge none */
 	u32 egress;   /* the wire's other inner end */
 	u32 distance; /* a held frame goes behind the frame that came this many after it */
 	u32 cells, pad;

@@ -16,13 +16,12 @@ from typing import Any
 
 from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
-from testbed.emulation.netlink import NetlinkError, RouteSocket, add_program, delete_program, set_merging
+from testbed.emulation.netlink import NetlinkError, RouteSocket, add_program, delete_program
 from testbed.errors import HostError, RequestError, SettingError
 from testbed.xdp.link_faults import PROGRAM, FaultProgram
 
 DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
 MAX_DISTANCE = 10_000
-_MERGE_NOTHING = 1
 _ETHERNET_BYTES = 18  # with a VLAN tag
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
 
@@ -71,7 +70,6 @@ def _whole(name: str, value: object, low: int, high: int) -> None:
 class _Stage:
     fault: LinkFault
     ifindex: int  # of the inner end where the frames arrive
-    merging_bytes: int  # as it was before
 
 
 class LinkFaults:
@@ -170,37 +168,28 @@ class LinkFaults:
             fault.cells,
             int.from_bytes(own, "little"),
         )
-        there = self._stages.get((link, towards))
-        before = there.merging_bytes if there else self._route.merging()[ifindex]
-        self._stages[link, towards] = _Stage(fault, ifindex, before)
-        if there:
-            return
-        try:
-            # TCP segments that GRO merged would meet one fate together
-            self._route.send([set_merging(ifindex, _MERGE_NOTHING), add_program(ifindex, self._program.fd, PROGRAM)])
-            self._check(link, ifindex, _MERGE_NOTHING, [self._program.kernel_id])
-        except NetlinkError as error:
-            del self._stages[link, towards]
-            self._program.drop_stage(ifindex)
-            self._route.send([set_merging(ifindex, before)])
-            raise HostError(f"link {link}: {error}; faults need the kernel's cls_bpf") from error
+        if (link, towards) not in self._stages:
+            try:
+                self._route.send([add_program(ifindex, self._program.fd, PROGRAM)])
+            except NetlinkError as error:
+                self._program.drop_stage(ifindex)
+                raise HostError(f"link {link}: {error}; faults need the kernel's cls_bpf") from error
+        self._stages[link, towards] = _Stage(fault, ifindex)
+        self._check(link, ifindex, [self._program.kernel_id])
 
     def _drop(self, link: str, towards: str) -> None:
         assert self._program is not None
         stage = self._stages.pop((link, towards))
-        self._route.send([delete_program(stage.ifindex), set_merging(stage.ifindex, stage.merging_bytes)])
+        self._route.send([delete_program(stage.ifindex)])
         self._program.drop_stage(stage.ifindex)
-        self._check(link, stage.ifindex, stage.merging_bytes, [])
+        self._check(link, stage.ifindex, [])
 
-    def _check(self, link: str, ifindex: int, merging_bytes: int, programs: Sequence[int]) -> None:
+    def _check(self, link: str, ifindex: int, programs: Sequence[int]) -> None:
         found = self._route.programs(ifindex)
         if found != list(programs):
             raise SettingError(
                 f"link {link}: fault program {programs or 'none'} was set and reads back {found or 'none'}"
             )
-        merging = self._route.merging()[ifindex]
-        if merging != merging_bytes:
-            raise SettingError(f"link {link}: merging up to {merging_bytes} bytes was set and reads back {merging}")
 
 
 def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from testbed.headers import kernel_headers
 from testbed.xdp.layout import BPF_DIR
 from testbed.xdp.syscall import map_delete, map_lookup, map_update, program_id
 
-PROGRAM = "link_fault"
+PROGRAM, MAPS = "link_fault", ("stages", "cells")
 COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted", "crowded", "failed", "merged")
 _RATES = ("loss", "duplication", "reordering", "corruption")
 _STAGE = np.dtype(
@@ -45,7 +45,7 @@ class FaultProgram:
             self.fd = int(self._bpf.load_func(PROGRAM, BPF.SCHED_CLS).fd)
         except Exception as error:  # bcc raises nothing narrower
             raise HostError(f"load the fault program: {error}; `testbed doctor` says what this host lacks") from error
-        self._stages, self._cells = int(self._bpf["stages"].map_fd), int(self._bpf["cells"].map_fd)
+        self._stages, self._cells = (int(self._bpf[name].map_fd) for name in MAPS)
         self._cell_bytes = ctypes.sizeof(self._bpf["cells"].Leaf)
         self._made: dict[int, int] = {}  # ifindex -> cells
         made = {name: getattr(self._bpf["stages"].Leaf, name).offset for name, *_ in self._bpf["stages"].Leaf._fields_}

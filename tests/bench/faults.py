@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-
 from tests.bench.host import ROOT, facts
 from tests.privileged.commands import pid_of, running
 from tests.privileged.inside import findings
@@ -51,7 +50,7 @@ def parameter_server_killed() -> dict[str, Any]:
             os.kill(pid_of(testbed.pid, "workloads.parameter_server"), signal.SIGKILL)
             fault = time.monotonic()
             _, errors = job.communicate(timeout=60)
-            said = re.findall(r"parameter server on .*", errors)
+            said = re.findall(r"parameter server on .*SIGKILL.*", errors)
             return {
                 "seconds": time.monotonic() - fault,
                 "exit_code": job.returncode,

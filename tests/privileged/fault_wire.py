@@ -226,7 +226,7 @@ def _send(sender: socket.socket, data: bytes) -> None:
 
 
 def life() -> dict[str, Any]:
-    """What is at the inner ends before, with, and after a fault: programs, and the longest merged packet."""
+    """What is at the inner ends before, with, and after a fault: how many programs."""
     from testbed.emulation.faults import LinkFault
     from testbed.emulation.links import WIRES
     from testbed.emulation.namespaces import entered
@@ -238,8 +238,7 @@ def life() -> dict[str, Any]:
 
         def seen() -> Any:
             indices = sorted(device.ifindex for name, device in route.devices().items() if name.startswith("w-"))
-            merging = route.merging()
-            return [[len(route.programs(index)), merging[index]] for index in indices]
+            return [len(route.programs(index)) for index in indices]
 
         with route:
             before = seen()

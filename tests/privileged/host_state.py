@@ -14,15 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from testbed.xdp import layout
+from testbed.wire.spec import LANES
+from testbed.xdp import layout, link_faults
 
 RUNTIME = Path("/run/optinc")
 PR_SET_CHILD_SUBREAPER = 36
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
 BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID, BPF_PROG_GET_FD, BPF_MAP_GET_FD, BPF_OBJ_GET_INFO = 11, 12, 13, 14, 15
-BPF_PROG_TYPE_XDP = 6
+BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP = 3, 6
 PROGRAM_NAME, MAP_NAME = slice(64, 80), slice(24, 40)  # where struct bpf_prog_info and bpf_map_info have the name
-MAP_NAMES = {name[:15] for name in layout.MAPS}  # as the kernel truncates them
+MAP_NAMES = {name[:15] for name in (*layout.maps(LANES), *link_faults.MAPS)}  # as the kernel truncates them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def host_snapshot() -> HostSnapshot:
         processes=frozenset(_descendants(os.getpid())),
         interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
         mounts=frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        bpf_programs=frozenset(_xdp_programs()),
+        bpf_programs=frozenset(_programs()),
         bpf_maps=frozenset(_maps_of_ours()),
         bpf_pins=frozenset(str(path) for path in _below(Path("/sys/fs/bpf"))),
         runtime_folders=frozenset(path.name for path in _below(RUNTIME, depth=1)),
@@ -89,12 +90,12 @@ def _descendants(ancestor: int) -> list[str]:
     return [f"{pid} {names[pid]}" for pid in found if pid in names]
 
 
-def _xdp_programs() -> list[str]:
+def _programs() -> list[str]:
     infos = _bpf_infos(BPF_PROG_GET_NEXT_ID, BPF_PROG_GET_FD)
     return [
         f"{number} {_text(info[PROGRAM_NAME])}"
         for number, info in infos
-        if struct.unpack_from("=I", info)[0] == BPF_PROG_TYPE_XDP
+        if struct.unpack_from("=I", info)[0] in (BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP)
     ]
 
 
