@@ -1,0 +1,64 @@
+"""The protocol as a whole on the reference model: every sum exact and every worker served, whatever the network does."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from testbed.simulation.aggregator import Aggregator, Emission
+from tests.vectors.build import SLOTS, Lanes
+from tests.vectors.world import Weather, World
+
+WEATHERS = st.builds(
+    Weather,
+    loss=st.sampled_from([0.0, 0.01, 0.1, 0.3]),
+    repeat=st.sampled_from([0.0, 0.1, 0.3]),
+    reorders=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+UNITS = st.sampled_from([(1,), (2,), (3,), (5,), (1, 1), (2, 1), (2, 3)])
+
+
+@functools.cache
+def whole_range(worker: int, fragment: int) -> Lanes:
+    """Numbers that wrap around."""
+    return np.random.default_rng((worker, fragment)).integers(0, 2**32, 360, dtype=np.uint32)
+
+
+def model(node: int, ip: str, is_host: bool) -> Aggregator:
+    return Aggregator(ip, SLOTS, is_host=is_host)
+
+
+# a seed does not shrink
+@settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(UNITS, st.integers(1, 60), st.sampled_from([2, 4, 8, 16]), WEATHERS)
+def test_every_sum_is_exact(units: tuple[int, ...], fragments: int, size: int, weather: Weather) -> None:
+    World(units, fragments, size, weather, model, whole_range).run()
+
+
+def test_the_weather_is_bad_enough_to_meet_every_case() -> None:
+    world = World((2, 2), 200, 8, Weather(0.2, 0.2, True, 1), model, whole_range)
+    world.run()
+    for verdict in ("aggregated", "completed", "duplicate", "resent", "stale", "result", "forwarded"):
+        assert world.verdicts[verdict] > 0, verdict
+
+
+class Forgetful(Aggregator):
+    """Breaks the protocol: counts a repeated contribution again."""
+
+    def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
+        for slot in self._slots:
+            slot.members &= ~1
+        return super().receive(data, port)
+
+
+def test_a_broken_engine_is_found() -> None:
+    def make(node: int, ip: str, is_host: bool) -> Aggregator:
+        return Forgetful(ip, SLOTS, is_host=is_host)
+
+    with pytest.raises(AssertionError):
+        World((3,), 50, 8, Weather(0.1, 0.3, True, 1), make, whole_range).run()
