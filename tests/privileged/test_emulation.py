@@ -1,4 +1,4 @@
-"""The emulated network on the real kernel: reachability, link rates, drops, read-backs, and that nothing outlives it.
+"""The emulated network on the real kernel: reachability, rates through a switch, read-backs, and that nothing outlives it.
 
 Each test runs a scenario of this file in namespaces of its own (`python -m tests.privileged.test_emulation SCENARIO`), where there
 is no controller: the flows are added by hand.
@@ -21,49 +21,22 @@ from typing import Any
 import pytest
 
 from testbed.emulation.fabric import Fabric
-from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec, set_offloads
-from testbed.emulation.namespaces import NetworkNamespaces, command
+from testbed.emulation.links import set_offloads
+from testbed.emulation.namespaces import command
 from testbed.emulation.netlink import RouteSocket, delete_device
 from testbed.emulation.offloads import FeatureControl
 from testbed.emulation.openvswitch import Bridge, OpenVSwitch, Port
-from testbed.emulation.spawner import Spawner
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.catalogue import ready
 from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, Unit
+from tests.privileged.wire_traffic import judged, processor_times, shares
 
 LOGS = Path("/run/openvswitch/log")
 LIMIT_S = 60
-FRAME_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 1514, 1472, 1448
+FRAME_BYTES, TCP_PAYLOAD_BYTES = 1514, 1448
 NOBODY = 65534
 
-RECEIVE_UDP = """
-import json, socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
-s.bind(("0.0.0.0", 7000)); s.settimeout(10)
-print("ready", flush=True)
-count = len(s.recv(2048)); start = last = time.monotonic(); s.settimeout(0.5); total = 0; packets = 1
-while True:
-    try: data = s.recv(2048)
-    except TimeoutError: break
-    packets += 1; total += len(data); last = time.monotonic()
-print(json.dumps({"packets": packets, "mbps": total * 8 / 1e6 / (last - start)}), flush=True)
-"""
-SEND_UDP = """
-import socket, sys, time
-mbps, seconds = float(sys.argv[2]), float(sys.argv[3])
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 7000))
-s.setsockopt(socket.SOL_SOCKET, 32, 1 << 24)  # SO_SNDBUFFORCE: a sender that the full queue does not hold back
-s.setsockopt(socket.SOL_UDP if hasattr(socket, "SOL_UDP") else 17, 103, 1472)  # UDP_SEGMENT: 16 datagrams a call
-data = bytes(16 * 1472); gap = 16 * 1514 * 8 / 1e6 / mbps; start = time.monotonic(); calls = 0
-while (now := time.monotonic()) - start < seconds:
-    if calls * gap <= now - start:
-        s.send(data); calls += 1
-    else:
-        time.sleep(0.0002)
-print(16 * calls, flush=True)
-"""
 RECEIVE_TCP = """
 import json, socket, time
 s = socket.socket(); s.bind(("0.0.0.0", 7001)); s.listen()
@@ -96,11 +69,6 @@ def inside(scenario: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def assert_rate(found_mbps: float, expected_mbps: float) -> None:
-    """No link is faster than its rate; on busy cores a late timer makes one somewhat slower."""
-    assert 0.9 * expected_mbps < found_mbps < 1.02 * expected_mbps
-
-
 @pytest.mark.usefixtures("nothing_left")
 class TestFabric:
     def test_hosts_reach_each_other_inside_a_unit_and_across_a_circuit(self) -> None:
@@ -110,20 +78,13 @@ class TestFabric:
         assert found["shells"] == 5, "only hosts that ran a command have a shell"
         assert found["left"] == ["lo"], "down leaves the loopback alone"
 
-    @pytest.mark.parametrize("rate_mbps", [100, 400])
-    def test_a_link_holds_its_rate_for_tcp_and_udp_and_counts_drops(self, rate_mbps: int) -> None:
-        found = inside(f"rate_{rate_mbps}")
-        assert_rate(found["tcp_mbps"], rate_mbps * TCP_PAYLOAD_BYTES / FRAME_BYTES)
-        udp = found["udp"]
-        assert_rate(udp["mbps"], rate_mbps * UDP_PAYLOAD_BYTES / FRAME_BYTES)
-        lost = udp["sent"] - udp["packets"]
-        assert lost > udp["sent"] / 20, "the sender did not overload the link"
-        assert udp["drops"] == lost
-        assert udp["bytes"] == udp["packets"] * FRAME_BYTES
-
     def test_a_rate_holds_through_the_switch(self) -> None:
         found = inside("rate_through_switch")
-        assert_rate(found["mbps"], 60 * TCP_PAYLOAD_BYTES / FRAME_BYTES)
+        error = found["mbps"] / (60 * TCP_PAYLOAD_BYTES / FRAME_BYTES) - 1
+        verdict = judged(error, found["least_idle_share"], found["steal_share"])
+        if verdict == "inconclusive":
+            pytest.skip(f"no processor time left to judge the rate by: {found}")
+        assert verdict == "holds", found
         first, second = found["bytes"]
         assert first >= second > 60e6 / 8
 
@@ -230,17 +191,16 @@ def transfer(start_receiver: Start, start_sender: Start) -> tuple[dict[str, Any]
         return json.loads(receiving.communicate(timeout=LIMIT_S)[0]), said
 
 
-def silent(_phase: str, _done: int, _total: int) -> None:
-    pass
-
-
 def rate_through_switch() -> Any:
     """From one host to another through Open vSwitch: both wires shape, and every frame is on both."""
     topology = one_rack(60)
     with Fabric(topology, None, LOGS) as fabric:
         add_local_flows(topology)
+        before = processor_times()
         found = tcp_between_hosts(fabric)
+        idle, steal = shares(before, processor_times())
         statistics = fabric.statistics()
+    found |= {"least_idle_share": min(idle), "steal_share": steal}
     return found | {"bytes": [statistics["u1h1"].bytes_ab, statistics["u1h2"].bytes_ba]}
 
 
@@ -268,35 +228,6 @@ def reach() -> Any:
         left = sorted(route.devices())
     _, received = net._parsePing(unreached)
     return {"lost_percent": lost, "without_circuit": 100.0 * (1 - received), "shells": shells, "left": left}
-
-
-def rate(rate_mbps: int) -> Any:
-    """A wire between two hosts with no switch between them: what it does is the wire's doing."""
-    namespaces, spawner = NetworkNamespaces(), Spawner()
-    namespaces.add([WIRES, "one", "two"], SYSCTLS)
-    known = (("10.0.0.1", "02:00:00:00:00:01"), ("10.0.0.2", "02:00:00:00:00:02"))
-    ends = [End("eth0", name, mac) for name, (_, mac) in zip(("one", "two"), known, strict=True)]
-    wire = WireSpec("w", ends[0], ends[1], rate_mbps, 256 * FRAME_BYTES)
-    wires = Wires(namespaces, [wire])
-    hosts = [
-        HostAddress(name, "eth0", f"10.0.0.{at}", 24, "10.0.0.254", known) for at, name in enumerate(("one", "two"), 1)
-    ]
-    wires.make(silent)
-    wires.configure_hosts(hosts, silent)
-
-    def start(name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        return spawner.popen(namespaces[name], [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
-
-    tcp, _ = transfer(partial(start, "two", RECEIVE_TCP), partial(start, "one", SEND_TCP, "10.0.0.2", "2.5"))
-    before = wires.statistics()["w"]
-    sending = partial(start, "one", SEND_UDP, "10.0.0.2", str(rate_mbps * 1.3), "2")
-    udp, sent = transfer(partial(start, "two", RECEIVE_UDP), sending)
-    after = wires.statistics()["w"]
-    udp |= {"sent": int(sent), "drops": after.drops - before.drops, "bytes": after.bytes_ab - before.bytes_ab}
-    spawner.close()
-    wires.close()
-    namespaces.remove_all()
-    return {"tcp_mbps": tcp["mbps"], "udp": udp}
 
 
 def unshaped() -> Any:
@@ -377,8 +308,6 @@ def hold() -> Any:
 
 SCENARIOS: dict[str, Callable[[], Any]] = {
     "reach": reach,
-    "rate_100": lambda: rate(100),
-    "rate_400": lambda: rate(400),
     "rate_through_switch": rate_through_switch,
     "unshaped": unshaped,
     "read_back": read_back,
