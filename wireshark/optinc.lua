@@ -3,11 +3,11 @@
 -- wireshark -X lua_script:wireshark/optinc.lua FILE.pcap
 
 local optinc = Proto("optinc", "Gradient aggregation")
-local ops = {[1] = "PUSH", [2] = "PARTIAL", [3] = "RESULT"}
+local ops = {[1] = "PUSH", [2] = "PARTIAL", [3] = "RESULT", [4] = "NOTICE"}
 local f = optinc.fields
 f.magic = ProtoField.uint16("optinc.magic", "magic", base.HEX) -- 0x4F49
 f.version = ProtoField.uint8("optinc.version", "version") -- of this format
-f.op = ProtoField.uint8("optinc.op", "op", base.DEC, ops) -- 1 push, 2 partial, 3 result
+f.op = ProtoField.uint8("optinc.op", "op", base.DEC, ops) -- 1 push, 2 partial, 3 result, 4 notice
 f.flags = ProtoField.uint8("optinc.flags", "flags", base.HEX) -- 1 final, 2 degraded, 4 ECN, 8 retransmit
 f.flags_final = ProtoField.bool("optinc.flags.final", "final", 8, nil, 1)
 f.flags_degraded = ProtoField.bool("optinc.flags.degraded", "degraded", 8, nil, 2)
@@ -18,7 +18,7 @@ f.job = ProtoField.uint16("optinc.job", "job") -- job id, unique among the runni
 f.worker = ProtoField.uint16("optinc.worker", "worker") -- rank of the sender; in a partial, the index of the sender's unit in the job
 f.contributors = ProtoField.uint16("optinc.contributors", "contributors") -- how many workers are summed in the lanes
 f.generation = ProtoField.uint32("optinc.generation", "generation") -- which incarnation of the job; packets of another one never change a sum
-f.slot = ProtoField.uint32("optinc.slot", "slot") -- the aggregator at the receiving switch
+f.slot = ProtoField.uint32("optinc.slot", "slot") -- of the receiving switch; in a result, of the switch or PS that summed
 f.fragment = ProtoField.uint32("optinc.fragment", "fragment") -- counts the job's fragments from 0, never reused within a generation
 f.count = ProtoField.uint16("optinc.count", "count") -- how many of the lanes are valid; the rest is zero padding
 f.age = ProtoField.uint16("optinc.age", "age") -- milliseconds that the oldest contribution waited, for degraded results

@@ -153,7 +153,7 @@ class Aggregator:
         header = packet.header
         if not self._may_send(port, packet):
             return "bad_sender", []
-        if header.op == frame.NOTICE and packet.destination_ip != self._ip:
+        if header.op == spec.Op.NOTICE and packet.destination_ip != self._ip:
             return "forwarded", [Emission(To.ROUTE, packet.pack())]
         job = self._jobs.get(header.job)
         if job is None:
@@ -162,7 +162,7 @@ class Aggregator:
             return "bad_generation", []
         if header.op == spec.Op.PUSH:
             return self._sum(packet, job)
-        if header.op == frame.NOTICE:
+        if header.op == spec.Op.NOTICE:
             return "notice", [Emission(To.GROUP, packet.pack())]
         return self._pass_result(packet, job)
 
@@ -170,10 +170,10 @@ class Aggregator:
         """Pushes and partial sums do not come from other switches to this one; the rest was checked where it entered."""
         header = packet.header
         if port not in self._senders:
-            return header.op in (spec.Op.RESULT, frame.NOTICE)
+            return header.op in (spec.Op.RESULT, spec.Op.NOTICE)
         if header.op == spec.Op.PUSH:
             return Sender(header.job, header.worker) in self._senders[port] and packet.destination_ip == self._ip
-        return header.op in (spec.Op.RESULT, frame.NOTICE) and Sender(header.job, None) in self._senders[port]
+        return header.op in (spec.Op.RESULT, spec.Op.NOTICE) and Sender(header.job, None) in self._senders[port]
 
     def _at_host(self, packet: Frame) -> Outcome:
         """Only what a parameter server does. Results and notices are a worker's, and none runs here."""
@@ -269,7 +269,7 @@ class Aggregator:
     def _notice(self, packet: Frame, job: Job) -> Emission:
         sent = replace(
             packet,
-            header=replace(packet.header, op=frame.NOTICE, flags=spec.Flag.ECN, count=0),
+            header=replace(packet.header, op=spec.Op.NOTICE, flags=spec.Flag.ECN, count=0),
             lanes=frame.NO_LANES,
             source_ip=job.self_ip,
             destination_ip=packet.source_ip,

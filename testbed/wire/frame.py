@@ -17,8 +17,7 @@ ETHERTYPE_IPV4, IPPROTO_UDP = 0x0800, 17
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 TTL = 64
-NOTICE = 4  # spec.Op.NOTICE, once the format has it
-OPS = frozenset({*spec.Op, NOTICE})
+OPS = frozenset(spec.Op)
 NO_LANES: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
 
 
@@ -78,7 +77,7 @@ class Frame:
         header = Header.unpack(data[HEADERS_BYTES:])
         if header.op not in OPS:
             raise ValueError(f"op {header.op}")
-        count = 0 if header.op == NOTICE else lanes
+        count = 0 if header.op == spec.Op.NOTICE else lanes
         expected = UDP_BYTES + spec.HEADER_BYTES + 4 * count
         if (total, size) != (IPV4_BYTES + expected, expected) or len(data) < ETHERNET_BYTES + total:
             raise ValueError(

@@ -13,7 +13,7 @@ from scapy.utils import rdpcap
 
 from testbed.wire import emit, pcap, spec
 from testbed.wire.codec import Header
-from testbed.wire.frame import NO_LANES, NOTICE, Frame
+from testbed.wire.frame import NO_LANES, Frame
 from testbed.wire.scapy_layer import GradientPacket
 from tests.conftest import insisted_on
 
@@ -25,10 +25,10 @@ NOBODY = 65534
 def frames() -> list[Frame]:
     """One of each op, every header field with a value of its own."""
     made = []
-    for number, op in enumerate([*spec.Op, NOTICE] if NOTICE not in set(spec.Op) else spec.Op):
+    for number, op in enumerate(spec.Op):
         values = {field.name: (0x01020304 * (at + number + 1)) % 2**field.bits for at, field in enumerate(spec.HEADER)}
         fixed = {"magic": spec.MAGIC, "version": spec.VERSION, "op": int(op), "flags": 1 << number, "count": number}
-        lanes = NO_LANES if op == NOTICE else np.arange(spec.LANES, dtype=np.uint32) * 0x01010101 + number
+        lanes = NO_LANES if op == spec.Op.NOTICE else np.arange(spec.LANES, dtype=np.uint32) * 0x01010101 + number
         made.append(Frame(Header(**{**values, **fixed}), lanes, "10.0.1.1", "10.0.1.254"))
     return made
 

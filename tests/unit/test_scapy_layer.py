@@ -12,7 +12,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from testbed.wire import codec, spec
-from testbed.wire.frame import NO_LANES, NOTICE, Frame
+from testbed.wire.frame import NO_LANES, Frame
 from testbed.wire.scapy_layer import GradientPacket
 
 HEADERS = st.fixed_dictionaries(
@@ -50,9 +50,9 @@ def test_the_codec_reads_what_scapy_writes(values: dict[str, int], seed: int) ->
 
 
 def test_a_notice_has_no_lanes() -> None:
-    header = codec.Header(NOTICE, 7, 1, 1, 3, 48, 5, 0, flags=spec.Flag.ECN)
+    header = codec.Header(spec.Op.NOTICE, 7, 1, 1, 3, 48, 5, 0, flags=spec.Flag.ECN)
     read = Ether(Frame(header, NO_LANES, *ADDRESSES).pack())[GradientPacket]
-    assert (read.op, read.lanes, str(read.flags)) == (NOTICE, [], "ECN")
+    assert (read.op, read.lanes, str(read.flags)) == (spec.Op.NOTICE, [], "ECN")
 
 
 def test_names_are_shown() -> None:

@@ -206,7 +206,7 @@ def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
     """The notice that must go back to a sender."""
     source_ip = changes.pop("source_ip", TOR_IP)
     fields = {"worker": worker, "flags": int(spec.Flag.ECN), "count": 0, **changes}
-    told = compared(packet(frame.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields))
+    told = compared(packet(spec.Op.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields))
     return Leaves(To.BACK, {name: value for name, value in told.items() if name != "destination_mac"})
 
 

@@ -178,7 +178,7 @@ def a_host_cannot_speak_for_another(v: Vector) -> None:
     v.push(1, 0, "bad_sender", job=0)
     # nor for a switch or a parameter server
     v.sees(result_from_ps(0, worker_lanes(5, 0)), 2, "bad_sender")
-    v.sees(packet(frame.NOTICE, 0, frame.NO_LANES, PS_IP, TOR_IP, flags=4, count=0).pack(), 2, "bad_sender")
+    v.sees(packet(spec.Op.NOTICE, 0, frame.NO_LANES, PS_IP, TOR_IP, flags=4, count=0).pack(), 2, "bad_sender")
     its_other_half(v)
 
 
@@ -219,7 +219,7 @@ def ops_that_do_not_belong_at_a_ps(v: Vector) -> None:
     v.sees(partial(0, 0), 1, "aggregated")
     v.sees(push(1, 0, to_ip=PS_IP, slot=UP_BASE), 1, "malformed")
     v.sees(result_from_ps(0, worker_lanes(5, 0)), 1, "bad_job")
-    v.sees(packet(frame.NOTICE, 0, frame.NO_LANES, OTHER_IP, PS_IP, flags=4, count=0).pack(), 1, "bad_job")
+    v.sees(packet(spec.Op.NOTICE, 0, frame.NO_LANES, OTHER_IP, PS_IP, flags=4, count=0).pack(), 1, "bad_job")
     v.sees(partial(1, 0, to_ip=OTHER_IP), 1, "bad_job")
     leaves = result(0, sum_of(0, 0, 1), 5, To.BACK, PS_IP, slot=UP_BASE)
     v.sees(partial(1, 0), 1, "completed", leaves)

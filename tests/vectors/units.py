@@ -177,7 +177,7 @@ def a_notice_goes_to_the_group(v: Vector) -> None:
     made = {"flags": int(spec.Flag.ECN), "count": 0, "worker": 2, "slot": UP_BASE + 2}
 
     def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
-        return packet(frame.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **{**made, **changes}).pack()
+        return packet(spec.Op.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **{**made, **changes}).pack()
 
     v.sees(told(), OPTICAL[0], "notice", unchanged(To.GROUP))
     v.senders[9] = (Sender(7, None),)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from testbed.simulation.aggregator import Job, Role, Sender, To
-from testbed.wire import frame, spec
+from testbed.wire import spec
 from testbed.wire.codec import Header
 from testbed.wire.frame import Frame
 from tests.vectors.build import GENERATION, GROUP_IP, JOB, Lanes
@@ -170,7 +170,7 @@ class World:
     def _take(self, worker: Worker, data: bytes) -> None:
         """A worker's end of the link, which loses as well."""
         packet = Frame.parse(data)
-        if packet.header.op == frame.NOTICE or self._random.random() < self._weather.loss:
+        if packet.header.op == spec.Op.NOTICE or self._random.random() < self._weather.loss:
             return
         fragment = packet.header.fragment
         expected = sum(self._lanes(each.number, fragment).astype(np.uint64) for each in self.workers) % 2**32
