@@ -1,0 +1,43 @@
+"""Runs what tries packets on the XDP programs, in namespaces of its own: `found(NAME)` outside, `python -m` this file inside."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.namespaces import command, private_mounts
+
+MARK = "findings: "
+
+
+def found(name: str, *arguments: str, timeout_s: float = 180) -> Any:
+    """What `tests.privileged.NAME.inside(programs, ports, *arguments)` returned. Fails the test with its output if it did not end well."""
+    argv = [sys.executable, "-m", "tests.privileged.packets", name, *arguments]
+    root = Path(__file__).resolve().parents[2]
+    ended = subprocess.run(
+        command(argv, "packets"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+    said = f"{name}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
+    assert ended.returncode == 0, said
+    assert lines, said
+    return json.loads(lines[-1].removeprefix(MARK))
+
+
+def main(name: str, *arguments: str) -> None:
+    """Inside: devices and programs, then the work."""
+    private_mounts("packets")
+    from testbed.xdp.program import Programs
+    from tests.privileged.xdp_aggregator import devices
+
+    with devices() as ports, Programs() as programs:
+        result = importlib.import_module(f"tests.privileged.{name}").inside(programs, ports, *arguments)
+    print(MARK + json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
