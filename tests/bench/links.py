@@ -27,7 +27,7 @@ LOWEST_MBPS, HIGHEST_MBPS = 100.0, 12_000.0
 MARK = "round trips: "
 LINKS = {"unshaped": "open", "10 Mb/s": "10", "100 Mb/s": "100", "1000 Mb/s": "1000"}
 COLUMNS = (
-    f"{'traffic':<10} {'link':<6} {'way':<4} {'asked':>6} {'measured':>9} {'error':>8} {'queued':>7} {'drops':>7} "
+    f"{'traffic':<10} {'link':<6} {'way':<4} {'asked':>6} {'measured':>9} {'error':>8} {'queued':>7} {'Mb/s there':>10} {'drops':>7} "
     f"{'idle, by core':>14}  verdict"
 )
 
@@ -39,7 +39,7 @@ def row(found: Found) -> Iterable[str]:
         error = 100 * (way.measured_mbps / found.case.rate_mbps - 1)
         yield (
             f"{found.case.kind:<10} {way.link:<6} {way.direction:<4} {found.case.rate_mbps:>6g} {way.measured_mbps:>9.2f} {error:>+7.2f}% "
-            f"{100 * way.queued_share:>6.0f}% {way.drops:>7} {idle + ' %':>14}  {found.verdict}"
+            f"{100 * way.queued_share:>6.0f}% {way.queued_mbps:>10.2f} {way.drops:>7} {idle + ' %':>14}  {found.verdict}"
         )
 
 

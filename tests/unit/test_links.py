@@ -12,6 +12,8 @@ from testbed.errors import RequestError, SettingError
 from testbed.topology.load import MAX_MBPS, MIN_MBPS, parse
 from tests.privileged.wire_traffic import Case, Direction, Found, judged
 
+WAYS = (Direction("l", "ab", 101.0, 5, 1.0, 101.0), Direction("l", "ba", 90.0, 0, 0.7, 98.0))
+
 
 def wire(rate_mbps: float | None, mtu: int = 1500) -> WireSpec:
     return WireSpec("u1h1", End("eth0", "u1h1"), End("u1-h1"), rate_mbps, 100 * 1514, mtu)
@@ -85,7 +87,13 @@ def test_a_slow_link_is_excused_by_a_busy_machine_alone(
 
 
 def test_the_direction_farthest_off_is_judged() -> None:
-    ways = (Direction("l", "ab", 101.0, 5, 1.0), Direction("l", "ba", 90.0, 0, 0.2))
-    found = Found(Case("udp", 100, both=True), ways, (0.5, 0.6), 0.0, 2)
+    found = Found(Case("udp", 100, both=True), WAYS, (0.5, 0.6), 0.0, 2)
     assert found.worst_error == pytest.approx(-0.1)
     assert found.verdict == "wrong"
+
+
+def test_tcp_both_ways_is_judged_while_frames_wait() -> None:
+    found = Found(Case("tcp", 100, both=True), WAYS, (0.5, 0.6), 0.0, 1)
+    assert found.worst_error == pytest.approx(-0.02)
+    one_way = Found(Case("tcp", 100), WAYS, (0.5, 0.6), 0.0, 1)
+    assert one_way.worst_error == pytest.approx(-0.1)
