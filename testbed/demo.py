@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
     from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
     from testbed.jobs.placement import parse_place
     from testbed.report import document, host
+    from testbed.run import series_path
     from testbed.runtime import Caller
     from testbed.topology import catalogue
 
@@ -81,7 +82,8 @@ def main(argv: list[str]) -> int:
 
     with caller.acting():
         document.write_json(out / "report.json", report)
-        pictures = plots.draw_all(report, out)
+        series = {job: series_path(out / f"{job}.run.json") for job in jobs}
+        pictures = plots.draw_all(report, out, series)
     from rich.console import Console
 
     print()

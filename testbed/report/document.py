@@ -28,12 +28,14 @@ def document(
     """Of the runs' results and the scripts' own JSON, both by sync. Raises TestbedError where one does not read."""
     events = merged_events(runs)
     measures = {sync: job_measures(run, scripts[sync]) for sync, run in runs.items()}
+    observed = {sync: {key: run[key] for key in ("verdict", "telemetry")} for sync, run in runs.items()}
     return {
         "version": VERSION,
         "host": {**asdict(host), "memory": host.memory_bytes},
         "config": asdict(topology),
         "clock": {"scale": topology.scale, "emulated_ms": "real_ms / scale", "optical_times": "real, not scaled"},
-        "jobs": {sync: _job(measured, topology.scale) for sync, measured in measures.items()},
+        "trustworthy": all(run["verdict"]["trustworthy"] for run in runs.values()),
+        "jobs": {sync: _job(measured, topology.scale) | observed[sync] for sync, measured in measures.items()},
         "links": merged_links(runs),
         "ocs": {"reconfigurations": len(events), "events": events},
     }

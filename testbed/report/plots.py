@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from testbed.report import timeline
 from testbed.report.style import COLOURS, FAINT, INK, MUTED, NAMES, PAPER
 
 if TYPE_CHECKING:
@@ -43,11 +44,16 @@ STYLE: Any = {
 }
 
 
-def draw_all(report: Report, folder: Path) -> list[Path]:
-    """Writes the PNG files into the folder and returns their paths. Pictures without data are left out."""
+def draw_all(report: Report, folder: Path, series: Mapping[str, Path] | None = None) -> list[Path]:
+    """Writes the PNG files into the folder and returns their paths. Pictures without data are left out.
+
+    `series`: by job, the file of its samples.
+    """
     pictures: dict[str, Callable[[Report], Figure]] = {"loss": loss, "iteration_time": iteration_time, "links": links}
     if any(event["measured_ms"] is not None for event in report["ocs"]["events"]):
         pictures["reconfigurations"] = reconfigurations
+    if series:
+        pictures["telemetry"] = lambda report: timeline.telemetry(report, series)
     paths = []
     with _matplotlib() as plt:
         for name, draw in pictures.items():

@@ -15,7 +15,9 @@ from testbed.report.style import TERMINAL
 
 def show(report: Mapping[str, Any], console: Console) -> None:
     """Links and reconfigurations first; the comparison, which is what one came for, last."""
-    console.print(Group(_links(report), "", _events(report), "", _jobs(report), _footnote(report)))
+    console.print(
+        Group(_links(report), "", _events(report), "", _jobs(report), _verdicts(report), "", _footnote(report))
+    )
 
 
 def size(count: float) -> str:
@@ -35,8 +37,8 @@ def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
 
 
 def _jobs(report: Mapping[str, Any]) -> RenderableType:
-    columns = ["job", "test\naccuracy", "last\nloss", "ms per\niteration", "of it\ncomm.", "iter. ms\nemulated"]
-    columns += ["on all\nlinks", "frames\ndropped"]
+    columns = ["job", "test\nacc.", "last\nloss", "ms per\niter.", "of it\ncomm.", "iter. ms\nemulated"]
+    columns += ["on all\nlinks", "frames\ndropped", "trust-\nworthy"]
     jobs = report["jobs"]
     table = _table("Training", columns)
     for sync, job in jobs.items():
@@ -50,8 +52,23 @@ def _jobs(report: Mapping[str, Any]) -> RenderableType:
             f"{job['emulated']['iteration_ms']:.2f}",
             size(job["link_bytes"]),
             f"{job['link_drops']}",
+            Text("yes", style="green") if job["verdict"]["trustworthy"] else Text("no", style="bold red"),
         )
     return table
+
+
+def _verdicts(report: Mapping[str, Any]) -> RenderableType:
+    """A line for jobs that can be trusted; for each other one its own, with the reasons."""
+    jobs = report["jobs"]
+    lines = [
+        Text(f"{sync}: {job['verdict']['line']}", style="red")
+        for sync, job in jobs.items()
+        if not job["verdict"]["trustworthy"]
+    ]
+    trusted = [sync for sync, job in jobs.items() if job["verdict"]["trustworthy"]]
+    if trusted:
+        lines.insert(0, Text(f"{', '.join(trusted)}: verdict: trustworthy", style="green"))
+    return Group(*lines)
 
 
 def _links(report: Mapping[str, Any]) -> RenderableType:

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Second:
     """About a second in which links carried traffic; shares of its time, by core. `waiting`: of the time in which a task that
-    could run had no core, None where the kernel does not say."""
+    could run had no core, None where the kernel does not say. `link`: how much of its rate the fullest link had."""
 
     elapsed_s: float
     busy: tuple[float, ...]
@@ -34,6 +34,7 @@ class Second:
     steal: tuple[float, ...]
     iowait: tuple[float, ...]
     waiting: float | None
+    link: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class _Steps:
         middle_s = (self._shortest_s + self._longest_s) / 2
         self._mbps: Floats = sent * 8e-6 / middle_s[:, None]
         rates = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
+        self._shares: Floats = np.nan_to_num(self._mbps / rates)
         least = np.where(np.isnan(rates), ACTIVE_MBPS, rates * ACTIVE_SHARE)
         self.active: npt.NDArray[np.bool_] = (self._mbps >= least).any(axis=1)
         self._sent_most = sent
@@ -144,7 +146,8 @@ class _Steps:
         cores = (self._cores[steps].sum(axis=0) / length_s).clip(0, 1)
         waiting = float(self._waiting_s[steps].sum() / length_s)
         busy, softirq, steal, iowait = (tuple(map(float, cores[:, at])) for at in (BUSY, SOFTIRQ, STEAL, IOWAIT))
-        return Second(length_s, busy, softirq, steal, iowait, None if math.isnan(waiting) else min(waiting, 1.0))
+        link = float((self._shares[steps] * self.elapsed_s[steps, None]).sum(axis=0).max() / length_s)
+        return Second(length_s, busy, softirq, steal, iowait, None if math.isnan(waiting) else min(waiting, 1.0), link)
 
     def links(self, bursts: Mapping[str, int]) -> Iterator[LinkUse]:
         for at, (name, rate) in enumerate(zip(self._recording.names, self._recording.rates_mbps, strict=True)):

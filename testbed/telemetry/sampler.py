@@ -57,7 +57,9 @@ class Sampler:
             self._recordings.append(recording)
             if self._thread is None:
                 self._end = threading.Event()
-                self._thread = threading.Thread(target=self._run, args=(self._end,), name="telemetry", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._end, first.at_s + self.interval_s), name="telemetry", daemon=True
+                )
                 self._thread.start()
         try:
             yield recording
@@ -84,8 +86,9 @@ class Sampler:
         busy = (now.machine.cores - before.machine.cores)[:, counters.BUSY] / max(now.at_s - before.at_s, 1e-9)
         return {"cores_busy": [round(float(share), 2) for share in busy.clip(0, 1)]}
 
-    def _sample(self, late_s: float | None, read_links: bool) -> Sample:
+    def _sample(self, due_s: float | None, read_links: bool) -> Sample:
         began = self._clock()
+        late_s = None if due_s is None else began - due_s
         machine = self._machine()
         segments = dict(self._segments())
         return Sample(began, late_s, machine, self._read_links() if read_links else None, segments)
@@ -104,20 +107,18 @@ class Sampler:
         ]
         return LinkReading(began, ended, np.array(rows, np.int64).reshape(-1, 4))
 
-    def _run(self, end: threading.Event) -> None:
-        due = self._clock() + self.interval_s
+    def _run(self, end: threading.Event, due: float) -> None:
         count = 0
         while not end.wait(max(0.0, due - self._clock())):
             cpu = time.thread_time()
-            late_s = self._clock() - due
-            if late_s < 0:  # Event.wait may return a little early
+            if self._clock() < due:  # Event.wait may return a little early
                 continue
             count += 1
             with self._lock:
                 if end.is_set():
                     return
                 try:
-                    sample = self._sample(late_s, read_links=count % self._link_stride == 0)
+                    sample = self._sample(due, read_links=count % self._link_stride == 0)
                 except (TestbedError, OSError) as error:
                     for recording in self._recordings:
                         recording.failure = f"{type(error).__name__}: {error}"

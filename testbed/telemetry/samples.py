@@ -82,7 +82,7 @@ class Recording:
             return
         self._skip = self._stride - 1
         self.samples.append(sample)
-        if len(self.samples) >= MOST_SAMPLES:
+        if len(self.samples) >= MOST_SAMPLES and sample.late_s is not None:  # the last one stays
             self._thin()
 
     def _thin(self) -> None:

@@ -6,8 +6,9 @@ A reason makes a result not trustworthy; a note is what a reader should know and
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
@@ -15,13 +16,14 @@ from testbed.telemetry.evidence import Evidence, LinkUse, Second
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is still trusted. Measured: see docs/architecture.md, Telemetry and verdict."""
+    """What is still trusted. How they were measured: docs/architecture.md, Telemetry and verdict."""
 
-    saturated_busy: float = 0.97  # a core that was busier than this in a second was saturated in it
-    saturated_share: float = 0.10  # of the seconds
-    softirq: float = 0.80  # of a core's time, on average: packets take the core from the processes that send them
-    steal: float = 0.05  # of a core's time, on average
-    waiting: float = 0.90  # of the time, on average
+    full_link: float = 0.95  # of its rate: such a link set the pace of that second, whatever the cores did
+    saturated_busy: float = 0.97  # a core that was busier than this in a second had no time left
+    pressed_share: float = 0.10  # of the seconds with traffic
+    softirq: float = 0.80  # of a core's time: packets take the core from the processes that send them
+    steal: float = 0.05  # of a core's time
+    waiting: float = 0.90  # of the time
     late_s: float = 0.02  # a sample this late was late
     late_share: float = 0.05  # of the samples
     unsampled_share: float = 0.05  # of the time
@@ -90,40 +92,49 @@ def _sampling(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
         yield Reason("clock", f"{text}, {worst} (limit {percent(limits.late_share)})")
 
 
-def _saturated(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
-    for core, busy in enumerate(by_core(evidence.seconds, lambda second: second.busy)):
-        share = sum(one > limits.saturated_busy for one in busy) / len(busy)
-        if share > limits.saturated_share:
+def _processors(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
+    """A full link sets the pace, and shows that processors kept up with it: only the other seconds can speak against them."""
+    open_seconds = [second for second in evidence.seconds if second.link < limits.full_link]
+    if len(open_seconds) <= limits.pressed_share * len(evidence.seconds):
+        return
+    busy = by_core(open_seconds, lambda second: second.busy)
+    saturated = {
+        core: share
+        for core, values in enumerate(busy)
+        if (share := sum(one > limits.saturated_busy for one in values) / len(evidence.seconds)) > limits.pressed_share
+    }
+    if saturated:
+        text = f"{_cores(saturated)} {'was' if len(saturated) == 1 else 'were'} saturated and no link full"
+        worst = percent(max(saturated.values()))
+        yield Reason(
+            "core_saturated", f"{text} for {worst} of the time with traffic (limit {percent(limits.pressed_share)})"
+        )
+    for name, limit, text in (
+        ("softirq", limits.softirq, "spent on packets"),
+        ("steal", limits.steal, "taken by the hypervisor"),
+    ):
+        means = {core: statistics.fmean(values) for core, values in enumerate(by_core(open_seconds, attrgetter(name)))}
+        above = {core: mean for core, mean in means.items() if mean > limit}
+        if above:
             yield Reason(
-                "core_saturated",
-                f"core {core} was saturated for {percent(share)} of the time in which links carried traffic"
-                f" (limit {percent(limits.saturated_share)}; busy {percent(statistics.fmean(busy))} of it)",
+                name,
+                f"{percent(max(above.values()))} of the time of {_cores(above)} was {text} (limit {percent(limit)})",
             )
-
-
-def _shares(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
-    for core, values in enumerate(by_core(evidence.seconds, lambda second: second.softirq)):
-        if (mean := statistics.fmean(values)) > limits.softirq:
-            yield Reason(
-                "softirq", f"core {core} spent {percent(mean)} of its time on packets (limit {percent(limits.softirq)})"
-            )
-    for core, values in enumerate(by_core(evidence.seconds, lambda second: second.steal)):
-        if (mean := statistics.fmean(values)) > limits.steal:
-            yield Reason(
-                "steal", f"the hypervisor took {percent(mean)} of core {core}'s time (limit {percent(limits.steal)})"
-            )
-    waiting = [second.waiting for second in evidence.seconds if second.waiting is not None]
+    waiting = [second.waiting for second in open_seconds if second.waiting is not None]
     if waiting and (mean := statistics.fmean(waiting)) > limits.waiting:
         text = f"some process waited for a core {percent(mean)} of the time"
         yield Reason("waiting", f"{text} (limit {percent(limits.waiting)})")
 
 
+def _cores(numbers: Collection[int]) -> str:
+    return f"core{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
+
+
 def _lost(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
     most = limits.lost_share * evidence.frames
     if evidence.softnet_dropped > most:
-        yield Reason(
-            "softnet_drops", f"the kernel dropped {counted(evidence.softnet_dropped)} before it looked at them"
-        )
+        text = f"the kernel dropped {counted(evidence.softnet_dropped)} before it looked at them"
+        yield Reason("softnet_drops", f"{text} (limit {most:.0f})")
     if sum(evidence.device_drops.values()) > most:
         yield Reason("device_drops", f"{_device_drops(evidence)} (limit {most:.0f})")
 
@@ -143,7 +154,7 @@ def _links(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
         )
 
 
-JUDGES: tuple[Judge, ...] = (_saturated, _shares, _lost, _links, _sampling)
+JUDGES: tuple[Judge, ...] = (_processors, _lost, _links, _sampling)
 
 
 # -------------------------------------------------------------- notes
@@ -160,13 +171,16 @@ def _notes(evidence: Evidence, workers: Sequence[Mapping[str, Any] | None], limi
         yield Reason("device_drops", _device_drops(evidence))
     sent = {key: sum(int(one.get(key, 0)) for one in workers if one) for key in ("retransmits", "timeouts")}
     if any(sent.values()):
-        yield Reason("retransmits", f"workers sent {sent['retransmits']} packets again; {sent['timeouts']} timeouts")
+        yield Reason(
+            "retransmits", f"workers sent {sent['retransmits']} packets again; {counted(sent['timeouts'], 'timeout')}"
+        )
 
 
 def _device_drops(evidence: Evidence) -> str:
     drops = evidence.device_drops
     worst = max(drops, key=lambda name: drops[name])
-    return f"{counted(sum(drops.values()))} were lost where a device had no room, {drops[worst]} of them at {worst}"
+    count = sum(drops.values())
+    return f"{counted(count)} {'was' if count == 1 else 'were'} lost where a device had no room, {drops[worst]} of them at {worst}"
 
 
 def by_core(seconds: Sequence[Second], column: Callable[[Second], tuple[float, ...]]) -> list[tuple[float, ...]]:
@@ -178,5 +192,5 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.1 or not share else f"{share * 100:.2g} %"
 
 
-def counted(frames: int) -> str:
-    return f"{frames} frame{'s' * (frames != 1)}"
+def counted(count: int, what: str = "frame") -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

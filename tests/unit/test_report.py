@@ -57,6 +57,8 @@ def run_result(sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ..
         ],
         "ocs": {"events": [event]},
         "links": links,
+        "telemetry": {"samples": 35, "cores": []},
+        "verdict": {"trustworthy": True, "line": "verdict: trustworthy", "reasons": [], "notes": []},
     }
 
 
@@ -153,6 +155,7 @@ def test_only_jobs_below_the_threshold_are_named(report: dict[str, Any]) -> None
 
 def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     report["ocs"]["events"][0]["measured_ms"] = None
+    report["jobs"]["ring"]["verdict"] = {"trustworthy": False, "line": "verdict: not trustworthy: core 1 was saturated"}
     report["jobs"]["inc-across"] = {**report["jobs"]["inc"], "link_bytes": 2_820_718_882, "link_drops": 40_620}
     report["ocs"]["events"][1] |= {
         "sync": "inc-across",
@@ -166,6 +169,9 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     for expected in ("98.00%", " 50.0 ", " 15.0 ", " 0.25 ", "+250 µs", "not measured", "9 MB", "no limit"):
         assert expected in text
     assert "1 more link carried nothing" in text
+    lines = [line.strip() for line in text.splitlines()]
+    at = lines.index("inc, ps, inc-across: verdict: trustworthy")
+    assert lines[at + 1] == "ring: verdict: not trustworthy: core 1 was saturated"
     assert "…" not in text  # nothing was cut off
 
 
@@ -182,6 +188,7 @@ def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
     assert [path.name for path in drawn] == ["loss.png", "iteration_time.png", "links.png", "reconfigurations.png"]
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")
+    assert "telemetry.png" not in [path.name for path in drawn]
     report["ocs"]["events"] = []
     assert "reconfigurations.png" not in [path.name for path in plots.draw_all(report, tmp_path)]
 
