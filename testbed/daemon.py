@@ -198,6 +198,7 @@ class Daemon:
             "controller": controller,
             "datapath": self._network.fabric.openvswitch.datapath,
             "jobs": jobs,
+            "cores_busy": self._jobs.cores_busy(),
             "links": [
                 {
                     "name": name,

@@ -75,6 +75,8 @@ def page(one: dict[str, Any]) -> str:
     lines.append(f"  links       {links_text(one['links'])}")
     if one.get("faults"):
         lines.append(f"  faults      {faults_text(one['faults'])}")
+    if one.get("cores_busy"):
+        lines.append(f"  cores       {' '.join(f'{share:.0%}' for share in one['cores_busy'])} busy")
     lines.append("")
     for job in one["jobs"]:
         ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""

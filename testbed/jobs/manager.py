@@ -152,6 +152,10 @@ class Jobs:
         with self._lock:
             return [job.status() for job in self._jobs.values()]
 
+    def cores_busy(self) -> list[float] | None:
+        """The share of the last moments in which each core was busy; None while no job runs."""
+        return self._sampler.cores_busy()
+
     def stop(self, job_id: int, reason: str) -> None:
         """Asks a job to end. Raises RequestError when there is none of this number."""
         with self._lock:

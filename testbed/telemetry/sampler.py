@@ -11,7 +11,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class Sampler:
         self._end = threading.Event()
         self._names: tuple[str, ...] = ()
         self._rates: tuple[float | None, ...] = ()
-        self._link_stride = 1
+        self._link_stride, self._link_cost_s = 1, math.inf
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recording]:
@@ -77,14 +76,15 @@ class Sampler:
             if ending:
                 ending.join()
 
-    def latest(self) -> dict[str, Any] | None:
-        """How busy each core was between the last two samples; None while nothing is sampled."""
+    def cores_busy(self) -> list[float] | None:
+        """The share of the last second in which each core was busy; None while nothing is sampled."""
         with self._lock:
             if not self._recordings or len(self._recordings[-1].samples) < 2:
                 return None
-            before, now = self._recordings[-1].samples[-2:]
+            last = self._recordings[-1].samples[-1 - math.ceil(1 / self.interval_s) :]
+            before, now = last[0], last[-1]
         busy = (now.machine.cores - before.machine.cores)[:, counters.BUSY] / max(now.at_s - before.at_s, 1e-9)
-        return {"cores_busy": [round(float(share), 2) for share in busy.clip(0, 1)]}
+        return [round(float(share), 2) for share in busy.clip(0, 1)]
 
     def _sample(self, due_s: float | None, read_links: bool) -> Sample:
         began = self._clock()
@@ -97,10 +97,10 @@ class Sampler:
         began, cpu = self._clock(), time.thread_time()
         found = self._links.statistics(queues_only=True)
         ended, cost_s = self._clock(), time.thread_time() - cpu
-        names = tuple(found)
-        if names != self._names:
-            self._names, self._rates = names, tuple(link.rate_mbps for link in found.values())
-            self._link_stride = max(1, math.ceil(cost_s / (LINK_SHARE * self.interval_s)))
+        # the least so far: the first reading, and one that others disturb, costs more
+        self._link_cost_s = min(cost_s, self._link_cost_s)
+        self._link_stride = max(1, math.ceil(self._link_cost_s / (LINK_SHARE * self.interval_s)))
+        self._names, self._rates = tuple(found), tuple(link.rate_mbps for link in found.values())
         rows = [
             (link.bytes_ab, link.bytes_ba, link.drops - link.device_drops, link.backlog_bytes)
             for link in found.values()
