@@ -44,6 +44,7 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json
 	@$(PYTHON) -m tests.bench.faults --json out/bench/faults.json
 	@$(PYTHON) -m tests.bench.bringup --json out/bench/bringup.json
+	@$(PYTHON) -m tests.bench.links --json out/bench/links.json
 
 clean:
 	@rm -rf .venv .cache out build optinc.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -38,7 +38,7 @@ TRIES = 3
 WINDOW_S = 1.0
 WARM_S = 0.3
 SAMPLE_S = 0.005
-LEAST_QUEUED = 0.2
+LEAST_QUEUED, ALWAYS_QUEUED = 0.2, 0.99
 OFFER = 1.25
 _DISCARD = 9
 _PREFERRED = -20  # niceness of senders and sampler: what is judged is the link, not who got the processor
@@ -146,7 +146,8 @@ class Found:
 
     @property
     def verdict(self) -> str:
-        return judged(self.worst_error, min(self.idle_shares), self.steal_share)
+        worst = max(self.directions, key=lambda way: abs(self.error(way)))
+        return judged(self.worst_error, min(self.idle_shares), self.steal_share, worst.queued_share)
 
     def __str__(self) -> str:
         directions = ", ".join(
@@ -158,12 +159,16 @@ class Found:
         return f"{self.case.name}: {directions}; cores idle {idle} %, stolen {100 * self.steal_share:.1f} %, {self.tries} tries"
 
 
-def judged(error: float, least_idle_share: float, steal_share: float) -> str:
-    """`holds`, `wrong`, or `inconclusive`: too slow, on a machine that had no processor time left. Too fast is never excused."""
+def judged(error: float, least_idle_share: float, steal_share: float, queued_share: float = 0.0) -> str:
+    """`holds`, `wrong`, or `inconclusive`: too slow, on a machine that had no processor time left. Too fast is never excused.
+
+    Nor is too slow while frames always waited: a core without time starves the sender, a process, before the shaper, an interrupt's work.
+    """
     if abs(error) <= TOLERANCE:
         return "holds"
-    busy = least_idle_share < BUSY_IDLE or steal_share > TOLERANCE / 2
-    return "inconclusive" if error < 0 and busy else "wrong"
+    busy = least_idle_share < BUSY_IDLE and queued_share < ALWAYS_QUEUED
+    stolen = steal_share > TOLERANCE / 2
+    return "inconclusive" if error < 0 and (busy or stolen) else "wrong"
 
 
 def measure(cases: Sequence[Case], timeout_s: float = 180) -> list[Found]:

@@ -70,20 +70,21 @@ def test_a_configuration_with_such_a_rate_is_refused_in_one_line(rate: float) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "least_idle", "steal", "verdict"),
+    ("error", "least_idle", "steal", "queued", "verdict"),
     [
-        (-0.029, 0.0, 0.5, "holds"),
-        (0.029, 0.0, 0.5, "holds"),
-        (0.031, 0.0, 0.5, "wrong"),  # nothing excuses a link that is too fast
-        (-0.031, 0.5, 0.0, "wrong"),
-        (-0.031, 0.05, 0.0, "inconclusive"),
-        (-0.031, 0.5, 0.02, "inconclusive"),
+        (-0.029, 0.0, 0.5, 1.0, "holds"),
+        (0.029, 0.0, 0.5, 0.0, "holds"),
+        (0.031, 0.0, 0.5, 0.0, "wrong"),  # nothing excuses a link that is too fast
+        (-0.031, 0.5, 0.0, 0.0, "wrong"),
+        (-0.031, 0.05, 0.0, 0.9, "inconclusive"),
+        (-0.031, 0.05, 0.0, 1.0, "wrong"),  # frames always waited: the sender had its time
+        (-0.031, 0.5, 0.02, 1.0, "inconclusive"),
     ],
 )
 def test_a_slow_link_is_excused_by_a_busy_machine_alone(
-    error: float, least_idle: float, steal: float, verdict: str
+    error: float, least_idle: float, steal: float, queued: float, verdict: str
 ) -> None:
-    assert judged(error, least_idle, steal) == verdict
+    assert judged(error, least_idle, steal, queued) == verdict
 
 
 def test_the_direction_farthest_off_is_judged() -> None:
