@@ -137,7 +137,7 @@ class Aggregator:
             return "corrupt", []
         except ValueError:
             return "malformed", []
-        return self._at_host(packet) if self._is_host else self._at_switch(packet, port)
+        return self._at_host(packet) if self._is_host else self._at_switch(packet, data, port)
 
     def _is_ours(self, data: bytes) -> bool:
         """239/8 is for results; what comes from another switch to other addresses passes through."""
@@ -149,12 +149,12 @@ class Aggregator:
             return ("passed" if self._is_host else "to_ovs"), [Emission(To.STACK, data)]
         return "forwarded", [Emission(To.ROUTE, data)]
 
-    def _at_switch(self, packet: Frame, port: int) -> Outcome:
+    def _at_switch(self, packet: Frame, data: bytes, port: int) -> Outcome:
         header = packet.header
         if not self._may_send(port, packet):
             return "bad_sender", []
         if header.op == spec.Op.NOTICE and packet.destination_ip != self._ip:
-            return "forwarded", [Emission(To.ROUTE, packet.pack())]
+            return "forwarded", [Emission(To.ROUTE, data)]
         job = self._jobs.get(header.job)
         if job is None:
             return "bad_job", []
@@ -163,8 +163,8 @@ class Aggregator:
         if header.op == spec.Op.PUSH:
             return self._sum(packet, job)
         if header.op == spec.Op.NOTICE:
-            return "notice", [Emission(To.GROUP, packet.pack())]
-        return self._pass_result(packet, job)
+            return "notice", [Emission(To.GROUP, data)]
+        return self._pass_result(packet, data, job)
 
     def _may_send(self, port: int, packet: Frame) -> bool:
         """Pushes and partial sums do not come from other switches to this one; the rest was checked where it entered."""
@@ -187,7 +187,7 @@ class Aggregator:
             return "bad_generation", []
         return self._sum(packet, job)
 
-    def _pass_result(self, packet: Frame, job: Job) -> Outcome:
+    def _pass_result(self, packet: Frame, data: bytes, job: Job) -> Outcome:
         header = packet.header
         if job.role is Role.FINAL or packet.destination_ip != job.group_ip:
             return "malformed", []
@@ -199,7 +199,7 @@ class Aggregator:
             at = (held.generation, held.fragment)
             if held.complete and not held.final and at == (header.generation, header.fragment):
                 held.lanes, held.count, held.final = packet.lanes.copy(), header.count, True
-        return "result", [Emission(To.OTHERS, packet.pack())]
+        return "result", [Emission(To.OTHERS, data)]
 
     def _sum(self, packet: Frame, job: Job) -> Outcome:
         """Steps 3 to 9."""

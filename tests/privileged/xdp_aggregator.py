@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from testbed.simulation.aggregator import Emission, Job, Role, Sender, To
+from testbed.topology import addresses
 from testbed.xdp import layout
 from testbed.xdp.plane import ip_number
 from testbed.xdp.program import Programs, verdict_counts
@@ -28,11 +29,13 @@ from testbed.xdp.syscall import (
     map_update,
     run_once,
 )
-from tests.vectors.build import OPTICAL, OTHER_IP, PS_IP, SLOTS, TOR_IP
+from tests.vectors.build import OPTICAL, SLOTS
 
-UNIT = 1
+UNIT = 1  # TOR_IP's
+UNITS = (1, 2, 3)  # those that can be reached
 HOST_PORTS = range(1, 65)
 ROLES = {Role.FINAL: layout.ROLE_FINAL, Role.PARTIAL: layout.ROLE_PARTIAL, Role.TRANSIT: layout.ROLE_TRANSIT}
+_JOBS_EACH = 16
 _PASSED_ON = ("forwarded", "to_ovs")  # counted beside the verdict on a partial sum that leaves
 
 
@@ -56,40 +59,43 @@ def devices() -> Iterator[dict[int, int]]:
 
 
 class XdpAggregator:
-    """A ToR, or a PS host behind port 1's device, with slots of its own that begin empty. A context manager."""
+    """The ToR of a unit, or a PS host behind port 1's device, with slots of its own that begin empty. A context manager.
 
-    def __init__(self, programs: Programs, ports: dict[int, int], is_host: bool = False) -> None:
-        self._programs, self._ports, self._is_host = programs, ports, is_host
+    Several at once need ports (number -> ifindex) and an `index` each of their own.
+    """
+
+    def __init__(
+        self, programs: Programs, ports: dict[int, int], is_host: bool = False, unit: int = UNIT, index: int = 0
+    ) -> None:
+        self._programs, self._ports, self._unit, self._index = programs, ports, unit, index
         self._program = programs.program_fd("host_port" if is_host else "tor_port")
-        self._owner = ports[1] if is_host else UNIT
+        self._owner = ports[1] if is_host else unit
         self._senders: dict[int, Sender | None] = {}
         self._entries: dict[int, int] = {}  # job -> index into jobs
-        self._counts: dict[str, int] = {}
 
     def __enter__(self) -> XdpAggregator:
         slot = layout.slot(self._programs.lanes)
         self.slots = map_create(MAP_TYPE_ARRAY, 4, slot.itemsize, layout.SIZES["MAX_SLOTS"], 0, "slots")
         assert layout.SIZES["MAX_SLOTS"] >= SLOTS
-        map_update(self._programs.map_fd("slots"), _u32(0), _u32(self.slots))
+        somewhere = next(iter(self._ports.values()))
+        map_update(self._programs.map_fd("slots"), _u32(self._index), _u32(self.slots))
         group = map_create(MAP_TYPE_DEVMAP, 4, 4, 1, 0, "group")
-        map_update(group, _u32(0), _u32(self._ports[OPTICAL[0]]))
-        map_update(self._programs.map_fd("groups"), _u32(0), _u32(group))
+        map_update(group, _u32(0), _u32(somewhere))
+        map_update(self._programs.map_fd("groups"), _u32(self._index), _u32(group))
         os.close(group)
-        for ip, prefix in ((OTHER_IP, 24), (PS_IP, 24), (TOR_IP, 32)):
+        for unit in UNITS:
             key = np.zeros((), layout.ROUTE_KEY)
-            key["owner"], key["prefix"] = UNIT, prefix
-            key["ip"] = ip_number(ip) & (0xFFFFFF00 if prefix == 24 else 0xFFFFFFFF)
+            key["owner"], key["prefix"], key["ip"] = self._unit, 24, ip_number(addresses.unit_network(unit))
             route = np.zeros((), layout.ROUTE)
-            route["ifindex"] = self._ports[OPTICAL[1]]
+            route["ifindex"] = somewhere
             map_update(self._programs.map_fd("routes"), key.tobytes(), route.tobytes())
         self._set_ports()
-        self._counts = self.verdicts()
         return self
 
     def __exit__(self, *_: object) -> None:
         for number in list(self._entries):
             self.release(number)
-        map_delete(self._programs.map_fd("slots"), _u32(0))
+        map_delete(self._programs.map_fd("slots"), _u32(self._index))
         os.close(self.slots)
 
     def verdicts(self) -> dict[str, int]:
@@ -106,9 +112,10 @@ class XdpAggregator:
         for name in ("members", "generation", "base", "size", "total", "local", "up_base"):
             entry[name] = getattr(job, name)
         entry["id"], entry["unit"], entry["role"] = number, job.index, ROLES[job.role]
+        entry["aggregator"], entry["group"] = self._index, self._index
         for name in ("self_ip", "up_ip", "group_ip"):
             entry[name] = ip_number(getattr(job, name))
-        index = self._entries.setdefault(number, len(self._entries) + 1)
+        index = self._entries.setdefault(number, _JOBS_EACH * self._index + len(self._entries) + 1)
         map_update(self._programs.map_fd("jobs"), _u32(index), entry.tobytes())
         map_update(self._programs.map_fd("job_index"), self._key(number), _u32(index))
         self._set_ports()
@@ -119,10 +126,9 @@ class XdpAggregator:
         self._set_ports()
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
+        before = self.verdicts()
         action, left = run_once(self._program, data, self._ports[port])
-        counts = self.verdicts()
-        risen = [name for name, count in counts.items() for _ in range(count - self._counts[name])]
-        self._counts = counts
+        risen = [name for name, count in self.verdicts().items() for _ in range(count - before[name])]
         if len(risen) > 1:
             risen = [name for name in risen if name not in _PASSED_ON]
         verdict = " and ".join(risen) if risen else "passed"
@@ -138,7 +144,8 @@ class XdpAggregator:
     def _set_ports(self) -> None:
         for port, ifindex in self._ports.items():
             entry = np.zeros((), layout.PORT)
-            entry["owner"], entry["number"], entry["self_ip"] = UNIT, port, ip_number(TOR_IP)
+            entry["owner"], entry["number"] = self._unit, port
+            entry["self_ip"] = ip_number(addresses.tor_ip(self._unit))
             sender = self._senders.get(port)
             if port not in self._senders:
                 entry["kind"] = layout.PORT_FABRIC

@@ -1,0 +1,42 @@
+"""The reference model and the XDP programs, in step through random schedules: every verdict, every frame and every slot the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.privileged.packets import found
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp")]
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> dict[str, dict[str, int]]:
+    """By what was tried. A difference fails in there, with the packet."""
+    return dict(found("model_run", timeout_s=300))
+
+
+def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
+    """Pushes, losses, repeats, overtaking and retransmissions, in one unit and over two."""
+    met = {"aggregated", "completed", "duplicate", "resent", "result", "forwarded"}
+    assert set(verdicts["worlds"]) >= met
+
+
+def test_schedules_that_keep_no_window(verdicts: dict[str, dict[str, int]]) -> None:
+    met = {
+        "aggregated",
+        "completed",
+        "duplicate",
+        "resent",
+        "stale",
+        "mismatch",
+        "bad_slot",
+        "bad_generation",
+        "bad_job",
+    }
+    assert set(verdicts["schedules"]) >= met
+
+
+def test_malformed_and_adversarial_packets(verdicts: dict[str, dict[str, int]]) -> None:
+    met = {"malformed", "corrupt", "bad_sender", "bad_worker", "forwarded", "to_ovs", "passed", "notice"}
+    assert set(verdicts["mutations"]) >= met
+    assert sum(verdicts["mutations"].values()) == 14_000
