@@ -39,13 +39,16 @@ class Second:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """A link that carried something. `utilisation` is (median, largest) of its rate while links carried traffic, in the busier
-    direction of each sample, or in Mb/s where it has no rate; `excess` the most that a sample had over the rate and one
-    burst, as a share of the rate."""
+    """A link that carried something; `most_bytes` of it in the busier direction.
+
+    `utilisation` is (median, largest) of its rate while links carried traffic, in the busier direction of each sample, or in Mb/s
+    where it has no rate; `excess` the most that a sample had over the rate and one burst, as a share of the rate.
+    """
 
     name: str
     rate_mbps: float | None
     bytes: int
+    most_bytes: int
     utilisation: tuple[float, float]
     excess: float
     queue_drops: int
@@ -152,8 +155,8 @@ class _Steps:
     def links(self, bursts: Mapping[str, int]) -> Iterator[LinkUse]:
         for at, (name, rate) in enumerate(zip(self._recording.names, self._recording.rates_mbps, strict=True)):
             total = self._values[-1, at] - self._values[0, at]
-            carried = int(total[BYTES_AB:QUEUE_DROPS].sum())
-            if not carried:
+            carried = total[BYTES_AB:QUEUE_DROPS]
+            if not carried.any():
                 continue
             used = self._mbps[self.active, at] / (rate or 1.0) if self.active.any() else np.zeros(1)
             allowed = 0.0 if rate is None else self._longest_s * rate * 1.25e5 + bursts.get(name, 0)
@@ -161,6 +164,6 @@ class _Steps:
                 0.0 if rate is None else ((self._sent_most[:, at] - allowed) / (self._longest_s * rate * 1.25e5)).max()
             )
             yield LinkUse(
-                name, rate, carried, (float(np.median(used)), float(used.max())), max(0.0, float(excess)),
+                name, rate, int(carried.sum()), int(carried.max()), (float(np.median(used)), float(used.max())), max(0.0, float(excess)),
                 int(total[QUEUE_DROPS]), int(self._values[:, at, BACKLOG].max()),
             )  # fmt: skip

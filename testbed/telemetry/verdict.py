@@ -169,11 +169,16 @@ def _notes(evidence: Evidence, workers: Sequence[Mapping[str, Any] | None], limi
         yield Reason("queue_drops", f"links dropped {counted(drops)} at a full queue, as a finite buffer does; {where}")
     if 0 < sum(evidence.device_drops.values()) <= limits.lost_share * evidence.frames:
         yield Reason("device_drops", _device_drops(evidence))
-    sent = {key: sum(int(one.get(key, 0)) for one in workers if one) for key in ("retransmits", "timeouts")}
-    if any(sent.values()):
-        yield Reason(
-            "retransmits", f"workers sent {sent['retransmits']} packets again; {counted(sent['timeouts'], 'timeout')}"
-        )
+    spent_s = max((number(one, "allreduce", "busy_s") for one in workers), default=0.0)
+    sendable = {link.name: (link.rate_mbps or 0.0) * 1.25e5 * spent_s for link in evidence.links}
+    shares = {link.name: link.most_bytes / most for link in evidence.links if (most := sendable[link.name]) > 0}
+    if shares:
+        fullest = max(shares, key=lambda name: shares[name])
+        text = f"while workers communicated, {fullest}, the fullest link, had {percent(shares[fullest])} of its rate"
+        yield Reason("fullest_link", text)
+    again, timeouts = (round(sum(number(one, key) for one in workers)) for key in ("retransmits", "timeouts"))
+    if again or timeouts:
+        yield Reason("retransmits", f"workers sent {again} packets again; {counted(timeouts, 'timeout')}")
 
 
 def _device_drops(evidence: Evidence) -> str:
@@ -186,6 +191,14 @@ def _device_drops(evidence: Evidence) -> str:
 def by_core(seconds: Sequence[Second], column: Callable[[Second], tuple[float, ...]]) -> list[tuple[float, ...]]:
     """For each core its values, a second each."""
     return list(zip(*(column(second) for second in seconds), strict=True))
+
+
+def number(statistics: Mapping[str, Any] | None, *keys: str) -> float:
+    """Of what a worker left, which is its user's business: 0 where there is no sensible number."""
+    value: Any = statistics
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) and 0 <= value < 2**63 else 0.0
 
 
 def percent(share: float) -> str:

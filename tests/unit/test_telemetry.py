@@ -95,7 +95,7 @@ def test_a_short_job_is_judged_by_what_there_is() -> None:
 def test_a_link_in_numbers() -> None:
     (link,) = found(made([0.1] * 20, [0.25] * 10 + [0.75] * 10, drops=3)).links  # of two, one carried something
     assert (link.name, link.rate_mbps, link.queue_drops, link.queue_bytes_max) == ("u1h1", RATE_MBPS, 60, 3000)
-    assert link.bytes == pytest.approx(11 * STEP_BYTES, rel=1e-3)
+    assert (link.bytes, link.most_bytes) == pytest.approx((11 * STEP_BYTES, 10 * STEP_BYTES), rel=1e-3)
     assert list(link.utilisation) == pytest.approx([0.5, 0.75], rel=1e-3)
 
 
@@ -138,7 +138,7 @@ def test_a_long_recording_is_thinned_and_loses_no_byte_and_no_lateness(monkeypat
 # ---------------------------------------------------------------- the verdict
 
 QUIET = Second(1.0, (0.2, 0.4), (0.1, 0.2), (0.0, 0.0), (0.0, 0.0), 0.3, 0.6)
-LINK = LinkUse("u1h1", RATE_MBPS, 150_000_000, (0.6, 0.8), 0.0, 0, 0)
+LINK = LinkUse("u1h1", RATE_MBPS, 150_000_000, 100_000_000, (0.6, 0.8), 0.0, 0, 0)
 GOOD = Evidence(20.0, 0.0, 10.0, (QUIET,) * 10, (0.001,) * 200, (LINK,), 0, 12)
 
 
@@ -255,14 +255,22 @@ def test_several_reasons_are_all_told() -> None:
 
 def test_drops_at_a_full_queue_are_a_note() -> None:
     drops = (dataclasses.replace(LINK, queue_drops=40), dataclasses.replace(LINK, name="u4h1", queue_drops=60))
-    workers = [{"retransmits": 5, "timeouts": 1}, None, {"retransmits": 2}]
+    workers = [{"retransmits": 5, "timeouts": 1, "allreduce": {"busy_s": 5.0}}, None, {"retransmits": 2}]
     given = verdict(evidence_with(links=drops, device_drops={"u1h1": 1}), workers)
     assert given.trustworthy
     assert [(note.name, note.text) for note in given.notes] == [
         ("queue_drops", "links dropped 100 frames at a full queue, as a finite buffer does; 60 of them on u4h1"),
         ("device_drops", "1 frame was lost where a device had no room, 1 of them at u1h1"),
+        ("fullest_link", "while workers communicated, u1h1, the fullest link, had 80 % of its rate"),
         ("retransmits", "workers sent 7 packets again; 1 timeout"),
     ]
+
+
+@pytest.mark.parametrize(
+    "left", [{"retransmits": "5"}, {"timeouts": None}, {"allreduce": 5}, {"retransmits": math.nan}]
+)
+def test_what_a_worker_leaves_is_its_own_business(left: dict[str, Any]) -> None:
+    assert verdict(GOOD, [left]).notes == ()
 
 
 def test_the_limits_are_the_callers() -> None:
