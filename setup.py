@@ -10,10 +10,10 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).resolve().parent
-# bpf/ and p4/ are folders of the checkout, not Python packages: an installed copy finds them in share/optinc.
+# bpf/, p4/ and wireshark/ are folders of the checkout, not Python packages: an installed copy finds them in share/optinc.
 DATA = [
     (str(Path("share/optinc") / folder.relative_to(HERE)), [str(file.relative_to(HERE)) for file in files])
-    for top in ("bpf", "p4")
+    for top in ("bpf", "p4", "wireshark")
     for folder in [HERE / top, *sorted(path for path in (HERE / top).rglob("*") if path.is_dir())]
     if (files := sorted(path for path in folder.glob("*") if path.is_file()))
 ]

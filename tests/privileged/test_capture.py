@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 
 from testbed.wire import pcap, spec
+from testbed.wire.frame import Frame, is_gradient
 from testbed.wire.scapy_layer import GradientPacket
 from tests.privileged.commands import Testbed, command, running, start
 
@@ -68,7 +70,10 @@ def test_a_capture_holds_every_packet_of_a_job(testbed: Testbed, folder: Path) -
     assert capture.wait(20) == 130
     stats = json.loads(report.read_text())["workers"][1]["stats"]
 
-    packets = [frame[GradientPacket] for frame in rdpcap(str(file)) if GradientPacket in frame]
+    frames = [bytes(captured) for captured in rdpcap(str(file))]
+    for data in filter(is_gradient, frames):
+        Frame.parse(data)  # raises where a length or the UDP checksum is wrong
+    packets = [frame[GradientPacket] for frame in map(Ether, frames) if GradientPacket in frame]
     pushes = [packet for packet in packets if packet.op == spec.Op.PUSH]
     results = [packet for packet in packets if packet.op == spec.Op.RESULT]
     assert len(pushes) + len(results) == len(packets)
