@@ -35,6 +35,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the workers' logs there")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after this many seconds")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="when a worker dies, start the whole job again, at most N times (0)",
+    )
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
     options = parser.parse_args(argv)
@@ -43,6 +50,8 @@ def main(argv: list[str]) -> int:
         parse_place(options.place)
     if options.timeout is not None and not options.timeout > 0:
         raise RequestError(f"--timeout {options.timeout:g}: more than 0 seconds is accepted")
+    if not 0 <= options.restarts <= 100:
+        raise RequestError(f"--restarts {options.restarts}: 0 to 100 are accepted")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
@@ -56,6 +65,7 @@ def main(argv: list[str]) -> int:
         "sync": options.sync,
         "place": options.place,
         "limit_s": options.timeout,
+        "restarts": options.restarts,
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,
@@ -143,6 +153,8 @@ class Follower:
             self._job = int(event["job"])
             ps = f", parameter server on {event['ps_host']}" if event["ps_host"] else ""
             print(f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True)
+        elif "note" in event:
+            print(f"testbed run: job {self._job}: {event['note']}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
         """The first time, asks for the job's end and goes on listening; the second, leaves, which ends the job as well."""

@@ -27,6 +27,7 @@ def worker_environment(
     master: str = "",
     job_id: int = 0,
     description: str = "",
+    attempt: int = 0,
 ) -> dict[str, str]:
     """The caller's environment as the user's own process would have it; without a rank, that of a parameter server."""
     env = {name: value for name, value in environ.items() if not name.startswith(_NOT_PASSED)}
@@ -51,6 +52,7 @@ def worker_environment(
         "MASTER_PORT": str(MASTER_PORT_BASE + job_id % 1000),
         "GLOO_SOCKET_IFNAME": "eth0",
         "TP_SOCKET_IFNAME": "eth0",
+        "TORCHELASTIC_RESTART_COUNT": str(attempt),  # as torchrun tells scripts that resume
         VARIABLE: description,
     }
 

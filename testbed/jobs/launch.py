@@ -81,6 +81,7 @@ class Outcome:
     exit_codes: dict[int, int] = field(default_factory=dict)
     failure: str | None = None
     wall_s: float = 0.0
+    stopped: bool = False  # ended from outside
 
 
 class JobProcesses:
@@ -151,6 +152,7 @@ class JobProcesses:
                 reason = f"not done after {timeout_s:g} s"
             if reason is not None and kill_at == float("inf"):
                 outcome.failure = outcome.failure or reason
+                outcome.stopped = True
                 term_at = min(term_at, now)
             if self._running() and not self._running(workers=True):
                 term_at = min(term_at, now)

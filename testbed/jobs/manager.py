@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import RequestError, TestbedError
+from testbed.inc.segments import NoRoomError
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, worker_environment
-from testbed.jobs.launch import Emit, JobProcesses, ProcessSpec
+from testbed.jobs.launch import Emit, JobProcesses, Outcome, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import files_as
 from testbed.jobs.observation import Observation
-from testbed.jobs.placement import Placement, Rack, parse_place, place
+from testbed.jobs.placement import Placement, Rack, at_parameter_server, parse_place, place
 from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
@@ -59,6 +60,7 @@ class JobRequest:
     environ: Mapping[str, str]
     logs: Path | None
     timeout_s: float | None
+    restarts: int
     with_series: bool = False
 
     @classmethod
@@ -84,6 +86,7 @@ class JobRequest:
             environ={str(name): str(value) for name, value in request["environ"].items()},
             logs=None if request.get("logs") is None else Path(request["logs"]),
             timeout_s=None if request.get("limit_s") is None else float(request["limit_s"]),
+            restarts=int(request.get("restarts", 0)),
             with_series=bool(request.get("series", False)),
         )
 
@@ -99,6 +102,7 @@ class Job:
     state: str = "starting"
     began_unix: float = field(default_factory=time.time)
     stop_reason: str | None = None
+    notes: list[str] = field(default_factory=list)  # what a reader of the result must know
     board: JobBoard | None = None
 
     @property
@@ -177,21 +181,27 @@ class Jobs:
         with self._held(request) as job, contextlib.ExitStack() as stack:
             emit({"job": job.id, "hosts": job.hosts, "ps_host": job.ps_host})
             history = result.last_id(self._controller("history"))
-            admission = stack.enter_context(self._network(job))
+            held = stack.enter_context(contextlib.ExitStack())
+            admission = held.enter_context(self._network(job))
+            for note in job.notes:
+                emit({"note": note})
             folder = stack.enter_context(self._job_folder(job))
-            has_ps_process = job.placement.sync == "ps"
-            board = stack.enter_context(JobBoard(len(job.hosts), has_ps_process))
-            job.board = board
-            stack.callback(setattr, job, "board", None)
-            specs = self._specs(job, board, admission, folder)
             senders = [*job.hosts, *([job.ps_host] if job.ps_host else [])]
+            attempts: list[dict[str, Any]] = []
             with Observation(self._sampler, self._hosts, senders, self._topology.mtu) as observation:
-                with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
-                    processes.start(specs)
-                    job.state = "running"
-                    outcome = processes.wait(lambda: self._stop_reason(job, disconnected), request.timeout_s)
-                job.state = "ended"
-                end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
+                while True:
+                    specs, outcome = self._attempt(job, admission, folder, len(attempts), emit, disconnected)
+                    held.close()
+                    attempts.append(
+                        {"generation": job.generation, "wall_s": outcome.wall_s, "failure": outcome.failure}
+                    )
+                    if outcome.failure is None or outcome.stopped or len(attempts) > request.restarts:
+                        break
+                    job.notes.append(f"{outcome.failure}: restart {len(attempts)} of at most {request.restarts}")
+                    emit({"note": job.notes[-1]})
+                    with self._lock:
+                        job.generation = next(self._numbers)
+                    admission = held.enter_context(self._network(job))
             with files_as(request.caller):
                 stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
             return {
@@ -199,10 +209,13 @@ class Jobs:
                 "testbed": self._name,
                 "script": request.script,
                 "sync": job.placement.sync,
+                "asked_sync": request.sync,
+                "notes": job.notes,
+                "attempts": attempts,
                 "placement": [addresses.unit_name(unit) for unit, _ in job.placement.workers],
                 "ps_host": job.ps_host,
                 "failure": outcome.failure,
-                "wall_s": outcome.wall_s,
+                "wall_s": sum(attempt["wall_s"] for attempt in attempts),
                 "workers": [
                     {
                         "rank": rank,
@@ -216,6 +229,31 @@ class Jobs:
                 "ocs": {"events": result.events_after(self._controller("history"), history)},
                 **observation.report(stats, request.with_series),
             }
+
+    def _attempt(
+        self,
+        job: Job,
+        admission: Admission | None,
+        folder: Path,
+        number: int,
+        emit: Emit,
+        disconnected: threading.Event,
+    ) -> tuple[list[ProcessSpec], Outcome]:
+        """All processes of the job, from start to end, in its present generation."""
+        request = job.request
+        with JobBoard(len(job.hosts), job.placement.sync == "ps") as board, contextlib.ExitStack() as stack:
+            job.board = board
+            stack.callback(setattr, job, "board", None)
+            for rank in range(len(job.hosts)):
+                (folder / f"stats-{rank}.json").unlink(missing_ok=True)
+            specs = self._specs(job, board, admission, folder, number)
+            with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
+                processes.start(specs)
+                job.state = "running"
+                outcome = processes.wait(lambda: self._stop_reason(job, disconnected), request.timeout_s)
+            job.state = "ended"
+            end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
+            return specs, outcome
 
     def _segments(self) -> dict[str, int]:
         """How many segments are taken, by switch, or by PS host."""
@@ -265,24 +303,40 @@ class Jobs:
         """Circuits for this job and all that run, and its place on the aggregators."""
         admission = None
         with self._optics:
-            if job.placement.demands:
-                with self._lock:
-                    jobs = list(self._jobs.values())
-                demands = list(dict.fromkeys(pair for each in jobs for pair in each.placement.demands))
-                names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
-                if self._controller("request", demands=names) is not None and self._engine:
-                    for other in jobs:
-                        if other is not job and other.placement.sync == "inc" and other.placement.ps:
-                            self._engine.reroute(other.id, self._trees(other.placement))
+            self._ask_for_circuits(job)
             if job.placement.sync == "inc" and self._engine:
                 members = [Member(rank, *host) for rank, host in enumerate(job.placement.workers)]
                 trees = self._trees(job.placement)
-                admission = self._engine.admit(job.id, job.generation, members, job.placement.ps, trees)
+                try:
+                    admission = self._engine.admit(job.id, job.generation, members, job.placement.ps, trees)
+                except NoRoomError as full:
+                    self._use_parameter_server(job, full)
+                    self._ask_for_circuits(job)
         try:
             yield admission
         finally:
             if admission and self._engine:
                 self._engine.release(job.id)
+
+    def _ask_for_circuits(self, job: Job) -> None:
+        if not job.placement.demands:
+            return
+        with self._lock:
+            jobs = list(self._jobs.values())
+        demands = list(dict.fromkeys(pair for each in jobs for pair in each.placement.demands))
+        names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
+        if self._controller("request", demands=names) is not None and self._engine:
+            for other in jobs:
+                if other is not job and other.placement.sync == "inc" and other.placement.ps:
+                    self._engine.reroute(other.id, self._trees(other.placement))
+
+    def _use_parameter_server(self, job: Job, full: NoRoomError) -> None:
+        """The job sums at its PS instead: no INC capacity is left (P4INC-AOI, section IV). Raises RequestError without a host for it."""
+        joined = self._joined_units()
+        with self._lock:
+            busy = {host for other in self._jobs.values() if other is not job for host in other.placement.hosts()}
+            job.placement = at_parameter_server(self._racks, busy, job.placement, joined)
+        job.notes.append(f"no INC capacity ({full}): sums at the parameter server on {job.ps_host}")
 
     def across_units(self) -> list[Job]:
         """The running jobs whose sums cross the optical switch."""
@@ -324,7 +378,9 @@ class Jobs:
 
     # ------------------------------------------------------------------ its processes
 
-    def _specs(self, job: Job, board: JobBoard, admission: Admission | None, folder: Path) -> list[ProcessSpec]:
+    def _specs(
+        self, job: Job, board: JobBoard, admission: Admission | None, folder: Path, attempt: int
+    ) -> list[ProcessSpec]:
         request, specs = job.request, []
         logs = request.logs or folder
         ps_address: tuple[str, int] | None = None
@@ -360,9 +416,10 @@ class Jobs:
                 master=addresses.host_ip(*job.placement.workers[0]),
                 job_id=job.id,
                 description=description,
+                attempt=attempt,
             )
             argv = [sys.executable, "-u", request.script, *request.arguments]
-            log = logs / f"worker-{rank}.log"
+            log = logs / f"worker-{rank}{f'.restart-{attempt}' if attempt else ''}.log"
             specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
         return specs
 

@@ -146,5 +146,13 @@ def place(
     return Placement(check_sync(sync), tuple(workers), ps, demands(sync, workers, ps))
 
 
+def at_parameter_server(
+    racks: Sequence[Rack], busy: Collection[Host], placed: Placement, circuits: Iterable[tuple[int, int]]
+) -> Placement:
+    """The same workers, summing at a parameter server: the one they have, or a free host."""
+    ps = placed.ps or choose_ps(racks, busy, placed.workers, circuits)
+    return Placement("ps", placed.workers, ps, demands("ps", placed.workers, ps))
+
+
 def _names(by_unit: Mapping[int, Rack]) -> str:
     return ", ".join(f"{addresses.unit_name(unit)} ({rack.hosts} hosts)" for unit, rack in sorted(by_unit.items()))

@@ -171,6 +171,25 @@ def job(
         network.engine.release(number)
 
 
+def rejoin(network: Network) -> dict[str, Any]:
+    """A worker's process that starts a second time with what the first was told."""
+    admission = network.engine.admit(14, 14, [Member(0, 1, 1)])
+    argv = [sys.executable, "-m", "tests.privileged.summing_worker", json.dumps(admission.worker_env(0))]
+    ended = [
+        network.fabric.popen_in(
+            "u1h1",
+            argv,
+            cwd=Path(__file__).resolve().parents[2],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=admission.worker_fds(0),
+        ).communicate(timeout=60)[0]
+        for _ in range(2)
+    ]
+    network.engine.release(14)
+    return {"first": json.loads(ended[0]), "again": ended[1].decode()}
+
+
 def refusals(network: Network) -> list[str]:
     """What the engine says to jobs that it cannot take."""
     said = []

@@ -1,0 +1,95 @@
+"""Jobs that share the aggregators, and jobs that start again: capacity, the parameter server in its place, restarts, many vectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.privileged.commands import ROOT, Testbed, command, running, start, wait_for
+from tests.privileged.inside import findings
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mark.usefixtures("nothing_left")]
+
+JOBS = ROOT / "tests" / "privileged" / "jobs"
+ONE_JOB = """
+units:
+  - hosts: 7
+host_rate_mbps: 200
+scale: 1
+inc: {jobs: 1}
+"""
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Path:
+    path = tmp_path / "narrow.yaml"
+    path.write_text(ONE_JOB)
+    return path
+
+
+def run(testbed: Testbed, *argv: str) -> Any:
+    return command("testbed.run", "--name", testbed.name, *argv)
+
+
+def test_without_capacity_a_job_sums_at_a_parameter_server_and_says_so(narrow: Path, tmp_path: Path) -> None:
+    with running(str(narrow)) as testbed:
+        first = start("testbed.run", "--name", testbed.name, "--place", "u1:2", str(JOBS / "long.py"))
+        try:
+            wait_for(lambda: "running" in status(testbed), "the first job runs")
+            out = tmp_path / "second.json"
+            done = run(testbed, "--place", "u1:2", "--json", str(out), str(JOBS / "many.py"))
+            assert done.returncode == 0, done.stderr
+        finally:
+            first.terminate()
+            first.communicate(timeout=30)
+        result = json.loads(out.read_text())
+        assert (result["asked_sync"], result["sync"], result["ps_host"]) == ("inc", "ps", "u1h5")
+        note = "no INC capacity (admit job 2: unit u1: it sums for 1 jobs at most, and has them: job 1 (1024 slots))"
+        assert result["notes"] == [f"{note}: sums at the parameter server on u1h5"]
+        assert result["notes"][0] in done.stderr
+        again = run(testbed, "--place", "u1:2", "--json", str(out), str(JOBS / "many.py"))
+        assert again.returncode == 0, again.stderr
+        assert json.loads(out.read_text())["sync"] == "inc", "what the first job held is free again"
+
+
+def status(testbed: Testbed) -> str:
+    said: str = command("testbed.status", "--name", testbed.name).stdout
+    return said
+
+
+def test_a_job_whose_worker_dies_starts_again_in_a_new_generation(narrow: Path, tmp_path: Path) -> None:
+    with running(str(narrow)) as testbed:
+        out, checkpoint = tmp_path / "r.json", tmp_path / "checkpoint"
+        words = ["--place", "u1:2", "--restarts", "2", "--json", str(out), str(JOBS / "resumes.py"), str(checkpoint)]
+        done = run(testbed, *words)
+        assert done.returncode == 0, done.stderr
+        assert "[u1h1] attempt 1 began at" in done.stdout
+        result = json.loads(out.read_text())
+        first, second = result["attempts"]
+        assert "worker 1 on u1h2 was ended by SIGKILL" in first["failure"]
+        assert second["failure"] is None
+        assert second["generation"] > first["generation"]
+        checkpoint.unlink()
+        failed = run(testbed, "--place", "u1:2", str(JOBS / "resumes.py"), str(checkpoint))
+        assert failed.returncode == 1, "without --restarts a worker's death ends the job"
+
+
+def test_many_small_vectors_together_take_less_than_one_after_the_other(narrow: Path) -> None:
+    with running(str(narrow)) as testbed:
+        done = run(testbed, "--place", "u1:3", str(JOBS / "many.py"))
+        assert done.returncode == 0, done.stderr
+        for line in done.stdout.splitlines():
+            for found in json.loads(line.split("] ", 1)[1]).values():
+                assert found["right"]
+                assert found["together_s"] < found["one_by_one_s"]
+
+
+def test_a_worker_that_starts_again_in_its_generation_is_refused() -> None:
+    found = findings("rejoin")
+    assert found["first"]["exact"] == [True] * 3
+    assert (
+        "worker 0 has been in generation 14 before; a worker that starts again needs a new generation" in found["again"]
+    )
