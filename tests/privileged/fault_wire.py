@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -231,6 +232,7 @@ def life() -> dict[str, Any]:
     from testbed.emulation.links import WIRES
     from testbed.emulation.namespaces import entered
     from testbed.emulation.netlink import RouteSocket
+    from tests.privileged.host_state import host_snapshot
 
     with wire() as tried:
         with entered(tried.namespaces[WIRES]):
@@ -246,14 +248,22 @@ def life() -> dict[str, Any]:
             up = seen()
             tried.faults.set("w", LinkFault(loss=0.5))
             both, listed = seen(), tried.faults.states()
+            assert tried.faults._program is not None
+            program = f"{tried.faults._program.kernel_id} link_fault"
+            loaded = program in host_snapshot().bpf_programs
             tried.faults.clear("w")
             after, nothing = seen(), tried.faults.states()
+            deadline = time.monotonic() + 5
+            while program in host_snapshot().bpf_programs and time.monotonic() < deadline:
+                time.sleep(0.01)
+            left = program in host_snapshot().bpf_programs
         return {
             "before": before,
             "up": up,
             "both": both,
             "after": after,
             "nothing": nothing,
+            "loaded": [loaded, left],
             "listed": [[each["link"], each["direction"], each["loss"]] for each in listed],
         }
 

@@ -86,5 +86,6 @@ def test_tcp_meets_the_faults_frame_by_frame_and_delivers(fault: dict[str, float
 def test_a_stage_is_there_only_while_a_fault_is_set() -> None:
     found = findings("life")
     assert [found[when] for when in ("before", "up", "both", "after")] == [[0, 0], [1, 0], [1, 1], [0, 0]]
+    assert found["loaded"] == [True, False], "the program goes with the last stage"
     assert found["listed"] == [["w", "up", 0.5], ["w", "down", 0.5]]
     assert found["nothing"] == []
