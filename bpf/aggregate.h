@@ -139,22 +139,26 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 *
 	return send;
 }
 
-/* Keeps a result that came from the PS, so that a worker that lost it can have it from here. */
-static __always_inline void keep_result(struct gradient_packet *p, struct job *job)
+/* Keeps a result that came from the PS, so that a worker that lost it can have it from here. Returns 0 if it names no slot of the job. */
+static __always_inline int keep_result(struct gradient_packet *p, struct job *job)
 {
 	u32 fragment = bpf_ntohl(p->inc->fragment);
 	struct slot *s = slot_of(job, bpf_ntohl(p->inc->slot) - job->up_base);
 	u64 *lanes = (u64 *)p->lanes;
 	int i;
 
-	if (!s || !lock_slot(s))
-		return;
+	if (!s)
+		return 0;
+	if (!lock_slot(s))
+		return 1;
 	if (s->state == SLOT_PARTIAL && s->fragment == fragment && s->generation == job->generation) {
 		for (i = 0; i < WIRE_LANES / 2; i++)
 			s->pairs[i] = bpf_ntohll(lanes[i]);
+		s->count = bpf_ntohs(p->inc->count);
 		s->state = SLOT_FINAL;
 	}
 	unlock_slot(s);
+	return 1;
 }
 
 /* Cuts a push or partial sum down to a notice for its sender. Returns 0 if the driver cannot cut. */

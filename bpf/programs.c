@@ -86,8 +86,8 @@ static __always_inline int pass_result(struct gradient_packet *p, struct port *p
 		return counted(V_BAD_GENERATION, XDP_DROP);
 	if (p->ip->daddr != job->group_ip || job->role == ROLE_FINAL)
 		return counted(V_MALFORMED, XDP_DROP);
-	if (job->role == ROLE_PARTIAL)
-		keep_result(p, job);
+	if (job->role == ROLE_PARTIAL && !keep_result(p, job))
+		return counted(V_BAD_SLOT, XDP_DROP);
 	return to_group(job, V_RESULT, BPF_F_EXCLUDE_INGRESS);
 }
 

@@ -118,15 +118,15 @@ def every_slot_of_the_segment_is_its_own(v: Vector) -> None:
 
 
 @entry
-def lanes_wrap_around_without_carry(v: Vector) -> None:
+def lanes_hold_sums_up_to_the_last_bit(v: Vector) -> None:
     job_of(v, 3)
-    v.push(0, 0, "aggregated", data=FULL(MASK))
-    v.push(1, 0, "aggregated", data=FULL(MASK))
-    v.push(2, 0, "completed", result(0, FULL(1), 3), data=FULL(3))
-    v.push(0, 1, "aggregated", data=FULL(2**31))
-    alternating = np.where(np.arange(spec.LANES) % 2, 2**31, 0).astype(np.uint32)
+    v.push(0, 0, "aggregated", data=FULL(2**31))
+    v.push(1, 0, "aggregated", data=FULL(2**31 - 1))
+    v.push(2, 0, "completed", result(0, FULL(MASK), 3), data=FULL(0))
+    alternating = np.where(np.arange(spec.LANES) % 2, 2**31, 1).astype(np.uint32)
+    v.push(0, 1, "aggregated", data=FULL(2**31 - 1))
     v.push(1, 1, "aggregated", data=alternating)
-    v.push(2, 1, "completed", result(1, FULL(2**31) + alternating, 3), data=FULL(0))
+    v.push(2, 1, "completed", result(1, FULL(2**31 - 1) + alternating, 3), data=FULL(0))
 
 
 @entry

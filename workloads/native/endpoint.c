@@ -107,7 +107,7 @@ struct endpoint {
 
 	double window, threshold;
 	uint32_t notices_seen;
-	int64_t reduced_at, rto_ns, srtt_ns, packet_ns, progress_at;
+	int64_t reduced_at, rto_ns, srtt_ns, packet_ns, progress_at, quiet_from;
 	uint64_t timed; /* the fragment whose round trip is being measured, + 1 */
 	int silent;
 };
@@ -502,12 +502,22 @@ static int take_votes(struct endpoint *e)
 	return e->known != before;
 }
 
+/*
+ * No result waits longer than this in queues. What took longer waited for somebody's retransmission, whose timer is made of round trips
+ * again: without a bound each loss would make them, and the next wait, longer.
+ */
+static int64_t rtt_max(struct endpoint *e)
+{
+	return RTO_MIN_NS + e->limit * e->packet_ns;
+}
+
 static void measure_round_trip(struct endpoint *e, int64_t now)
 {
 	int64_t rtt = now - e->sent_at[(e->timed - 1) % e->limit];
 	double bdp;
 
 	e->timed = 0;
+	rtt = rtt < rtt_max(e) ? rtt : rtt_max(e);
 	e->srtt_ns += (rtt - e->srtt_ns) / 8;
 	if (e->packet_ns) { /* more than this many packets only wait in queues */
 		bdp = (double)e->srtt_ns / e->packet_ns + 2 * e->burst;
@@ -574,26 +584,44 @@ static void heed_notices(struct endpoint *e)
 		e->counters.window_min = e->window;
 }
 
-/* Pushes again what is missing before a result that came: links keep order, and so do sums. */
-static void close_gaps(struct endpoint *e)
+/*
+ * Pushes again what is missing before a result that came: links keep order, and so do sums. Each a round trip after it was last sent, in
+ * silence as seldom as the timer; answers in how many ns the next one is due, -1 if nothing is missing there.
+ */
+static int64_t close_gaps(struct endpoint *e)
 {
+	int64_t now, next = -1, pause = e->silent ? e->rto_ns : e->srtt_ns;
 	uint64_t last = e->sent;
-	int64_t now;
 
 	while (last > e->done + 1 && !has_data(e, last - 1))
 		last--;
 	if (last <= e->done + 1)
-		return;
+		return next;
 	now = now_ns();
 	for (uint64_t f = e->done; f < last; f++) {
-		int64_t *sent_at = &e->sent_at[f % e->limit];
+		int64_t *sent_at = &e->sent_at[f % e->limit], due;
 
-		if (!has_data(e, f) && now - *sent_at > e->srtt_ns) {
+		if (has_data(e, f))
+			continue;
+		due = *sent_at + pause - now;
+		if (due <= 0) {
+			due = pause;
 			push_again(e, packet(e, f), sent_at, now);
-			if (e->timed == f + 1)
-				e->timed = 0;
+			e->timed = 0; /* its result is taken after this one's */
 		}
+		next = next < 0 || due < next ? due : next;
 	}
+	return next;
+}
+
+/* Results to come. */
+static uint64_t missing(struct endpoint *e)
+{
+	uint64_t count = e->voted - e->known;
+
+	for (uint64_t f = e->done; f < e->sent; f++)
+		count += !has_data(e, f);
+	return count;
 }
 
 static void expire(struct endpoint *e)
@@ -603,6 +631,7 @@ static void expire(struct endpoint *e)
 
 	e->counters.timeouts++;
 	e->silent++;
+	e->quiet_from = now;
 	e->timed = 0;
 	for (uint64_t v = e->known; v < e->voted; v++)
 		push_again(e, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
@@ -621,10 +650,10 @@ static int64_t rto_min(struct endpoint *e)
 	return slow > RTO_MIN_NS ? slow : RTO_MIN_NS;
 }
 
-/* Sleeps until results come, a vector is submitted, or the timer expires; whether it was not the timer. */
-static int wait_for_more(struct endpoint *e, int64_t timeout_ns)
+/* Sleeps until results come (`outstanding` are to come), a vector is submitted, or the timer expires; whether it was not the timer. */
+static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeout_ns)
 {
-	uint64_t outstanding = e->sent - e->done + (e->voted - e->known), submitted = atomic_load(&e->submitted), drained;
+	uint64_t submitted = atomic_load(&e->submitted), drained;
 	struct pollfd fds[2] = {{.fd = e->s.socket_fd, .events = POLLIN}, {.fd = e->s.event_fd, .events = POLLIN}};
 	uint32_t received = __atomic_load_n(&e->wake->received, __ATOMIC_ACQUIRE);
 	struct timespec timeout = {.tv_sec = timeout_ns / 1000000000LL, .tv_nsec = timeout_ns % 1000000000LL};
@@ -658,11 +687,13 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 	e->progress_at = e->progress_at ? e->progress_at : now_ns();
 	for (;;) {
 		int moved = take_votes(e);
+		uint64_t outstanding;
+		int64_t gap_ns;
 
 		moved |= take_data(e);
 		heed_notices(e);
 		if (moved) {
-			e->progress_at = now_ns();
+			e->progress_at = e->quiet_from = now_ns();
 			e->silent = 0;
 			e->rto_ns = rto_min(e);
 		}
@@ -683,8 +714,11 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 			e->progress_at = 0;
 			return EVENT_IDLE;
 		}
-		close_gaps(e);
-		if (wait_for_more(e, e->rto_ns))
+		gap_ns = close_gaps(e);
+		outstanding = gap_ns < 0 ? e->sent - e->done + (e->voted - e->known) : missing(e);
+		if (wait_for_more(e, outstanding, gap_ns >= 0 && gap_ns < e->rto_ns ? gap_ns : e->rto_ns))
+			continue;
+		if (now_ns() - e->quiet_from < e->rto_ns)
 			continue;
 		*silent_ns = now_ns() - e->progress_at;
 		expire(e);
