@@ -1,37 +1,59 @@
-"""A worker of the goodput benchmark: times all-reduces through the aggregator or through gloo. Prints one JSON line."""
+"""A worker of the speed benchmarks: times all-reduces through the aggregator and through gloo in turn. Prints one JSON line.
+
+Its settings are those of tests/bench/rack.py; times are of CLOCK_MONOTONIC, so that they compare between workers. The CPU time of a
+worker is its process's alone; the machine's is of all that ran meanwhile, packets' processing in the kernel included.
+"""
 
 from __future__ import annotations
 
 import json
-import statistics
+import os
+import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float32]
+_NICE, _TICKS = os.sysconf("SC_CLK_TCK"), (0, 1, 2, 5, 6)  # of /proc/stat's line: user, nice, system, irq, softirq
 
 
-def inc(settings: dict[str, Any]) -> Callable[[np.ndarray], None]:
-    from workloads.endpoint import Endpoint
+class Alone:
+    """A board without peers: a benchmark's worker waits for nobody but results."""
 
-    class Alone:
-        def __init__(self) -> None:
-            self._word = np.zeros(1, np.uint64)
+    def __init__(self) -> None:
+        self._word = np.zeros(1, np.uint64)
 
-        def progress_address(self) -> int:
-            return int(self._word.ctypes.data)
+    def progress_address(self) -> int:
+        return int(self._word.ctypes.data)
 
-        def missing(self) -> list[Any]:
-            return []
+    def missing(self) -> list[Any]:
+        return []
 
-        def progress(self) -> list[int]:
-            return []
-
-    return Endpoint(settings, Alone(), 60.0).allreduce  # type: ignore[arg-type]
+    def progress(self) -> list[int]:
+        return []
 
 
-def gloo(settings: dict[str, Any]) -> Callable[[np.ndarray], None]:
+def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
+    """The aggregator's all-reduce and its counters. `library` names another compiled endpoint than the project's."""
+    from workloads import endpoint
+
+    if settings["library"]:
+        endpoint._LIBRARY = Path(settings["library"])
+    opened = endpoint.Endpoint(settings, Alone(), 60.0)  # type: ignore[arg-type]
+
+    def counters() -> dict[str, float]:
+        found = opened.counters
+        return {name: getattr(found, name) for name, _ in found._fields_}
+
+    return opened.allreduce, counters
+
+
+def gloo(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
     import torch
     import torch.distributed as dist
 
@@ -39,28 +61,59 @@ def gloo(settings: dict[str, Any]) -> Callable[[np.ndarray], None]:
     address = f"tcp://{settings['master']}:29500"
     dist.init_process_group("gloo", init_method=address, rank=settings["worker"], world_size=settings["workers"])
 
-    def reduce(array: np.ndarray) -> None:
+    def reduce(array: Vector) -> None:
         dist.all_reduce(torch.from_numpy(array))
 
-    return reduce
+    return reduce, dict
+
+
+def cpu_s() -> float:
+    """Of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def machine_busy_s() -> float:
+    """Of all cores since the start of the machine; counted by its timer, some hundred times a second."""
+    ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    return sum(int(ticks[at]) for at in _TICKS) / _NICE
 
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    reduce = {"inc": inc, "gloo": gloo}[settings["kind"]](settings)
+    kinds = {kind: {"inc": inc, "gloo": gloo}[kind](settings) for kind in settings["kinds"]}
     array = np.ones(settings["bytes"] // 4, np.float32)
     barrier = np.ones(1, np.float32)
-    times = []
-    for turn in range(settings["turns"] + 1):
+    found: dict[str, dict[str, Any]] = {
+        kind: {"starts": [], "ends": [], "cpu_s": 0.0, "machine_s": 0.0} for kind in kinds
+    }
+
+    def turn(kind: str, counts: bool) -> None:
+        reduce, of = kinds[kind][0], found[kind]
         array[:] = 1.0
-        reduce(barrier)
         barrier[:] = 1.0
-        start = time.perf_counter()
+        reduce(barrier)
+        machine, used = machine_busy_s(), cpu_s()
+        start = time.monotonic()
         reduce(array)
-        if turn:
-            times.append(time.perf_counter() - start)
-        assert (array == settings["workers"]).all()
-    print(json.dumps({"seconds": statistics.median(times), "all": times}), flush=True)
+        end = time.monotonic()
+        used, machine = cpu_s() - used, machine_busy_s() - machine
+        assert (array == settings["workers"]).all(), f"{kind}: a wrong sum"
+        if counts:
+            of["starts"].append(start)
+            of["ends"].append(end)
+            of["cpu_s"] += used
+            of["machine_s"] += machine
+
+    for kind in kinds:
+        turn(kind, False)
+    for _ in range(settings["rounds"]):
+        for kind in kinds:
+            for _ in range(settings["turns"]):
+                turn(kind, True)
+    for kind, (_, counters) in kinds.items():
+        found[kind]["counters"] = counters()
+    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
-"""All-reduce goodput per worker, in the network against gloo's ring, over the same links in the same run; and the error of dark times.
+"""All-reduce in the network against gloo's ring: on unshaped links, on links with a rate, across units; and the error of dark times.
 
-`python -m tests.bench.goodput [--json FILE]`, as root. Goodput is the vector's bits over the time of one all-reduce, the median of
-several turns.
+`python -m tests.bench.goodput [--json FILE]`, as root; `--kinds inc` leaves gloo out. Goodput is the vector's bits over the time of one
+all-reduce, from the first worker's start to the last one's end: the median of several turns. Both kinds take turns in one run, in the
+same processes, over the same links at the same MTU, with offloads off.
+
+Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those of its gradients (1514 / 1440 at MTU
+1500). In one unit every worker's link carries S up and S down: S * framing / R. Across U units the PS's link carries a partial sum of each unit
+for each result: U * S * framing / R. gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
 """
 
 from __future__ import annotations
@@ -11,68 +16,84 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from testbed.emulation.namespaces import command, private_mounts
 from tests.bench.host import ROOT, facts
+from tests.bench.rack import KINDS, MARK, Setup, Trial, measure
 
-MARK = "result: "
-SHAPED_MBPS = 200
-KINDS = ("inc", "gloo")
-CASES = [(workers, rate) for rate in (SHAPED_MBPS, None) for workers in (2, 4)]
+WORKERS = (2, 4, 8)
+SHAPED_MBPS = (100.0, 200.0)
+LARGE_MTU = 3476
+UNITS = (2, 2)
+DARK = "dark"
 
 
-def inside(
-    workers: int, rate_mbps: float | None, size_bytes: int, turns: int, kinds: Sequence[str] = KINDS
-) -> dict[str, Any]:
-    """In the namespaces: one rack, both kinds in turn, twice."""
-    private_mounts("bench")
-    from testbed.network import Network
-    from testbed.topology import addresses
-    from testbed.topology.load import parse
-    from testbed.xdp.engine import Member
+def unshaped(workers: Iterable[int]) -> list[Setup]:
+    return [Setup((count,)) for count in workers]
 
-    folder = Path("/run/openvswitch/bench")
-    folder.mkdir()
-    topology = parse(
-        {"units": [{"hosts": workers}], "host_rate_mbps": rate_mbps or "unshaped", "scale": 1, "buffer_packets": 512},
-        "bench",
-    )
-    found: dict[str, list[float]] = {kind: [] for kind in kinds}
-    with Network(topology, folder) as network:
-        members = [Member(worker, 1, worker + 1) for worker in range(workers)]
-        for turn in range(2):
-            for kind in found:
-                admission = network.engine.admit(turn + 1, turn + 1, members)
-                processes = []
-                for member in members:
-                    settings = admission.worker_env(member.worker)
-                    settings |= {"kind": kind, "bytes": size_bytes, "turns": turns, "master": addresses.host_ip(1, 1)}
-                    argv = [sys.executable, "-m", "tests.bench.allreduce_worker", json.dumps(settings)]
-                    processes.append(
-                        network.fabric.popen_in(
-                            addresses.host_name(1, member.host),
-                            argv,
-                            cwd=ROOT,
-                            stdout=subprocess.PIPE,
-                            env={"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/usr/sbin"},
-                            pass_fds=admission.worker_fds(member.worker),
-                        )
-                    )
-                outputs = [process.communicate(timeout=300)[0] for process in processes]
-                found[kind].append(max(json.loads(output)["seconds"] for output in outputs))
-                network.engine.release(turn + 1)
-    goodput = {kind: size_bytes * 8 / 1e6 / statistics.median(seconds) for kind, seconds in found.items()}
-    return {
-        "workers": workers,
-        "rate_mbps": rate_mbps,
-        "bytes": size_bytes,
-        "seconds": found,
-        "goodput_mbps": goodput,
-        "ratio": goodput["inc"] / goodput["gloo"] if set(kinds) >= set(KINDS) else None,
+
+def shaped(workers: Iterable[int], rates_mbps: Iterable[float]) -> list[Setup]:
+    return [Setup((count,), rate, mtu) for mtu in (1500, LARGE_MTU) for rate in rates_mbps for count in workers]
+
+
+def across(rates_mbps: Iterable[float]) -> list[Setup]:
+    return [Setup(UNITS, rate) for rate in rates_mbps]
+
+
+def bound_s(setup: Setup, size_bytes: int, framing: float) -> float:
+    """Of the docstring's formulas; infinite rate gives 0."""
+    if setup.rate_mbps is None:
+        return 0.0
+    units = len(setup.hosts)
+    return (units if units > 1 else 1) * size_bytes * framing * 8 / 1e6 / setup.rate_mbps
+
+
+def case(setup: Setup, trial: Trial) -> dict[str, Any]:
+    """One network's findings beside what bounds them."""
+    found = measure(setup, [trial])[0]["runs"][0]
+    ring = 2 * (setup.workers - 1) / setup.workers
+    row: dict[str, Any] = {
+        "workers": setup.workers,
+        "units": len(setup.hosts),
+        "rate_mbps": setup.rate_mbps,
+        "mtu": setup.mtu,
+        "bytes": trial.size_bytes,
+        "found": found,
+        "speedup": found["gloo"]["median_s"] / found["inc"]["median_s"] if set(found) == set(KINDS) else None,
+        "ring": ring,
     }
+    if setup.rate_mbps and "inc" in found:
+        median = found["inc"]["median_s"]
+        row["over_size"] = median / bound_s(setup, trial.size_bytes, 1.0)
+        row["over_frames"] = median / bound_s(setup, trial.size_bytes, setup.framing)
+    return row
+
+
+HEAD = (
+    f"{'workers':>9} {'Mb/s':>8} {'MTU':>5} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8} {'2(W-1)/W':>8} {'/ (S/rate)':>10} "
+    f"{'/ frames':>8} {'spread inc, gloo':>16} {'us a pair: all, workers':>23} {'again':>6}"
+)
+
+
+def line(row: dict[str, Any]) -> str:
+    found = row["found"]
+    inc, gloo = found.get("inc"), found.get("gloo")
+
+    def shown(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    where = f"{row['workers']}" + (f" in {row['units']}" if row["units"] > 1 else "")
+    costs = f"{inc['machine_us_per_pair']:.2f}, {inc['worker_us_per_pair']:.2f}" if inc else "-"
+    spreads = ", ".join(shown(of and of["spread"], ".0%") for of in (inc, gloo))
+    again = str(round(sum(counters["retransmitted"] for counters in inc["counters"]))) if inc else "-"
+    return (
+        f"{where:>9} {row['rate_mbps'] or 'unshaped':>8} {row['mtu']:>5} {shown(inc and inc['goodput_mbps'], '.0f'):>9} "
+        f"{shown(gloo and gloo['goodput_mbps'], '.0f'):>9} {shown(row['speedup'], '.2f'):>8} {row['ring']:>8.2f} "
+        f"{shown(row.get('over_size'), '.3f'):>10} {shown(row.get('over_frames'), '.3f'):>8} {spreads:>16} {costs:>23} {again:>6}"
+    )
 
 
 def dark_times() -> list[dict[str, Any]]:
@@ -88,64 +109,59 @@ def dark_times() -> list[dict[str, Any]]:
         return [network.ask("apply", circuits=wirings[turn % 2]) for turn in range(40)]
 
 
-def outside(*words: str) -> Any:
-    argv = command([sys.executable, "-m", "tests.bench.goodput", *words], "bench")
-    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+def outside_dark_times() -> list[dict[str, Any]]:
+    argv = command([sys.executable, "-m", "tests.bench.goodput", "--inside", DARK], "bench")
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    lines = [text for text in ended.stdout.splitlines() if text.startswith(MARK)]
     if ended.returncode or not lines:
-        raise SystemExit(f"goodput {' '.join(words)}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
-    return json.loads(lines[-1].removeprefix(MARK))
+        raise SystemExit(f"dark times: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
+    events: list[dict[str, Any]] = json.loads(lines[-1].removeprefix(MARK))
+    return events
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",") if word]
 
 
 def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.goodput", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--mbytes", type=float, default=8.0, help="size of the vector")
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--mbytes", type=float, default=16.0, help="size of the vector (%(default)s)")
+    parser.add_argument("--turns", type=int, default=2, help="all-reduces of a kind in a row (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=4, help="how often the kinds alternate (%(default)s)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="what to measure (%(default)s)")
-    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=numbers, default=WORKERS, help="numbers of workers in one unit (2,4,8)")
+    parser.add_argument("--rates", type=numbers, default=SHAPED_MBPS, help="of shaped links, in Mb/s (100,200)")
+    parser.add_argument("--cases", default="unshaped,shaped,across,dark", help="which of these (%(default)s)")
+    parser.add_argument("--inside", choices=(DARK,), help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
-    if arguments.inside == "dark":
+    if arguments.inside:
         print(MARK + json.dumps(dark_times()))
         return 0
-    if arguments.inside:
-        workers, rate = arguments.inside.split(",")
-        size = int(arguments.mbytes * 1e6) // 4 * 4
-        print(
-            MARK
-            + json.dumps(
-                inside(int(workers), float(rate) if rate else None, size, arguments.turns, arguments.kinds.split(","))
-            )
-        )
-        return 0
-    cases = []
-    print(f"{'workers':>7} {'link Mb/s':>10} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8}")
-    for workers, rate in CASES:
-        words = [
-            "--inside",
-            f"{workers},{rate or ''}",
-            "--mbytes",
-            str(arguments.mbytes),
-            "--turns",
-            str(arguments.turns),
-        ]
-        case = outside(*words)
-        cases.append(case)
-        goodput = case["goodput_mbps"]
-        print(
-            f"{workers:>7} {rate or 'unshaped':>10} {goodput['inc']:>9.0f} {goodput['gloo']:>9.0f} {case['ratio']:>8.2f}",
-            flush=True,
-        )
-    events = outside("--inside", "dark")
+    size = int(arguments.mbytes * 1e6) // 4 * 4
+    kinds, cases = tuple(arguments.kinds.split(",")), arguments.cases.split(",")
+    quick = Trial("all-reduce", kinds, size, arguments.turns, arguments.rounds)
+    slow = Trial("all-reduce", kinds, size, 1, min(arguments.rounds, 3))
+    plan = [(setup, quick) for setup in (unshaped(arguments.workers) if "unshaped" in cases else ())]
+    plan += [(setup, slow) for setup in (shaped(arguments.workers, arguments.rates) if "shaped" in cases else ())]
+    plan += [(setup, slow) for setup in (across(arguments.rates) if "across" in cases else ())]
+    rows = []
+    if plan:
+        print(HEAD, flush=True)
+    for setup, trial in plan:
+        rows.append(case(setup, trial))
+        print(line(rows[-1]), flush=True)
+    events = outside_dark_times() if DARK in cases else []
     errors = sorted(event["measured_ms"] - event["asked_ms"] for event in events)
-    print(
-        f"dark time: {len(errors)} reconfigurations, measured - asked: median {1000 * statistics.median(errors):.0f} us, "
-        f"largest {1000 * errors[-1]:.0f} us"
-    )
+    if errors:
+        print(
+            f"dark time: {len(errors)} reconfigurations, measured - asked: median {1000 * statistics.median(errors):.0f} us, "
+            f"largest {1000 * errors[-1]:.0f} us"
+        )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"host": facts(), "goodput": cases, "dark_time_events": events}, indent=1))
+        arguments.json.write_text(json.dumps({"host": facts(), "goodput": rows, "dark_time_events": events}, indent=1))
     return 0
 
 

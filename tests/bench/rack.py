@@ -1,0 +1,196 @@
+"""Networks, and the workers that a speed benchmark runs on them, in namespaces of their own.
+
+`measure(SETUP, TRIALS)` outside brings one network up and runs every trial on it, `rounds` times in turn; `python -m tests.bench.rack`
+is the inside. A trial's workers alternate between the kinds that it compares, so that both see the same minutes of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.namespaces import command, private_mounts
+from testbed.wire.spec import lanes_for
+from tests.bench.host import ROOT
+
+MARK = "result: "
+KINDS = ("inc", "gloo")
+NATIVE, GENERIC = "native", "generic"
+_XDP_FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}
+_LIMIT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A network: hosts with workers by unit; with several units, a further one for the job's PS. `rate_mbps` None: unshaped."""
+
+    hosts: tuple[int, ...]
+    rate_mbps: float | None = None
+    mtu: int = 1500
+    xdp: str = NATIVE
+
+    @property
+    def workers(self) -> int:
+        return sum(self.hosts)
+
+    @property
+    def framing(self) -> float:
+        """Bytes on a link for each byte of gradients that a full packet carries."""
+        return (14 + self.mtu) / (4 * lanes_for(self.mtu))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A group of workers that all-reduce: `turns` timed all-reduces of each kind in turn, `rounds` times."""
+
+    name: str
+    kinds: tuple[str, ...] = KINDS
+    size_bytes: int = 16_000_000
+    turns: int = 2
+    rounds: int = 3
+    segment: int | None = None  # slots; None: an equal share of the switch's
+    library: str | None = None  # another compiled endpoint
+
+
+def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict[str, Any]]:
+    """Outside: by trial, `findings` of each of `repeat` times; the trials run in turn."""
+    words = json.dumps({"setup": asdict(setup), "trials": [asdict(trial) for trial in trials], "repeat": repeat})
+    argv = command([sys.executable, "-m", "tests.bench.rack", words], "bench")
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+    if ended.returncode or not lines:
+        raise SystemExit(f"{setup}: exit code {ended.returncode}\n{ended.stderr[-3000:]}")
+    found: list[dict[str, Any]] = json.loads(lines[-1].removeprefix(MARK))
+    return found
+
+
+def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """By kind: the seconds of each all-reduce, from the first worker's start to the last one's end, and what it took."""
+    fragments = -(-trial.size_bytes // 4 // lanes_for(setup.mtu))
+    found: dict[str, Any] = {}
+    for kind in trial.kinds:
+        mine = [worker[kind] for worker in workers]
+        spans = zip(
+            zip(*(w["starts"] for w in mine), strict=True), zip(*(w["ends"] for w in mine), strict=True), strict=True
+        )
+        seconds = [max(ends) - min(starts) for starts, ends in spans]
+        pairs = fragments * setup.workers * len(seconds)
+        found[kind] = {
+            "seconds": seconds,
+            "median_s": statistics.median(seconds),
+            "goodput_mbps": trial.size_bytes * 8 / 1e6 / statistics.median(seconds),
+            "spread": (max(seconds) - min(seconds)) / statistics.median(seconds),
+            "workers_cpu_s": sum(w["cpu_s"] for w in mine),
+            "machine_cpu_s": statistics.median(w["machine_s"] for w in mine),
+            "counters": [w["counters"] for w in mine],
+        }
+        if kind == "inc":
+            found[kind]["worker_us_per_pair"] = found[kind]["workers_cpu_s"] * 1e6 / pairs
+            found[kind]["machine_us_per_pair"] = found[kind]["machine_cpu_s"] * 1e6 / pairs
+    return found
+
+
+def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -> str:
+    """The endpoint with other values of its constants, as a shared object in `folder`."""
+    import re
+
+    text = (ROOT / "workloads/native/endpoint.c").read_text()
+    for name, value in defines.items():
+        text, count = re.subn(rf"(?m)^#define {name}\s+\d+", f"#define {name} {value}", text)
+        if count != 1:
+            raise SystemExit(f"endpoint.c: {count} definitions of {name}; the benchmark changes the only one")
+    name = "-".join(f"{key}{value}" for key, value in defines.items()) or "same"
+    source, target = folder / f"{name}.c", folder / f"{name}-{len(list(folder.iterdir()))}.so"
+    source.write_text(text)
+    flags = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, "-o", str(target), str(source), *extra, "-lm"], check=True)
+    return str(target)
+
+
+def _run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
+    """Inside: one trial on a running network."""
+    from testbed.topology import addresses
+    from testbed.xdp.engine import Member
+
+    places = [(unit, host) for unit, hosts in enumerate(setup.hosts, 1) for host in range(1, hosts + 1)]
+    members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(places)]
+    ps, trees = None, None
+    if len(setup.hosts) > 1:
+        ps = (len(setup.hosts) + 1, 1)
+        units = [unit for unit, hosts in enumerate(setup.hosts, 1) if hosts]
+        network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
+        trees = network.trees(ps[0], units)
+    admission = network.engine.admit(number, number, members, ps, trees, size=trial.segment)
+    try:
+        processes = []
+        for member in members:
+            settings = admission.worker_env(member.worker) | {
+                "kinds": trial.kinds,
+                "bytes": trial.size_bytes,
+                "turns": trial.turns,
+                "rounds": trial.rounds,
+                "library": trial.library,
+                "master": addresses.host_ip(*places[0]),
+            }
+            log = (folder / f"{number}-{member.worker}.log").open("w+")
+            process = network.fabric.popen_in(
+                addresses.host_name(member.unit, member.host),
+                [sys.executable, "-m", "tests.bench.allreduce_worker", json.dumps(settings)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/usr/sbin"},
+                pass_fds=admission.worker_fds(member.worker),
+            )
+            processes.append((process, log))
+        found = []
+        for process, log in processes:
+            output = process.communicate(timeout=_LIMIT_S)[0]
+            if process.returncode:
+                log.seek(0)
+                raise SystemExit(f"{trial.name}: a worker ended with {process.returncode}\n{log.read()[-2000:]}")
+            found.append(json.loads(output))
+        return findings(setup, trial, found)
+    finally:
+        network.engine.release(number)
+
+
+def main(words: str) -> None:
+    """Inside."""
+    private_mounts("bench")
+    from testbed.jobs.names import mount_names
+    from testbed.network import Network
+    from testbed.topology.load import parse
+    from testbed.xdp import program
+
+    told = json.loads(words)
+    setup = Setup(**{**told["setup"], "hosts": tuple(told["setup"]["hosts"])})
+    trials = [Trial(**{**trial, "kinds": tuple(trial["kinds"])}) for trial in told["trials"]]
+    program._XDP_FLAGS_DRV_MODE = _XDP_FLAGS[setup.xdp]
+    units = [{"hosts": hosts} for hosts in (*setup.hosts, *((1,) if len(setup.hosts) > 1 else ()))]
+    rate = setup.rate_mbps or "unshaped"
+    topology = parse(
+        {"units": units, "host_rate_mbps": rate, "scale": 1, "buffer_packets": 512, "mtu": setup.mtu}, "bench"
+    )
+    folder = Path("/run/openvswitch/bench")
+    folder.mkdir()
+    mount_names(topology, folder)
+    found: list[dict[str, Any]] = [{"name": trial.name, "runs": []} for trial in trials]
+    with Network(topology, folder) as network, tempfile.TemporaryDirectory() as logs:
+        number = 0
+        for _ in range(told["repeat"]):
+            for trial, of in zip(trials, found, strict=True):
+                number += 1
+                of["runs"].append(_run(network, setup, trial, number, Path(logs)))
+    print(MARK + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
