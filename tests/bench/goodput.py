@@ -4,9 +4,9 @@
 all-reduce, from the first worker's start to the last one's end: the median of several turns. Both kinds take turns in one run, in the
 same processes, over the same links at the same MTU, with offloads off.
 
-Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those of its gradients (1514 / 1440 at MTU
-1500). In one unit every worker's link carries S up and S down: S * framing / R. Across U units the PS's link carries a partial sum of each unit
-for each result: U * S * framing / R. gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
+Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those of its gradients (1514 / 1440 at
+MTU 1500). In one unit every worker's link carries S up and S down: S * framing / R. Across U units the PS's link carries a partial sum of
+each unit for each result: U * S * framing / R. gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def line(row: dict[str, Any]) -> str:
         return "-" if value is None else format(value, form)
 
     where = f"{row['workers']}" + (f" in {row['units']}" if row["units"] > 1 else "")
-    costs = f"{inc['machine_us_per_pair']:.2f}, {inc['worker_us_per_pair']:.2f}" if inc else "-"
+    costs = (
+        f"{inc['machine_us_per_pair']:.2f}, {inc['worker_us_per_pair']:.2f}" if inc and not row["rate_mbps"] else "-"
+    )
     spreads = ", ".join(shown(of and of["spread"], ".0%") for of in (inc, gloo))
     again = str(round(sum(counters["retransmitted"] for counters in inc["counters"]))) if inc else "-"
     return (

@@ -57,6 +57,7 @@ class Trial:
     rounds: int = 3
     segment: int | None = None  # slots; None: an equal share of the switch's
     library: str | None = None  # another compiled endpoint
+    core: int | None = None  # where the workers run; None: anywhere
 
 
 def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict[str, Any]]:
@@ -114,7 +115,12 @@ def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -
     return str(target)
 
 
-def _run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
+def pinned(core: int | None) -> list[str]:
+    """What comes before a command that is to run on one core."""
+    return [] if core is None else ["taskset", "-c", str(core)]
+
+
+def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
     """Inside: one trial on a running network."""
     from testbed.topology import addresses
     from testbed.xdp.engine import Member
@@ -142,7 +148,7 @@ def _run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) ->
             log = (folder / f"{number}-{member.worker}.log").open("w+")
             process = network.fabric.popen_in(
                 addresses.host_name(member.unit, member.host),
-                [sys.executable, "-m", "tests.bench.allreduce_worker", json.dumps(settings)],
+                [*pinned(trial.core), sys.executable, "-m", "tests.bench.allreduce_worker", json.dumps(settings)],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -162,6 +168,13 @@ def _run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) ->
         network.engine.release(number)
 
 
+def described(setup: Setup) -> dict[str, Any]:
+    """The configuration of a setup's testbed."""
+    units = [{"hosts": hosts} for hosts in (*setup.hosts, *((1,) if len(setup.hosts) > 1 else ()))]
+    rate = setup.rate_mbps or "unshaped"
+    return {"units": units, "host_rate_mbps": rate, "scale": 1, "buffer_packets": 512, "mtu": setup.mtu}
+
+
 def main(words: str) -> None:
     """Inside."""
     private_mounts("bench")
@@ -174,11 +187,7 @@ def main(words: str) -> None:
     setup = Setup(**{**told["setup"], "hosts": tuple(told["setup"]["hosts"])})
     trials = [Trial(**{**trial, "kinds": tuple(trial["kinds"])}) for trial in told["trials"]]
     program._XDP_FLAGS_DRV_MODE = _XDP_FLAGS[setup.xdp]
-    units = [{"hosts": hosts} for hosts in (*setup.hosts, *((1,) if len(setup.hosts) > 1 else ()))]
-    rate = setup.rate_mbps or "unshaped"
-    topology = parse(
-        {"units": units, "host_rate_mbps": rate, "scale": 1, "buffer_packets": 512, "mtu": setup.mtu}, "bench"
-    )
+    topology = parse(described(setup), "bench")
     folder = Path("/run/openvswitch/bench")
     folder.mkdir()
     mount_names(topology, folder)
@@ -188,7 +197,7 @@ def main(words: str) -> None:
         for _ in range(told["repeat"]):
             for trial, of in zip(trials, found, strict=True):
                 number += 1
-                of["runs"].append(_run(network, setup, trial, number, Path(logs)))
+                of["runs"].append(run(network, setup, trial, number, Path(logs)))
     print(MARK + json.dumps(found))
 
 
