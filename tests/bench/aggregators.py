@@ -99,7 +99,7 @@ def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
         }
 
 
-def _run_time(fd: int) -> dict[str, int]:
+def _run_time(fd: int) -> dict[str, float]:
     lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
     values = {line.split()[0].rstrip(":"): line.split()[1] for line in lines}
     return {"runs": int(values["run_cnt"]), "ns": int(values["run_time_ns"])}
@@ -303,9 +303,8 @@ def main(argv: list[str]) -> int:
     alone = measure("xdp-statistics", arguments.workers, size)["programs"]
     for name, told in alone.items():
         each = told["ns"] / max(1, told["runs"])
-        print(
-            f"{name}: {told['runs']} runs of {each:.0f} ns: {1e9 / each * LANES * _BIT_PER_GRADIENT / 1e9:.1f} Gb/s in the program alone"
-        )
+        told["gbps"] = LANES * _BIT_PER_GRADIENT / each
+        print(f"{name}: {told['runs']} runs of {each:.0f} ns: {told['gbps']:.1f} Gb/s in the program alone")
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         figures = {"host": facts(), "cases": rows, "names": CASES, "programs": alone}

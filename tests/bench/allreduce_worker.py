@@ -48,7 +48,7 @@ def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[]
 
     def counters() -> dict[str, float]:
         found = opened.counters
-        return {name: getattr(found, name) for name, _ in found._fields_}
+        return {name: getattr(found, name) for name, *_ in found._fields_}
 
     return opened.allreduce, counters
 

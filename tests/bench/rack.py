@@ -78,13 +78,14 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
     found: dict[str, Any] = {}
     for kind in trial.kinds:
         mine = [worker[kind] for worker in workers]
-        spans = zip(
-            zip(*(w["starts"] for w in mine), strict=True), zip(*(w["ends"] for w in mine), strict=True), strict=True
-        )
-        seconds = [max(ends) - min(starts) for starts, ends in spans]
+        starts = [min(times) for times in zip(*(w["starts"] for w in mine), strict=True)]
+        ends = [max(times) for times in zip(*(w["ends"] for w in mine), strict=True)]
+        seconds = [end - start for start, end in zip(starts, ends, strict=True)]
         pairs = fragments * setup.workers * len(seconds)
         found[kind] = {
+            "starts": starts,  # CLOCK_MONOTONIC
             "seconds": seconds,
+            "pairs": pairs,
             "median_s": statistics.median(seconds),
             "goodput_mbps": trial.size_bytes * 8 / 1e6 / statistics.median(seconds),
             "spread": (max(seconds) - min(seconds)) / statistics.median(seconds),

@@ -1,0 +1,213 @@
+"""How many frames a second this machine moves without any aggregation, and at which size XDP ends.
+
+`python -m tests.bench.limit [--json FILE]`, as root. UDP senders with segmentation offload, as the endpoint's, each through a veth pair
+with the fabric's settings into an XDP program that counts and drops (`drop`), or into one that redirects to a second pair, whose program
+counts and drops (`redirect`): a push and a result go that way. Beside it, by MTU: whether a native XDP program can be attached, what the
+kernel says if not, and whether a frame of that size gets to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec
+from testbed.emulation.namespaces import BPFFS_DIR, NetworkNamespaces, command, entered, private_mounts
+from testbed.emulation.spawner import Spawner
+from testbed.topology import addresses
+from testbed.wire.spec import MAX_MTU
+from testbed.xdp.syscall import pin
+from tests.bench.allreduce_worker import machine_busy_s
+from tests.bench.host import ROOT, facts
+from tests.bench.rack import MARK
+
+MODES = ("drop", "redirect")
+WINDOW_S, WARM_S = 1.0, 0.3
+SENDERS = (1, 2)
+MTUS = (1500, MAX_MTU, MAX_MTU + 1, 3506, 3507, 4000, 9000)
+_NATIVE = 1 << 2
+_IFINDEX = 100  # frames.c indexes its map by the arriving device's
+SEND = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+payload, count = int(sys.argv[2]) - 28, int(sys.argv[3])
+batch = max(1, min(64, 65507 // payload))
+if batch > 1:
+    s.setsockopt(17, 103, payload)  # UDP_SEGMENT
+data = bytes(batch * payload)
+while count:
+    s.sendto(data, (sys.argv[1], 9)); count -= 1
+"""
+
+
+class Rig:
+    """Pairs of hosts; in between, in this namespace, the ends that programs are attached to. Inside only."""
+
+    def __init__(self, senders: int, mtu: int) -> None:
+        self.names, self.mtu = [f"{side}{at}" for at in range(1, senders + 1) for side in "st"], mtu
+        self.namespaces = NetworkNamespaces()
+
+    @contextmanager
+    def up(self) -> Iterator[Any]:
+        for path, value in SYSCTLS.items():
+            Path("/proc/sys", path).write_text(value)
+        self.namespaces.add([WIRES, *self.names], SYSCTLS)
+        specs = [
+            WireSpec(name, End("eth0", name), End(f"p-{name}", ifindex=_IFINDEX + at), None, 1 << 20, self.mtu)
+            for at, name in enumerate(self.names)
+        ]
+        wires, spawner = Wires(self.namespaces, specs), Spawner()
+        try:
+            wires.make(lambda *_: None)
+            hosts = [self._host(at, name) for at, name in enumerate(self.names, 1)]
+            wires.configure_hosts(hosts, lambda *_: None)
+            yield spawner
+        finally:
+            spawner.close()
+            wires.close()
+            self.namespaces.remove_all()
+
+    def _host(self, at: int, name: str) -> HostAddress:
+        gateway = addresses.tor_ip(at)
+        return HostAddress(name, "eth0", addresses.host_ip(at, 1), 24, gateway, ((gateway, addresses.tor_mac(at)),))
+
+
+def programs() -> Any:
+    from bcc import BPF
+
+    from testbed.headers import kernel_headers
+
+    os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
+    return BPF(text=Path(__file__).with_name("frames.c").read_text(), cflags=["-w"])
+
+
+def count(bpf: Any) -> int:
+    return int(sum(bpf["frames"][0]))
+
+
+def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
+    """Inside: frames a second over some windows, and the machine's CPU time for each."""
+    from bcc import BPF
+
+    rig, bpf = Rig(senders, mtu), programs()
+    drop, pass_on = bpf.load_func("drop", BPF.XDP), bpf.load_func("pass_on", BPF.XDP)
+    with rig.up() as spawner:
+        for at, name in enumerate(rig.names):
+            if name.startswith("t"):
+                with entered(rig.namespaces[name]):
+                    bpf.attach_xdp("eth0", drop, _NATIVE)
+                bpf["targets"][ctypes.c_int(_IFINDEX + at - 1)] = ctypes.c_int(_IFINDEX + at)
+            else:
+                bpf.attach_xdp(f"p-{name}", pass_on if mode == "redirect" else drop, _NATIVE)
+        argv = [sys.executable, "-c", SEND]
+        sending = [
+            spawner.popen(rig.namespaces[name], [*argv, addresses.tor_ip(at), str(mtu), "-1"])
+            for at, name in enumerate(rig.names, 1)
+            if name.startswith("s")
+        ]
+        deadline = time.monotonic() + 10
+        while not count(bpf):
+            assert time.monotonic() < deadline, f"{mode}: no frame arrived in 10 s"
+            time.sleep(0.01)
+        time.sleep(WARM_S)
+        rates, costs = [], []
+        for _ in range(3):
+            start, before, busy = time.monotonic(), count(bpf), machine_busy_s()
+            time.sleep(WINDOW_S)
+            frames, seconds = count(bpf) - before, time.monotonic() - start
+            rates.append(frames / seconds)
+            costs.append((machine_busy_s() - busy) * 1e6 / frames)
+        for process in sending:
+            process.kill()
+            process.wait()
+    median = statistics.median(rates)
+    return {
+        "mode": mode,
+        "senders": senders,
+        "mtu": mtu,
+        "frames_per_s": median,
+        "all": rates,
+        "us": statistics.median(costs),
+    }
+
+
+def attachable(mtu: int) -> dict[str, Any]:
+    """Inside: what the kernel says to a native program on a veth of this MTU, and whether a full frame gets to it."""
+    from bcc import BPF
+
+    bpf = programs()
+    pinned = BPFFS_DIR / "drop"
+    pin(bpf.load_func("drop", BPF.XDP).fd, pinned)
+    rig = Rig(1, mtu)
+    with rig.up() as spawner:
+        argv = ["ip", "link", "set", "dev", "p-s1", "xdpdrv", "pinned", str(pinned)]
+        tried = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if not tried.returncode:
+            argv = [sys.executable, "-c", SEND, addresses.tor_ip(1), str(mtu), "1"]
+            assert spawner.popen(rig.namespaces["s1"], argv).wait() == 0
+            deadline = time.monotonic() + 1.0
+            while not count(bpf) and time.monotonic() < deadline:
+                time.sleep(0.01)
+    return {
+        "mtu": mtu,
+        "attached": not tried.returncode,
+        "said": " ".join(tried.stderr.split()),
+        "arrived": bool(count(bpf)),
+    }
+
+
+def inside(words: str) -> None:
+    private_mounts("bench")
+    what, *numbers = words.split(",")
+    found = attachable(int(numbers[0])) if what == "attach" else rate(what, int(numbers[0]), int(numbers[1]))
+    print(MARK + json.dumps(found))
+
+
+def outside(*words: Any) -> dict[str, Any]:
+    argv = command([sys.executable, "-m", "tests.bench.limit", "--inside", ",".join(map(str, words))], "bench")
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+    if ended.returncode or not lines:
+        raise SystemExit(f"limit {words}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.limit", description=__doc__)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.inside:
+        inside(arguments.inside)
+        return 0
+    rates = []
+    print(f"{'program':<9} {'senders':>7} {'MTU':>5} {'frames/s':>9} {'us of CPU a frame':>17}")
+    for mtu in (1500, MAX_MTU):
+        for mode in MODES:
+            for senders in SENDERS:
+                rates.append(found := outside(mode, senders, mtu))
+                print(f"{mode:<9} {senders:>7} {mtu:>5} {found['frames_per_s']:>9.0f} {found['us']:>17.2f}", flush=True)
+    sizes = [outside("attach", mtu) for mtu in MTUS]
+    for found in sizes:
+        arrives = "a full frame arrives" if found["arrived"] else "a full frame does not arrive"
+        print(f"MTU {found['mtu']}: " + (f"attached; {arrives}" if found["attached"] else found["said"]))
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps({"host": facts(), "rates": rates, "sizes": sizes}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,226 @@
+"""The benchmarks' figures as Markdown tables, and into the documentation: no number there is typed by hand.
+
+`python -m tests.bench.tables [--from out/bench] [--into docs/performance.md]`. Without --into they are printed. In a document each table
+stands between a line `<!-- bench NAME -->` and the next `<!-- end -->`; those whose figures were not measured are left as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.host import ROOT
+
+GIB = 2**30
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns but the first are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def measured_on(host: dict[str, Any]) -> str:
+    """The machine, as a line."""
+    commit = (host["commit"] or "none")[:12]
+    memory = host["memory_bytes"] / GIB
+    return f"Measured on {host['cores']} cores ({host['processor']}), {memory:.0f} GiB, Linux {host['kernel']}, commit {commit}."
+
+
+def unshaped(figures: dict[str, Any]) -> str:
+    rows = []
+    for row in figures["goodput"]:
+        if row["rate_mbps"]:
+            continue
+        inc, gloo = row["found"]["inc"], row["found"].get("gloo")
+        rows.append(
+            [
+                f"{row['workers']}",
+                f"{inc['goodput_mbps']:.0f}",
+                f"{gloo['goodput_mbps']:.0f}" if gloo else "-",
+                f"{row['speedup']:.2f}" if row["speedup"] else "-",
+                f"{inc['spread']:.0%}, " + (f"{gloo['spread']:.0%}" if gloo else "-"),
+                f"{inc['machine_us_per_pair']:.2f}",
+                f"{inc['worker_us_per_pair']:.2f}",
+            ]
+        )
+    head = ["workers", "inc, Mb/s", "gloo, Mb/s", "gloo's time / inc's", "spread", "CPU us a pair, machine", "workers"]
+    return table(head, rows)
+
+
+def shaped(figures: dict[str, Any]) -> str:
+    rows = []
+    for row in figures["goodput"]:
+        if not row["rate_mbps"]:
+            continue
+        inc = row["found"]["inc"]
+        units = row["units"]
+        rows.append(
+            [
+                f"{row['workers']}" + (f" in {units} units" if units > 1 else ""),
+                f"{row['rate_mbps']:g}",
+                f"{row['mtu']}",
+                f"{1000 * inc['median_s']:.0f}",
+                f"{row['over_size']:.3f}",
+                f"{row['over_frames']:.3f}",
+                f"{row['speedup']:.2f}" if row["speedup"] else "-",
+                f"{row['ring'] / (units if units > 1 else 1):.2f}",
+            ]
+        )
+    head = [
+        "workers",
+        "link, Mb/s",
+        "MTU",
+        "inc, ms",
+        "over S / rate",
+        "over frames / rate",
+        "gloo's time / inc's",
+        "ratio of bounds",
+    ]
+    return table(head, rows)
+
+
+def aggregators(figures: dict[str, Any]) -> str:
+    found = {kind: [run["gbps_per_core"] for run in runs] for kind, runs in figures["cases"].items()}
+    ours = statistics.median(found["xdp"])
+    rows = [
+        [
+            figures["names"][kind],
+            f"{statistics.median(rates):.2f}",
+            f"{min(rates):.2f} to {max(rates):.2f}",
+            f"{ours / statistics.median(rates):.1f}",
+        ]
+        for kind, rates in found.items()
+    ]
+    told = figures["programs"]["tor_port"]
+    alone = told["gbps"]
+    beside = ", ".join(
+        f"{alone / statistics.median(rates):.0f} ({kind})" for kind, rates in found.items() if kind != "xdp"
+    )
+    rows.append([f"XDP, the program alone: {told['ns'] / told['runs']:.0f} ns a frame", f"{alone:.1f}", "-", "-"])
+    text = table(["aggregator", "Gb/s per core", "least to most", "XDP is so many times it"], rows)
+    return f"{text}\n\nThe program alone is so many times the others: {beside}."
+
+
+def tried(figures: dict[str, Any]) -> str:
+    parts = []
+    sized = [row for row in figures["rows"] if row["group"] == "mtu"]
+    if sized:
+        rows = [
+            [
+                row["name"],
+                f"{row['workers']}",
+                f"{row['inc']['goodput_mbps']:.0f}",
+                f"{row['gloo']['goodput_mbps']:.0f}",
+                f"{row['inc']['goodput_mbps'] / row['gloo']['goodput_mbps']:.2f}",
+                f"{row['us_per_pair']:.2f}",
+            ]
+            for row in sized
+        ]
+        parts.append(table(["packet size", "workers", "inc, Mb/s", "gloo, Mb/s", "ratio", "CPU us a pair"], rows))
+    rows = []
+    base: dict[tuple[str, int], float] = {}
+    for row in figures["rows"]:
+        if row["group"] == "mtu":
+            continue
+        inc = row["inc"]
+        first = base.setdefault((row["group"], row["workers"]), inc["goodput_mbps"])
+        rows.append(
+            [
+                row["name"],
+                f"{row['workers']}",
+                f"{inc['goodput_mbps']:.0f}",
+                f"{inc['least']:.0f} to {inc['most']:.0f}",
+                f"{inc['goodput_mbps'] / first - 1:+.0%}",
+                f"{row['us_per_pair']:.2f}",
+                f"{row['retransmitted']:.0f}",
+            ]
+        )
+    if rows:
+        head = ["variant", "workers", "inc, Mb/s", "least to most", "change", "CPU us a pair", "sent again"]
+        parts.append(table(head, rows))
+    return "\n\n".join(parts)
+
+
+def spent(figures: dict[str, Any]) -> str:
+    found = figures["profile"]
+    rows = [[name, f"{share:.1%}", f"{found['us_per_pair'][name]:.2f}"] for name, share in found["shares"].items()]
+    said = (
+        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} pushes and as many results a second, "
+        f"{found['samples']} samples of both cores:"
+    )
+    return said + "\n\n" + table(["part", "share", "us a pair"], rows)
+
+
+def limit(figures: dict[str, Any]) -> str:
+    rows = [
+        [
+            "redirected to a second link, and dropped" if row["mode"] == "redirect" else "dropped",
+            f"{row['mtu']}",
+            f"{row['senders']}",
+            f"{row['frames_per_s']:.0f}",
+            f"{row['us']:.2f}",
+        ]
+        for row in figures["rates"]
+    ]
+    text = table(["frames", "MTU", "senders", "a second", "CPU us each"], rows)
+    sizes = []
+    for size in figures["sizes"]:
+        if size["attached"]:
+            sizes.append([f"{size['mtu']}", "attached", "arrives" if size["arrived"] else "does not arrive"])
+        else:
+            sizes.append([f"{size['mtu']}", f"`{size['said']}`", "-"])
+    return text + "\n\n" + table(["MTU", "native XDP program", "a full frame"], sizes)
+
+
+# name in the document -> the file of its figures, and who shows them
+TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "unshaped": ("goodput", unshaped),
+    "shaped": ("goodput", shaped),
+    "aggregators": ("aggregators", aggregators),
+    "tried": ("tried", tried),
+    "spent": ("spent", spent),
+    "limit": ("limit", limit),
+}
+
+
+def replaced(text: str, name: str, body: str) -> str:
+    """The document with a table's text put in; SystemExit if it has no place for it."""
+    marks = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    text, count = marks.subn(lambda found: f"{found[1]}{body}\n{found[2]}", text)
+    if count != 1:
+        raise SystemExit(f"bench {name}: {count} places for it in the document; there is to be one")
+    return text
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.tables", description=__doc__)
+    parser.add_argument("--from", dest="folder", type=Path, default=ROOT / "out/bench", help="where the JSON files are")
+    parser.add_argument("--into", type=Path, help="a document whose tables to replace")
+    arguments = parser.parse_args(argv)
+    text = arguments.into.read_text() if arguments.into else ""
+    for name, (file, show) in TABLES.items():
+        path = arguments.folder / f"{file}.json"
+        if not path.exists():
+            print(f"{name}: {path} is not there; run sudo make bench", file=sys.stderr)
+            continue
+        figures = json.loads(path.read_text())
+        body = f"{show(figures)}\n\n{measured_on(figures['host'])}"
+        if arguments.into:
+            text = replaced(text, name, body)
+        else:
+            print(f"<!-- bench {name} -->\n{body}\n<!-- end -->\n")
+    if arguments.into:
+        arguments.into.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
