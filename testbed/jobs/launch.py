@@ -135,7 +135,7 @@ class JobProcesses:
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         self._selector.register(reader, selectors.EVENT_READ, child.output)
 
-    def wait(self, stop: Callable[[], str | None], timeout_s: float | None = None) -> Outcome:
+    def wait(self, stop: Callable[[], str | None]) -> Outcome:
         """Until every process has ended. `stop` is asked all the time; a reason from it ends the job at once."""
         began = time.monotonic()
         outcome = Outcome()
@@ -148,8 +148,6 @@ class JobProcesses:
                     term_at = min(term_at, time.monotonic() + self._grace_s)
             now = time.monotonic()
             reason = stop()
-            if reason is None and timeout_s is not None and now - began > timeout_s:
-                reason = f"not done after {timeout_s:g} s"
             if reason is not None and kill_at == float("inf"):
                 outcome.failure = outcome.failure or reason
                 outcome.stopped = True

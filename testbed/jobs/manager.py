@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,11 +21,12 @@ from testbed.inc.segments import NoRoomError
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, worker_environment
+from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.launch import Emit, JobProcesses, Outcome, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import files_as
 from testbed.jobs.observation import Observation
-from testbed.jobs.placement import Placement, Rack, at_parameter_server, parse_place, place
+from testbed.jobs.placement import Placement, Rack, at_parameter_server, place
 from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
@@ -45,87 +45,6 @@ class Hosts(Protocol):
 
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
-
-
-@dataclass(frozen=True, slots=True)
-class JobRequest:
-    """What `testbed run` asks for, checked."""
-
-    script: str
-    arguments: tuple[str, ...]
-    sync: str
-    place: tuple[tuple[int, int], ...] | None
-    caller: Caller
-    cwd: str
-    environ: Mapping[str, str]
-    logs: Path | None
-    timeout_s: float | None
-    restarts: int
-    with_series: bool = False
-
-    @classmethod
-    def parse(cls, request: Mapping[str, Any], owner: Caller) -> JobRequest:
-        """Raises RequestError. A testbed that a user started runs jobs as that user; one that root did, as any."""
-        uid = int(request["uid"])
-        if owner.uid not in (0, uid):
-            raise RequestError(
-                f"this testbed is {owner.user}'s and runs jobs as {owner.user} only, not as user id {uid}"
-            )
-        caller = Caller.of(uid)
-        gid = int(request["gid"])
-        if gid in caller.groups or uid == owner.uid:
-            caller = Caller.of(uid, gid)
-        wanted = request.get("place")
-        return cls(
-            script=str(request["script"]),
-            arguments=tuple(str(argument) for argument in request["arguments"]),
-            sync=str(request["sync"]),
-            place=None if wanted is None else parse_place(str(wanted)),
-            caller=caller,
-            cwd=str(request["cwd"]),
-            environ={str(name): str(value) for name, value in request["environ"].items()},
-            logs=None if request.get("logs") is None else Path(request["logs"]),
-            timeout_s=None if request.get("limit_s") is None else float(request["limit_s"]),
-            restarts=int(request.get("restarts", 0)),
-            with_series=bool(request.get("series", False)),
-        )
-
-
-@dataclass(slots=True)
-class Job:
-    """A job that holds hosts. `stop_reason` set ends it."""
-
-    id: int
-    generation: int
-    request: JobRequest
-    placement: Placement
-    state: str = "starting"
-    began_unix: float = field(default_factory=time.time)
-    stop_reason: str | None = None
-    notes: list[str] = field(default_factory=list)  # what a reader of the result must know
-    board: JobBoard | None = None
-
-    @property
-    def hosts(self) -> list[str]:
-        """Of the workers, by rank."""
-        return [addresses.host_name(*host) for host in self.placement.workers]
-
-    @property
-    def ps_host(self) -> str | None:
-        return addresses.host_name(*self.placement.ps) if self.placement.ps else None
-
-    def status(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "state": self.state,
-            "user": self.request.caller.user,
-            "script": self.request.script,
-            "sync": self.placement.sync,
-            "hosts": self.hosts,
-            "ps_host": self.ps_host,
-            "running_s": round(time.time() - self.began_unix, 3),
-            "progress": self.board.progress() if self.board else [],
-        }
 
 
 class Jobs:
@@ -188,9 +107,10 @@ class Jobs:
             folder = stack.enter_context(self._job_folder(job))
             senders = [*job.hosts, *([job.ps_host] if job.ps_host else [])]
             attempts: list[dict[str, Any]] = []
+            stop = self._stop_reason(job, disconnected, time.monotonic())
             with Observation(self._sampler, self._hosts, senders, self._topology.mtu) as observation:
                 while True:
-                    specs, outcome = self._attempt(job, admission, folder, len(attempts), emit, disconnected)
+                    specs, outcome = self._attempt(job, admission, folder, len(attempts), emit, stop)
                     held.close()
                     attempts.append(
                         {"generation": job.generation, "wall_s": outcome.wall_s, "failure": outcome.failure}
@@ -237,7 +157,7 @@ class Jobs:
         folder: Path,
         number: int,
         emit: Emit,
-        disconnected: threading.Event,
+        stop: Callable[[], str | None],
     ) -> tuple[list[ProcessSpec], Outcome]:
         """All processes of the job, from start to end, in its present generation."""
         request = job.request
@@ -250,7 +170,7 @@ class Jobs:
             with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
                 processes.start(specs)
                 job.state = "running"
-                outcome = processes.wait(lambda: self._stop_reason(job, disconnected), request.timeout_s)
+                outcome = processes.wait(stop)
             job.state = "ended"
             end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
             return specs, outcome
@@ -449,10 +369,18 @@ class Jobs:
         )
 
     @staticmethod
-    def _stop_reason(job: Job, disconnected: threading.Event) -> str | None:
-        if job.stop_reason is None and disconnected.is_set():
-            return "the command that ran it went away"
-        return job.stop_reason
+    def _stop_reason(job: Job, disconnected: threading.Event, began: float) -> Callable[[], str | None]:
+        """What says why a job must end now, if it must. Its time limit is for all its starts together."""
+        limit_s = job.request.timeout_s
+
+        def reason() -> str | None:
+            if job.stop_reason is None and disconnected.is_set():
+                return "the command that ran it went away"
+            if job.stop_reason is None and limit_s is not None and time.monotonic() - began > limit_s:
+                return f"not done after {limit_s:g} s"
+            return job.stop_reason
+
+        return reason
 
 
 def specs_log(specs: Sequence[ProcessSpec], index: int) -> Path:

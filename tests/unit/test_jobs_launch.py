@@ -64,13 +64,14 @@ class Fixture:
             index, f"u1h{index + 1}", who, f"u1h{index + 1}", argv, dict(os.environ), self.folder / log, serves=serves
         )
 
-    def run(self, *scripts: str, ps: str | None = None, timeout_s: float | None = 30.0, **times: float) -> Outcome:
+    def run(self, *scripts: str, ps: str | None = None, limit_s: float = 30.0, **times: float) -> Outcome:
+        end = time.monotonic() + limit_s
         specs = [self.spec(index, script) for index, script in enumerate(scripts)]
         if ps is not None:
             specs.insert(0, self.spec(len(scripts), ps, serves=True))
         with JobProcesses(popen, ME, str(self.folder), self.board, self.events.append, **times) as processes:
             processes.start(specs)
-            return processes.wait(lambda: self.stop_reason, timeout_s)
+            return processes.wait(lambda: self.stop_reason or ("too late" if time.monotonic() > end else None))
 
     def lines(self) -> list[str]:
         return [f"[{event['label']}] {event['output']}" for event in self.events]
@@ -126,9 +127,10 @@ def test_a_reason_to_stop_ends_the_job_at_once(job: Fixture) -> None:
     assert set(outcome.exit_codes.values()) == {-signal.SIGTERM}
 
 
-def test_timeout(job: Fixture) -> None:
-    outcome = job.run(WAIT_FOREVER, timeout_s=0.3)
-    assert outcome.failure == "not done after 0.3 s"
+def test_a_reason_that_comes_up_ends_the_job(job: Fixture) -> None:
+    outcome = job.run(WAIT_FOREVER, limit_s=0.3)
+    assert outcome.failure == "too late"
+    assert outcome.stopped
     assert outcome.wall_s < 10
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.errors import RequestError
 from testbed.jobs.environment import job_description, worker_environment
-from testbed.jobs.manager import JobRequest
+from testbed.jobs.job import JobRequest
 from testbed.jobs.names import hosts_file
 from testbed.jobs.result import events_after, last_id, link_deltas, read_stats
 from testbed.runtime import Caller
