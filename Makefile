@@ -42,9 +42,14 @@ lint: setup
 
 bench: root setup
 	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json
+	@$(PYTHON) -m tests.bench.aggregators --json out/bench/aggregators.json
+	@$(PYTHON) -m tests.bench.tried --json out/bench/tried.json
+	@$(PYTHON) -m tests.bench.spent --json out/bench/spent.json
+	@$(PYTHON) -m tests.bench.limit --json out/bench/limit.json
 	@$(PYTHON) -m tests.bench.faults --json out/bench/faults.json
 	@$(PYTHON) -m tests.bench.bringup --json out/bench/bringup.json
 	@$(PYTHON) -m tests.bench.links --json out/bench/links.json
+	@$(PYTHON) -m tests.bench.tables
 
 clean:
 	@rm -rf .venv .cache out build optinc.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

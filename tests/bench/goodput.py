@@ -74,7 +74,7 @@ def case(setup: Setup, trial: Trial) -> dict[str, Any]:
 
 HEAD = (
     f"{'workers':>9} {'Mb/s':>8} {'MTU':>5} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8} {'2(W-1)/W':>8} {'/ (S/rate)':>10} "
-    f"{'/ frames':>8} {'spread inc, gloo':>16} {'us a pair: all, workers':>23} {'again':>6}"
+    f"{'/ frames':>8} {'spread inc, gloo':>16} {'us a pair: all, workers':>23} {'busy':>5} {'again':>6}"
 )
 
 
@@ -90,11 +90,12 @@ def line(row: dict[str, Any]) -> str:
         f"{inc['machine_us_per_pair']:.2f}, {inc['worker_us_per_pair']:.2f}" if inc and not row["rate_mbps"] else "-"
     )
     spreads = ", ".join(shown(of and of["spread"], ".0%") for of in (inc, gloo))
+    busy = shown(inc and inc["busy"], ".0%")
     again = str(round(sum(counters["retransmitted"] for counters in inc["counters"]))) if inc else "-"
     return (
         f"{where:>9} {row['rate_mbps'] or 'unshaped':>8} {row['mtu']:>5} {shown(inc and inc['goodput_mbps'], '.0f'):>9} "
         f"{shown(gloo and gloo['goodput_mbps'], '.0f'):>9} {shown(row['speedup'], '.2f'):>8} {row['ring']:>8.2f} "
-        f"{shown(row.get('over_size'), '.3f'):>10} {shown(row.get('over_frames'), '.3f'):>8} {spreads:>16} {costs:>23} {again:>6}"
+        f"{shown(row.get('over_size'), '.3f'):>10} {shown(row.get('over_frames'), '.3f'):>8} {spreads:>16} {costs:>23} {busy:>5} {again:>6}"
     )
 
 

@@ -7,6 +7,8 @@ is the inside. A trial's workers alternate between the kinds that it compares, s
 from __future__ import annotations
 
 import json
+import os
+import re
 import statistics
 import subprocess
 import sys
@@ -90,7 +92,8 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
             "goodput_mbps": trial.size_bytes * 8 / 1e6 / statistics.median(seconds),
             "spread": (max(seconds) - min(seconds)) / statistics.median(seconds),
             "workers_cpu_s": sum(w["cpu_s"] for w in mine),
-            "machine_cpu_s": statistics.median(w["machine_s"] for w in mine),
+            "machine_cpu_s": (machine_s := statistics.median(w["machine_s"] for w in mine)),
+            "busy": machine_s / (os.cpu_count() or 1) / sum(seconds),  # of the cores, by whomever
             "counters": [w["counters"] for w in mine],
         }
         if kind == "inc":
@@ -101,8 +104,6 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
 
 def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -> str:
     """The endpoint with other values of its constants, as a shared object in `folder`."""
-    import re
-
     text = (ROOT / "workloads/native/endpoint.c").read_text()
     for name, value in defines.items():
         text, count = re.subn(rf"(?m)^#define {name}\s+\d+", f"#define {name} {value}", text)

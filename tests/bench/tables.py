@@ -71,6 +71,7 @@ def shaped(figures: dict[str, Any]) -> str:
                 f"{row['over_frames']:.3f}",
                 f"{row['speedup']:.2f}" if row["speedup"] else "-",
                 f"{row['ring'] / (units if units > 1 else 1):.2f}",
+                f"{inc['busy']:.0%}",
             ]
         )
     head = [
@@ -152,8 +153,8 @@ def spent(figures: dict[str, Any]) -> str:
     found = figures["profile"]
     rows = [[name, f"{share:.1%}", f"{found['us_per_pair'][name]:.2f}"] for name, share in found["shares"].items()]
     said = (
-        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} pushes and as many results a second, "
-        f"{found['samples']} samples of both cores:"
+        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} pushes and as many results "
+        f"a second, {found['samples']} samples of both cores:"
     )
     return said + "\n\n" + table(["part", "share", "us a pair"], rows)
 
