@@ -171,6 +171,31 @@ def job(
         network.engine.release(number)
 
 
+def congestion(network: Network) -> dict[str, Any]:
+    """A worker whose first slot is taken when a push of a later fragment comes, in its name, for the same slot."""
+    admission = network.engine.admit(15, 15, [Member(0, 1, 1), Member(1, 1, 2)])
+
+    def start(module: str, worker: int, *words: str) -> subprocess.Popen[bytes]:
+        return network.fabric.popen_in(
+            addresses.host_name(1, worker + 1),
+            [sys.executable, "-m", f"tests.privileged.{module}", json.dumps(admission.worker_env(worker)), *words],
+            cwd=Path(__file__).resolve().parents[2],
+            stdout=subprocess.PIPE,
+            pass_fds=admission.worker_fds(worker),
+        )
+
+    first = start("summing_worker", 0)
+    deadline = time.monotonic() + 20
+    while not network.plane.verdicts()["aggregated"]:
+        assert time.monotonic() < deadline, "no push of the first worker within 20 s"
+        time.sleep(0.01)
+    start("intruder", 0, "11").communicate(timeout=60)
+    second = start("summing_worker", 1)
+    found = [json.loads(process.communicate(timeout=60)[0]) for process in (first, second)]
+    network.engine.release(15)
+    return {"workers": found, "verdicts": network.plane.verdicts()}
+
+
 def rejoin(network: Network) -> dict[str, Any]:
     """A worker's process that starts a second time with what the first was told."""
     admission = network.engine.admit(14, 14, [Member(0, 1, 1)])

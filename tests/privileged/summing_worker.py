@@ -51,9 +51,10 @@ def main() -> None:
         endpoint.allreduce(mine)
         worst = max(worst, float(np.abs(mine - np.sum([a.astype(np.float64) for a in arrays], axis=0)).max()))
     counters = endpoint.counters
-    print(
-        json.dumps({"exact": exact, "worst": worst, "retransmitted": counters.retransmitted, "pushed": counters.pushed})
-    )
+    told = {
+        name: getattr(counters, name) for name in ("retransmitted", "pushed", "notices", "reductions", "window_min")
+    }
+    print(json.dumps({"exact": exact, "worst": worst, **told}))
 
 
 if __name__ == "__main__":

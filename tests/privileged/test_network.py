@@ -77,6 +77,16 @@ def test_sums_are_exact_while_the_circuits_under_a_job_change() -> None:
     assert found["events"] >= 3
 
 
+def test_a_push_for_a_slot_that_is_taken_halves_the_windows_of_its_worker_and_changes_no_sum() -> None:
+    found = findings("congestion")
+    judge(found["workers"])
+    told, other = found["workers"]
+    assert found["verdicts"]["mismatch"] == found["verdicts"]["notice"] == told["notices"] == 11
+    assert 1 <= told["reductions"] <= 11
+    assert told["window_min"] < 30, "which is where it starts: a quarter of 120"
+    assert (other["notices"], other["reductions"], other["window_min"]) == (0, 0, 30)
+
+
 def test_a_job_that_cannot_be_admitted_is_told_why_and_holds_nothing() -> None:
     *said, held, after = findings("refusals")
     assert said == [

@@ -1,0 +1,33 @@
+"""A process beside a worker that speaks for it and breaks the rules: pushes for fragments whose slot is still taken."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+
+from testbed.wire import mapping, spec
+from testbed.wire.codec import Header
+
+
+def main() -> None:
+    settings, count = json.loads(sys.argv[1]), int(sys.argv[2])
+    header = Header(
+        op=spec.Op.PUSH,
+        job=settings["job"],
+        worker=settings["worker"],
+        contributors=1,
+        generation=settings["generation"],
+        slot=settings["slot_base"] + settings["slots"] - mapping.VOTE_SLOTS,
+        fragment=mapping.FIRST_VOTE + mapping.VOTE_SLOTS,
+        count=spec.LANES,
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        for _ in range(count):
+            udp.sendto(header.pack() + bytes(4 * spec.LANES), (settings["address"], settings["port"]))
+            time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main()
