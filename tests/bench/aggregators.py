@@ -23,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from testbed.wire.spec import LANES
 from tests.bench.host import ROOT, facts
 from tests.bench.rack import MARK, Setup, Trial, described, pinned, run
 
-CORE = 0
+CORE, OTHER_CORE = 0, 1
 READY, GO, DONE = "ready", "go\n", "done"
 CHUNK_BYTES = {"tcp": 65536, "tcp-gro": 65536, "tcp-fragment": 4 * LANES, "ps": 4}
 TURNS = 4  # vectors
@@ -41,7 +40,6 @@ PORT = 5999
 NOT_MERGED, MERGED = 1, 65536
 _BPF_ENABLE_STATS = 32
 _BIT_PER_GRADIENT = 32
-Measured = Callable[[], None]
 
 CASES = {
     "xdp": "XDP, the testbed's program",
@@ -105,7 +103,7 @@ def _run_time(fd: int) -> dict[str, float]:
     return {"runs": int(values["run_cnt"]), "ns": int(values["run_time_ns"])}
 
 
-def tcp(workers: int, size_bytes: int, kind: str) -> dict[str, Any]:
+def tcp(workers: int, size_bytes: int, kind: str, core: int) -> dict[str, Any]:
     """Hosts and a switch's ports as the testbed's, without programs; the aggregator is where the XDP programs would be."""
     from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec, set_offloads
     from testbed.emulation.namespaces import NetworkNamespaces, entered
@@ -139,10 +137,10 @@ def tcp(workers: int, size_bytes: int, kind: str) -> dict[str, Any]:
                 inner.send([set_merging(inner.devices()["eth0"].ifindex, merging)])
             threaded(f"s{name}")
             threaded("eth0", name)
-        return _tcp_job(workers, size_bytes, kind, names)
+        return _tcp_job(workers, size_bytes, kind, names, core)
 
 
-def _tcp_job(workers: int, size_bytes: int, kind: str, names: list[str]) -> dict[str, Any]:
+def _tcp_job(workers: int, size_bytes: int, kind: str, names: list[str], core: int) -> dict[str, Any]:
     chunk = CHUNK_BYTES[kind]
     chunks = TURNS * size_bytes // chunk
     with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +152,7 @@ def _tcp_job(workers: int, size_bytes: int, kind: str, names: list[str]) -> dict
             argv = [sys.executable, "-m", "workloads.parameter_server", *words]
         else:
             argv = [binary, "sum", "0.0.0.0", str(PORT), str(workers), str(chunk)]
-        aggregator = subprocess.Popen([*pinned(CORE), *argv], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        aggregator = subprocess.Popen([*pinned(core), *argv], stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert aggregator.stdout is not None
         assert "ready" in aggregator.stdout.readline()
         wait_for_leave()
@@ -203,12 +201,12 @@ def ps_worker(words: str) -> None:
 
 
 def inside(words: str) -> None:
-    kind, workers, size_bytes = words.split(",")
+    kind, workers, size_bytes, core = words.split(",")
     private_mounts("bench")
     if kind.startswith("xdp"):
         found = xdp(int(workers), int(size_bytes), kind == "xdp-statistics")
     else:
-        found = tcp(int(workers), int(size_bytes), kind)
+        found = tcp(int(workers), int(size_bytes), kind, int(core))
     print(MARK + json.dumps(found), flush=True)
 
 
@@ -230,11 +228,11 @@ def polling_threads() -> dict[int, str]:
     return found
 
 
-def measure(kind: str, workers: int, size_bytes: int) -> dict[str, Any]:
+def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, Any]:
     """One case: what the inside found, and the CPU time of the polling threads on the aggregator's side."""
     others = polling_threads()
     argv = command(
-        [sys.executable, "-m", "tests.bench.aggregators", "--inside", f"{kind},{workers},{size_bytes}"], "bench"
+        [sys.executable, "-m", "tests.bench.aggregators", "--inside", f"{kind},{workers},{size_bytes},{core}"], "bench"
     )
     with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -248,7 +246,7 @@ def measure(kind: str, workers: int, size_bytes: int) -> dict[str, Any]:
                 for pid, device in polling_threads().items():
                     if pid not in others:
                         sides[device != "eth0"].append(pid)
-                        os.sched_setaffinity(pid, {CORE})
+                        os.sched_setaffinity(pid, {CORE if device == "eth0" else core})
                 before = {pid: _process_ns(pid) for side in sides.values() for pid in side}
             elif line.strip() == DONE:
                 polled = {at: sum(_process_ns(pid) - before[pid] for pid in side) / 1e9 for at, side in sides.items()}
@@ -278,6 +276,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--mbytes", type=float, default=32.0, help="from each worker (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often all cases take turns (%(default)s)")
+    parser.add_argument("--apart", action="store_true", help="the aggregator on a core of its own")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
@@ -288,10 +287,11 @@ def main(argv: list[str]) -> int:
         ps_worker(arguments.worker)
         return 0
     size = int(arguments.mbytes * 1e6) // 4 * 4
+    core = OTHER_CORE if arguments.apart else CORE
     rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in CASES}
     for _ in range(arguments.rounds):
         for kind in CASES:
-            rows[kind].append(measure(kind, arguments.workers, size))
+            rows[kind].append(measure(kind, arguments.workers, size, core))
     medians = {kind: statistics.median(row["gbps_per_core"] for row in runs) for kind, runs in rows.items()}
     print(
         f"{'Gb/s of gradients received and summed per CPU second':<60} {'median':>7} {'least, most':>12} {'XDP is':>7}"
@@ -300,7 +300,7 @@ def main(argv: list[str]) -> int:
         rates = [row["gbps_per_core"] for row in runs]
         ratio = f"{medians['xdp'] / medians[kind]:.1f}x"
         print(f"{CASES[kind]:<60} {medians[kind]:>7.2f} {min(rates):>5.2f} {max(rates):>6.2f} {ratio:>7}")
-    alone = measure("xdp-statistics", arguments.workers, size)["programs"]
+    alone = measure("xdp-statistics", arguments.workers, size, core)["programs"]
     for name, told in alone.items():
         each = told["ns"] / max(1, told["runs"])
         told["gbps"] = LANES * _BIT_PER_GRADIENT / each

@@ -48,9 +48,19 @@ def unshaped(figures: dict[str, Any]) -> str:
                 f"{inc['spread']:.0%}, " + (f"{gloo['spread']:.0%}" if gloo else "-"),
                 f"{inc['machine_us_per_pair']:.2f}",
                 f"{inc['worker_us_per_pair']:.2f}",
+                f"{gloo['machine_us_per_pair']:.2f}" if gloo and "machine_us_per_pair" in gloo else "-",
             ]
         )
-    head = ["workers", "inc, Mb/s", "gloo, Mb/s", "gloo's time / inc's", "spread", "CPU us a pair, machine", "workers"]
+    head = [
+        "workers",
+        "inc, Mb/s",
+        "gloo, Mb/s",
+        "gloo's time / inc's",
+        "spread",
+        "CPU us a pair",
+        "its workers' part",
+        "gloo, CPU us",
+    ]
     return table(head, rows)
 
 
