@@ -104,7 +104,8 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
 
 def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -> str:
     """The endpoint with other values of its constants, as a shared object in `folder`."""
-    text = (ROOT / "workloads/native/endpoint.c").read_text()
+    original = ROOT / "workloads/native/endpoint.c"
+    text = original.read_text()
     for name, value in defines.items():
         text, count = re.subn(rf"(?m)^#define {name}\s+\d+", f"#define {name} {value}", text)
         if count != 1:
@@ -112,7 +113,7 @@ def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -
     name = "-".join(f"{key}{value}" for key, value in defines.items()) or "same"
     source, target = folder / f"{name}.c", folder / f"{name}-{len(list(folder.iterdir()))}.so"
     source.write_text(text)
-    flags = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
+    flags = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-iquote", str(original.parent)]
     subprocess.run(["gcc", *flags, "-o", str(target), str(source), *extra, "-lm"], check=True)
     return str(target)
 
