@@ -6,6 +6,7 @@ is the inside. A trial's workers alternate between the kinds that it compares, s
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -113,7 +114,9 @@ def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -
     name = "-".join(f"{key}{value}" for key, value in defines.items()) or "same"
     source, target = folder / f"{name}.c", folder / f"{name}-{len(list(folder.iterdir()))}.so"
     source.write_text(text)
-    flags = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-iquote", str(original.parent)]
+    told = re.search(r"extra_compile_args=(\[.*?\])", (ROOT / "setup.py").read_text(), re.DOTALL)
+    assert told, "setup.py: no extra_compile_args"
+    flags = [*ast.literal_eval(told[1]), "-shared", "-fPIC", "-iquote", str(original.parent)]
     subprocess.run(["gcc", *flags, "-o", str(target), str(source), *extra, "-lm"], check=True)
     return str(target)
 
