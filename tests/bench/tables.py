@@ -23,6 +23,7 @@ GIB = 2**30
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns but the first are numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    assert len({len(line) for line in lines}) == 1, f"{head}: rows of other lengths"
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -93,6 +94,7 @@ def shaped(figures: dict[str, Any]) -> str:
         "over frames / rate",
         "gloo's time / inc's",
         "ratio of bounds",
+        "cores busy",
     ]
     return table(head, rows)
 
