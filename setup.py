@@ -34,7 +34,7 @@ setup(
         Extension(
             "workloads._endpoint",
             ["workloads/native/endpoint.c"],
-            extra_compile_args=["-O3", "-march=native", "-fno-math-errno", "-Wall", "-Wextra"],
+            extra_compile_args=["-O3", "-march=native", "-fno-math-errno", "-fno-strict-aliasing", "-Wall", "-Wextra"],
             libraries=["m"],
         )
     ],

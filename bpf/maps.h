@@ -88,7 +88,7 @@ struct job {
 #define ROLE_TRANSIT 3 /* no contributor here: results pass through */
 
 /* One entry for each switch or PS host that a job uses, and how to find it. Writer: agent at admission and release; readers: programs.
- * An entry in use is changed only when circuits change, in `group`, a word. */
+ * An entry in use is written again with the same words when circuits change: what changes is the map behind `group`. */
 BPF_ARRAY(jobs, struct job, MAX_JOBS);
 BPF_TABLE("hash", struct job_key, u32, job_index, MAX_JOBS);
 

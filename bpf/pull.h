@@ -6,7 +6,7 @@
 /* Hands the packet to the worker's socket if it waits for this many results. */
 static __always_inline int maybe_wake(struct gradient_packet *p, struct puller *puller, struct wake *wake, u32 verdict)
 {
-	if (wake->received != *(volatile u32 *)&wake->wake_at)
+	if (*(volatile u32 *)&wake->received != *(volatile u32 *)&wake->wake_at)
 		return counted(verdict, XDP_DROP);
 	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);
 	readdress(p, p->ip->saddr, puller->ip);
@@ -42,7 +42,7 @@ static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, s
 	r = inner_lookup(map, &place);
 	if (!r)
 		return counted(V_BAD_SLOT, XDP_DROP);
-	if (r->sequence >= sequence)
+	if (r->sequence && (s32)(fragment - (u32)(r->sequence - 1)) <= 0)
 		return counted(V_PULL_DUPLICATE, XDP_DROP);
 
 	r->sequence = 0;
@@ -54,7 +54,8 @@ static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, s
 	*(volatile u64 *)&r->sequence = sequence;
 	barrier();
 
-	wake->received += 1;
+	/* locked: what follows must not be read before this is written, or both sides miss each other's word */
+	__sync_fetch_and_add(&wake->received, 1);
 	return maybe_wake(p, puller, wake, V_PULLED);
 }
 

@@ -7,6 +7,7 @@ backend is registered inside it, so that what is not overridden here goes there.
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import queue
 import threading
@@ -76,6 +77,14 @@ class PendingSum(c10d.Work):  # type: ignore[misc] # a class that torch gives no
         return self._future
 
 
+def _by_gloo(name: str) -> Callable[..., Any]:
+    def collective(self: IncProcessGroup, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._gloo, name)(*arguments, **options)
+
+    collective.__name__ = name
+    return collective
+
+
 class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that torch gives no type to
     """A process group whose float sums go through the job's reducer, in the order in which they are asked for."""
 
@@ -101,24 +110,18 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         """Sum or average of floats by the reducer; other operations and types by gloo."""
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
-        operation = opts.reduceOp if isinstance(opts, c10d.AllreduceOptions) else opts or dist.ReduceOp.SUM
+        operation = getattr(opts, "reduceOp", opts or dist.ReduceOp.SUM)
         average = operation == dist.ReduceOp.AVG
         ours = (average or operation == dist.ReduceOp.SUM) and all(
             t.dtype in _FLOATS and not t.is_sparse for t in tensors
         )
         if self._job is None or not ours:
+            if len(tensors) > 1:
+                return self._gloo.allreduce_coalesced(tensors, opts)
             return self._gloo.allreduce(tensors, _options(operation))
         outcome: Future[Any] = Future()
         if self._reducer:
-            reducer, start = self._reducer, time.perf_counter()
-            with self._order, torch.no_grad():
-                # submitted here and not by the thread, so that vectors follow each other without a pause
-                flats = [_submitted(reducer, tensor) for tensor in tensors]
-                self._tasks.put(
-                    lambda: self._settle(
-                        outcome, lambda: self._finish(reducer, start, tensors, flats, average), tensors
-                    )
-                )
+            self._submit(self._reducer, tensors, average, outcome)
         else:
             start = time.perf_counter()
             works = self._start_ring(tensors)
@@ -132,6 +135,11 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         return self.allreduce(tensors, opts)
 
     # ---- the thread of the reducer ----
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the reducer's thread still serves it."""
+        return self._thread.is_alive()
 
     def shutdown(self) -> None:
         """Ends the reducer's thread after what was asked of it, and leaves the statistics. Called by torch, or at the process's end."""
@@ -153,20 +161,34 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             outcome.set_result(tensors)
 
     @torch.no_grad()
+    def _submit(self, reducer: Reducer, tensors: list[torch.Tensor], average: bool, outcome: Future[Any]) -> None:
+        """Here and not on the thread, so that vectors follow each other without a pause. Each gets a task of its own, which may make room
+        for the next."""
+        start, failures = time.perf_counter(), list[Exception]()
+        with self._order:
+            for tensor in tensors:
+                in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
+                flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
+                reducer.submit(flat.numpy())
+                self._tasks.put(functools.partial(self._finish, reducer, tensor, flat, average, failures))
+            self._tasks.put(
+                lambda: self._settle(outcome, lambda: self._sums_are_there(start, tensors, failures), tensors)
+            )
+
+    @torch.no_grad()
     def _finish(
-        self, reducer: Reducer, start: float, tensors: list[torch.Tensor], flats: list[torch.Tensor], average: bool
+        self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool, failures: list[Exception]
     ) -> None:
-        failures: list[Exception] = []
-        for tensor, flat in zip(tensors, flats, strict=True):
-            try:
-                reducer.finish()
-            except Exception as error:  # of the first tensor that failed, after all were waited for
-                failures.append(error)
-                continue
+        try:
+            reducer.finish()
             if average:
                 flat.div_(self.size())
             if flat.data_ptr() != tensor.data_ptr():
                 tensor.copy_(flat.view(tensor.shape))
+        except Exception as error:  # told when all tensors are settled
+            failures.append(error)
+
+    def _sums_are_there(self, start: float, tensors: list[torch.Tensor], failures: list[Exception]) -> None:
         if failures:
             raise failures[0]
         self._statistics.add(start, time.perf_counter(), sum(t.numel() * t.element_size() for t in tensors))
@@ -209,12 +231,14 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         )
 
 
-def _submitted(reducer: Reducer, tensor: torch.Tensor) -> torch.Tensor:
-    """The binary32 vector that the reducer works on: the tensor itself where that is one."""
-    in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
-    flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
-    reducer.submit(flat.numpy())
-    return flat
+# Each overridden, though gloo is registered within: torch calls what a Python subclass does not override while it holds the interpreter's
+# lock (WORK_OVERRIDE in PyProcessGroup.hpp of torch 2.13), and waits for a mutex of gloo whose holder may wait for that lock. Jobs hung so.
+for _name in (
+    *("broadcast", "reduce", "allgather", "_allgather_base", "allgather_coalesced", "gather", "scatter"),
+    *("reduce_scatter", "_reduce_scatter_base", "alltoall", "alltoall_base"),
+    *("send", "recv", "recv_anysource", "barrier", "monitored_barrier"),
+):
+    setattr(IncProcessGroup, _name, _by_gloo(_name))
 
 
 def _options(operation: Any) -> Any:
@@ -230,7 +254,7 @@ def _unwrap(outcome: Future[Any]) -> Any:
     return value
 
 
-_world_made = False
+_world: IncProcessGroup | None = None
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> IncProcessGroup:
@@ -238,7 +262,13 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> IncProcessGr
 
     The first group of a process is the job's; groups made later, of some of the workers, use gloo for everything.
     """
-    global _world_made
+    global _world
     job = JobEnv.from_environ()
-    first, _world_made = not _world_made, True
-    return IncProcessGroup(store, rank, size, timeout, job if first and size == job.world_size else None)
+    if size != job.world_size or (_world and _world.is_up):
+        return IncProcessGroup(store, rank, size, timeout, None)
+    if _world:
+        raise RuntimeError(
+            f"job {job.job_id}: its process group was destroyed; aggregators serve one group in the life of a worker process"
+        )
+    _world = IncProcessGroup(store, rank, size, timeout, job)
+    return _world

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.wire import mapping, spec
+from testbed.wire import mapping
 from workloads.job_env import Board
 from workloads.quantiser import DisagreementError, Floats, NotFiniteError
 
@@ -29,6 +30,8 @@ Lanes = npt.NDArray[np.uint32]
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
 _MAX_UNDER_WAY = 128
+_AFTER_GOOD_END_S = 1.0
+_WARN_AFTER_S = 20.0  # then after 60 s, 180 s, ... of silence
 _IDLE, _DONE, _QUIET, _NOT_FINITE, _DISAGREE = range(5)  # enum event
 
 
@@ -47,8 +50,7 @@ class _Settings(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("ring_fd", "wake_fd", "socket_fd", "event_fd")),
         *((name, ctypes.c_uint32) for name in ("job", "worker", "workers", "generation")),
         *((name, ctypes.c_uint32) for name in ("lanes", "slot_base", "slots", "vote_slots")),
-        *((name, ctypes.c_uint32) for name in ("ring_entries", "first_vote", "magic", "version")),
-        *((name, ctypes.c_uint32) for name in ("op_push", "flag_retransmit", "address", "port")),
+        *((name, ctypes.c_uint32) for name in ("ring_entries", "first_vote", "address", "port")),
         ("rate_mbps", ctypes.c_double),
         ("places", ctypes.c_void_p),
         ("progress", ctypes.c_void_p),
@@ -102,13 +104,14 @@ class Endpoint:
     """
 
     def __init__(self, settings: Mapping[str, Any], board: Board, timeout_s: float = 30.0) -> None:
-        self._job, self._worker = int(settings["job"]), int(settings["worker"])
+        self._job, self._worker, self._workers = (int(settings[name]) for name in ("job", "worker", "workers"))
         self._board, self._timeout_s = board, timeout_s
         self._library = library()
         self._under_way: collections.deque[np.ndarray] = collections.deque()
         self._room = threading.Semaphore(_MAX_UNDER_WAY)
         self._finished = 0
-        self._broken: PeersMissingError | None = None
+        self._warn_after_s = _WARN_AFTER_S
+        self._broken: RuntimeError | None = None  # no vector can be summed any more
         slots = int(settings["slots"]) - mapping.VOTE_SLOTS
         self._places = mapping.places(self._job, slots)
         with contextlib.ExitStack() as stack:
@@ -125,10 +128,6 @@ class Endpoint:
                 event_fd=event,
                 vote_slots=mapping.VOTE_SLOTS,
                 first_vote=mapping.FIRST_VOTE,
-                magic=spec.MAGIC,
-                version=spec.VERSION,
-                op_push=spec.Op.PUSH,
-                flag_retransmit=spec.Flag.RETRANSMIT,
                 address=int.from_bytes(socket.inet_aton(str(settings["address"])), "little"),
                 rate_mbps=float(settings["rate_mbps"] or 0),
                 places=self._places.ctypes.data,
@@ -164,6 +163,8 @@ class Endpoint:
         assert array.itemsize == 4
         self._room.acquire()
         self._under_way.append(array)
+        if self._broken:  # `finish` says so
+            return
         if self._library.endpoint_submit(self._handle, array.ctypes.data, array.size, raw) < 0:
             raise RuntimeError(f"job {self._job}: the endpoint takes no more vectors")
 
@@ -172,27 +173,36 @@ class Endpoint:
 
         Raises NotFiniteError, DisagreementError, and PeersMissingError when no result comes within the time limit or a peer ended.
         """
+        if not self._under_way:
+            raise RuntimeError(f"job {self._job}: nothing was submitted to wait for")
+        try:
+            self._finish()
+        finally:
+            self._under_way.popleft()
+            self._room.release()
+
+    def _finish(self) -> None:
         number, told, silent_ns = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
         if self._broken:
             raise self._broken
-        while True:
+        event = _QUIET
+        while event == _QUIET:
             event = self._library.endpoint_run(
                 self._handle, ctypes.byref(number), ctypes.byref(told), ctypes.byref(silent_ns)
             )
             if event == _QUIET:
                 self._check_peers(silent_ns.value / 1e9)
-                continue
-            if event == _IDLE:
-                raise RuntimeError(f"job {self._job}: nothing was submitted to wait for")
-            break
+        assert event != _IDLE
         assert number.value == self._finished
         self._finished += 1
-        length = self._under_way.popleft().size
-        self._room.release()
         if event == _NOT_FINITE:
-            raise NotFiniteError(f"{told.value} workers have NaN or infinity in their gradients")
+            raise NotFiniteError(f"{told.value} of {self._workers} workers have NaN or infinity in their gradients")
         if event == _DISAGREE:
-            raise DisagreementError(f"the workers reduce arrays of different lengths; this one has {length} elements")
+            length = self._under_way[0].size
+            self._broken = DisagreementError(
+                f"the workers reduce arrays of different lengths; this one has {length} elements"
+            )
+            raise self._broken
 
     def allreduce(self, array: Floats) -> None:
         """`submit` and `finish`."""
@@ -213,16 +223,25 @@ class Endpoint:
         return found
 
     def _check_peers(self, silent_s: float) -> None:
-        ended = self._board.missing()
+        # a peer that ended well has what it waited for, and the switch still has it for us
+        ended = [peer for peer in self._board.missing() if peer.exit_code or silent_s > _AFTER_GOOD_END_S]
         if ended:
             self._broken = PeersMissingError(f"job {self._job}: {'; '.join(str(peer) for peer in ended)}")
             raise self._broken
+        if silent_s < self._warn_after_s and silent_s <= self._timeout_s:
+            return
+        progress = self._board.progress()
+        mine = progress[self._worker] if progress else 0
+        behind = [f"worker {rank}" for rank, at in enumerate(progress) if at < mine]
+        what = f"after fragment {mine}; behind: " + (
+            ", ".join(behind) or "nobody, so the network, the parameter server, or a worker that has not begun this sum"
+        )
         if silent_s > self._timeout_s:
-            progress = self._board.progress()
-            mine = progress[self._worker] if progress else 0
-            behind = [f"worker {rank}" for rank, at in enumerate(progress) if at < mine]
-            self._broken = PeersMissingError(
-                f"job {self._job}: no result in {self._timeout_s:g} s after fragment {mine}; behind: "
-                + (", ".join(behind) or "nobody, so the network or the parameter server")
-            )
+            self._broken = PeersMissingError(f"job {self._job}: no result in {self._timeout_s:g} s {what}")
             raise self._broken
+        print(
+            f"job {self._job}: no result for {silent_s:.0f} s {what}; this is an error after {self._timeout_s:g} s",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._warn_after_s *= 3

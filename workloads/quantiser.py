@@ -25,8 +25,8 @@ Floats = npt.NDArray[np.float32]
 
 EXPONENTS = 256  # lanes of the one-hot vector
 SPECIAL = 255  # exponent of infinity and NaN
-LENGTH_LANE = 0  # each worker adds the length of its array: a sum other than W times ours means a disagreement
-FIRST_LANE = 1  # of the one-hot vector
+LENGTH_LANES = 2  # each worker adds its length, and a check of the length's square: sums other than W times ours mean a disagreement
+FIRST_LANE = LENGTH_LANES  # of the one-hot vector
 SCALE_MAX = 126  # keeps 2**s and 2**-s normal numbers
 
 
@@ -47,11 +47,16 @@ def largest_exponent(array: Floats) -> int:
     return int((bits & np.uint32(0x7FFFFFFF)).max() >> 23)
 
 
+def length_check(length: int) -> int:
+    """26 bits of the length's square. Lengths whose sum and whose squares' sum are W times ours are all ours."""
+    return (length * length * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 38
+
+
 def scale_lanes(exponent: int, length: int) -> npt.NDArray[np.uint32]:
     """The lanes of one worker's vote."""
     lanes = np.zeros(spec.LANES, np.uint32)
     lanes[FIRST_LANE + exponent] = 1
-    lanes[LENGTH_LANE] = length
+    lanes[:LENGTH_LANES] = length, length_check(length)
     return lanes
 
 
@@ -63,7 +68,7 @@ def agreed_exponent(lanes: npt.NDArray[np.uint32], workers: int, length: int) ->
     votes = lanes[FIRST_LANE : FIRST_LANE + EXPONENTS]
     if int(votes.sum()) != workers:
         raise DisagreementError(f"{int(votes.sum())} scale votes from {workers} workers")
-    if int(lanes[LENGTH_LANE]) != workers * length:
+    if [int(lane) for lane in lanes[:LENGTH_LANES]] != [workers * length, workers * length_check(length)]:
         raise DisagreementError(f"the workers reduce arrays of different lengths; this one has {length} elements")
     exponent = int(np.flatnonzero(votes)[-1])
     if exponent == SPECIAL:

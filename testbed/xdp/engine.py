@@ -114,10 +114,13 @@ class XdpEngine:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Drops the descriptors of the slot arrays."""
-        for _, fd in self._arrays.values():
-            os.close(fd)
-        self._arrays.clear()
+        """Releases all jobs and drops the descriptors of the slot arrays."""
+        with self._lock:
+            for admission in list(self._admitted.values()):
+                self._release(admission)
+            for _, fd in self._arrays.values():
+                os.close(fd)
+            self._arrays.clear()
 
     def admit(
         self,
@@ -134,7 +137,7 @@ class XdpEngine:
         leave each unit towards other units. Raises NoRoomError when a switch has no segment or takes no more jobs; then nothing is held.
         """
         units = sorted({member.unit for member in members})
-        size = layout.SLOTS // self._jobs_per_switch if size is None else size
+        size = Segments(layout.SLOTS, self._jobs_per_switch).default_size if size is None else size
         if len(members) > spec.MAX_WORKERS:
             raise RequestError(f"job {job}: {len(members)} workers; an aggregator takes up to {spec.MAX_WORKERS}")
         if not MIN_SLOTS <= size <= layout.SLOTS:
@@ -162,11 +165,14 @@ class XdpEngine:
                 self._release(admission)
 
     def reroute(self, job: int, trees: Mapping[int, Sequence[str]]) -> None:
-        """Sets where a job's results leave the units, after circuits changed; units that results newly pass through included."""
+        """Sets where a job's results leave the units, after circuits changed; units that results newly pass through included.
+
+        Nothing for a job that is not admitted: it is about to be, by trees of its own, or was.
+        """
         with self._lock:
             admission = self._admitted.get(job)
             if admission is None:
-                raise TestbedError(f"reroute job {job}: it is not admitted")
+                return
             for unit in sorted({*admission.groups, *trees}):
                 self._enter_unit(admission, unit, trees.get(unit, ()))
 
@@ -202,7 +208,7 @@ class XdpEngine:
     def _enter_unit(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
         """A job's entry at a ToR: where its workers are, or where its results only pass through."""
         if unit not in admission.groups:
-            admission.groups[unit] = self._free_groups.pop()
+            admission.groups[unit] = _taken_from(self._free_groups, "groups of result ports")
         self._fill_group(admission, unit, downstream)
         ps, units = admission.ps, admission.units
         local = [member.worker for member in admission.members if member.unit == unit]
@@ -225,7 +231,7 @@ class XdpEngine:
             entry["aggregator"] = self._arrays[owner][0]
             entry["base"], entry["size"] = admission.bases[owner], admission.size
         if owner not in admission.entries:
-            admission.entries[owner] = self._free_entries.pop()
+            admission.entries[owner] = _taken_from(self._free_entries, "entries for jobs at switches")
         index = _u32(admission.entries[owner])
         map_update(self._programs.map_fd("jobs"), index, entry.tobytes())
         map_update(self._programs.map_fd("job_index"), _job_key(owner, admission.job), index)
@@ -235,16 +241,19 @@ class XdpEngine:
         try:
             admission.bases[owner] = segments.take(admission.job, admission.size)
         except NoRoomError as full:
-            where = f"unit u{owner}" if owner < 0x10000 else f"the PS host (ifindex {owner:#x})"
-            raise NoRoomError(f"admit job {admission.job}: {where}: {full}") from full
+            raise NoRoomError(f"admit job {admission.job}: {addresses.aggregator_name(owner)}: {full}") from full
         slot = layout.slot(self._lanes)
         if owner not in self._arrays:
             index = len(self._arrays)
             if index >= layout.SIZES["MAX_AGGREGATORS"]:
                 raise TestbedError(f"admit job {admission.job}: {index} aggregators are in use, and there are no more")
             fd = map_create(MAP_TYPE_ARRAY, 4, slot.itemsize, layout.SLOTS, 0, "slots")
+            try:
+                map_update(self._programs.map_fd("slots"), _u32(index), _u32(fd))
+            except BaseException:
+                os.close(fd)
+                raise
             self._arrays[owner] = (index, fd)
-            map_update(self._programs.map_fd("slots"), _u32(index), _u32(fd))
         empty = bytes(slot.itemsize)
         for number in range(admission.bases[owner], admission.bases[owner] + admission.size):
             map_update(self._arrays[owner][1], _u32(number), empty)
@@ -253,19 +262,25 @@ class XdpEngine:
         devices = [addresses.tor_port_device(m.unit, m.host) for m in admission.members if m.unit == unit]
         devices += downstream
         fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(devices)), 0, "group")
-        for position, device in enumerate(devices):
-            map_update(fd, _u32(position), _u32(socket.if_nametoindex(device)))
-        map_update(self._programs.map_fd("groups"), _u32(admission.groups[unit]), _u32(fd))
-        os.close(fd)
+        try:
+            for position, device in enumerate(devices):
+                map_update(fd, _u32(position), _u32(socket.if_nametoindex(device)))
+            map_update(self._programs.map_fd("groups"), _u32(admission.groups[unit]), _u32(fd))
+        finally:
+            os.close(fd)  # the outer map holds it
 
     def _make_ring(self, admission: Admission, member: Member) -> None:
         key = _u32(addresses.host_ifindex(member.unit, member.host))
         if map_lookup(self._programs.map_fd("pullers"), key, layout.PULLER.itemsize) is not None:
             raise TestbedError(f"admit job {admission.job}: u{member.unit}h{member.host} is in another job")
         result = layout.result(self._lanes)
+        index = _taken_from(self._free_rings, "rings for results")
         ring = map_create(MAP_TYPE_ARRAY, 4, result.itemsize, layout.SLOTS, F_MMAPABLE, "ring")
-        wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
-        index = self._free_rings.pop()
+        try:
+            wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
+        except BaseException:
+            os.close(ring)
+            raise
         admission.rings[member.worker] = (index, ring, wake)
         map_update(self._programs.map_fd("rings"), _u32(index), _u32(ring))
         map_update(self._programs.map_fd("wakes"), _u32(index), _u32(wake))
@@ -278,6 +293,8 @@ class XdpEngine:
         map_update(self._programs.map_fd("pullers"), key, puller.tobytes())
 
     def _release(self, admission: Admission) -> None:
+        # An update or deletion in a map of maps waits until no program looks at what it held (RCU): so what is deleted below may be given
+        # to another job right away.
         for member in admission.members:
             if member.worker not in admission.rings:
                 continue
@@ -301,6 +318,12 @@ class XdpEngine:
         for owner in admission.bases:
             self._segments[owner].free(admission.job)
         self._admitted.pop(admission.job, None)
+
+
+def _taken_from(free: set[int], what: str) -> int:
+    if not free:
+        raise NoRoomError(f"no more {what}")
+    return free.pop()
 
 
 def _u32(number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The data plane that the XDP programs make: ports, routes, circuits and their dark time, each read back after it is set.
+"""The data plane that the XDP programs make: ports, routes, circuits and their dark time; routes and circuits are read back.
 
 `XdpPlane` is the daemon's: it loads, attaches and pins. `PinnedPlane` is what another process, the controller, opens by the pins. Times are
 CLOCK_MONOTONIC nanoseconds, the clock that the programs read.
@@ -167,7 +167,6 @@ class XdpPlane:
     ) -> None:
         self._switch_ports, self._host_ports, self._pin_dir, self._mtu = switch_ports, host_ports, pin_dir, mtu
         self._stack = ExitStack()
-        self._owned: list[int] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

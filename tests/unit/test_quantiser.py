@@ -72,4 +72,10 @@ def test_missing_vote_is_an_error() -> None:
 
 
 def test_vote_fits_a_fragment() -> None:
-    assert quantiser.LENGTH_LANE < spec.LANES
+    assert quantiser.FIRST_LANE + quantiser.EXPONENTS - 1 < spec.LANES
+
+
+def test_lengths_that_add_up_as_if_they_were_one_workers_are_told_apart() -> None:
+    votes = sum(quantiser.scale_lanes(127, length) for length in (10, 5, 15))
+    with pytest.raises(quantiser.DisagreementError, match="different lengths"):
+        quantiser.agreed_exponent(np.asarray(votes), 3, 10)

@@ -22,6 +22,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <linux/types.h>
+
+#include "../../bpf/wire.h"
+
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
@@ -36,14 +40,14 @@
 #define EXPONENTS 256
 #define SPECIAL 255
 #define SCALE_MAX 126
+#define FIRST_LANE 2 /* of a vote, behind the lengths' two */
 #define NEXT_RING(i) ((i) % MAX_OPS)
 
 struct settings {
 	int32_t ring_fd, wake_fd, socket_fd, event_fd;
 	uint32_t job, worker, workers, generation;
 	uint32_t lanes, slot_base, slots, vote_slots;
-	uint32_t ring_entries, first_vote, magic, version;
-	uint32_t op_push, flag_retransmit, address, port; /* address: network byte order */
+	uint32_t ring_entries, first_vote, address, port; /* address: network byte order */
 	double rate_mbps;				  /* of the link; 0: unknown */
 	const uint32_t *places;				  /* slots - vote_slots of them */
 	uint64_t *progress;				  /* fragments summed so far, for who waits for us */
@@ -55,16 +59,7 @@ struct counters {
 	uint64_t window_samples;
 };
 
-enum event { EVENT_IDLE, EVENT_DONE, EVENT_QUIET, EVENT_NOT_FINITE, EVENT_DISAGREE, EVENT_FAILED };
-
-struct header {
-	uint16_t magic;
-	uint8_t version, op, flags, reserved;
-	uint16_t job, worker, contributors;
-	uint32_t generation, slot, fragment;
-	uint16_t count, age;
-	uint32_t trailer;
-} __attribute__((packed));
+enum event { EVENT_IDLE, EVENT_DONE, EVENT_QUIET, EVENT_NOT_FINITE, EVENT_DISAGREE };
 
 struct result {
 	uint64_t sequence;
@@ -100,12 +95,13 @@ struct endpoint {
 
 	struct op ops[MAX_OPS];
 	_Atomic uint64_t submitted;
-	uint64_t voted, known, pushing, taking, reported; /* ops; each at most the one before */
+	uint64_t voted, known, reported; /* ops: vote pushed, vote taken, told to the caller; each at most the one before */
+	uint64_t pushing, taking;	 /* ops whose data come next; vectors without data may pass them by */
 	uint64_t next_fragment;				  /* first one not given to an op */
 	uint64_t sent, done;				  /* data fragments */
 	int64_t vote_sent_at[MAX_OPS];
 
-	double window, threshold;
+	double window, threshold, useful; /* packets; AIMD's threshold; what the link can use */
 	uint32_t notices_seen;
 	int64_t reduced_at, rto_ns, srtt_ns, packet_ns, progress_at, quiet_from;
 	uint64_t timed; /* the fragment whose round trip is being measured, + 1 */
@@ -169,26 +165,26 @@ void endpoint_decode(const uint32_t *lanes, float *values, uint64_t count, int32
 
 /* ---- opening ---- */
 
-static struct header *packet(struct endpoint *e, uint64_t fragment)
+static struct wire_header *packet(struct endpoint *e, uint64_t fragment)
 {
-	return (struct header *)(e->packets + fragment % e->limit * e->packet_bytes);
+	return (struct wire_header *)(e->packets + fragment % e->limit * e->packet_bytes);
 }
 
-static struct header *vote_packet(struct endpoint *e, uint64_t vote)
+static struct wire_header *vote_packet(struct endpoint *e, uint64_t vote)
 {
-	return (struct header *)(e->votes + vote % e->vote_limit * e->packet_bytes);
+	return (struct wire_header *)(e->votes + vote % e->vote_limit * e->packet_bytes);
 }
 
-static uint32_t *lanes_of(struct header *h)
+static uint32_t *lanes_of(struct wire_header *h)
 {
 	return (uint32_t *)(h + 1);
 }
 
-static void fill_header(struct endpoint *e, struct header *h)
+static void fill_header(struct endpoint *e, struct wire_header *h)
 {
-	h->magic = htons(e->s.magic);
-	h->version = e->s.version;
-	h->op = e->s.op_push;
+	h->magic = htons(WIRE_MAGIC);
+	h->version = WIRE_VERSION;
+	h->op = WIRE_OP_PUSH;
 	h->job = htons(e->s.job);
 	h->worker = htons(e->s.worker);
 	h->contributors = htons(1);
@@ -227,7 +223,7 @@ struct endpoint *endpoint_open(const struct settings *settings)
 		return 0;
 	e->s = *settings;
 	e->result_bytes = sizeof(struct result) + 4 * e->s.lanes;
-	e->packet_bytes = sizeof(struct header) + 4 * e->s.lanes;
+	e->packet_bytes = sizeof(struct wire_header) + 4 * e->s.lanes;
 	e->ring_bytes = (e->result_bytes * e->s.ring_entries + page - 1) / page * page;
 	e->data_slots = e->s.slots - e->s.vote_slots;
 	e->limit = e->data_slots / 2;
@@ -255,7 +251,7 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->to.sin_addr.s_addr = e->s.address;
 	e->to.sin_port = htons(e->s.port);
 	e->packet_ns = e->s.rate_mbps > 0 ? (int64_t)((42 + e->packet_bytes) * 8000 / e->s.rate_mbps) : 0;
-	e->threshold = e->limit;
+	e->threshold = e->useful = e->limit;
 	e->window = e->limit / 4 > MIN_WINDOW ? e->limit / 4 : MIN_WINDOW;
 	e->counters.window_min = e->window;
 	e->rto_ns = RTO_MIN_NS;
@@ -294,17 +290,20 @@ void endpoint_counters(struct endpoint *e, struct counters *out)
 /* ---- sending ---- */
 
 /* Whether the kernel took all of them. */
-static int send_packets(struct endpoint *e, struct header *first, uint32_t count)
+static int send_packets(struct endpoint *e, struct wire_header *first, uint32_t count)
 {
-	char control[CMSG_SPACE(sizeof(uint16_t))] = {0};
+	union {
+		char bytes[CMSG_SPACE(sizeof(uint16_t))];
+		struct cmsghdr aligned;
+	} control = {0};
 	struct iovec part = {.iov_base = first, .iov_len = count * e->packet_bytes};
 	struct msghdr message = {.msg_name = &e->to, .msg_namelen = sizeof(e->to), .msg_iov = &part, .msg_iovlen = 1};
 
 	if (count > 1) {
-		struct cmsghdr *c = (struct cmsghdr *)control;
+		struct cmsghdr *c = &control.aligned;
 
-		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control.bytes);
 		c->cmsg_level = SOL_UDP;
 		c->cmsg_type = UDP_SEGMENT;
 		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
@@ -316,7 +315,13 @@ static int send_packets(struct endpoint *e, struct header *first, uint32_t count
 /* Whether a vector is so small that its vote carries everybody's values. */
 static int is_carried(struct endpoint *e, struct op *op)
 {
-	return !op->raw && op->length * e->s.workers < e->s.lanes;
+	return !op->raw && op->length * e->s.workers + FIRST_LANE <= e->s.lanes;
+}
+
+/* Where the lengths' sum is workers * length and so is that of their squares, all are the same. Of the squares 26 bits, for the lane's sake. */
+static uint32_t length_check(uint64_t length)
+{
+	return (uint32_t)(length * length * 0x9e3779b97f4a7c15ULL >> 38);
 }
 
 static void push_votes(struct endpoint *e)
@@ -325,20 +330,21 @@ static void push_votes(struct endpoint *e)
 
 	for (; e->voted < submitted && e->voted - e->known < e->vote_limit; e->voted++) {
 		struct op *op = &e->ops[NEXT_RING(e->voted)];
-		struct header *h = vote_packet(e, e->voted);
+		struct wire_header *h = vote_packet(e, e->voted);
 		uint32_t *lanes = lanes_of(h);
 
 		memset(lanes, 0, 4 * e->s.lanes);
 		lanes[0] = htonl((uint32_t)op->length);
+		lanes[1] = htonl(length_check(op->length));
 		if (is_carried(e, op)) { /* small enough to go along: everybody gets everybody's values */
 			for (uint64_t i = 0; i < op->length; i++) {
 				uint32_t bits;
 
 				memcpy(&bits, &op->data[i], 4);
-				lanes[1 + e->s.worker * op->length + i] = htonl(bits);
+				lanes[FIRST_LANE + e->s.worker * op->length + i] = htonl(bits);
 			}
 		} else {
-			lanes[1 + (op->raw ? 0 : largest_exponent(op->data, op->length))] = htonl(1);
+			lanes[FIRST_LANE + (op->raw ? 0 : largest_exponent(op->data, op->length))] = htonl(1);
 		}
 		h->flags = 0;
 		h->slot = htonl(e->s.slot_base + e->data_slots + e->voted % e->s.vote_slots);
@@ -351,7 +357,7 @@ static void push_votes(struct endpoint *e)
 
 static void write_fragment(struct endpoint *e, struct op *op, uint64_t fragment)
 {
-	struct header *h = packet(e, fragment);
+	struct wire_header *h = packet(e, fragment);
 	uint32_t *lanes = lanes_of(h);
 	uint64_t start = (fragment - op->first) * e->s.lanes, count = op->length - start;
 
@@ -374,6 +380,8 @@ static int push_data(struct endpoint *e, int all)
 {
 	uint64_t before = e->sent;
 
+	if (e->pushing < e->reported) /* its entry may be another vector's by now */
+		e->pushing = e->reported;
 	for (;;) {
 		uint64_t until = e->done + (uint64_t)e->window, count = 0, left = 0;
 
@@ -405,9 +413,9 @@ static int push_data(struct endpoint *e, int all)
 	return e->sent != before;
 }
 
-static void push_again(struct endpoint *e, struct header *h, int64_t *sent_at, int64_t now)
+static void push_again(struct endpoint *e, struct wire_header *h, int64_t *sent_at, int64_t now)
 {
-	h->flags = e->s.flag_retransmit;
+	h->flags = WIRE_FLAG_RETRANSMIT;
 	send_packets(e, h, 1);
 	*sent_at = now;
 	e->counters.retransmitted++;
@@ -420,9 +428,15 @@ static struct result *at_place(struct endpoint *e, uint32_t place)
 	return (struct result *)(e->ring + place * e->result_bytes);
 }
 
+/* Fragment numbers have 32 bits on the wire and come round. */
 static int has(struct result *r, uint64_t fragment)
 {
-	return __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE) == fragment + 1;
+	return __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE) == (uint64_t)(uint32_t)fragment + 1;
+}
+
+static struct result *vote_place(struct endpoint *e, uint64_t vote)
+{
+	return at_place(e, e->data_slots + vote % e->s.vote_slots);
 }
 
 static int has_data(struct endpoint *e, uint64_t fragment)
@@ -435,7 +449,7 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 	op->outcome = EVENT_DONE;
 	for (uint32_t w = 0; w < e->s.workers; w++)
 		for (uint64_t i = 0; i < op->length; i++)
-			if ((ntohl(lanes[1 + w * op->length + i]) >> 23 & 0xff) == SPECIAL) {
+			if ((ntohl(lanes[FIRST_LANE + w * op->length + i]) >> 23 & 0xff) == SPECIAL) {
 				op->outcome = EVENT_NOT_FINITE;
 				op->told++;
 				break;
@@ -444,7 +458,7 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 		double sum = 0;
 
 		for (uint32_t w = 0; w < e->s.workers; w++) {
-			uint32_t bits = ntohl(lanes[1 + w * op->length + i]);
+			uint32_t bits = ntohl(lanes[FIRST_LANE + w * op->length + i]);
 			float value;
 
 			memcpy(&value, &bits, 4);
@@ -460,7 +474,7 @@ static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes
 	int log_workers = 0;
 
 	for (uint32_t i = 0; i < EXPONENTS; i++) {
-		uint32_t here = ntohl(lanes[1 + i]);
+		uint32_t here = ntohl(lanes[FIRST_LANE + i]);
 
 		votes += here;
 		largest = here ? i : largest;
@@ -470,13 +484,15 @@ static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes
 		op->outcome = EVENT_DISAGREE;
 	} else if (largest == SPECIAL) {
 		op->outcome = EVENT_NOT_FINITE;
-		op->told = ntohl(lanes[1 + SPECIAL]);
+		op->told = ntohl(lanes[FIRST_LANE + SPECIAL]);
 	} else {
 		while ((1U << log_workers) < e->s.workers)
 			log_workers++;
 		op->scale = 30 - log_workers - ((int)largest - 126);
 		op->scale = op->scale > SCALE_MAX ? SCALE_MAX : op->scale;
 		op->count = (op->length + e->s.lanes - 1) / e->s.lanes;
+		if (!op->count)
+			op->outcome = EVENT_DONE;
 	}
 }
 
@@ -486,11 +502,12 @@ static int take_votes(struct endpoint *e)
 
 	for (; e->known < e->voted; e->known++) {
 		struct op *op = &e->ops[NEXT_RING(e->known)];
-		struct result *r = at_place(e, e->data_slots + e->known % e->s.vote_slots);
+		struct result *r = vote_place(e, e->known);
 
 		if (!has(r, e->s.first_vote + e->known))
 			break;
-		if (ntohl(r->lanes[0]) != (uint32_t)(op->length * e->s.workers))
+		if (ntohl(r->lanes[0]) != (uint32_t)(op->length * e->s.workers) ||
+		    ntohl(r->lanes[1]) != length_check(op->length) * e->s.workers)
 			op->outcome = EVENT_DISAGREE;
 		else if (is_carried(e, op))
 			sum_carried(e, op, r->lanes);
@@ -521,7 +538,7 @@ static void measure_round_trip(struct endpoint *e, int64_t now)
 	e->srtt_ns += (rtt - e->srtt_ns) / 8;
 	if (e->packet_ns) { /* more than this many packets only wait in queues */
 		bdp = (double)e->srtt_ns / e->packet_ns + 2 * e->burst;
-		e->threshold = bdp < e->limit ? bdp : e->limit;
+		e->useful = bdp < e->limit ? bdp : e->limit;
 	}
 }
 
@@ -529,6 +546,8 @@ static int take_data(struct endpoint *e)
 {
 	uint64_t before = e->done;
 
+	if (e->taking < e->reported)
+		e->taking = e->reported;
 	for (; e->done < e->sent && has_data(e, e->done); e->done++) {
 		struct op *op;
 		struct result *r = at_place(e, e->s.places[e->done % e->data_slots]);
@@ -549,8 +568,8 @@ static int take_data(struct endpoint *e)
 			op->outcome = EVENT_DONE;
 		/* AIMD: one packet more per result below the threshold, per window above it */
 		e->window += e->window < e->threshold ? 1 : 1 / e->window;
-		if (e->window > e->limit)
-			e->window = e->limit;
+		if (e->window > e->useful)
+			e->window = e->useful;
 	}
 	if (e->done == before)
 		return 0;
@@ -614,6 +633,25 @@ static int64_t close_gaps(struct endpoint *e)
 	return next;
 }
 
+/* The same for votes: at once where a later one's result is there; by itself, since data may flow on meanwhile, after a while. */
+static void repeat_votes(struct endpoint *e)
+{
+	uint64_t last = e->voted;
+	int64_t now;
+
+	if (e->known == e->voted)
+		return;
+	while (last > e->known + 1 && !has(vote_place(e, last - 1), e->s.first_vote + last - 1))
+		last--;
+	now = now_ns();
+	for (uint64_t v = e->known; v < e->voted; v++) {
+		int64_t *sent_at = &e->vote_sent_at[NEXT_RING(v)];
+
+		if (!has(vote_place(e, v), e->s.first_vote + v) && now - *sent_at > (v + 1 < last ? e->srtt_ns : RTO_MAX_NS / 4))
+			push_again(e, vote_packet(e, v), sent_at, now);
+	}
+}
+
 /* Results to come. */
 static uint64_t missing(struct endpoint *e)
 {
@@ -665,7 +703,7 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	__atomic_store_n(&e->wake->wake_at, received + (uint32_t)(outstanding < 2 * WAKE_EVERY ? (outstanding + 1) / 2 : WAKE_EVERY), __ATOMIC_SEQ_CST);
 	/* what came between the last look and now will not wake us */
 	if (__atomic_load_n(&e->wake->received, __ATOMIC_SEQ_CST) != received || has_data(e, e->done) ||
-	    (e->known < e->voted && has(at_place(e, e->data_slots + e->known % e->s.vote_slots), e->s.first_vote + e->known)))
+	    (e->known < e->voted && has(vote_place(e, e->known), e->s.first_vote + e->known)))
 		return 1;
 	if (submitted > e->voted && e->voted - e->known < e->vote_limit)
 		return 1;
@@ -684,7 +722,8 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 /* Works until a vector is done (its number is in *number, what went wrong in *told), nothing is left to do, or a timer expired in silence. */
 int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *silent_ns)
 {
-	e->progress_at = e->progress_at ? e->progress_at : now_ns();
+	if (!e->progress_at) /* the caller was away; that was no silence */
+		e->progress_at = e->quiet_from = now_ns();
 	for (;;) {
 		int moved = take_votes(e);
 		uint64_t outstanding;
@@ -702,11 +741,13 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 			continue;
 		if (e->reported < e->known && e->ops[NEXT_RING(e->reported)].outcome != EVENT_IDLE) {
 			struct op *op = &e->ops[NEXT_RING(e->reported)];
+			int outcome = op->outcome;
 
 			*number = e->reported;
 			*told = op->told;
+			e->progress_at = 0;
 			__atomic_store_n(&e->reported, e->reported + 1, __ATOMIC_RELEASE);
-			return op->outcome;
+			return outcome;
 		}
 		if (moved)
 			continue;
@@ -714,6 +755,7 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 			e->progress_at = 0;
 			return EVENT_IDLE;
 		}
+		repeat_votes(e);
 		gap_ns = close_gaps(e);
 		outstanding = gap_ns < 0 ? e->sent - e->done + (e->voted - e->known) : missing(e);
 		if (wait_for_more(e, outstanding, gap_ns >= 0 && gap_ns < e->rto_ns ? gap_ns : e->rto_ns))

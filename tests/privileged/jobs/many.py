@@ -1,18 +1,21 @@
-"""Many small vectors at once, and one after the other: what each way took, and whether the sums are right."""
+"""Many small vectors at once, and one after the other: what each way took, and whether the sums are right. Then large ones
+between hundreds of tiny ones, and one after a pause that is longer than the group's time limit."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 
 import torch
 import torch.distributed as dist
 
-COUNT, LENGTH = 101, 997
+COUNT, LENGTH, LIMIT_S = 101, 997, 3
+MIXED = (40_009, *(3,) * 263, 40_009, *(3,) * 11, 50_021, *(3,) * 5, 1009)
 
 
 def main() -> None:
-    dist.init_process_group("inc")
+    dist.init_process_group("inc", timeout=datetime.timedelta(seconds=LIMIT_S))
     rank, world = dist.get_rank(), dist.get_world_size()
     expected = [sum((i + 1) * (r + 1) for r in range(world)) for i in range(COUNT)]
 
@@ -21,21 +24,34 @@ def main() -> None:
 
     found: dict[str, object] = {}
     for length in (LENGTH, 3):
-        dist.barrier()
-        start = time.perf_counter()
-        one_by_one = vectors(length)
-        for value in one_by_one:
-            dist.all_reduce(value)
-        middle = time.perf_counter()
-        together = vectors(length)
-        for work in [dist.all_reduce(value, async_op=True) for value in together]:
-            work.wait()
-        end = time.perf_counter()
-        found[str(length)] = {
-            "right": all((v == e).all().item() for v, e in zip([*one_by_one, *together], expected * 2, strict=True)),
-            "one_by_one_s": middle - start,
-            "together_s": end - middle,
-        }
+        right, one_by_one_s, together_s = True, [], []
+        for _ in range(3):
+            dist.barrier()
+            start = time.perf_counter()
+            one_by_one = vectors(length)
+            for value in one_by_one:
+                dist.all_reduce(value)
+            middle = time.perf_counter()
+            together = vectors(length)
+            for work in [dist.all_reduce(value, async_op=True) for value in together]:
+                work.wait()
+            one_by_one_s.append(middle - start)
+            together_s.append(time.perf_counter() - middle)
+            sums = zip([*one_by_one, *together], expected * 2, strict=True)
+            right = right and all((value == total).all().item() for value, total in sums)
+        found[str(length)] = {"right": right, "one_by_one_s": min(one_by_one_s), "together_s": min(together_s)}
+    mixed = [torch.full((length,), float(rank + 1)) for length in MIXED]
+    for work in [dist.all_reduce(value, async_op=True) for value in mixed]:
+        work.wait()
+    total = world * (world + 1) / 2
+    found["mixed"] = all((value == total).all().item() for value in mixed)
+    time.sleep(LIMIT_S + 0.5 + 0.3 * rank)
+    late = torch.full((LENGTH,), float(rank + 1))
+    dist.all_reduce(late)
+    found["late"] = (late == total).all().item()
+    many = [torch.full((5,), float(rank + 1)) for _ in range(200)]
+    dist.all_reduce_coalesced(many)
+    found["coalesced"] = all((value == total).all().item() for value in many)
     print(json.dumps(found), flush=True)
 
 
