@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument("action", nargs="?", default="list", choices=("list", "plan", "request", "history"))
     parser.add_argument("demand", nargs="*", help="pairs of units to connect, like u1-u3")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     demands = [_pair(text) for text in arguments.demand]
     if bool(demands) != (arguments.action in ("plan", "request")):
         raise RequestError(

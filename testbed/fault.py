@@ -62,13 +62,13 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
 
 
 def rate(name: str, text: str) -> float:
-    """The share, 0 to 1, that a percentage like "0.1%" or "0.1" stands for. RequestError otherwise."""
+    """The share, 0 to 1, that a percentage like "0.1%" stands for. RequestError otherwise, without its sign too: 0.01 might mean 1%."""
     try:
-        percent = float(text.removesuffix("%"))
+        percent = float(text.removesuffix("%")) if text.endswith("%") else -1.0
     except ValueError:
         percent = -1.0
     if not 0 <= percent <= 100:
-        raise RequestError(f"--{name} {text}: a percentage from 0% to 100% is accepted")
+        raise RequestError(f"--{name} {text}: a percentage from 0% to 100% is accepted, with its sign")
     return percent / 100
 
 

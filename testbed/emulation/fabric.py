@@ -149,6 +149,10 @@ class Fabric:
             raise RequestError("link faults: the fabric is not up")
         return self._faults
 
+    def fault_states(self) -> list[dict[str, Any]]:
+        """The faults that are set on links, each direction with its counters."""
+        return self.faults.states()
+
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
         """Every ToR port, for whoever attaches programs to them."""
         return self._layout.switch_devices

@@ -6,6 +6,7 @@ layout from `settings`), so that one whose peer dies can name it at once instead
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import fcntl
 import mmap
@@ -71,7 +72,8 @@ class JobBoard:
         if self.fd < 0:
             return
         self._records = np.zeros(self._records_count, dtype=LAYOUT)  # mmap refuses to close under a view
-        self._memory.close()
+        with contextlib.suppress(BufferError):  # another thread looks at it: it goes with its last view
+            self._memory.close()
         os.close(self.fd)
         self.fd = -1
 

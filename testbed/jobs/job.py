@@ -83,6 +83,7 @@ class Job:
         return addresses.host_name(*self.placement.ps) if self.placement.ps else None
 
     def status(self) -> dict[str, Any]:
+        board = self.board  # another thread takes it away
         return {
             "id": self.id,
             "state": self.state,
@@ -92,5 +93,5 @@ class Job:
             "hosts": self.hosts,
             "ps_host": self.ps_host,
             "running_s": round(time.time() - self.began_unix, 3),
-            "progress": self.board.progress() if self.board else [],
+            "progress": board.progress() if board else [],
         }

@@ -42,6 +42,7 @@ class Hosts(Protocol):
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
     def statistics(self, queues_only: bool = False) -> Mapping[str, Any]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
+    def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
 
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
@@ -102,8 +103,7 @@ class Jobs:
             history = result.last_id(self._controller("history"))
             held = stack.enter_context(contextlib.ExitStack())
             admission = held.enter_context(self._network(job))
-            for note in job.notes:
-                emit({"note": note})
+            told = self._tell_notes(job, emit, 0)
             folder = stack.enter_context(self._job_folder(job))
             senders = [*job.hosts, *([job.ps_host] if job.ps_host else [])]
             attempts: list[dict[str, Any]] = []
@@ -118,10 +118,14 @@ class Jobs:
                     if outcome.failure is None or outcome.stopped or len(attempts) > request.restarts:
                         break
                     job.notes.append(f"{outcome.failure}: restart {len(attempts)} of at most {request.restarts}")
-                    emit({"note": job.notes[-1]})
                     with self._lock:
                         job.generation = next(self._numbers)
-                    admission = held.enter_context(self._network(job))
+                    try:
+                        admission = held.enter_context(self._network(job))
+                    except TestbedError as error:
+                        outcome.failure = f"{outcome.failure}; and no restart: {error}"
+                        break
+                    told = self._tell_notes(job, emit, told)
             with files_as(request.caller):
                 stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
             return {
@@ -147,8 +151,14 @@ class Jobs:
                     for rank, host in enumerate(job.hosts)
                 ],
                 "ocs": {"events": result.events_after(self._controller("history"), history)},
-                **observation.report(stats, request.with_series),
+                **observation.report(stats, outcome.failure, request.with_series),
             }
+
+    @staticmethod
+    def _tell_notes(job: Job, emit: Emit, told: int) -> int:
+        for note in job.notes[told:]:
+            emit({"note": note})
+        return len(job.notes)
 
     def _attempt(
         self,
@@ -292,9 +302,11 @@ class Jobs:
             shutil.rmtree(folder)
         folder.mkdir(mode=0o700)
         os.chown(folder, job.request.caller.uid, job.request.caller.gid)
-        yield folder
-        if job.request.logs is not None:
-            shutil.rmtree(folder)
+        try:
+            yield folder
+        finally:
+            if job.request.logs is not None:
+                shutil.rmtree(folder)
 
     # ------------------------------------------------------------------ its processes
 
@@ -303,6 +315,7 @@ class Jobs:
     ) -> list[ProcessSpec]:
         request, specs = job.request, []
         logs = request.logs or folder
+        start = f".restart-{attempt}" if attempt else ""
         ps_address: tuple[str, int] | None = None
         if job.placement.sync == "ps" and job.placement.ps and job.ps_host:
             address, port = ps_address = (addresses.host_ip(*job.placement.ps), PS_PORT_BASE + job.id % 1000)
@@ -317,7 +330,7 @@ class Jobs:
                     job.ps_host,
                     tuple(argv),
                     env,
-                    logs / "ps.log",
+                    logs / f"ps{start}.log",
                     serves=True,
                 )
             )
@@ -339,7 +352,7 @@ class Jobs:
                 attempt=attempt,
             )
             argv = [sys.executable, "-u", request.script, *request.arguments]
-            log = logs / f"worker-{rank}{f'.restart-{attempt}' if attempt else ''}.log"
+            log = logs / f"worker-{rank}{start}.log"
             specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
         return specs
 

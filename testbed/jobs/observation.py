@@ -22,6 +22,7 @@ class Hosts(Protocol):
 
     def statistics(self) -> Mapping[str, Counters]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
+    def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
 
 
 class Observation:
@@ -47,7 +48,9 @@ class Observation:
         if error is None:
             self._after, self._unsent_after = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
 
-    def report(self, workers: Sequence[Mapping[str, Any] | None], with_series: bool) -> dict[str, Any]:
+    def report(
+        self, workers: Sequence[Mapping[str, Any] | None], failure: str | None, with_series: bool
+    ) -> dict[str, Any]:
         """The result's `links`, `telemetry` and `verdict`, and `series`, an .npz file in base64, if it is wanted."""
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
@@ -59,6 +62,15 @@ class Observation:
         report = {
             "links": links,
             "telemetry": summary(self._recording, found),
-            "verdict": verdict(found, workers).as_json(),
+            "verdict": verdict(found, workers, failure=failure, faults=self._faults()).as_json(),
         }
         return report | ({"series": base64.b64encode(series(self._recording)).decode()} if with_series else {})
+
+    def _faults(self) -> list[str]:
+        told = []
+        for state in self._hosts.fault_states():
+            rates = [
+                f"{name} {100 * state[name]:g}%" for name in ("loss", "duplicate", "reorder", "corrupt") if state[name]
+            ]
+            told.append(f"{state['link']} {state['direction']} {', '.join(rates)}")
+        return told

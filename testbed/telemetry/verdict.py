@@ -69,10 +69,19 @@ LIMITS = Limits()
 Judge = Callable[[Evidence, Limits], Iterator[Reason]]
 
 
-def verdict(evidence: Evidence, workers: Sequence[Mapping[str, Any] | None] = (), limits: Limits = LIMITS) -> Verdict:
-    """On a job. `workers` are the statistics that they left, None for one that left none."""
-    reasons = [reason for judge in JUDGES for reason in judge(evidence, limits)]
-    return Verdict(tuple(reasons), tuple(_notes(evidence, workers, limits)))
+def verdict(
+    evidence: Evidence,
+    workers: Sequence[Mapping[str, Any] | None] = (),
+    limits: Limits = LIMITS,
+    failure: str | None = None,
+    faults: Sequence[str] = (),
+) -> Verdict:
+    """On a job. `workers` are the statistics that they left, None for one that left none; `failure` says why it failed, if it did, and
+    `faults` what was set on which links."""
+    reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
+    reasons += [reason for judge in JUDGES for reason in judge(evidence, limits)]
+    notes = [Reason("faults", f"faults were set on links: {'; '.join(faults)}")] if faults else []
+    return Verdict(tuple(reasons), (*notes, *_notes(evidence, workers, limits)))
 
 
 # -------------------------------------------------------------- reasons
@@ -172,8 +181,8 @@ def _notes(evidence: Evidence, workers: Sequence[Mapping[str, Any] | None], limi
     spent_s = max((number(one, "allreduce", "busy_s") for one in workers), default=0.0)
     sendable = {link.name: (link.rate_mbps or 0.0) * 1.25e5 * spent_s for link in evidence.links}
     shares = {link.name: link.most_bytes / most for link in evidence.links if (most := sendable[link.name]) > 0}
-    if shares:
-        fullest = max(shares, key=lambda name: shares[name])
+    fullest = max(shares, key=lambda name: shares[name], default="")
+    if fullest and shares[fullest] <= 1 + limits.excess:  # more: it carried much else than what was reduced
         text = f"while workers communicated, {fullest}, the fullest link, had {percent(shares[fullest])} of its rate"
         yield Reason("fullest_link", text)
     again, timeouts = (round(sum(number(one, key) for one in workers)) for key in ("retransmits", "timeouts"))

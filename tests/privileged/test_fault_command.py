@@ -21,7 +21,7 @@ def told(name: str, *words: str) -> Any:
 
 def test_faults_are_set_shown_and_cleared() -> None:
     with running() as testbed:
-        found = told(testbed.name, "set", "u1h1", "u1o2", "--loss", "1%", "--reorder", "2", "--distance", "30")
+        found = told(testbed.name, "set", "u1h1", "u1o2", "--loss", "1%", "--reorder", "2%", "--distance", "30")
         assert [(each["link"], each["direction"]) for each in found] == [
             ("u1h1", "up"),
             ("u1h1", "down"),

@@ -40,7 +40,7 @@ def command(*argv: str) -> tuple[int, list[str]]:
         (
             ["testbed.fault", "set", "u1h1", "--loss", "101%"],
             2,
-            "--loss 101%: a percentage from 0% to 100% is accepted",
+            "--loss 101%: a percentage from 0% to 100% is accepted, with its sign",
         ),
         (["testbed.fault", "set", "u1h1", "--corrupt", "many"], 2, "--corrupt many: a percentage"),
         (["testbed.run", "--name", ABSENT, "x.py"], 2, f"'{ABSENT}' is not running"),

@@ -35,7 +35,7 @@ def test_a_wrong_fault_is_refused_in_one_line(wrong: dict[str, Any], says: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "share"), [("1%", 0.01), ("0.01%", 0.0001), ("100", 1.0), ("0", 0.0), ("1e-3%", 0.00001)]
+    ("text", "share"), [("1%", 0.01), ("0.01%", 0.0001), ("100%", 1.0), ("0%", 0.0), ("1e-3%", 0.00001)]
 )
 def test_rates_are_percentages(text: str, share: float) -> None:
     assert command.rate("loss", text) == pytest.approx(share, rel=1e-12)
