@@ -192,6 +192,7 @@ class Endpoint:
             )
             if event == _QUIET:
                 self._check_peers(silent_ns.value / 1e9)
+        self._warn_after_s = _WARN_AFTER_S
         assert event != _IDLE
         assert number.value == self._finished
         self._finished += 1

@@ -85,10 +85,6 @@ class Board:
             if index != self._rank
         ]
 
-    def set_progress(self, value: int) -> None:
-        """Says how far this worker is (bytes or iterations reduced, as the workload likes); `status` shows it."""
-        self._records["progress"][self._rank] = value
-
     def progress_address(self) -> int:
         """Where this worker's progress is in this process's memory: an aligned 64-bit word, for code that is not Python."""
         field = self._records.dtype.fields

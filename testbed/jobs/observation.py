@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from testbed.emulation.links import burst_bytes
-from testbed.jobs.result import Counters, link_deltas
+from testbed.jobs.result import link_deltas
 from testbed.telemetry.evidence import evidence
 from testbed.telemetry.sampler import Sampler
-from testbed.telemetry.samples import Recording
+from testbed.telemetry.samples import LinkCounters, Recording
 from testbed.telemetry.summary import series, summary
 from testbed.telemetry.verdict import verdict
 
@@ -20,7 +20,7 @@ from testbed.telemetry.verdict import verdict
 class Hosts(Protocol):
     """What this needs of the fabric (testbed/emulation/fabric.py)."""
 
-    def statistics(self) -> Mapping[str, Counters]: ...
+    def statistics(self) -> Mapping[str, LinkCounters]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
 

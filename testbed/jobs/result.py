@@ -7,27 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from testbed.telemetry.samples import LinkCounters
 
 _LARGEST_STATS_BYTES = 64 << 20
 
 
-class Counters(Protocol):
-    """A link's counters (testbed/emulation/links.py, WireStatistics)."""
-
-    @property
-    def rate_mbps(self) -> float | None: ...
-    @property
-    def bytes_ab(self) -> int: ...
-    @property
-    def bytes_ba(self) -> int: ...
-    @property
-    def drops(self) -> int: ...
-    @property
-    def device_drops(self) -> int: ...
-
-
-def link_deltas(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> list[dict[str, Any]]:
+def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]) -> list[dict[str, Any]]:
     """What each link carried between two readings, both directions and their sum, in bytes with Ethernet headers, and what it lost;
     of the drops, `device_drops` were not those of a full queue.
     """

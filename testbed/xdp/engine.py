@@ -30,6 +30,7 @@ from testbed.xdp.syscall import (
     map_delete,
     map_lookup,
     map_update,
+    u32,
 )
 
 
@@ -232,7 +233,7 @@ class XdpEngine:
             entry["base"], entry["size"] = admission.bases[owner], admission.size
         if owner not in admission.entries:
             admission.entries[owner] = _taken_from(self._free_entries, "entries for jobs at switches")
-        index = _u32(admission.entries[owner])
+        index = u32(admission.entries[owner])
         map_update(self._programs.map_fd("jobs"), index, entry.tobytes())
         map_update(self._programs.map_fd("job_index"), _job_key(owner, admission.job), index)
 
@@ -249,14 +250,14 @@ class XdpEngine:
                 raise TestbedError(f"admit job {admission.job}: {index} aggregators are in use, and there are no more")
             fd = map_create(MAP_TYPE_ARRAY, 4, slot.itemsize, layout.SLOTS, 0, "slots")
             try:
-                map_update(self._programs.map_fd("slots"), _u32(index), _u32(fd))
+                map_update(self._programs.map_fd("slots"), u32(index), u32(fd))
             except BaseException:
                 os.close(fd)
                 raise
             self._arrays[owner] = (index, fd)
         empty = bytes(slot.itemsize)
         for number in range(admission.bases[owner], admission.bases[owner] + admission.size):
-            map_update(self._arrays[owner][1], _u32(number), empty)
+            map_update(self._arrays[owner][1], u32(number), empty)
 
     def _fill_group(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
         devices = [addresses.tor_port_device(m.unit, m.host) for m in admission.members if m.unit == unit]
@@ -264,13 +265,13 @@ class XdpEngine:
         fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(devices)), 0, "group")
         try:
             for position, device in enumerate(devices):
-                map_update(fd, _u32(position), _u32(socket.if_nametoindex(device)))
-            map_update(self._programs.map_fd("groups"), _u32(admission.groups[unit]), _u32(fd))
+                map_update(fd, u32(position), u32(socket.if_nametoindex(device)))
+            map_update(self._programs.map_fd("groups"), u32(admission.groups[unit]), u32(fd))
         finally:
             os.close(fd)  # the outer map holds it
 
     def _make_ring(self, admission: Admission, member: Member) -> None:
-        key = _u32(addresses.host_ifindex(member.unit, member.host))
+        key = u32(addresses.host_ifindex(member.unit, member.host))
         if map_lookup(self._programs.map_fd("pullers"), key, layout.PULLER.itemsize) is not None:
             raise TestbedError(f"admit job {admission.job}: u{member.unit}h{member.host} is in another job")
         result = layout.result(self._lanes)
@@ -282,8 +283,8 @@ class XdpEngine:
             os.close(ring)
             raise
         admission.rings[member.worker] = (index, ring, wake)
-        map_update(self._programs.map_fd("rings"), _u32(index), _u32(ring))
-        map_update(self._programs.map_fd("wakes"), _u32(index), _u32(wake))
+        map_update(self._programs.map_fd("rings"), u32(index), u32(ring))
+        map_update(self._programs.map_fd("wakes"), u32(index), u32(wake))
         puller = np.zeros((), layout.PULLER)
         puller["job"], puller["generation"], puller["ring"] = admission.job, admission.generation, index
         puller["base"], puller["size"] = admission.result_base, admission.size
@@ -299,10 +300,10 @@ class XdpEngine:
             if member.worker not in admission.rings:
                 continue
             self._plane.set_sender(member.unit, member.host, layout.PORT_HOST)
-            map_delete(self._programs.map_fd("pullers"), _u32(addresses.host_ifindex(member.unit, member.host)))
+            map_delete(self._programs.map_fd("pullers"), u32(addresses.host_ifindex(member.unit, member.host)))
             index, *fds = admission.rings.pop(member.worker)
             for name in ("rings", "wakes"):
-                map_delete(self._programs.map_fd(name), _u32(index))
+                map_delete(self._programs.map_fd(name), u32(index))
             self._free_rings.add(index)
             for fd in fds:
                 os.close(fd)
@@ -310,10 +311,10 @@ class XdpEngine:
             self._plane.set_sender(*admission.ps, layout.PORT_HOST)
         for owner, index in admission.entries.items():
             map_delete(self._programs.map_fd("job_index"), _job_key(owner, admission.job))
-            map_update(self._programs.map_fd("jobs"), _u32(index), bytes(layout.JOB.itemsize))
+            map_update(self._programs.map_fd("jobs"), u32(index), bytes(layout.JOB.itemsize))
             self._free_entries.add(index)
         for group in admission.groups.values():
-            map_delete(self._programs.map_fd("groups"), _u32(group))
+            map_delete(self._programs.map_fd("groups"), u32(group))
             self._free_groups.add(group)
         for owner in admission.bases:
             self._segments[owner].free(admission.job)
@@ -324,10 +325,6 @@ def _taken_from(free: set[int], what: str) -> int:
     if not free:
         raise NoRoomError(f"no more {what}")
     return free.pop()
-
-
-def _u32(number: int) -> bytes:
-    return number.to_bytes(4, "little")
 
 
 def _job_key(owner: int, job: int) -> bytes:

@@ -31,6 +31,7 @@ from testbed.xdp.syscall import (
     open_pin,
     pin,
     run_once,
+    u32,
 )
 
 PINNED_MAPS = ("routes", "circuits", "verdicts")
@@ -54,10 +55,6 @@ class HostPort:
     unit: int
     host: int
     namespace: Path
-
-
-def _u32(number: int) -> bytes:
-    return number.to_bytes(4, "little")
 
 
 def ip_number(ip: str) -> int:
@@ -130,7 +127,7 @@ class PinnedPlane:
         return verdict_counts(self._verdicts)
 
     def _route_keys(self, unit: int) -> list[bytes]:
-        owner = _u32(unit)
+        owner = u32(unit)
         return [key for key in map_keys(self._routes, layout.ROUTE_KEY.itemsize) if key[:4] == owner]
 
     def _device_of(self, port: int) -> int:
@@ -140,7 +137,7 @@ class PinnedPlane:
 
     def _circuit(self, port: int) -> np.ndarray:
         self._device_of(port)
-        value = map_lookup(self._circuits, _u32(port), layout.CIRCUIT.itemsize)
+        value = map_lookup(self._circuits, u32(port), layout.CIRCUIT.itemsize)
         if value is None:
             raise TestbedError(f"optical port {port}: beyond the table")
         circuit = np.zeros((), layout.CIRCUIT)
@@ -148,7 +145,7 @@ class PinnedPlane:
         return circuit
 
     def _set_circuit(self, port: int, circuit: np.ndarray) -> None:
-        map_update(self._circuits, _u32(port), circuit.tobytes())
+        map_update(self._circuits, u32(port), circuit.tobytes())
         if self._circuit(port).tobytes() != circuit.tobytes():
             raise SettingError(f"optical port {port}: the circuit read back differs from the one set")
 
@@ -204,7 +201,7 @@ class XdpPlane:
             entry["self_ip"] = ip_number(addresses.tor_ip(unit))
         for name, value in sender.items():
             entry[name] = value
-        map_update(self.programs.map_fd("ports"), _u32(socket.if_nametoindex(device)), entry.tobytes())
+        map_update(self.programs.map_fd("ports"), u32(socket.if_nametoindex(device)), entry.tobytes())
 
     def verdicts(self) -> dict[str, int]:
         """What the programs did with packets, counted since the start: names in bpf/maps.h."""
@@ -214,5 +211,5 @@ class XdpPlane:
         """Loses the next `copies` gradient packets of each of these fragments that arrive at a device. For tests."""
         faults = self.programs.map_fd("faults")
         for fragment in fragments:
-            map_update(faults, np.array((ifindex, fragment), layout.FAULT_KEY).tobytes(), _u32(copies))
-        map_update(self.programs.map_fd("faults_on"), _u32(0), _u32(1))
+            map_update(faults, np.array((ifindex, fragment), layout.FAULT_KEY).tobytes(), u32(copies))
+        map_update(self.programs.map_fd("faults_on"), u32(0), u32(1))

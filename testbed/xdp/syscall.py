@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def _attributes(layout: str, *values: int) -> ctypes.Array[ctypes.c_char]:
 
 def _address(data: ctypes.Array[ctypes.c_char]) -> int:
     return ctypes.addressof(data)
+
+
+def u32(number: int) -> bytes:
+    """A 32-bit key or value, as maps of this host have it."""
+    return number.to_bytes(4, sys.byteorder)
 
 
 def map_create(kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str) -> int:

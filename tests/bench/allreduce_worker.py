@@ -18,24 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.privileged.summing_worker import Alone
+
 Vector = npt.NDArray[np.float32]
 _NICE, _TICKS = os.sysconf("SC_CLK_TCK"), (0, 1, 2, 5, 6)  # of /proc/stat's line: user, nice, system, irq, softirq
-
-
-class Alone:
-    """A board without peers: a benchmark's worker waits for nobody but results."""
-
-    def __init__(self) -> None:
-        self._word = np.zeros(1, np.uint64)
-
-    def progress_address(self) -> int:
-        return int(self._word.ctypes.data)
-
-    def missing(self) -> list[Any]:
-        return []
-
-    def progress(self) -> list[int]:
-        return []
 
 
 def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
