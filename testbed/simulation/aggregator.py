@@ -15,19 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.errors import RequestError
+from testbed.inc.job import Job, Role, Sender
 from testbed.wire import frame, spec
 from testbed.wire.frame import CorruptError, Frame
 
 NO_WORKER = 0xFFFF  # in a result
 _MULTICAST = range(239 << 24, 240 << 24)
-
-
-class Role(Enum):
-    """What a job's sum made here is."""
-
-    FINAL = "final"  # the result
-    PARTIAL = "partial"  # to be sent to the parameter server
-    TRANSIT = "transit"  # nothing is summed here: results pass through
 
 
 class To(Enum):
@@ -38,32 +31,6 @@ class To(Enum):
     BACK = "back"  # the port it came from
     ROUTE = "route"  # as the switch routes its destination address
     STACK = "stack"  # not looked at here: to what lies behind (Open vSwitch, the host)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job as one aggregator knows it; the fields are those of `struct job` in bpf/maps.h."""
-
-    members: int  # bitmap of the contributors expected here
-    generation: int
-    role: Role
-    base: int  # MemID
-    size: int
-    total: int  # workers of the job
-    local: int  # workers (at a PS: units) summed here
-    index: int  # this unit's, the worker field of its partial sums
-    up_base: int  # MemID at the PS
-    self_ip: str
-    up_ip: str  # of the PS
-    group_ip: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Who runs at a host's port: a worker of a job, or (worker None) its parameter server."""
-
-    job: int
-    worker: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.simulation.aggregator import Sender
+from testbed.inc.job import Sender
 from testbed.wire import frame, spec
 from testbed.wire.frame import Frame
 from testbed.xdp import layout

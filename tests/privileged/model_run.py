@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.simulation.aggregator import Aggregator, Emission, Job, Sender, To
+from testbed.inc.job import Job, Sender
+from testbed.simulation.aggregator import Aggregator, Emission, To
 from testbed.wire import frame, spec
 from testbed.wire.frame import Frame
 from testbed.xdp import layout

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from testbed.simulation.aggregator import Emission, Job, Role, Sender, To
+from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.aggregator import Emission, To
 from testbed.topology import addresses
 from testbed.xdp import layout
 from testbed.xdp.plane import ip_number

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from testbed.errors import RequestError
-from testbed.simulation.aggregator import Aggregator, Sender
+from testbed.inc.job import Sender
+from testbed.simulation.aggregator import Aggregator
 from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,

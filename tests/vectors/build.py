@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.simulation.aggregator import Job, Role, Sender, To
+from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.aggregator import To
 from testbed.wire import frame, spec
 from testbed.wire.codec import Header
 from testbed.wire.frame import Frame

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.simulation.aggregator import Sender, To
+from testbed.inc.job import Sender
+from testbed.simulation.aggregator import To
 from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,

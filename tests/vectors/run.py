@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from testbed.simulation.aggregator import Emission, Job, Sender
+from testbed.inc.job import Job, Sender
+from testbed.simulation.aggregator import Emission
 from testbed.wire import frame
 from testbed.wire.frame import Frame
 from tests.vectors.build import Admit, Arrival, Leaves, Release, Vector

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from testbed.simulation.aggregator import Sender, To
+from testbed.inc.job import Sender
+from testbed.simulation.aggregator import To
 from testbed.wire import spec
 from tests.vectors.build import (
     BASE,

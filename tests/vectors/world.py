@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from testbed.simulation.aggregator import Job, Role, Sender, To
+from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.aggregator import To
 from testbed.wire import spec
 from testbed.wire.codec import Header
 from testbed.wire.frame import Frame
