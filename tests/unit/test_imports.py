@@ -30,6 +30,7 @@ IMPURE = frozenset(
     (
         *("asyncio", "ctypes", "fcntl", "mmap", "resource", "select", "selectors", "signal", "socket", "subprocess"),
         *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc"),
+        *("bm_runtime", "sswitch_runtime", "thrift"),
     )
 )
 # library -> the packages that alone import it
@@ -40,6 +41,9 @@ SOLE_IMPORTERS = {
     "ryu": ("controller",),
     "psutil": ("testbed.telemetry", "testbed.supervisor"),  # the main process watches its own children
     "torch": ("workloads",),
+    "bm_runtime": ("testbed.bmv2",),
+    "sswitch_runtime": ("testbed.bmv2",),
+    "thrift": ("testbed.bmv2",),
 }
 CONTROLLER_MAY = frozenset({"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp"})
 # Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.

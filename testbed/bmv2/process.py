@@ -1,0 +1,124 @@
+"""One `simple_switch` process: its command line, its start, its end. Owns a thread for it, and its log files."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from testbed.emulation.namespaces import die_with_parent
+from testbed.emulation.sockets import shared_sockets
+from testbed.errors import HostError, TestbedError
+from testbed.topology.addresses import unit_name
+
+BINARY = "simple_switch"
+INSTALL = "sudo make p4-tools"
+THRIFT_BASE = 9090
+HELP_S = 10.0
+END_S = 5.0
+
+
+def thrift_port(unit: int) -> int:
+    """Of a unit's switch, at 127.0.0.1 in the testbed's root network namespace."""
+    return THRIFT_BASE + unit
+
+
+def binary() -> str:
+    """The path of simple_switch. HostError where there is none."""
+    found = shutil.which(BINARY)
+    if found is None:
+        raise HostError(f"{BINARY} (BMv2) is not installed, and the engine bmv2 is it; run: {INSTALL}")
+    return found
+
+
+class SwitchProcess:
+    """The process of a unit's switch. Its end is seen by a thread, which is also what started it.
+
+    The kernel ends the process with the thread that started it (PR_SET_PDEATHSIG): so that thread lives as long as the process.
+    """
+
+    def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
+        """`ports`: device -> number. `log` is a folder; `verbose` has every packet's way written there too."""
+        self._name, self._argv = unit_name(unit), _arguments(unit, ports, program, log, verbose)
+        self._log = log / f"{self._name}-bmv2.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failure: Exception | None = None
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{self._name}-bmv2", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._failure:
+            raise TestbedError(f"start {self._name}'s {BINARY}: {self._failure}") from self._failure
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def ended(self, within_s: float = 0.0) -> str | None:
+        """How it ended, "signal 9" or "exit code 1: " and its last words; None while it runs."""
+        assert self._process is not None
+        self._thread.join(within_s)
+        code = self._process.returncode
+        if code is None:
+            return None
+        if code < 0:
+            return f"signal {-code}"
+        return f"exit code {code}: {self.last_words()}"
+
+    def last_words(self) -> str:
+        """The last line of its log."""
+        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+    def stop(self) -> None:
+        """Kills it, if it runs, and waits for its end. It holds nothing that is worth saving."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            with shared_sockets(self._process.pid):
+                self._process.kill()
+                self._thread.join(END_S)
+        if self._thread.is_alive():
+            raise TestbedError(f"end {self._name}'s {BINARY}: still there {END_S:g} s after SIGKILL")
+
+    def _run(self) -> None:
+        try:
+            with self._log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    self._argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    preexec_fn=die_with_parent,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._failure = error
+            return
+        finally:
+            self._started.set()
+        self._process.wait()
+
+
+def _arguments(unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> list[str]:
+    interfaces = [part for device, number in ports.items() for part in ("-i", f"{number}@{device}")]
+    arguments = [binary(), *interfaces, "--thrift-port", str(thrift_port(unit)), "--device-id", str(unit)]
+    if _has_notifications(arguments[0]):
+        # within the process: the default is a socket in /tmp, which all switches of this number on the host would share
+        arguments += ["--notifications-addr", "inproc://notifications"]
+    if verbose:
+        arguments += ["--log-level", "debug", "--log-file", str(log / f"{unit_name(unit)}-bmv2-packets"), "--log-flush"]
+    else:
+        arguments += ["--log-level", "off"]
+    return [*arguments, str(program)]
+
+
+@functools.cache
+def _has_notifications(path: str) -> bool:
+    """BMv2 may be built without nanomsg, and then refuses the option."""
+    return (
+        "--notifications-addr"
+        in subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=HELP_S).stdout
+    )
