@@ -85,7 +85,7 @@ class Runtime:
     """Speaks to unit `unit`'s switch. Thread-safe; connects when it is first asked, and again after a restart of the switch."""
 
     def __init__(self, unit: int, answer_s: float = ANSWER_S) -> None:
-        self._name, self._port, self._answer_s = unit_name(unit), thrift_port(unit), answer_s
+        self.name, self._port, self._answer_s = unit_name(unit), thrift_port(unit), answer_s
         self._connection: _Connection | None = None
         self._lock = threading.RLock()
 
@@ -221,11 +221,11 @@ class Runtime:
             try:
                 yield self._connected()
             except _REFUSALS as refusal:
-                raise TestbedError(f"{self._name}'s {BINARY}: {what}: {_reason(refusal)}") from refusal
+                raise TestbedError(f"{self.name}'s {BINARY}: {what}: {_reason(refusal)}") from refusal
             except (TException, OSError, EOFError) as error:
                 self.close()
                 said = str(error) or type(error).__name__
-                raise TestbedError(f"{self._name}'s {BINARY}: {what}: {said}") from error
+                raise TestbedError(f"{self.name}'s {BINARY}: {what}: {said}") from error
             except BaseException:
                 self.close()  # an answer may be under way that nobody waits for
                 raise
@@ -250,7 +250,7 @@ class Runtime:
 
     def _same(self, what: str, wanted: object, read: object) -> None:
         if wanted != read:
-            raise SettingError(f"{self._name}'s {BINARY}: {what}: set {wanted}, read back {read}")
+            raise SettingError(f"{self.name}'s {BINARY}: {what}: set {wanted}, read back {read}")
 
 
 def _is_stale(handle: Any) -> bool:

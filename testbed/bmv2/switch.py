@@ -1,0 +1,256 @@
+"""A unit's ToR that is a `simple_switch` running p4/: its process, what its tables hold, and the aggregator that it is to the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Self
+
+from testbed.bmv2 import routes as routing
+from testbed.bmv2.process import BINARY, SwitchProcess
+from testbed.bmv2.program import verdict_names
+from testbed.bmv2.runtime import Action, Key, Runtime
+from testbed.errors import SettingError, TestbedError
+from testbed.inc.job import Job, Role, Sender
+from testbed.topology import addresses
+
+SLOTS = 1024  # p4/headers.p4
+QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
+FLOOD_GROUP = 1
+MAX_GROUPS = 4096  # the switch's own limit
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+READY_S = 30.0
+END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
+_ROLES = {Role.FINAL: 1, Role.PARTIAL: 2, Role.TRANSIT: 3}
+_FROM_HOST = Action("from_host")
+
+
+class Bmv2Switch:
+    """A context manager: entering it starts the switch, leaving it ends it. Thread-safe."""
+
+    slots = SLOTS
+
+    def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
+        """`ports`: device -> port number, all of the ToR's. `program` as from `compiled`; `log` is a folder."""
+        self._unit, self._name, self._ports = unit, addresses.unit_name(unit), dict(ports)
+        self._program, self._log, self._verbose = program, log, verbose
+        self._runtime = Runtime(unit)
+        self._process: SwitchProcess | None = None
+        self._verdicts = verdict_names()
+        self._lock = threading.RLock()
+        self._forget()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            try:
+                self._start()
+            except BaseException:
+                self.stop()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while it was not stopped."""
+        return self._process.pid if self._process else None
+
+    def ended(self) -> str | None:
+        """Why the process is gone, though nobody stopped it: "signal 9", "exit code 1: " and its last words. None while it runs."""
+        return self._process.ended() if self._process else None
+
+    def restart(self) -> None:
+        """A new process in place of what is left of the old one. It knows its hosts, and no job, sender or route."""
+        with self._lock:
+            self.stop()
+            try:
+                self._start()
+            except BaseException:
+                if self._process:
+                    self._process.stop()  # and kept: `ended` tells that it is gone
+                raise
+
+    def stop(self) -> None:
+        """Ends the process, if there is one."""
+        with self._lock:
+            self._runtime.close()
+            process, self._process = self._process, None
+            if process:
+                process.stop()
+
+    # ------------------------------------------------------------------ what the engine tells it
+
+    def set_group(self, number: int, devices: Sequence[str]) -> None:
+        """By which ports a job's results leave; called before `admit`. Replaces in one step."""
+        ports = [self._port(device) for device in devices]
+        with self._asking():
+            if number in self._groups:
+                self._runtime.replace_group(*self._groups[number], ports)
+                return
+            used = {group for group, _ in self._groups.values()}
+            group = next((group for group in range(FLOOD_GROUP + 1, MAX_GROUPS) if group not in used), None)
+            if group is None:
+                raise TestbedError(f"{self._name}: job {number}: no more multicast groups")
+            self._groups[number] = (group, self._runtime.add_group(group, ports))
+
+    def admit(self, number: int, job: Job) -> None:
+        """Puts a job's entry. If it is new, its segment's slots are empty; else the entry is replaced in one step."""
+        with self._asking():
+            if number not in self._groups:
+                raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
+            entry = Action("set_job", job_data(job, self._groups[number][0]))
+            if number in self._jobs:
+                self._runtime.replace_entry("jobs", self._jobs[number], entry)
+                return
+            self._runtime.fill_register("slot_state", job.base, job.base + job.size, 0)
+            self._jobs[number] = self._runtime.add_entry("jobs", Key(number, 16), entry)
+
+    def bind(self, host: int, sender: Sender | None) -> None:
+        """Who may send gradients by the port of this host; None: nobody. A switch that ended lets nobody."""
+        try:
+            with self._asking():
+                self._runtime.replace_entry("ports", self._senders[host], _from(sender))
+        except _EndedError:
+            if sender:
+                raise
+
+    def release(self, number: int) -> None:
+        """Takes a job's entry and group; nothing if it has none, or if the switch ended, and they with it.
+
+        A packet that is being worked on may still find the job's slots; no later job minds, for its generation is another.
+        """
+        try:
+            with self._asking():
+                if number in self._jobs:
+                    self._runtime.delete_entry("jobs", self._jobs[number])
+                    del self._jobs[number]
+                if number in self._groups:
+                    self._runtime.delete_group(*self._groups[number])
+                    del self._groups[number]
+        except _EndedError:
+            self._jobs.pop(number, None)
+            self._groups.pop(number, None)
+
+    def set_routes(self, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
+        """As `testbed.bmv2.routes.set_routes`."""
+        with self._asking():
+            routing.set_routes(self._runtime, self._ports, routes)
+
+    def verdicts(self) -> dict[str, int]:
+        """What became of packets, counted since the process started."""
+        with self._asking():
+            counts = self._runtime.counters("verdicts", list(self._verdicts))
+        return dict(zip(self._verdicts.values(), counts, strict=True))
+
+    # ------------------------------------------------------------------ under the lock
+
+    def _forget(self) -> None:
+        self._jobs: dict[int, int] = {}  # job -> handle of its entry
+        self._groups: dict[int, tuple[int, int]] = {}  # job -> group, handle of its node
+        self._senders: dict[int, int] = {}  # host -> handle of its port's entry
+
+    def _start(self) -> None:
+        self._forget()
+        self._process = SwitchProcess(self._unit, self._ports, self._program, self._log, self._verbose)
+        self._wait_ready(self._process)
+        with self._asking():
+            self._settle()
+
+    def _wait_ready(self, process: SwitchProcess) -> None:
+        """Until it answers, with the program and the ports that it was given."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            if end := process.ended():
+                raise TestbedError(f"start {self._name}'s {BINARY}: {end}")
+            try:
+                self._runtime.uptime_us()
+                break
+            except TestbedError as error:
+                if time.monotonic() > deadline:
+                    raise TestbedError(
+                        f"start {self._name}'s {BINARY}: no answer within {READY_S:g} s: {error}"
+                    ) from error
+            time.sleep(0.01)
+        digest = hashlib.md5(self._program.read_bytes(), usedforsecurity=False).digest()
+        if self._runtime.program_digest() != digest:
+            raise SettingError(f"{self._name}'s {BINARY} runs another program than {self._program}")
+        if (ports := self._runtime.ports()) != self._ports:
+            lacking = ", ".join(sorted({*self._ports} - {*ports})) or "others than were asked for"
+            raise SettingError(f"{self._name}'s {BINARY} took {len(ports)} of {len(self._ports)} ports; not: {lacking}")
+
+    def _settle(self) -> None:
+        """What every switch has: its address, a port for each host, where stations are, whom a broadcast reaches."""
+        runtime = self._runtime
+        hosts = [
+            number for number in self._ports.values() if addresses.is_host_port(number)
+        ]  # numbered as the hosts are
+        runtime.set_queue_depth(QUEUE_PACKETS)
+        runtime.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
+        runtime.add_group(FLOOD_GROUP, hosts)
+        flood = Action("flood", (FLOOD_GROUP,))
+        runtime.add_entry("stations", Key(routing.mac_number(BROADCAST), 48), flood)
+        for host in hosts:
+            self._senders[host] = runtime.add_entry("ports", Key(host, 9), _FROM_HOST)
+            mac = routing.mac_number(addresses.host_mac(self._unit, host))
+            runtime.add_entry("stations", Key(mac, 48), Action("switch_to", (host,)))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Alone; a failure says so if it is that the switch ended."""
+        with self._lock:
+            process = self._process
+            if process is None:
+                raise _EndedError(f"{self._name}'s {BINARY} does not run")
+            try:
+                yield
+            except TestbedError as error:
+                if end := process.ended(END_SEEN_S):
+                    raise _EndedError(f"{self._name}'s {BINARY} ended: {end}") from error
+                raise
+
+    def _port(self, device: str) -> int:
+        if device not in self._ports:
+            raise TestbedError(f"{self._name}: no port {device}; there are {', '.join(self._ports)}")
+        return self._ports[device]
+
+
+class _EndedError(TestbedError):
+    """There is no process to ask."""
+
+
+def job_data(job: Job, group: int) -> tuple[int, ...]:
+    """The parameters of p4/segment.p4's `set_job`."""
+    return (
+        job.members,
+        job.generation,
+        _ROLES[job.role],
+        job.base,
+        job.size,
+        job.total,
+        job.local,
+        job.index,
+        job.up_base,
+        _ip(job.self_ip),
+        _ip(job.up_ip),
+        _ip(job.group_ip),
+        group,
+    )
+
+
+def _from(sender: Sender | None) -> Action:
+    if sender is None:
+        return _FROM_HOST
+    if sender.worker is None:
+        return Action("from_ps", (sender.job,))
+    return Action("from_worker", (sender.job, sender.worker))
+
+
+def _ip(address: str) -> int:
+    return int(IPv4Address(address))
