@@ -6,7 +6,7 @@
 const bit<16> WIRE_MAGIC = 0x4f49;
 const bit<8> WIRE_VERSION = 1;
 const bit<16> WIRE_UDP_PORT = 47001;
-#define WIRE_LANES 360
+#define WIRE_HEADER_BYTES 32
 
 const bit<8> WIRE_OP_PUSH = 1;
 const bit<8> WIRE_OP_PARTIAL = 2;
@@ -33,5 +33,6 @@ header wire_h {
     bit<16> age; // milliseconds that the oldest contribution waited, for degraded results
     bit<32> trailer; // zero
 }
+#define WIRE_FIELDS(wire) wire.magic, wire.version, wire.op, wire.flags, wire.reserved, wire.job, wire.worker, wire.contributors, wire.generation, wire.slot, wire.fragment, wire.count, wire.age, wire.trailer
 
 #endif

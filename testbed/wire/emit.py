@@ -1,4 +1,4 @@
-"""Renders the wire format as C (bpf/wire.h), P4 (p4/wire.p4) and a Wireshark dissector (wireshark/optinc.lua).
+"""Renders the wire format as C (bpf/wire.h), P4 (p4/wire.p4, p4/lanes.p4) and a Wireshark dissector (wireshark/optinc.lua).
 
 `python -m testbed.wire.emit` writes the files; with `--check` it says which one is stale and exits 1.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from testbed.wire import spec
 
 ROOT = Path(__file__).resolve().parents[2]
+P4_LAYOUTS = {"wide": 64, "registers": 1}  # how many lanes a register holds; 2048 bits are the most that p4c takes
 _NOTE = "Rendered by testbed/wire/emit.py from testbed/wire/spec.py; `make wire` renders it again."
 
 
@@ -55,7 +56,7 @@ def p4_header() -> str:
         f"const bit<16> WIRE_MAGIC = {spec.MAGIC:#06x};",
         f"const bit<8> WIRE_VERSION = {spec.VERSION};",
         f"const bit<16> WIRE_UDP_PORT = {spec.UDP_PORT};",
-        f"#define WIRE_LANES {spec.LANES}",
+        f"#define WIRE_HEADER_BYTES {spec.HEADER_BYTES}",
         "",
         *(f"const bit<8> WIRE_OP_{op.name} = {op.value};" for op in spec.Op),
         *(f"const bit<8> WIRE_FLAG_{flag.name} = {flag.value};" for flag in spec.Flag),
@@ -63,10 +64,79 @@ def p4_header() -> str:
         "header wire_h {",
         *(f"    bit<{f.bits}> {f.name}; // {f.meaning}" for f in spec.HEADER),
         "}",
+        f"#define WIRE_FIELDS(wire) {', '.join(f'wire.{f.name}' for f in spec.HEADER)}",
         "",
         "#endif",
     ]
     return "\n".join(lines) + "\n"
+
+
+def p4_lanes(layout: str, lanes: int) -> str:
+    """p4/lanes.p4: the lanes as one header, the registers of the slots for them, and the stage that works on both.
+
+    In the layout `wide`, fields and registers hold up to 64 lanes each, which one addition sums; lanes do not carry into each other since
+    senders leave room (spec.bias). In `registers`, each lane has a field and a register array of its own, as the stages of a hardware switch have.
+    """
+    if layout not in P4_LAYOUTS:
+        raise ValueError(f"layout {layout!r}; {', '.join(P4_LAYOUTS)} are accepted")
+    most = P4_LAYOUTS[layout]
+    widths = [32 * min(most, lanes - first) for first in range(0, lanes, most)]
+    numbered = list(enumerate(widths))
+    lines = [
+        "// SPDX-License-Identifier: Apache-2.0",
+        f"// {_NOTE}",
+        f"// {lanes} lanes, {most} to a register.",
+        "#ifndef LANES_P4",
+        "#define LANES_P4",
+        "",
+        f"#define WIRE_LANES {lanes}",
+        f"#define LANES_FIELDS(lanes) {', '.join(f'lanes.l{number}' for number, _ in numbered)}",
+        "",
+        "const bit<2> LANES_LEAVE = 0;",
+        "const bit<2> LANES_KEEP = 1;   // the packet's into the slot",
+        "const bit<2> LANES_ADD = 2;    // to those in the slot; the packet then has the sum",
+        "const bit<2> LANES_RECALL = 3; // the slot's into the packet",
+        "",
+        "header lanes_h {",
+        *(f"    bit<{width}> l{number};" for number, width in numbered),
+        "}",
+        "",
+        *(f'@name(".lanes_{number}") register<bit<{width}>>(SLOTS) lanes_{number};' for number, width in numbered),
+        "",
+        "control Lanes(inout lanes_h lanes, in bit<32> slot, in bit<2> what) {",
+        "    action keep() {",
+        *(f"        lanes_{number}.write(slot, lanes.l{number});" for number, _ in numbered),
+        "    }",
+        "    action add() {",
+        *(line for number, width in numbered for line in _p4_addition(number, width)),
+        "    }",
+        "    action recall() {",
+        *(f"        lanes_{number}.read(lanes.l{number}, slot);" for number, _ in numbered),
+        "    }",
+        "",
+        "    apply {",
+        "        if (what == LANES_KEEP) {",
+        "            keep();",
+        "        } else if (what == LANES_ADD) {",
+        "            add();",
+        "        } else if (what == LANES_RECALL) {",
+        "            recall();",
+        "        }",
+        "    }",
+        "}",
+        "",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _p4_addition(number: int, width: int) -> list[str]:
+    return [
+        f"        bit<{width}> held_{number};",
+        f"        lanes_{number}.read(held_{number}, slot);",
+        f"        lanes.l{number} = lanes.l{number} + held_{number};",
+        f"        lanes_{number}.write(slot, lanes.l{number});",
+    ]
 
 
 def lua_dissector() -> str:
@@ -143,6 +213,7 @@ def rendered() -> dict[Path, str]:
     return {
         ROOT / "bpf" / "wire.h": c_header(),
         ROOT / "p4" / "wire.p4": p4_header(),
+        ROOT / "p4" / "lanes.p4": p4_lanes("wide", spec.LANES),
         ROOT / "wireshark" / "optinc.lua": lua_dissector(),
     }
 

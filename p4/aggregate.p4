@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ToR switch that sums gradients: P4INC-AOI, section VI, as docs/protocol.md says it. v1model; compiled by testbed/bmv2/compile.py.
+#include <core.p4>
+#include <v1model.p4>
+
+#include "headers.p4"
+#include "verdicts.p4"
+#include "parser.p4"
+#include "origin.p4"
+#include "segment.p4"
+#include "slot.p4"
+#include "shadow.p4"
+#include "sum.p4"
+#include "error_control.p4"
+#include "forward.p4"
+#include "multicast.p4"
+
+@name(".verdicts") counter(V_COUNT, CounterType.packets) verdicts;
+
+control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Origin() origin;
+    JobOf() job_of;
+    Member() member;
+    Segment() segment;
+    Fragment() fragment;
+    Bitmap() bitmap;
+    Count() count;
+    KeepResult() keep_result;
+    Lanes() lanes;
+    AddressSum() address_sum;
+    Notify() notify;
+    SetChecksums() set_checksums;
+    Forward() forward;
+    Multicast() multicast;
+
+    apply {
+        bit<2> with_lanes = LANES_LEAVE;
+        meta.verdict = UNDECIDED;
+        origin.apply(hdr, meta, standard);
+
+        if (meta.verdict == UNDECIDED) {
+            if (hdr.wire.op == WIRE_OP_NOTICE && hdr.ipv4.dstAddr != meta.address) {
+                meta.verdict = V_FORWARDED;
+                meta.send = SEND_ROUTE;
+            } else {
+                job_of.apply(hdr, meta);
+            }
+        }
+
+        if (meta.verdict == UNDECIDED) {
+            if (hdr.wire.op == WIRE_OP_PUSH) {
+                member.apply(hdr, meta);
+            } else if (hdr.wire.op == WIRE_OP_NOTICE) {
+                meta.verdict = V_NOTICE;
+                meta.send = SEND_OTHERS;
+            } else if (hdr.wire.op == WIRE_OP_PARTIAL || meta.job.role == ROLE_FINAL || hdr.ipv4.dstAddr != meta.job.group_ip) {
+                meta.verdict = V_MALFORMED;
+            } else if (meta.job.role == ROLE_TRANSIT) {
+                meta.verdict = V_RESULT;
+                meta.send = SEND_OTHERS;
+            }
+        }
+
+        // what is left are pushes, and results to be kept
+        if (meta.verdict == UNDECIDED) {
+            segment.apply(hdr, meta, hdr.wire.op == WIRE_OP_PUSH ? meta.job.base : meta.job.up_base);
+        }
+        if (meta.verdict == UNDECIDED) {
+            if (hdr.wire.op == WIRE_OP_PUSH) {
+                fragment.apply(hdr, meta);
+                if (meta.verdict == UNDECIDED) {
+                    bitmap.apply(hdr, meta);
+                }
+                if (meta.verdict == UNDECIDED) {
+                    count.apply(hdr, meta);
+                    with_lanes = meta.slot.is_new == 1 ? LANES_KEEP : LANES_ADD;
+                }
+            } else {
+                meta.verdict = V_RESULT;
+                meta.send = SEND_OTHERS;
+                keep_result.apply(hdr, meta, with_lanes);
+            }
+        }
+
+        if (meta.verdict == V_RESENT) {
+            with_lanes = LANES_RECALL;
+            slot_count.read(hdr.wire.count, meta.slot.index);
+        }
+        if (with_lanes != LANES_LEAVE) {
+            lanes.apply(hdr.lanes, meta.slot.index, with_lanes);
+        }
+
+        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT) {
+            address_sum.apply(hdr, meta);
+            set_checksums.apply(hdr, meta);
+        } else if (meta.verdict == V_MISMATCH) {
+            notify.apply(hdr, meta);
+            set_checksums.apply(hdr, meta);
+        }
+
+        if (meta.send == SEND_ROUTE) {
+            forward.apply(hdr, meta, standard);
+        } else {
+            multicast.apply(meta, standard);
+        }
+        verdicts.count(meta.verdict);
+    }
+}
+
+// Checksums are worked on in the ingress pipeline: DatagramSum says why.
+control NoVerify(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+control NoCompute(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+
+V1Switch(Parse(), NoVerify(), Aggregate(), Prune(), NoCompute(), Deparse()) main;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain forwarding: by IPv4 destination, else by MAC address. As in the testbed's other switches, the TTL stays: a unit's network is one hop.
+#ifndef FORWARD_P4
+#define FORWARD_P4
+
+control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    bool found = true;
+
+    @name(".route") action route(bit<9> port) {
+        standard.egress_spec = port;
+    }
+    @name(".route_to") action route_to(bit<9> port, bit<48> mac) {
+        standard.egress_spec = port;
+        hdr.ethernet.dstAddr = mac;
+    }
+    @name(".no_route") action no_route() {
+        found = false;
+    }
+    @name(".routes") table routes {
+        key = { hdr.ipv4.dstAddr: lpm; }
+        actions = { route; route_to; no_route; }
+        default_action = no_route();
+        size = 1024;
+    }
+
+    @name(".switch_to") action switch_to(bit<9> port) {
+        standard.egress_spec = port;
+    }
+    @name(".flood") action flood(bit<16> group) {
+        standard.mcast_grp = group;
+        meta.prune = 1;
+    }
+    @name(".unknown_station") action unknown_station() {
+        meta.verdict = V_UNROUTABLE;
+        mark_to_drop(standard);
+    }
+    @name(".stations") table stations {
+        key = { hdr.ethernet.dstAddr: exact; }
+        actions = { switch_to; flood; unknown_station; }
+        default_action = unknown_station();
+        size = 256;
+    }
+
+    apply {
+        if (!hdr.ipv4.isValid()) {
+            found = false;
+        } else {
+            routes.apply();
+        }
+        if (!found) {
+            stations.apply();
+        }
+    }
+}
+
+#endif

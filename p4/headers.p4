@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a packet holds, and what the stages tell each other about it.
+#ifndef HEADERS_P4
+#define HEADERS_P4
+
+#define SLOTS 1024 // of a switch
+#include "wire.p4"
+#include <lanes.p4> // this folder's is for MTU 1500, wide; testbed/bmv2/compile.py puts others before it
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8> IPPROTO_UDP = 17;
+const bit<8> SUM_TTL = 64;
+const bit<16> IPV4_BYTES = 20;
+const bit<16> NOTICE_BYTES = 8 + WIRE_HEADER_BYTES; // UDP length of a packet without lanes
+const bit<16> LANES_BYTES = NOTICE_BYTES + 4 * WIRE_LANES; // and with them
+
+header ethernet_h {
+    bit<48> dstAddr;
+    bit<48> srcAddr;
+    bit<16> etherType;
+}
+
+header ipv4_h {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<8>  diffserv;
+    bit<16> totalLen;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> fragOffset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> hdrChecksum;
+    bit<32> srcAddr;
+    bit<32> dstAddr;
+}
+
+header udp_h {
+    bit<16> srcPort;
+    bit<16> dstPort;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+struct headers_t {
+    ethernet_h ethernet;
+    ipv4_h     ipv4; // the fixed part; options are payload, and no packet with options is looked into
+    udp_h      udp;
+    wire_h     wire;
+    lanes_h    lanes;
+}
+
+// Who sits behind the port that a packet came in by.
+const bit<2> PORT_FABRIC = 0; // another switch
+const bit<2> PORT_HOST = 1;   // a host that takes part in no job
+const bit<2> PORT_WORKER = 2;
+const bit<2> PORT_PS = 3;
+
+const bit<8> ROLE_FINAL = 1;   // the sum made here is the result
+const bit<8> ROLE_PARTIAL = 2; // the sum made here goes to the parameter server
+const bit<8> ROLE_TRANSIT = 3; // nothing is summed here: results pass through
+
+// Where a packet goes.
+const bit<3> SEND_NOTHING = 0;
+const bit<3> SEND_ROUTE = 1;  // by its destination address
+const bit<3> SEND_GROUP = 2;  // to all ports of the job's group
+const bit<3> SEND_OTHERS = 3; // to all of them but the one it came from
+const bit<3> SEND_BACK = 4;   // by the port it came from
+
+struct port_t {
+    bit<2>  kind;
+    bit<16> job;    // of the worker or parameter server behind it
+    bit<16> worker; // its number
+}
+
+// A job as this switch knows it: testbed/inc/job.py.
+struct job_t {
+    bit<64> members;    // bitmap of the workers expected here
+    bit<32> generation;
+    bit<8>  role;
+    bit<32> base;       // MemID
+    bit<32> size;       // Size
+    bit<16> total;      // workers of the job
+    bit<16> local;      // workers summed here
+    bit<16> index;      // of this unit in the job
+    bit<32> up_base;    // MemID at the parameter server
+    bit<32> self_ip;
+    bit<32> up_ip;      // of the parameter server
+    bit<32> group_ip;
+    bit<16> group;      // multicast group
+}
+
+// The slot that a packet names, before this packet.
+struct slot_t {
+    bit<32> index;
+    bit<32> offset; // from the start of the segment
+    bit<8>  state;  // SLOT_*
+    bit<1>  is_new;  // this packet's fragment takes the slot
+    bit<1>  has_it; // this worker's contribution is in the sum already
+    bit<1>  is_full; // all contributions are in, this packet's too
+}
+
+struct metadata_t {
+    bit<32> verdict;
+    bit<3>  send;
+    bit<1>  is_gradient; // UDP to the gradient port
+    bit<1>  prune;       // no copy by the port it came from
+    bit<32> address;     // of this switch
+    bit<16> sum;
+    port_t  port;
+    job_t   job;
+    slot_t  slot;
+}
+
+#endif

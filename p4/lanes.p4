@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rendered by testbed/wire/emit.py from testbed/wire/spec.py; `make wire` renders it again.
+// 360 lanes, 64 to a register.
+#ifndef LANES_P4
+#define LANES_P4
+
+#define WIRE_LANES 360
+#define LANES_FIELDS(lanes) lanes.l0, lanes.l1, lanes.l2, lanes.l3, lanes.l4, lanes.l5
+
+const bit<2> LANES_LEAVE = 0;
+const bit<2> LANES_KEEP = 1;   // the packet's into the slot
+const bit<2> LANES_ADD = 2;    // to those in the slot; the packet then has the sum
+const bit<2> LANES_RECALL = 3; // the slot's into the packet
+
+header lanes_h {
+    bit<2048> l0;
+    bit<2048> l1;
+    bit<2048> l2;
+    bit<2048> l3;
+    bit<2048> l4;
+    bit<1280> l5;
+}
+
+@name(".lanes_0") register<bit<2048>>(SLOTS) lanes_0;
+@name(".lanes_1") register<bit<2048>>(SLOTS) lanes_1;
+@name(".lanes_2") register<bit<2048>>(SLOTS) lanes_2;
+@name(".lanes_3") register<bit<2048>>(SLOTS) lanes_3;
+@name(".lanes_4") register<bit<2048>>(SLOTS) lanes_4;
+@name(".lanes_5") register<bit<1280>>(SLOTS) lanes_5;
+
+control Lanes(inout lanes_h lanes, in bit<32> slot, in bit<2> what) {
+    action keep() {
+        lanes_0.write(slot, lanes.l0);
+        lanes_1.write(slot, lanes.l1);
+        lanes_2.write(slot, lanes.l2);
+        lanes_3.write(slot, lanes.l3);
+        lanes_4.write(slot, lanes.l4);
+        lanes_5.write(slot, lanes.l5);
+    }
+    action add() {
+        bit<2048> held_0;
+        lanes_0.read(held_0, slot);
+        lanes.l0 = lanes.l0 + held_0;
+        lanes_0.write(slot, lanes.l0);
+        bit<2048> held_1;
+        lanes_1.read(held_1, slot);
+        lanes.l1 = lanes.l1 + held_1;
+        lanes_1.write(slot, lanes.l1);
+        bit<2048> held_2;
+        lanes_2.read(held_2, slot);
+        lanes.l2 = lanes.l2 + held_2;
+        lanes_2.write(slot, lanes.l2);
+        bit<2048> held_3;
+        lanes_3.read(held_3, slot);
+        lanes.l3 = lanes.l3 + held_3;
+        lanes_3.write(slot, lanes.l3);
+        bit<2048> held_4;
+        lanes_4.read(held_4, slot);
+        lanes.l4 = lanes.l4 + held_4;
+        lanes_4.write(slot, lanes.l4);
+        bit<1280> held_5;
+        lanes_5.read(held_5, slot);
+        lanes.l5 = lanes.l5 + held_5;
+        lanes_5.write(slot, lanes.l5);
+    }
+    action recall() {
+        lanes_0.read(lanes.l0, slot);
+        lanes_1.read(lanes.l1, slot);
+        lanes_2.read(lanes.l2, slot);
+        lanes_3.read(lanes.l3, slot);
+        lanes_4.read(lanes.l4, slot);
+        lanes_5.read(lanes.l5, slot);
+    }
+
+    apply {
+        if (what == LANES_KEEP) {
+            keep();
+        } else if (what == LANES_ADD) {
+            add();
+        } else if (what == LANES_RECALL) {
+            recall();
+        }
+    }
+}
+
+#endif

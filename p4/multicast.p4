@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// By which ports a packet leaves. The replication engine copies to a group; who must not get its own packet back is left out at the egress.
+#ifndef MULTICAST_P4
+#define MULTICAST_P4
+
+control Multicast(inout metadata_t meta, inout standard_metadata_t standard) {
+    apply {
+        if (meta.send == SEND_BACK) {
+            standard.egress_spec = standard.ingress_port;
+        } else if (meta.send == SEND_NOTHING) {
+            mark_to_drop(standard);
+        } else {
+            standard.mcast_grp = meta.job.group;
+            meta.prune = meta.send == SEND_OTHERS ? 1w1 : 1w0;
+        }
+    }
+}
+
+control Prune(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    apply {
+        if (meta.prune == 1 && standard.egress_port == standard.ingress_port) {
+            mark_to_drop(standard);
+        }
+    }
+}
+
+#endif

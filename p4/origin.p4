@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which packets are this switch's to look into, whether they are whole, and whether whoever is behind the port may send them:
+// docs/protocol.md, rules 1 and 2.
+#ifndef ORIGIN_P4
+#define ORIGIN_P4
+
+control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    DatagramSum() datagram_sum;
+
+    @name(".set_address") action set_address(bit<32> ip) {
+        meta.address = ip;
+    }
+    @name(".identity") table identity {
+        actions = { set_address; }
+        default_action = set_address(0);
+    }
+
+    @name(".from_fabric") action from_fabric() {
+        meta.port.kind = PORT_FABRIC;
+    }
+    @name(".from_host") action from_host() {
+        meta.port.kind = PORT_HOST;
+    }
+    @name(".from_worker") action from_worker(bit<16> job, bit<16> worker) {
+        meta.port.kind = PORT_WORKER;
+        meta.port.job = job;
+        meta.port.worker = worker;
+    }
+    @name(".from_ps") action from_ps(bit<16> job) {
+        meta.port.kind = PORT_PS;
+        meta.port.job = job;
+    }
+    @name(".ports") table ports {
+        key = { standard.ingress_port: exact; }
+        actions = {
+            from_fabric;
+            from_host;
+            from_worker;
+            from_ps;
+        }
+        default_action = from_fabric();
+        size = 512;
+    }
+
+    apply {
+        identity.apply();
+        ports.apply();
+        if (meta.is_gradient == 0) {
+            meta.send = SEND_ROUTE;
+            meta.verdict = hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 ? V_FORWARDED : V_SWITCHED;
+        } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address && hdr.ipv4.dstAddr[31:24] != 239) {
+            // 239/8 is for results; what comes from another unit to other addresses passes through
+            meta.send = SEND_ROUTE;
+            meta.verdict = V_FORWARDED;
+        } else if (!hdr.wire.isValid() || hdr.wire.magic != WIRE_MAGIC || hdr.wire.version != WIRE_VERSION
+                   || hdr.wire.op < WIRE_OP_PUSH || hdr.wire.op > WIRE_OP_NOTICE || hdr.wire.count > WIRE_LANES
+                   || hdr.lanes.isValid() == (hdr.wire.op == WIRE_OP_NOTICE)
+                   || (hdr.udp.length == LANES_BYTES && !hdr.lanes.isValid())) {
+            meta.verdict = V_MALFORMED;
+        } else {
+            datagram_sum.apply(hdr, meta.sum);
+            if (meta.sum != 0 || hdr.udp.checksum == 0) {
+                meta.verdict = V_CORRUPT;
+            } else if (meta.port.kind == PORT_FABRIC) {
+                // pushes and partial sums do not come from other switches to this one
+                if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
+                    meta.verdict = V_BAD_SENDER;
+                }
+            } else if (meta.port.kind == PORT_WORKER) {
+                if (hdr.wire.op != WIRE_OP_PUSH || hdr.ipv4.dstAddr != meta.address || hdr.wire.job != meta.port.job
+                    || hdr.wire.worker != meta.port.worker) {
+                    meta.verdict = V_BAD_SENDER;
+                }
+            } else if (meta.port.kind == PORT_HOST || hdr.wire.job != meta.port.job
+                       || (hdr.wire.op != WIRE_OP_RESULT && hdr.wire.op != WIRE_OP_NOTICE)) {
+                meta.verdict = V_BAD_SENDER;
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which job a packet belongs to, and which slot of the job's segment <MemID, Size> it names: rule 3.
+#ifndef SEGMENT_P4
+#define SEGMENT_P4
+
+control JobOf(in headers_t hdr, inout metadata_t meta) {
+    @name(".set_job") action set_job(bit<64> members, bit<32> generation, bit<8> role, bit<32> base, bit<32> size, bit<16> total, bit<16> local,
+                   bit<16> index, bit<32> up_base, bit<32> self_ip, bit<32> up_ip, bit<32> group_ip, bit<16> group) {
+        meta.job.members = members;
+        meta.job.generation = generation;
+        meta.job.role = role;
+        meta.job.base = base;
+        meta.job.size = size;
+        meta.job.total = total;
+        meta.job.local = local;
+        meta.job.index = index;
+        meta.job.up_base = up_base;
+        meta.job.self_ip = self_ip;
+        meta.job.up_ip = up_ip;
+        meta.job.group_ip = group_ip;
+        meta.job.group = group;
+    }
+    @name(".no_job") action no_job() {
+        meta.verdict = V_BAD_JOB;
+    }
+    @name(".jobs") table jobs {
+        key = { hdr.wire.job: exact; }
+        actions = { set_job; no_job; }
+        default_action = no_job();
+        size = 256;
+    }
+
+    apply {
+        if (jobs.apply().hit) {
+            if (hdr.wire.generation != meta.job.generation) {
+                meta.verdict = V_BAD_GENERATION;
+            }
+        }
+    }
+}
+
+control Member(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (hdr.wire.worker >= 64 || (meta.job.members >> (bit<8>) hdr.wire.worker)[0:0] == 0) {
+            meta.verdict = V_BAD_WORKER;
+        }
+    }
+}
+
+// `first` is the segment's first slot as the packet counts slots.
+control Segment(in headers_t hdr, inout metadata_t meta, in bit<32> first) {
+    apply {
+        meta.slot.offset = hdr.wire.slot - first;
+        meta.slot.index = meta.job.base + meta.slot.offset;
+        if (meta.slot.offset >= meta.job.size) {
+            meta.verdict = V_BAD_SLOT;
+        }
+    }
+}
+
+#endif
