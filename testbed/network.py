@@ -5,6 +5,7 @@ Owns the order in which they come and go, and the controller's life: while it is
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -20,9 +21,10 @@ from testbed.emulation.fabric import Fabric
 from testbed.emulation.links import set_offloads
 from testbed.emulation.namespaces import die_with_parent
 from testbed.errors import TestbedError
+from testbed.inc.engine import Aggregator, Engine
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.xdp.engine import XdpEngine
+from testbed.xdp.engine import Cells, XdpHosts, XdpSwitch
 from testbed.xdp.plane import HostPort, SwitchPort, XdpPlane
 
 CONTROLLER_PORT = 6653
@@ -67,9 +69,7 @@ class Network:
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)
-            rate_mbps = self.topology.host_link.emulated_mbps(self.topology.scale)
-            self.engine = XdpEngine(self.plane, self.topology.inc.jobs, rate_mbps)
-            stack.callback(self.engine.close)
+            self.engine = self._made_engine(stack)
             stack.callback(self._end_controller)
             self._start_controller()
             self._await_ready()
@@ -134,6 +134,22 @@ class Network:
             for unit in self.topology.units
             for host in range(1, unit.hosts + 1)
         ]
+
+    def _made_engine(self, stack: ExitStack) -> Engine:
+        cells = Cells(self.plane.programs)
+        tors: dict[int, Aggregator] = {}
+        for unit in self.topology.units:
+            ports = {
+                host: socket.if_nametoindex(addresses.tor_port_device(unit.index, host))
+                for host in range(1, unit.hosts + 1)
+            }
+            tor = tors[unit.index] = XdpSwitch(cells, unit.index, ports)
+            stack.callback(tor.close)
+        hosts = XdpHosts(cells)
+        stack.callback(hosts.close)
+        engine = Engine(self.topology, tors, hosts, threading.Lock())
+        stack.callback(engine.close)
+        return engine
 
     def _start_controller(self) -> None:
         argv = [sys.executable, "-m", "controller", "--topology", str(self._folder / "topology.json")]

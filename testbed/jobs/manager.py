@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import RequestError, TestbedError
+from testbed.inc.engine import Admission, Engine, Member
 from testbed.inc.segments import NoRoomError
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
@@ -31,7 +32,6 @@ from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.xdp.engine import Admission, Member, XdpEngine
 
 MAX_JOB_ID = 65535  # 16 bits in the wire format
 
@@ -57,7 +57,7 @@ class Jobs:
         topology: Topology,
         hosts: Hosts,
         controller: Controller,
-        engine: XdpEngine | None,
+        engine: Engine | None,
         folder: Path,
         owner: Caller,
     ) -> None:

@@ -1,27 +1,24 @@
-"""Admits jobs to the XDP aggregators: segments, members, senders, result groups, and the memory that workers map.
+"""What sums by XDP programs, each told by testbed.inc.engine: the ToRs, the PS hosts, and the rings that hosts pull results into.
 
-An owner is a unit (of a ToR) or the ifindex of a PS host. A job has a segment of the same size on every owner that sums for it, and
-holds all of it or nothing.
+All of them live in the same maps (bpf/maps.h); `Cells` knows which cells are free. Nothing here is safe for several threads.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from testbed.errors import RequestError, TestbedError
-from testbed.inc.segments import NoRoomError, Segments
+from testbed.errors import TestbedError
+from testbed.inc.engine import Ring
+from testbed.inc.job import Job, Role, Sender
+from testbed.inc.segments import NoRoomError
 from testbed.topology import addresses
-from testbed.wire import spec
-from testbed.wire.mapping import MIN_SLOTS
 from testbed.xdp import layout
-from testbed.xdp.plane import XdpPlane, ip_number
+from testbed.xdp.plane import ip_number, set_port
+from testbed.xdp.program import Programs
 from testbed.xdp.syscall import (
     F_MMAPABLE,
     MAP_TYPE_ARRAY,
@@ -33,304 +30,242 @@ from testbed.xdp.syscall import (
     u32,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A worker of a job and the host that it runs on."""
-
-    worker: int
-    unit: int
-    host: int
+NO_ENTRY = layout.SIZES["MAX_JOBS"]  # of `jobs`: one past its end
+_ROLES = {Role.FINAL: layout.ROLE_FINAL, Role.PARTIAL: layout.ROLE_PARTIAL, Role.TRANSIT: layout.ROLE_TRANSIT}
 
 
-@dataclass(slots=True)
-class Admission:
-    """What a job holds. `worker_env` and `worker_fds` are for a worker's process."""
+class Cells:
+    """The free cells of the maps that all places of `programs` share."""
 
-    job: int
-    generation: int
-    members: tuple[Member, ...]
-    ps: tuple[int, int] | None  # (unit, host) that sums the units' partial sums; None within one unit
-    size: int
-    lanes: int
-    rate_mbps: float | None  # of the workers' links
-    bases: dict[int, int] = field(default_factory=dict)  # owner -> MemID
-    entries: dict[int, int] = field(default_factory=dict)  # owner -> index into jobs
-    groups: dict[int, int] = field(default_factory=dict)  # unit -> index into groups
-    rings: dict[int, tuple[int, int, int]] = field(
-        default_factory=dict
-    )  # worker -> index, descriptors of ring and wake
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+        self._free = {name: set(range(layout.SIZES[size])) for name, (_, size) in _CELLS.items()}
 
-    @property
-    def units(self) -> list[int]:
-        """Those with workers."""
-        return sorted({member.unit for member in self.members})
+    def take(self, kind: str) -> int:
+        if not self._free[kind]:
+            raise NoRoomError(f"no more {_CELLS[kind][0]}")
+        return self._free[kind].pop()
 
-    @property
-    def result_base(self) -> int:
-        """MemID where the results are made."""
-        return self.bases[addresses.host_ifindex(*self.ps) if self.ps else self.units[0]]
-
-    def worker_env(self, worker: int) -> dict[str, Any]:
-        """What the endpoint of a worker must know; JSON-able."""
-        member = next(member for member in self.members if member.worker == worker)
-        _, ring, wake = self.rings[worker]
-        return {
-            "engine": "xdp",
-            "address": addresses.tor_ip(member.unit),
-            "port": spec.UDP_PORT,
-            "job": self.job,
-            "generation": self.generation,
-            "worker": worker,
-            "workers": len(self.members),
-            "lanes": self.lanes,
-            "slot_base": self.bases[member.unit],
-            "slots": self.size,
-            "rate_mbps": self.rate_mbps,
-            "ring_fd": ring,
-            "ring_entries": layout.SLOTS,
-            "wake_fd": wake,
-        }
-
-    def worker_fds(self, worker: int) -> list[int]:
-        """The descriptors that `worker_env` names; to be inherited by the worker's process."""
-        return list(self.rings[worker][1:])
+    def free(self, kind: str, cell: int) -> None:
+        self._free[kind].add(cell)
 
 
-class XdpEngine:
-    """The aggregators of one testbed. Thread-safe."""
+_CELLS = {
+    "jobs": ("entries for jobs at switches", "MAX_JOBS"),
+    "groups": ("groups of result ports", "MAX_GROUPS"),
+    "slots": ("aggregators", "MAX_AGGREGATORS"),
+    "rings": ("rings for results", "MAX_HOSTS"),
+}
 
-    def __init__(self, plane: XdpPlane, jobs_per_switch: int = 4, rate_mbps: float | None = None) -> None:
-        if not 1 <= jobs_per_switch <= layout.SLOTS // MIN_SLOTS:
-            raise RequestError(f"inc.jobs: {jobs_per_switch}; 1 to {layout.SLOTS // MIN_SLOTS} are accepted")
-        self._plane, self._programs = plane, plane.programs
-        self._lanes = plane.programs.lanes
-        self._jobs_per_switch, self._rate_mbps = jobs_per_switch, rate_mbps
-        self._segments: dict[int, Segments] = {}
-        self._arrays: dict[int, tuple[int, int]] = {}  # owner -> index into slots, descriptor
-        self._free_entries = set(range(layout.SIZES["MAX_JOBS"]))
-        self._free_groups = set(range(layout.SIZES["MAX_GROUPS"]))
-        self._free_rings = set(range(layout.SIZES["MAX_HOSTS"]))
-        self._admitted: dict[int, Admission] = {}
-        self._lock = threading.Lock()
+
+class _Place:
+    """Jobs' entries and slots of the ToR of unit `owner`, or of the PS host whose eth0 has the ifindex `owner`."""
+
+    slots = layout.SLOTS
+
+    def __init__(self, cells: Cells, owner: int) -> None:
+        self._cells, self._programs, self._owner = cells, cells.programs, owner
+        self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
+        self._entries: dict[int, int] = {}  # job -> cell of `jobs`
 
     def close(self) -> None:
-        """Releases all jobs and drops the descriptors of the slot arrays."""
-        with self._lock:
-            for admission in list(self._admitted.values()):
-                self._release(admission)
-            for _, fd in self._arrays.values():
-                os.close(fd)
-            self._arrays.clear()
+        """Drops the slots' descriptor."""
+        if self._slots:
+            os.close(self._slots[1])
+            self._cells.free("slots", self._slots[0])
+            self._slots = None
 
-    def admit(
-        self,
-        job: int,
-        generation: int,
-        members: Sequence[Member],
-        ps: tuple[int, int] | None = None,
-        trees: Mapping[int, Sequence[str]] | None = None,
-        size: int | None = None,
-    ) -> Admission:
-        """Gives a job its place on every switch that it needs: a segment of `size` slots, or of an equal share.
+    def slot_array(self) -> int:
+        """Descriptor of the array of its slots."""
+        return self._made_slots()[1]
 
-        `ps` is the (unit, host) that sums the units' partial sums; None for a job within one unit. `trees` says by which devices results
-        leave each unit towards other units. Raises NoRoomError when a switch has no segment or takes no more jobs; then nothing is held.
-        """
-        units = sorted({member.unit for member in members})
-        size = Segments(layout.SLOTS, self._jobs_per_switch).default_size if size is None else size
-        if len(members) > spec.MAX_WORKERS:
-            raise RequestError(f"job {job}: {len(members)} workers; an aggregator takes up to {spec.MAX_WORKERS}")
-        if not MIN_SLOTS <= size <= layout.SLOTS:
-            raise RequestError(f"job {job}: a segment of {size} slots; {MIN_SLOTS} to {layout.SLOTS} are accepted")
-        if len(units) > 1 and ps is None:
-            raise RequestError(f"job {job}: workers in {len(units)} units need a parameter server host")
-        with self._lock:
-            if job in self._admitted:
-                raise TestbedError(f"admit job {job}: it is admitted already")
-            ps = ps if len(units) > 1 else None
-            admission = Admission(job, generation, tuple(members), ps, size, self._lanes, self._rate_mbps)
-            self._admitted[job] = admission
-            try:
-                self._place(admission, trees or {})
-            except BaseException:
-                self._release(admission)
-                raise
-            return admission
-
-    def release(self, job: int) -> None:
-        """Takes back what a job holds; nothing if it is not admitted."""
-        with self._lock:
-            admission = self._admitted.get(job)
-            if admission:
-                self._release(admission)
-
-    def reroute(self, job: int, trees: Mapping[int, Sequence[str]]) -> None:
-        """Sets where a job's results leave the units, after circuits changed; units that results newly pass through included.
-
-        Nothing for a job that is not admitted: it is about to be, by trees of its own, or was.
-        """
-        with self._lock:
-            admission = self._admitted.get(job)
-            if admission is None:
-                return
-            for unit in sorted({*admission.groups, *trees}):
-                self._enter_unit(admission, unit, trees.get(unit, ()))
-
-    def occupancy(self) -> dict[int, int]:
-        """How many segments are taken, by unit (or by ifindex of a PS host)."""
-        with self._lock:
-            counts = {owner: len(segments.taken()) for owner, segments in self._segments.items()}
-        return {owner: count for owner, count in counts.items() if count}
-
-    # ---- under the lock ----
-
-    def _place(self, admission: Admission, trees: Mapping[int, Sequence[str]]) -> None:
-        up_owner = addresses.host_ifindex(*admission.ps) if admission.ps else 0
-        for owner in (*admission.units, *((up_owner,) if up_owner else ())):
-            self._take_segment(admission, owner)
-        for unit in sorted({*admission.units, *trees}):
-            self._enter_unit(admission, unit, trees.get(unit, ()))
-        if admission.ps:
-            entry = np.zeros((), layout.JOB)
-            entry["members"] = (1 << len(admission.units)) - 1
-            entry["role"] = layout.ROLE_FINAL
-            entry["local"] = len(admission.units)
-            entry["self_ip"] = ip_number(addresses.host_ip(*admission.ps))
-            self._set_job(admission, up_owner, entry)
-            self._plane.set_sender(*admission.ps, layout.PORT_PS, admission.job)
-        for member in admission.members:
-            self._make_ring(admission, member)
-            entry_index = admission.entries[member.unit]
-            self._plane.set_sender(
-                member.unit, member.host, layout.PORT_WORKER, admission.job, member.worker, entry_index
-            )
-
-    def _enter_unit(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
-        """A job's entry at a ToR: where its workers are, or where its results only pass through."""
-        if unit not in admission.groups:
-            admission.groups[unit] = _taken_from(self._free_groups, "groups of result ports")
-        self._fill_group(admission, unit, downstream)
-        ps, units = admission.ps, admission.units
-        local = [member.worker for member in admission.members if member.unit == unit]
+    def admit(self, number: int, job: Job) -> None:
+        if number not in self._entries:
+            if job.size:
+                self.empty(job.base, job.size)
+            self._entries[number] = self._cells.take("jobs")
         entry = np.zeros((), layout.JOB)
-        entry["members"] = sum(1 << worker for worker in local)
-        entry["role"] = layout.ROLE_FINAL if not ps else layout.ROLE_PARTIAL if local else layout.ROLE_TRANSIT
-        entry["group"] = admission.groups[unit]
-        entry["local"] = len(local)
-        entry["unit"] = units.index(unit) if local else 0
-        entry["self_ip"] = ip_number(addresses.tor_ip(unit))
-        if ps:
-            entry["up_base"] = admission.result_base
-            entry["up_ip"] = ip_number(addresses.host_ip(*ps))
-        self._set_job(admission, unit, entry)
+        for name in ("members", "generation", "base", "size", "total", "local", "up_base"):
+            entry[name] = getattr(job, name)
+        for name in ("self_ip", "up_ip", "group_ip"):
+            entry[name] = ip_number(getattr(job, name))
+        entry["id"], entry["role"], entry["unit"] = number, _ROLES[job.role], job.index
+        entry["group"] = self._group(number)
+        if job.size:
+            entry["aggregator"] = self._made_slots()[0]
+        cell = u32(self._entries[number])
+        map_update(self._programs.map_fd("jobs"), cell, entry.tobytes())
+        map_update(self._programs.map_fd("job_index"), self._key(number), cell)
 
-    def _set_job(self, admission: Admission, owner: int, entry: np.ndarray) -> None:
-        entry["id"], entry["generation"], entry["total"] = admission.job, admission.generation, len(admission.members)
-        entry["group_ip"] = _group_ip(admission.job)
-        if owner in admission.bases:
-            entry["aggregator"] = self._arrays[owner][0]
-            entry["base"], entry["size"] = admission.bases[owner], admission.size
-        if owner not in admission.entries:
-            admission.entries[owner] = _taken_from(self._free_entries, "entries for jobs at switches")
-        index = u32(admission.entries[owner])
-        map_update(self._programs.map_fd("jobs"), index, entry.tobytes())
-        map_update(self._programs.map_fd("job_index"), _job_key(owner, admission.job), index)
+    def _forget(self, number: int) -> bool:
+        """Takes a job's entry away, if it has one. Programs may look at it still."""
+        if number not in self._entries:
+            return False
+        cell = self._entries.pop(number)
+        map_delete(self._programs.map_fd("job_index"), self._key(number))
+        map_update(self._programs.map_fd("jobs"), u32(cell), bytes(layout.JOB.itemsize))
+        self._cells.free("jobs", cell)
+        return True
 
-    def _take_segment(self, admission: Admission, owner: int) -> None:
-        segments = self._segments.setdefault(owner, Segments(layout.SLOTS, self._jobs_per_switch))
-        try:
-            admission.bases[owner] = segments.take(admission.job, admission.size)
-        except NoRoomError as full:
-            raise NoRoomError(f"admit job {admission.job}: {addresses.aggregator_name(owner)}: {full}") from full
-        slot = layout.slot(self._lanes)
-        if owner not in self._arrays:
-            index = len(self._arrays)
-            if index >= layout.SIZES["MAX_AGGREGATORS"]:
-                raise TestbedError(f"admit job {admission.job}: {index} aggregators are in use, and there are no more")
-            fd = map_create(MAP_TYPE_ARRAY, 4, slot.itemsize, layout.SLOTS, 0, "slots")
+    def _group(self, _number: int) -> int:
+        return 0
+
+    def _key(self, number: int) -> bytes:
+        return np.array((self._owner, number), layout.JOB_KEY).tobytes()
+
+    def _made_slots(self) -> tuple[int, int]:
+        if self._slots is None:
+            cell = self._cells.take("slots")
+            fd = -1
             try:
-                map_update(self._programs.map_fd("slots"), u32(index), u32(fd))
+                item = layout.slot(self._programs.lanes).itemsize
+                fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.SLOTS, 0, "slots")
+                map_update(self._programs.map_fd("slots"), u32(cell), u32(fd))
             except BaseException:
-                os.close(fd)
+                if fd >= 0:
+                    os.close(fd)
+                self._cells.free("slots", cell)
                 raise
-            self._arrays[owner] = (index, fd)
-        empty = bytes(slot.itemsize)
-        for number in range(admission.bases[owner], admission.bases[owner] + admission.size):
-            map_update(self._arrays[owner][1], u32(number), empty)
+            self._slots = (cell, fd)
+        return self._slots
 
-    def _fill_group(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
-        devices = [addresses.tor_port_device(m.unit, m.host) for m in admission.members if m.unit == unit]
-        devices += downstream
+    def empty(self, base: int, size: int) -> None:
+        """Forgets what slots hold, which no job may be using."""
+        empty = bytes(layout.slot(self._programs.lanes).itemsize)
+        for number in range(base, base + size):
+            map_update(self.slot_array(), u32(number), empty)
+
+
+class XdpPsHost(_Place):
+    """A PS host, by the ifindex of its eth0."""
+
+    def release(self, number: int) -> None:
+        if self._forget(number):
+            # An update of a map of maps returns when no program looks at what it looked at before (RCU).
+            cell, fd = self._made_slots()
+            map_update(self._programs.map_fd("slots"), u32(cell), u32(fd))
+
+
+class XdpSwitch(_Place):
+    """A unit's ToR. `ports` are the ifindices of its hosts' ports, by host."""
+
+    def __init__(self, cells: Cells, unit: int, ports: Mapping[int, int]) -> None:
+        super().__init__(cells, unit)
+        self._ports = ports
+        self._groups: dict[int, int] = {}  # job -> cell of `groups`
+        self._senders: dict[int, Sender] = {}  # by host
+
+    def set_group(self, number: int, devices: Sequence[str]) -> None:
+        if number not in self._groups:
+            self._groups[number] = self._cells.take("groups")
         fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(devices)), 0, "group")
         try:
             for position, device in enumerate(devices):
                 map_update(fd, u32(position), u32(socket.if_nametoindex(device)))
-            map_update(self._programs.map_fd("groups"), u32(admission.groups[unit]), u32(fd))
+            map_update(self._programs.map_fd("groups"), u32(self._groups[number]), u32(fd))
         finally:
             os.close(fd)  # the outer map holds it
 
-    def _make_ring(self, admission: Admission, member: Member) -> None:
-        key = u32(addresses.host_ifindex(member.unit, member.host))
-        if map_lookup(self._programs.map_fd("pullers"), key, layout.PULLER.itemsize) is not None:
-            raise TestbedError(f"admit job {admission.job}: u{member.unit}h{member.host} is in another job")
-        result = layout.result(self._lanes)
-        index = _taken_from(self._free_rings, "rings for results")
-        ring = map_create(MAP_TYPE_ARRAY, 4, result.itemsize, layout.SLOTS, F_MMAPABLE, "ring")
+    def bind(self, host: int, sender: Sender | None) -> None:
+        if sender is None:
+            self._senders.pop(host, None)
+        else:
+            self._senders[host] = sender
+        self._set_sender(host)
+
+    def admit(self, number: int, job: Job) -> None:
+        is_new = number not in self._entries
+        super().admit(number, job)
+        if is_new:
+            self._set_senders_of(number)
+
+    def release(self, number: int) -> None:
+        if self._forget(number):
+            self._set_senders_of(number)
+        group = self._groups.pop(number, None)
+        if group is not None:
+            # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the entry.
+            map_delete(self._programs.map_fd("groups"), u32(group))
+            self._cells.free("groups", group)
+
+    def _group(self, number: int) -> int:
+        return self._groups[number]
+
+    def _set_senders_of(self, number: int) -> None:
+        for host, sender in self._senders.items():
+            if sender.job == number:
+                self._set_sender(host)
+
+    def _set_sender(self, host: int) -> None:
+        """A port names its job's entry, so that a push takes one look-up less."""
+        sender = self._senders.get(host)
+        told: dict[str, int] = {}
+        kind = layout.PORT_HOST
+        if sender:
+            kind = layout.PORT_PS if sender.worker is None else layout.PORT_WORKER
+            entry = self._entries.get(sender.job, NO_ENTRY)
+            told = {"job": sender.job, "worker": sender.worker or 0, "index": entry}
+        set_port(self._programs, self._ports[host], self._owner, host, kind, **told)
+
+
+class XdpHosts:
+    """The rings at hosts, and their places as parameter servers."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells, self._programs = cells, cells.programs
+        self._rings: dict[int, tuple[int, Ring]] = {}  # by ifindex: cell of `rings` and of `wakes`, descriptors
+        self._ps_hosts: dict[int, XdpPsHost] = {}
+
+    def close(self) -> None:
+        """Drops the descriptors of the parameter servers' slots."""
+        for place in self._ps_hosts.values():
+            place.close()
+
+    def parameter_server(self, unit: int, host: int) -> XdpPsHost:
+        ifindex = addresses.host_ifindex(unit, host)
+        return self._ps_hosts.setdefault(ifindex, XdpPsHost(self._cells, ifindex))
+
+    def attach(self, unit: int, host: int, job: int, generation: int, base: int, size: int) -> Ring:
+        ifindex = addresses.host_ifindex(unit, host)
+        if map_lookup(self._programs.map_fd("pullers"), u32(ifindex), layout.PULLER.itemsize) is not None:
+            raise TestbedError(f"admit job {job}: {addresses.host_name(unit, host)} is in another job")
+        cell, ring = self._made_ring()
+        self._rings[ifindex] = (cell, ring)
+        puller = np.zeros((), layout.PULLER)
+        puller["job"], puller["generation"], puller["ring"] = job, generation, cell
+        puller["base"], puller["size"] = base, size
+        puller["ip"] = ip_number(addresses.host_ip(unit, host))
+        mac = addresses.host_mac(unit, host)
+        puller["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
         try:
+            map_update(self._programs.map_fd("rings"), u32(cell), u32(ring.fd))
+            map_update(self._programs.map_fd("wakes"), u32(cell), u32(ring.wake_fd))
+            map_update(self._programs.map_fd("pullers"), u32(ifindex), puller.tobytes())
+        except BaseException:
+            self.detach(unit, host)
+            raise
+        return ring
+
+    def _made_ring(self) -> tuple[int, Ring]:
+        cell = self._cells.take("rings")
+        item = layout.result(self._programs.lanes).itemsize
+        fd = -1
+        try:
+            fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.SLOTS, F_MMAPABLE, "ring")
             wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
         except BaseException:
-            os.close(ring)
-            raise
-        admission.rings[member.worker] = (index, ring, wake)
-        map_update(self._programs.map_fd("rings"), u32(index), u32(ring))
-        map_update(self._programs.map_fd("wakes"), u32(index), u32(wake))
-        puller = np.zeros((), layout.PULLER)
-        puller["job"], puller["generation"], puller["ring"] = admission.job, admission.generation, index
-        puller["base"], puller["size"] = admission.result_base, admission.size
-        puller["ip"] = ip_number(addresses.host_ip(member.unit, member.host))
-        mac = addresses.host_mac(member.unit, member.host)
-        puller["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
-        map_update(self._programs.map_fd("pullers"), key, puller.tobytes())
-
-    def _release(self, admission: Admission) -> None:
-        # An update or deletion in a map of maps waits until no program looks at what it held (RCU): so what is deleted below may be given
-        # to another job right away.
-        for member in admission.members:
-            if member.worker not in admission.rings:
-                continue
-            self._plane.set_sender(member.unit, member.host, layout.PORT_HOST)
-            map_delete(self._programs.map_fd("pullers"), u32(addresses.host_ifindex(member.unit, member.host)))
-            index, *fds = admission.rings.pop(member.worker)
-            for name in ("rings", "wakes"):
-                map_delete(self._programs.map_fd(name), u32(index))
-            self._free_rings.add(index)
-            for fd in fds:
+            if fd >= 0:
                 os.close(fd)
-        if admission.ps and addresses.host_ifindex(*admission.ps) in admission.entries:
-            self._plane.set_sender(*admission.ps, layout.PORT_HOST)
-        for owner, index in admission.entries.items():
-            map_delete(self._programs.map_fd("job_index"), _job_key(owner, admission.job))
-            map_update(self._programs.map_fd("jobs"), u32(index), bytes(layout.JOB.itemsize))
-            self._free_entries.add(index)
-        for group in admission.groups.values():
-            map_delete(self._programs.map_fd("groups"), u32(group))
-            self._free_groups.add(group)
-        for owner in admission.bases:
-            self._segments[owner].free(admission.job)
-        self._admitted.pop(admission.job, None)
+            self._cells.free("rings", cell)
+            raise
+        return cell, Ring(fd, layout.SLOTS, wake)
 
-
-def _taken_from(free: set[int], what: str) -> int:
-    if not free:
-        raise NoRoomError(f"no more {what}")
-    return free.pop()
-
-
-def _job_key(owner: int, job: int) -> bytes:
-    return np.array((owner, job), layout.JOB_KEY).tobytes()
-
-
-def _group_ip(job: int) -> int:
-    """Where a job's results are addressed to: 239.192/14, the organization-local scope (RFC 2365), and the job."""
-    return 0xEFC00000 | job
+    def detach(self, unit: int, host: int) -> None:
+        ifindex = addresses.host_ifindex(unit, host)
+        cell, ring = self._rings.pop(ifindex)
+        map_delete(self._programs.map_fd("pullers"), u32(ifindex))
+        for name in ("rings", "wakes"):  # returns when no program writes there (RCU)
+            map_delete(self._programs.map_fd(name), u32(cell))
+        self._cells.free("rings", cell)
+        for fd in (ring.fd, ring.wake_fd):
+            os.close(fd)

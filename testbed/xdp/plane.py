@@ -62,6 +62,18 @@ def ip_number(ip: str) -> int:
     return int.from_bytes(socket.inet_aton(ip), "big")
 
 
+def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int, **sender: int) -> None:
+    """Says what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send gradients by it: `job`, `worker`,
+    and `index`, the job's entry in jobs."""
+    entry = np.zeros((), layout.PORT)
+    entry["owner"], entry["number"], entry["kind"] = unit, number, kind
+    if unit:
+        entry["self_ip"] = ip_number(addresses.tor_ip(unit))
+    for name, value in sender.items():
+        entry[name] = value
+    map_update(programs.map_fd("ports"), u32(ifindex), entry.tobytes())
+
+
 class PinnedPlane:
     """Circuits, dark time and routes through the pinned maps. Not safe for several threads at once."""
 
@@ -170,7 +182,8 @@ class XdpPlane:
             self.programs = stack.enter_context(Programs(lanes_for(self._mtu)))
             for port in self._switch_ports:
                 at_host = port.unit and addresses.is_host_port(port.number)
-                self._set_port(port.device, port.unit, port.number, layout.PORT_HOST if at_host else layout.PORT_FABRIC)
+                kind = layout.PORT_HOST if at_host else layout.PORT_FABRIC
+                set_port(self.programs, socket.if_nametoindex(port.device), port.unit, port.number, kind)
             for port in self._switch_ports:
                 self.programs.attach("tor_port" if port.unit else "oxc_port", port.device)
             for host in self._host_ports:
@@ -188,20 +201,6 @@ class XdpPlane:
         for name in (*PINNED_MAPS, PINNED_PROGRAM):
             (self._pin_dir / name).unlink(missing_ok=True)
         self._stack.__exit__(kind, error, trace)
-
-    def set_sender(self, unit: int, host: int, kind: int, job: int = 0, worker: int = 0, index: int = 0) -> None:
-        """Says who may send gradient packets from a host: a worker, a PS, or (PORT_HOST) nobody. `index` is the job's entry in jobs."""
-        device = addresses.tor_port_device(unit, host)
-        self._set_port(device, unit, host, kind, job=job, worker=worker, index=index)
-
-    def _set_port(self, device: str, unit: int, number: int, kind: int, **sender: int) -> None:
-        entry = np.zeros((), layout.PORT)
-        entry["owner"], entry["number"], entry["kind"] = unit, number, kind
-        if unit:
-            entry["self_ip"] = ip_number(addresses.tor_ip(unit))
-        for name, value in sender.items():
-            entry[name] = value
-        map_update(self.programs.map_fd("ports"), u32(socket.if_nametoindex(device)), entry.tobytes())
 
     def verdicts(self) -> dict[str, int]:
         """What the programs did with packets, counted since the start: names in bpf/maps.h."""

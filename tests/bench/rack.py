@@ -128,8 +128,8 @@ def pinned(core: int | None) -> list[str]:
 
 def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
     """Inside: one trial on a running network."""
+    from testbed.inc.engine import Member
     from testbed.topology import addresses
-    from testbed.xdp.engine import Member
 
     places = [(unit, host) for unit, hosts in enumerate(setup.hosts, 1) for host in range(1, hosts + 1)]
     members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(places)]

@@ -19,9 +19,9 @@ from typing import Any
 
 from testbed.emulation.faults import LinkFault
 from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.inc.engine import Member
 from testbed.network import Network
 from testbed.topology import addresses
-from testbed.xdp.engine import Member
 from testbed.xdp.reload import reload
 
 ROOT = Path(__file__).resolve().parents[2]

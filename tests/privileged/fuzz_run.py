@@ -15,6 +15,7 @@ from testbed.inc.job import Sender
 from testbed.wire import frame, spec
 from testbed.wire.frame import Frame
 from testbed.xdp import layout
+from testbed.xdp.engine import Cells
 from testbed.xdp.program import Programs
 from testbed.xdp.syscall import XDP_PASS, map_lookup
 from tests.privileged.xdp_aggregator import XdpAggregator
@@ -140,7 +141,7 @@ def inside(programs: Programs, ports: dict[int, int], packets: str) -> list[dict
 
 def shoot(programs: Programs, ports: dict[int, int], is_host: bool, packets: int) -> dict[str, Any]:
     random, began = np.random.default_rng(20), time.monotonic()
-    with XdpAggregator(programs, ports, is_host) as engine:
+    with XdpAggregator(Cells(programs), ports, is_host) as engine:
         base, job = (OTHER_UP_BASE, job_at_ps(2)) if is_host else (OTHER_BASE, job_in_unit(2))
         if not is_host:
             for port, senders in {

@@ -15,6 +15,7 @@ from testbed.simulation.aggregator import Aggregator, Emission, To
 from testbed.wire import frame, spec
 from testbed.wire.frame import Frame
 from testbed.xdp import layout
+from testbed.xdp.engine import Cells
 from testbed.xdp.program import Programs
 from testbed.xdp.syscall import map_lookup
 from tests.privileged.fuzz_run import OTHER, OTHER_BASE, OTHER_UP_BASE, at_ps, at_switch
@@ -110,10 +111,11 @@ def _same(mine: bytes, theirs: bytes) -> bool:
 
 def inside(programs: Programs, ports: dict[int, int]) -> dict[str, dict[str, int]]:
     """By what was tried, how often each verdict was given."""
+    cells = Cells(programs)
     return {
-        "worlds": worlds(programs, ports),
-        "schedules": schedules(programs, ports),
-        "mutations": mutated(programs, ports),
+        "worlds": worlds(cells, ports),
+        "schedules": schedules(cells, ports),
+        "mutations": mutated(cells, ports),
     }
 
 
@@ -130,7 +132,7 @@ class Tally:
 # ---------------------------------------------------------------------- whole jobs
 
 
-def worlds(programs: Programs, ports: dict[int, int]) -> dict[str, int]:
+def worlds(cells: Cells, ports: dict[int, int]) -> dict[str, int]:
     """Workers that keep the window, in one unit and over two with a PS, in all weathers."""
     tally = Tally()
     mine = {
@@ -156,7 +158,7 @@ def worlds(programs: Programs, ports: dict[int, int]) -> dict[str, int]:
             engines = []
 
             def make(node: int, ip: str, is_host: bool) -> Both:
-                xdp = stack.enter_context(XdpAggregator(programs, mine[node], is_host, node + 1 or UNIT, node + 1))
+                xdp = stack.enter_context(XdpAggregator(cells, mine[node], is_host, node + 1 or UNIT))
                 engines.append(Both(Aggregator(ip, SLOTS, is_host=is_host), xdp, tally))
                 return engines[-1]
 
@@ -171,7 +173,7 @@ def worlds(programs: Programs, ports: dict[int, int]) -> dict[str, int]:
 # ---------------------------------------------------------------------- schedules that keep no window
 
 
-def schedules(programs: Programs, ports: dict[int, int]) -> dict[str, int]:
+def schedules(cells: Cells, ports: dict[int, int]) -> dict[str, int]:
     """Pushes, partial sums and results in any order, within the window or not, of this generation or another, jobs coming and going."""
     tally = Tally()
 
@@ -183,7 +185,7 @@ def schedules(programs: Programs, ports: dict[int, int]) -> dict[str, int]:
     )
     def run(kind: str, seed: int, start: int) -> None:
         is_host = kind == "ps"
-        with XdpAggregator(programs, ports, is_host) as xdp:
+        with XdpAggregator(cells, ports, is_host) as xdp:
             engine = Both(Aggregator(PS_IP if is_host else TOR_IP, SLOTS, is_host=is_host), xdp, tally)
             _schedule(engine, kind, random.Random(seed), start)
             engine.compare_slots()
@@ -235,11 +237,11 @@ def _schedule(engine: Both, kind: str, chance: random.Random, start: int) -> Non
 # ---------------------------------------------------------------------- malformed and adversarial packets
 
 
-def mutated(programs: Programs, ports: dict[int, int]) -> dict[str, int]:
+def mutated(cells: Cells, ports: dict[int, int]) -> dict[str, int]:
     """The fuzz test's packets, one verdict and one frame at a time."""
     tally = Tally()
     for is_host, good in ((False, at_switch()), (True, at_ps())):
-        with XdpAggregator(programs, ports, is_host) as xdp:
+        with XdpAggregator(cells, ports, is_host) as xdp:
             engine = Both(Aggregator(PS_IP if is_host else TOR_IP, SLOTS, is_host=is_host), xdp, tally)
             job: Callable[..., Job] = job_at_ps if is_host else job_in_unit
             if not is_host:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed import rpc
+from testbed.inc.engine import Member
 from testbed.network import Network
 from testbed.topology import addresses
-from testbed.xdp.engine import Member
 
 WIRINGS = [[["u1o1", "u3o1"], ["u2o1", "u4o1"]], [["u1o1", "u2o1"], ["u3o1", "u4o1"]]]
 
