@@ -12,9 +12,11 @@ import yaml
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.model import (
+    BMV2_LAYOUTS,
     DISTRIBUTIONS,
     ENGINES,
     UNIT_KINDS,
+    Bmv2Spec,
     Delay,
     IncSpec,
     LinkSpec,
@@ -63,6 +65,7 @@ def parse(data: Any, name: str) -> Topology:
             "inc",
             "scale",
             "mtu",
+            "bmv2",
         ),
     )
     scale = _integer(top, "scale", 200, low=1, high=100_000)
@@ -94,6 +97,7 @@ def parse(data: Any, name: str) -> Topology:
         inc=IncSpec(_integer(_mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=32, path="inc.")),
         scale=scale,
         mtu=mtu,
+        bmv2=_bmv2(top.get("bmv2", {})),
     )
 
 
@@ -111,6 +115,15 @@ def _unit(raw: Any, index: int, ports: int) -> Unit:
         ),
         engine=_choice(data, "engine", "xdp", ENGINES, path),
     )
+
+
+def _bmv2(raw: Any) -> Bmv2Spec:
+    data = _mapping(raw, "bmv2", ("layout", "log"))
+    default = Bmv2Spec()
+    log = data.get("log", default.log)
+    if not isinstance(log, bool):
+        raise RequestError(f"bmv2.log: {_shown(log)}; true or false is accepted")
+    return Bmv2Spec(_choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2"), log)
 
 
 def _ocs(raw: Any, units: tuple[Unit, ...]) -> OcsSpec:

@@ -10,7 +10,8 @@ from typing import Any
 from testbed.topology import addresses
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
-ENGINES = ("xdp", "none")
+ENGINES = ("xdp", "bmv2", "none")
+BMV2_LAYOUTS = ("wide", "registers")
 DISTRIBUTIONS = ("constant", "uniform", "normal")
 
 
@@ -59,6 +60,14 @@ class IncSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Bmv2Spec:
+    """The P4 switch of units with the engine bmv2: how its program lays out gradients, and whether it logs every packet."""
+
+    layout: str = "wide"
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A rack or pod: its ToR switch and its hosts."""
 
@@ -71,6 +80,17 @@ class Unit:
     @property
     def name(self) -> str:
         return addresses.unit_name(self.index)
+
+    @property
+    def tor_ports(self) -> dict[str, int]:
+        """The ports of its ToR switch: device -> number."""
+        ports = {
+            addresses.tor_port_device(self.index, host): addresses.tor_port_number(host)
+            for host in range(1, self.hosts + 1)
+        }
+        for port in range(1, self.optical_ports + 1):
+            ports[addresses.optical_device(self.index, port)] = addresses.optical_number(port)
+        return ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +105,7 @@ class Topology:
     inc: IncSpec
     scale: int = 1
     mtu: int = 1500
+    bmv2: Bmv2Spec = Bmv2Spec()
 
     @property
     def host_names(self) -> tuple[str, ...]:
@@ -99,6 +120,10 @@ class Topology:
             for unit in self.units
             for port in range(1, unit.optical_ports + 1)
         )
+
+    def units_with(self, engine: str) -> tuple[Unit, ...]:
+        """The units whose ToR sums with this engine."""
+        return tuple(unit for unit in self.units if unit.engine == engine)
 
     def unit(self, index: int) -> Unit:
         """The unit of that index. KeyError if there is none."""
@@ -130,6 +155,7 @@ class Topology:
             inc=IncSpec(**data["inc"]),
             scale=data["scale"],
             mtu=data["mtu"],
+            bmv2=Bmv2Spec(**data["bmv2"]),
         )
 
 

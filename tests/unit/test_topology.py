@@ -10,7 +10,7 @@ import yaml
 from testbed.errors import RequestError
 from testbed.topology import catalogue
 from testbed.topology.load import load, parse
-from testbed.topology.model import Topology
+from testbed.topology.model import Bmv2Spec, Topology
 
 GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "scale": 100}
 
@@ -18,6 +18,16 @@ GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "sc
 @pytest.mark.parametrize("name", catalogue.READY)
 def test_ready_topologies_survive_json(name: str) -> None:
     topology = catalogue.ready(name)
+    assert Topology.from_json(topology.to_json()) == topology
+
+
+def test_a_bmv2_unit_survives_json() -> None:
+    assert parse(GOOD, "plain").bmv2 == Bmv2Spec("wide", False)
+    units = [{"hosts": 2, "engine": "bmv2"}, {"hosts": 1}]
+    topology = parse({"units": units, "bmv2": {"layout": "registers", "log": True}}, "mixed")
+    assert topology.bmv2 == Bmv2Spec("registers", True)
+    assert [unit.name for unit in topology.units_with("bmv2")] == ["u1"]
+    assert topology.unit(1).tor_ports == {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201, "u1-o2": 202}
     assert Topology.from_json(topology.to_json()) == topology
 
 
@@ -52,6 +62,11 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
         ({"ocs": 7}, "ocs: 7; keys and values"),
         ({"inc": {"jobs": 0}}, "inc.jobs: 0; a whole number from 1 to 32"),
+        ({"units": [{"hosts": 1, "engine": "p4"}]}, r"units\[0\].engine: p4; xdp, bmv2, none are accepted"),
+        ({"bmv2": {"layout": "deep"}}, "bmv2.layout: deep; wide, registers are accepted"),
+        ({"bmv2": {"log": "yes"}}, "bmv2.log: yes; true or false is accepted"),
+        ({"bmv2": {"lay": 1}}, r"bmv2.lay: 1; unknown key; did you mean layout\? accepted are layout, log"),
+        ({"bmv2": "wide"}, "bmv2: wide; keys and values"),
         ({"mtu": 9000}, "mtu: 9000; a whole number from 1280 to 3476 is accepted"),
     ],
 )
