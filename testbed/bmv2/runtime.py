@@ -6,6 +6,7 @@ The only importer of BMv2's client and of thrift. Knows nothing of the P4 progra
 from __future__ import annotations
 
 import json
+import logging
 import select
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,9 @@ from thrift.transport.TTransport import TBufferedTransport
 from testbed.bmv2.process import BINARY, thrift_port
 from testbed.errors import SettingError, TestbedError
 from testbed.topology.addresses import unit_name
+
+# It logs each refused connection; who asked gets an error that says so.
+logging.getLogger("thrift").addHandler(logging.NullHandler())
 
 ANSWER_S = 10.0
 _CONTEXT = 0  # a switch has contexts, simple_switch one

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 SET_UP = "sudo make setup"
 KERNEL = "a kernel built with {}; in a virtual machine choose Debian's linux-image-amd64"
-P4_PACKAGES = "install p4lang-bmv2 and p4lang-p4c from the P4 project's packages for Debian"
+P4_TOOLS = "sudo make p4-tools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,14 @@ FEATURES: tuple[Feature, ...] = (
         required=False,
         needs=(*NAMESPACES, "veth"),
     ),
-    Feature("simple_switch", "BMv2, for the engine bmv2", P4_PACKAGES, required=False),
-    Feature("p4c", "the P4 compiler, to change p4/", P4_PACKAGES, required=False),
+    Feature(
+        "bmv2",
+        "BMv2's simple_switch, for the engine bmv2",
+        P4_TOOLS,
+        required=False,
+        needs=("environment", *NAMESPACES, "veth"),
+    ),
+    Feature("p4c", "the P4 compiler, to change p4/", P4_TOOLS, required=False),
 )
 BY_NAME = {feature.name: feature for feature in FEATURES}
 

@@ -17,7 +17,10 @@ PROGRAM_S = 60.0
 
 
 def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
-    """What a program prints. Raises ProbeFailure with the last line that it said when it is missing, slow or fails."""
+    """What a program prints, on stderr if nowhere else.
+
+    Raises ProbeFailure with the last line that it said when it is missing, slow or fails.
+    """
     try:
         ended = subprocess.run(
             argv, capture_output=True, text=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
@@ -29,7 +32,7 @@ def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
     if ended.returncode != 0:
         said = (ended.stderr.strip() or ended.stdout.strip() or "nothing").splitlines()[-1]
         raise ProbeFailure(f"{' '.join(argv[:3])} exited with {ended.returncode} and said: {said}")
-    return ended.stdout.strip()
+    return ended.stdout.strip() or ended.stderr.strip()
 
 
 def root() -> str:
@@ -100,12 +103,10 @@ def kernel_headers() -> str:
         raise ProbeFailure(str(error)) from error
 
 
-def simple_switch() -> str:
-    return output_of(["simple_switch", "--version"])
-
-
 def p4c() -> str:
-    return output_of(["p4c", "--version"])
+    """Its backend for BMv2, by itself or under the driver's name."""
+    compiler = "p4c-bm2-ss" if shutil.which("p4c-bm2-ss") else "p4c"
+    return output_of([compiler, "--version"]).splitlines()[-1].strip()
 
 
 def namespaces() -> str:
@@ -129,7 +130,6 @@ PROBES: dict[str, Callable[[], str]] = {
     "os-ken": os_ken,
     "mininet": mininet,
     "headers": kernel_headers,
-    "simple_switch": simple_switch,
     "p4c": p4c,
     "namespaces": namespaces,
 }

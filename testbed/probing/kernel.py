@@ -150,6 +150,12 @@ def netem() -> str:
     return "added"
 
 
+def bmv2() -> str:
+    # a process of its own, as for XDP: the Thrift client belongs to testbed/bmv2
+    version = output_of(["simple_switch", "--version"])
+    return f"{version}: {output_of([sys.executable, '-m', 'testbed.bmv2.probe'])}"
+
+
 PROBES: dict[str, Callable[[], str]] = {
     "veth": veth,
     "tbf": tbf,
@@ -160,6 +166,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "ovs": lambda: _bridged("netdev"),
     "ovs-kernel": lambda: _bridged("system"),
     "netem": netem,
+    "bmv2": bmv2,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +85,31 @@ def test_a_program_that_fails_is_quoted() -> None:
         host.output_of(["sh", "-c", "echo no such thing >&2; exit 7"])
     with pytest.raises(ProbeFailure, match="no-such-program is not installed"):
         host.output_of(["no-such-program"])
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "told"),
+    [
+        ("p4c-bm2-ss", "echo /usr/bin/p4c-bm2-ss >&2; echo Version 1.2.3 >&2", "Version 1.2.3"),
+        ("p4c", "echo p4c 1.2.3", "p4c 1.2.3"),
+    ],
+)
+def test_the_compiler_is_found_by_either_name(
+    name: str, said: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / name
+    program.write_text(f"#!/bin/sh\n{said}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert host.p4c() == told
+
+
+def test_a_lack_of_bmv2_stops_nobody_and_has_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ProbeFailure, match="^simple_switch is not installed$"):
+        kernel.bmv2()
+    with pytest.raises(ProbeFailure, match="^p4c is not installed$"):
+        host.p4c()
+    for name in ("bmv2", "p4c"):
+        assert not BY_NAME[name].required
+        assert BY_NAME[name].remedy == "sudo make p4-tools"
