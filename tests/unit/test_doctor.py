@@ -106,9 +106,9 @@ def test_the_compiler_is_found_by_either_name(
 
 def test_a_lack_of_bmv2_stops_nobody_and_has_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ProbeFailure, match="^simple_switch is not installed$"):
+    with pytest.raises(ProbeFailure, match=r"^simple_switch is not installed$"):
         kernel.bmv2()
-    with pytest.raises(ProbeFailure, match="^p4c is not installed$"):
+    with pytest.raises(ProbeFailure, match=r"^p4c is not installed$"):
         host.p4c()
     for name in ("bmv2", "p4c"):
         assert not BY_NAME[name].required
