@@ -12,6 +12,7 @@ from pathlib import Path
 
 from controller.api import Api
 from controller.fabric import Fabric, Plane
+from controller.planes import MixedPlane, bmv2_routers
 from testbed import rpc
 from testbed.errors import TestbedError
 from testbed.topology import addresses
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
     if arguments.plane:
         from testbed.xdp.plane import open_pinned
 
-        plane = open_pinned(
+        pinned = open_pinned(
             arguments.plane,
             {
                 addresses.oxc_port_number(unit.index, port): addresses.oxc_device(unit.index, port)
@@ -49,7 +50,9 @@ def main(argv: list[str]) -> int:
                 for port in range(1, unit.optical_ports + 1)
             },
         )
+        plane = MixedPlane(pinned, bmv2_routers(topology))
     fabric = Fabric(topology, plane, arguments.history)
+    fabric.begin()
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

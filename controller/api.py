@@ -25,6 +25,7 @@ class Api:
             "apply": lambda request: fabric.apply(_circuits(request)),
             "request": lambda request: fabric.request(_demands(request)),
             "routes": lambda request: fabric.routes(),
+            "resettle": lambda request: fabric.resettle(_unit(request.get("unit"))),
             "tree": lambda request: fabric.tree(_unit(request.get("root")), _units(request.get("members"))),
         }
 

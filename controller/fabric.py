@@ -34,14 +34,16 @@ FINISH_TIMEOUT_S = 5.0
 
 
 class Plane(Protocol):
-    """The fast path. Ports are numbers at the optical switch."""
+    """The fast path, and the ToRs that speak no OpenFlow. Ports are numbers at the optical switch."""
 
     def darken(self, ports: Sequence[int], until_ns: int) -> None: ...
     def connect(self, pairs: Sequence[tuple[int, int]]) -> None: ...
     def disconnect(self, ports: Sequence[int]) -> None: ...
     def circuits(self) -> dict[int, int]: ...
     def lit(self, port: int) -> bool: ...
-    def set_routes(self, unit: int, routes: policy.Routes) -> None: ...
+
+    def set_routes(self, unit: int, routes: policy.Routes) -> None:
+        """Replaces a ToR's whole table, and reads it back."""
 
 
 class Fabric:
@@ -53,6 +55,7 @@ class Fabric:
         self._random = Random(topology.ocs.seed)
         self._switches: dict[int, Switch] = {}
         self._verified: set[int] = set()
+        self._programmed = frozenset(unit.index for unit in topology.units_with("bmv2"))  # no OpenFlow: routes alone
         self._circuits: frozenset[Circuit] | None = None
         self._tor_flows: dict[int, frozenset[policy.Flow]] = {}
         if not topology.optical_ports:
@@ -73,12 +76,27 @@ class Fabric:
             try:
                 if switch.dpid == addresses.OXC_DPID:
                     self._take_over(switch)
-                    self._settle(self._tor_flows)
                 elif switch.dpid in self._tor_flows:
                     self._settle((switch.dpid,))
             except TestbedError:
                 self.disconnected(switch)
                 raise
+            if switch.dpid == addresses.OXC_DPID:
+                self._settle(self._tor_flows)
+
+    def begin(self) -> None:
+        """Sets what depends on no switch to connect: routes of ToRs without OpenFlow, where there are no circuits to wait for."""
+        with self._changing:
+            self._settle(self._programmed & self._tor_flows.keys())
+
+    def resettle(self, unit: int) -> None:
+        """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until they are read back."""
+        if unit not in self._ports:
+            raise self._no_unit(unit)
+        with self._changing:
+            self._verified.discard(addresses.tor_dpid(unit))
+            if unit in self._tor_flows:
+                self._settle((unit,))
 
     def disconnected(self, switch: Switch) -> None:
         """A switch is gone; what it forwards it goes on forwarding. One that is back already by another connection stays."""
@@ -118,21 +136,35 @@ class Fabric:
         self._tor_flows = policy.tor_flows(self._topology, circuits)
 
     def _settle(self, units: Iterable[int]) -> None:
-        """Brings these units' ToRs, where they are connected, to the flows that the circuits ask for, and the fast path after it."""
+        """Brings these units' ToRs, where they are connected, to the flows that the circuits ask for, and the fast path after it.
+
+        All of them, whatever happens with one; then raises what happened first.
+        """
+        failures = []
         for unit in units:
-            flows = self._tor_flows[unit]
+            try:
+                self._settle_one(unit, self._tor_flows[unit])
+            except TestbedError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _settle_one(self, unit: int, flows: frozenset[policy.Flow]) -> None:
+        if unit not in self._programmed:
             switch = self._switches.get(addresses.tor_dpid(unit))
             if switch is None:
-                continue
+                return
             switch.set(flows)
-            if self._plane:
-                self._plane.set_routes(unit, policy.routes_of(unit, flows))
-            self._verified.add(switch.dpid)
+        elif self._plane is None:
+            return
+        if self._plane:
+            self._plane.set_routes(unit, policy.routes_of(unit, flows))
+        self._verified.add(addresses.tor_dpid(unit))
 
     # ---- requests ----
 
     def ready(self) -> bool:
-        """Whether every switch is connected and holds, read back, what it should."""
+        """Whether every switch is connected, if it speaks OpenFlow, and holds, read back, what it should."""
         wanted = {addresses.tor_dpid(unit.index) for unit in self._topology.units}
         if self._topology.optical_ports:
             wanted.add(addresses.OXC_DPID)
@@ -155,7 +187,7 @@ class Fabric:
         members = list(members)
         for unit in (root, *members):
             if unit not in self._ports:
-                raise RequestError(f"{addresses.unit_name(unit)}: no such unit; there are u1 to u{max(self._ports)}")
+                raise self._no_unit(unit)
         return tree(self._current(), self._ports, root, members)
 
     def routes(self) -> dict[str, dict[str, str]]:
@@ -177,6 +209,9 @@ class Fabric:
         target = checked(pairs, self._topology.optical_ports)
         with self._changing:
             return self._apply(target)
+
+    def _no_unit(self, unit: int) -> RequestError:
+        return RequestError(f"{addresses.unit_name(unit)}: no such unit; there are u1 to u{max(self._ports)}")
 
     def _current(self) -> frozenset[Circuit]:
         if self._circuits is None:

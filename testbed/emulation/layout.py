@@ -54,7 +54,7 @@ def buffer_bytes(link: LinkSpec, mtu: int) -> int:
 
 
 def layout(topology: Topology) -> Layout:
-    """The layout of a topology. A topology without optical ports has no optical switch."""
+    """The layout of a topology. One without optical ports has no optical switch, and a unit with the engine bmv2 no bridge."""
     switch_devices = tuple(device for unit in topology.units for device in _switch_devices(unit))
     oxc_devices = tuple(
         OxcDevice(addresses.oxc_port_number(unit.index, port), addresses.oxc_device(unit.index, port))
@@ -68,6 +68,7 @@ def layout(topology: Topology) -> Layout:
             tuple(Port(device.device, device.number) for device in switch_devices if device.unit == unit.index),
         )
         for unit in topology.units
+        if unit.engine != "bmv2"
     ]
     if oxc_devices:
         ports = tuple(Port(device.device, device.number) for device in oxc_devices)
@@ -83,19 +84,10 @@ def layout(topology: Topology) -> Layout:
 
 
 def _switch_devices(unit: Unit) -> list[SwitchDevice]:
-    hosts = [
-        SwitchDevice(
-            unit.index, addresses.tor_port_device(unit.index, host), addresses.tor_port_number(host), HOST_PORT
-        )
-        for host in range(1, unit.hosts + 1)
+    return [
+        SwitchDevice(unit.index, device, number, HOST_PORT if addresses.is_host_port(number) else OPTICAL_PORT)
+        for device, number in unit.tor_ports.items()
     ]
-    optical = [
-        SwitchDevice(
-            unit.index, addresses.optical_device(unit.index, port), addresses.optical_number(port), OPTICAL_PORT
-        )
-        for port in range(1, unit.optical_ports + 1)
-    ]
-    return hosts + optical
 
 
 def _wires(topology: Topology, unit: Unit) -> list[WireSpec]:

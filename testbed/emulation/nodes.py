@@ -73,28 +73,31 @@ class FabricHost(_LazyShell):
 
 
 class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
-    """A bridge of the private Open vSwitch, which is made and has its ports already."""
+    """A bridge of the private Open vSwitch, which is made and has its ports already, or a `simple_switch` of BMv2."""
 
-    def __init__(self, name: str, dpid: str, **params: Any) -> None:
+    def __init__(self, name: str, dpid: str, is_bridge: bool = True, **params: Any) -> None:
         Node.__init__(self, name, **{**params, "inNamespace": False})
         self.dpid = self.defaultDpid(dpid)
         self.opts, self.listenPort = "", None
+        self.is_bridge = is_bridge
         self.controlIntf = FabricIntf("lo", self, port=0)
 
     def start(self, controllers: list[Any]) -> None:
-        """Nothing: the bridge is up since the fabric is."""
+        """Nothing: it is up since the testbed is."""
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Nothing: the bridge goes with the fabric."""
+        """Nothing: it goes with the testbed."""
 
     def dpctl(self, *args: str) -> str:
+        if not self.is_bridge:
+            return f"{self.name} is a simple_switch: it has no OpenFlow"
         return str(self.cmd("ovs-ofctl", "-O", "OpenFlow13", args[0], self.name, *args[1:]))
 
     def vsctl(self, *args: str) -> str:
         return str(self.cmd("ovs-vsctl", *args))
 
     def connected(self) -> bool:
-        return self.vsctl("get", "Controller", self.name, "is_connected").strip() == "true"
+        return not self.is_bridge or self.vsctl("get", "Controller", self.name, "is_connected").strip() == "true"
 
 
 class FabricIntf(Intf):  # type: ignore[misc]

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from controller import policy
+from controller.api import Api
 from controller.fabric import Fabric
+from controller.planes import MixedPlane
 from controller.policy import Flow
 from controller.switch import Switch
 from testbed.errors import RequestError, SettingError, TestbedError
@@ -317,3 +319,90 @@ def test_a_wait_for_a_switch_ends_with_its_connection() -> None:
         switch.handle_end()
         with pytest.raises(TestbedError, match="switch 0x5 for a barrier: it disconnected"):
             waiting.result(5)
+
+
+# ---------------------------------------------------------------------- ToRs without OpenFlow
+
+
+class ModelRouter:
+    """A `simple_switch`'s routes; `gone` while its process is."""
+
+    def __init__(self) -> None:
+        self.routes: policy.Routes | None = None
+        self.gone = False
+
+    def __call__(self, routes: policy.Routes) -> None:
+        if self.gone:
+            raise TestbedError("u2's simple_switch: connection refused")
+        self.routes = routes
+
+
+def mixed(tmp_path: Path, *engines: str) -> tuple[Fabric, ModelPlane, ModelRouter, list[ModelSwitch]]:
+    """Units with these engines; the router is the last bmv2 unit's. No switch has connected yet."""
+    units = [{"hosts": 1, "engine": engine} for engine in engines]
+    topology = parse({"units": units, "ocs": {"switch_ms": 0, "lock_ms": 0}}, "mixed")
+    plane, router = ModelPlane(), ModelRouter()
+    routers = {unit.index: router for unit in topology.units_with("bmv2")}
+    fabric = Fabric(topology, MixedPlane(plane, routers), tmp_path / "history")
+    fabric.begin()
+    dpids = [unit.index for unit in topology.units if unit.engine != "bmv2"]
+    dpids += [addresses.OXC_DPID] if topology.optical_ports else []
+    return fabric, plane, router, [ModelSwitch(dpid) for dpid in dpids]
+
+
+def test_a_unit_without_openflow_is_ready_when_its_routes_are_set(tmp_path: Path) -> None:
+    fabric, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
+    for switch in switches:
+        assert not fabric.ready()
+        fabric.connected(switch)  # type: ignore[arg-type]
+    assert fabric.ready()
+    assert router.routes == policy.routes_of(2, policy.tor_flows(fabric._topology, fabric._current())[2])
+    assert set(plane.routes) == {1, 3}, "the fast path knows nothing of it"
+
+
+def test_a_single_rack_without_openflow_needs_no_switch_to_connect(tmp_path: Path) -> None:
+    fabric, _, router, switches = mixed(tmp_path, "bmv2")
+    assert switches == []
+    assert fabric.ready()
+    assert router.routes == {("10.0.1.1", 32): ("u1-h1", addresses.host_mac(1, 1))}
+
+
+def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settled_again(tmp_path: Path) -> None:
+    fabric, plane, router, switches = mixed(tmp_path, "bmv2", "xdp")
+    tor, oxc = switches
+    router.gone = True
+    with pytest.raises(TestbedError, match="connection refused"):
+        fabric.connected(oxc)  # type: ignore[arg-type]
+    fabric.connected(tor)  # type: ignore[arg-type]
+    assert set(plane.routes) == {2}
+    assert fabric.circuits()["circuits"]
+    assert not fabric.ready()
+    router.gone = False
+    Api(fabric)({"op": "resettle", "unit": "u1"}, lambda event: None, threading.Event())
+    assert fabric.ready()
+
+
+def test_a_switch_that_started_again_is_not_ready_before_it_has_its_routes(tmp_path: Path) -> None:
+    fabric, _, router, switches = mixed(tmp_path, "xdp", "bmv2")
+    for switch in switches:
+        fabric.connected(switch)  # type: ignore[arg-type]
+    before, router.routes = router.routes, None
+    router.gone = True
+    with pytest.raises(TestbedError):
+        fabric.resettle(2)
+    assert not fabric.ready()
+    router.gone = False
+    fabric.resettle(2)
+    assert fabric.ready()
+    assert router.routes == before
+    with pytest.raises(RequestError, match="u9: no such unit; there are u1 to u2"):
+        fabric.resettle(9)
+
+
+def test_routes_follow_circuits_at_a_unit_without_openflow(tmp_path: Path) -> None:
+    fabric, _, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
+    for switch in switches:
+        fabric.connected(switch)  # type: ignore[arg-type]
+    fabric.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
+    assert router.routes is not None
+    assert router.routes["10.0.3.0", 24] == ("u2-o2", "")

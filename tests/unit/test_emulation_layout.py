@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,14 @@ def test_names_and_numbers_are_those_of_the_architecture() -> None:
 
 def test_a_single_rack_has_no_optical_switch() -> None:
     assert [bridge.name for bridge in layout(topology((4, 0))).bridges] == ["u1"]
+
+
+def test_a_bmv2_unit_has_the_same_devices_and_no_bridge() -> None:
+    plain = topology((2, 1), (1, 1))
+    mixed = replace(plain, units=(replace(plain.units[0], engine="bmv2"), plain.units[1]))
+    assert [bridge.name for bridge in layout(mixed).bridges] == ["u2", "oxc"]
+    assert layout(mixed).switch_devices == layout(plain).switch_devices
+    assert layout(mixed).wires == layout(plain).wires
 
 
 def test_an_unshaped_topology_has_unshaped_wires() -> None:

@@ -29,7 +29,7 @@ PURE = LAYERS[0] | LAYERS[1]
 IMPURE = frozenset(
     (
         *("asyncio", "ctypes", "fcntl", "mmap", "resource", "select", "selectors", "signal", "socket", "subprocess"),
-        *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc"),
+        *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc", "thrift"),
         *("bm_runtime", "sswitch_runtime", "thrift"),
     )
 )
@@ -39,13 +39,15 @@ SOLE_IMPORTERS = {
     "bcc": ("testbed.xdp",),
     "os_ken": ("controller",),
     "ryu": ("controller",),
+    "thrift": ("testbed.bmv2",),
     "psutil": ("testbed.telemetry", "testbed.supervisor"),  # the main process watches its own children
     "torch": ("workloads",),
     "bm_runtime": ("testbed.bmv2",),
     "sswitch_runtime": ("testbed.bmv2",),
-    "thrift": ("testbed.bmv2",),
 }
-CONTROLLER_MAY = frozenset({"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp"})
+CONTROLLER_MAY = frozenset(
+    {"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp", "testbed.bmv2"}
+)
 # Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.
 WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.wire"})
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import at once.

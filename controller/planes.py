@@ -1,0 +1,38 @@
+"""The plane of a fabric whose ToRs are not all alike: circuits are the fast path's, routes are where each ToR's engine keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from controller import policy
+from controller.fabric import Plane
+from testbed.topology.model import Topology
+
+Router = Callable[[policy.Routes], None]
+
+
+class MixedPlane:
+    """`fast_path`, but for the routes of the units in `routers`."""
+
+    def __init__(self, fast_path: Plane, routers: Mapping[int, Router]) -> None:
+        self._fast_path, self._routers = fast_path, routers
+        self.darken, self.connect, self.disconnect = fast_path.darken, fast_path.connect, fast_path.disconnect
+        self.circuits, self.lit = fast_path.circuits, fast_path.lit
+
+    def set_routes(self, unit: int, routes: policy.Routes) -> None:
+        if unit in self._routers:
+            self._routers[unit](routes)
+        else:
+            self._fast_path.set_routes(unit, routes)
+
+
+def bmv2_routers(topology: Topology) -> dict[int, Router]:
+    """For each unit with the engine bmv2, over its switch's Thrift server."""
+    units = topology.units_with("bmv2")
+    if not units:
+        return {}  # and without BMv2's client, which such a testbed need not have
+    from testbed.bmv2.routes import set_routes
+    from testbed.bmv2.runtime import Runtime
+
+    return {unit.index: partial(set_routes, Runtime(unit.index), unit.tor_ports) for unit in units}
