@@ -1,0 +1,315 @@
+"""What a BMv2 switch does when it is told, in namespaces of its own: `found(NAME)` outside, `python -m` this file inside.
+
+A case is a function below; what it returns must be JSON-able.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from testbed.bmv2.program import compiled
+from testbed.bmv2.routes import set_routes
+from testbed.bmv2.runtime import Action, Key, Runtime
+from testbed.bmv2.switch import Bmv2Switch
+from testbed.emulation.namespaces import private_mounts
+from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.errors import TestbedError
+from testbed.inc.job import Job, Role, Sender
+from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send
+from testbed.topology import addresses
+from testbed.wire import spec
+from tests.privileged.packets import MARK, outcome
+
+HOSTS = (1, 2, 3)
+JOB = Job(0b111, 7, Role.FINAL, 64, 101, 3, 3, 0, 0, "10.0.1.254", "0.0.0.0", "239.192.0.5")
+DEADLINE_S = 10.0
+BURST = 509  # a window is 512 packets at most
+SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python has no name for it
+LOG = Path("/run/openvswitch")  # a private tmpfs
+
+
+def found(case: str) -> Any:
+    """What `case` found; fails the test with its output if it did not end well."""
+    return outcome("tests.privileged.bmv2_run", case, timeout_s=60)
+
+
+def ports_of(unit: int) -> dict[str, int]:
+    """Device -> number."""
+    ports = {addresses.tor_port_device(unit, host): addresses.tor_port_number(host) for host in HOSTS}
+    ports[addresses.optical_device(unit, 1)] = addresses.optical_number(1)
+    return ports
+
+
+def made_ports(unit: int) -> dict[str, int]:
+    """Makes the devices; the far ends are called eU-N."""
+    ports = ports_of(unit)
+    with FeatureControl() as control:
+        for device, number in ports.items():
+            make_veth(device, f"e{unit}-{number}")
+            control.set(device, wire_features(gro=False))
+    return ports
+
+
+@contextlib.contextmanager
+def switch(unit: int = 1, layout: str = "wide", verbose: bool = False) -> Iterator[Bmv2Switch]:
+    with Bmv2Switch(unit, made_ports(unit), compiled(layout, spec.LANES), LOG, verbose) as started:
+        yield started
+
+
+def table(runtime: Runtime, name: str) -> dict[str, Any]:
+    """Key -> [action, data...], JSON-able."""
+    return {
+        f"{entry.value:x}" + ("" if entry.prefix is None else f"/{entry.prefix}"): [
+            entry.action.name,
+            *entry.action.data,
+        ]
+        for entry in runtime.entries(name)
+    }
+
+
+def refused(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except TestbedError as error:
+        return str(error)
+    return ""
+
+
+def settles() -> Any:
+    """What a new switch knows."""
+    with switch() as one:
+        runtime = Runtime(1)
+        tables = {name: table(runtime, name) for name in ("ports", "jobs", "routes", "stations")}
+        groups = {group: sorted(ports) for group, ports in runtime.groups().items()}
+        return {"tables": tables, "groups": groups, "verdicts": one.verdicts(), "ended": one.ended()}
+
+
+def admits() -> Any:
+    """A job's way through the tables, and a register of which only its segment is emptied."""
+    with switch() as one:
+        runtime = Runtime(1)
+        seen: dict[str, Any] = {}
+        runtime.fill_register("slot_state", 0, 1024, 3)
+        seen["before its group"] = refused(lambda: one.admit(5, JOB))
+        one.set_group(5, ["u1-h1", "u1-h3"])
+        one.set_group(6, ["u1-h2"])
+        one.admit(5, JOB)
+        states = runtime.register("slot_state")
+        seen["emptied"] = [index for index, state in enumerate(states) if state == 0]
+        seen["admitted"] = table(runtime, "jobs")
+        one.set_group(5, ["u1-h1", "u1-o1"])
+        runtime.fill_register("slot_state", 0, 1024, 3)
+        one.admit(5, Job(0b11, 8, Role.PARTIAL, 64, 101, 4, 2, 1, 64, "10.0.1.254", "10.0.2.3", "239.192.0.5"))
+        seen["replaced"] = table(runtime, "jobs")
+        seen["kept its slots"] = runtime.register("slot_state").count(3)
+        seen["groups"] = {group: sorted(ports) for group, ports in runtime.groups().items()}
+        one.bind(1, Sender(5, 0))
+        one.bind(3, Sender(5, None))
+        seen["bound"] = table(runtime, "ports")
+        one.bind(1, None)
+        one.release(5)
+        one.release(5)
+        one.release(997)
+        seen["released"] = [table(runtime, "jobs"), sorted(runtime.groups()), table(runtime, "ports")]
+        one.set_group(7, ["u1-h1"])
+        seen["reused"] = sorted(runtime.groups())
+        seen["no such port"] = refused(lambda: one.set_group(8, ["u1-h4"]))
+        return seen
+
+
+def replaces_routes() -> Any:
+    """By another client than the switch's own, as the controller does."""
+    with switch():
+        runtime, ports = Runtime(1), {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201}
+        seen: list[Any] = []
+        mac = addresses.host_mac(1, 1)
+        for routes in (
+            {("10.0.1.1", 32): ("u1-h1", mac), ("10.0.2.0", 24): ("u1-o1", "")},
+            {("10.0.1.1", 32): ("u1-h1", mac), ("10.0.2.0", 24): ("u1-h2", ""), ("10.0.3.0", 24): ("u1-o1", "")},
+            {("10.0.3.0", 24): ("u1-o1", "")},
+        ):
+            before = {entry.value: entry.handle for entry in runtime.entries("routes")}
+            set_routes(runtime, ports, routes)
+            after = {entry.value: entry.handle for entry in runtime.entries("routes")}
+            kept = sum(before[value] == after[value] for value in before.keys() & after.keys())
+            seen.append([table(runtime, "routes"), kept])
+        seen.append(refused(lambda: set_routes(runtime, ports, {("10.0.1.1", 32): ("u1-h9", "")})))
+        return seen
+
+
+def refuses() -> Any:
+    """What the switch itself will not do."""
+    with switch():
+        runtime = Runtime(1)
+        return [
+            refused(lambda: runtime.add_entry("nothing", Key(1, 16), Action("no_job"))),
+            refused(lambda: runtime.add_entry("ports", Key(1, 9), Action("from_host"))),
+            refused(lambda: runtime.add_entry("ports", Key(9, 9), Action("set_job"))),
+            refused(lambda: runtime.delete_entry("jobs", 997)),
+            refused(lambda: runtime.fill_register("slot_state", 0, 1025, 0)),
+            refused(lambda: runtime.counters("verdicts", [0, 9999, 1])),
+            runtime.counters("verdicts", [0, 1]),  # the answers are those of these questions
+        ]
+
+
+def _await(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
+        time.sleep(0.01)
+
+
+def dies_and_comes_again() -> Any:
+    """Killed by its pid, told by everything that asks it, started by a thread that ends, asked by a client from before."""
+    with switch() as one:
+        controller = Runtime(1)
+        seen: dict[str, Any] = {}
+        one.set_group(5, ["u1-h1"])
+        one.admit(5, JOB)
+        one.bind(1, Sender(5, 0))
+        set_routes(controller, {"u1-o1": 201}, {("10.0.2.0", 24): ("u1-o1", "")})
+        pid = one.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        _await(one.ended, "the end is seen")
+        seen["ended"] = one.ended()
+        seen["admit"] = refused(lambda: one.admit(6, JOB))
+        seen["group"] = refused(lambda: one.set_group(6, []))
+        seen["verdicts"] = refused(one.verdicts)
+        seen["controller"] = refused(lambda: controller.entries("routes"))
+        seen["bind"] = refused(lambda: one.bind(1, Sender(5, 0)))
+        one.bind(1, None)
+        one.release(5)
+        starter = threading.Thread(target=one.restart)
+        starter.start()
+        starter.join()
+        seen["again"] = one.ended()
+        seen["another"] = one.pid != pid
+        seen["jobs"], seen["routes"] = table(controller, "jobs"), table(controller, "routes")
+        seen["ports"] = table(controller, "ports")
+        one.set_group(5, ["u1-h1"])
+        one.admit(5, JOB)
+        seen["crossed"] = sorted(arrives(["e1-2", "e1-3"], lambda: send("e1-1", FRAME)))
+        os.kill(one.pid or 0, signal.SIGKILL)
+        one.restart()  # though nobody has noticed yet
+        seen["at once"] = one.ended()
+    seen["left"] = one.ended()
+    return seen
+
+
+def hangs() -> Any:
+    """It does not answer, and then it does."""
+    with switch() as one:
+        runtime, pid = Runtime(1, answer_s=0.3), one.pid
+        assert pid is not None
+        runtime.uptime_us()
+        os.kill(pid, signal.SIGSTOP)
+        said = refused(runtime.ports)
+        os.kill(pid, signal.SIGCONT)
+        return [said, runtime.ports() == ports_of(1), one.ended()]
+
+
+def takes_bursts() -> Any:
+    """A window's results to one port and more, as fast as they can be sent: how many of BURST came out of each of two others."""
+    with switch() as one, contextlib.ExitStack() as stack:
+        listeners = []
+        for device in ("e1-2", "e1-3"):
+            listener = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHER_TYPE)))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+            listener.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+            listener.bind((device, ETHER_TYPE))
+            listener.settimeout(DEADLINE_S)
+            listeners.append(listener)
+        sender = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+        sender.bind(("e1-1", 0))
+        for number in range(BURST):
+            sender.send(FRAME + number.to_bytes(2, "big") + bytes(1400))
+        came: list[set[int]] = []
+        for listener in listeners:
+            numbers: set[int] = set()
+            with contextlib.suppress(TimeoutError):
+                while len(numbers) < BURST:
+                    numbers.add(int.from_bytes(listener.recv(2048)[len(FRAME) : len(FRAME) + 2], "big"))
+            came.append(numbers)
+        return [[len(numbers) for numbers in came], one.verdicts()["switched"]]
+
+
+def starts_in_vain() -> Any:
+    """A port that is not there, a program that is none, a Thrift port that is taken."""
+    ports, program = made_ports(1), compiled("wide", spec.LANES)
+    other = LOG / "other.json"
+    other.write_text('{"program": "none"}')
+
+    def start(ports: dict[str, int], program: Path) -> None:
+        with Bmv2Switch(1, ports, program, LOG, False):
+            pass
+
+    seen: list[Any] = [refused(lambda: start({**ports, "u1-h9": 9}, program)), refused(lambda: start(ports, other))]
+    with Bmv2Switch(1, ports, program, LOG, False):
+        seen.append(refused(lambda: start(ports, program)))
+    seen.append([name for name in os.listdir("/proc") if name.isdecimal() and _is_switch(name)])
+    return seen
+
+
+def _is_switch(pid: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return Path("/proc", pid, "comm").read_text().strip() == "simple_switch"
+    return False
+
+
+def side_by_side() -> Any:
+    """Two switches, one of each layout, and what each left behind."""
+    before = sorted(os.listdir("/tmp"))
+    with switch(1) as one, switch(2, "registers", verbose=True) as two:
+        one.set_group(5, ["u1-h1"])
+        crossed = [sorted(arrives([f"e{unit}-2", f"e{unit}-3"], partial(send, f"e{unit}-1", FRAME))) for unit in (1, 2)]
+        counted = [each.verdicts()["switched"] > 0 for each in (one, two)]
+        groups = [sorted(Runtime(unit).groups()) for unit in (1, 2)]
+    logs = sorted(path.name for path in LOG.iterdir() if "bmv2" in path.name)
+    processes = [name for name in os.listdir("/proc") if name.isdecimal() and _is_switch(name)]
+    return {
+        "crossed": crossed,
+        "counted": counted,
+        "groups": groups,
+        "logs": logs,
+        "written": (LOG / "u2-bmv2-packets.txt").stat().st_size > 0,
+        "processes": processes,
+        "files": sorted(os.listdir("/tmp")) == before,
+    }
+
+
+def dies_with_its_parent() -> Any:
+    """The process that started a switch is killed; the switch must not outlive it."""
+    ports, program = made_ports(1), compiled("wide", spec.LANES)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with Bmv2Switch(1, ports, program, LOG, False) as one:
+            os.write(writing, str(one.pid).encode())
+            signal.pause()
+    pid = os.read(reading, 16).decode()
+    there = _is_switch(pid)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    _await(lambda: not _is_switch(pid), "the switch ends")
+    return there
+
+
+def main(case: str) -> None:
+    private_mounts("packets")
+    print(MARK + json.dumps(globals()[case]()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

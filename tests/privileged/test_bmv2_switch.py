@@ -1,0 +1,115 @@
+"""One BMv2 switch: what it is told and tells, its death and return, and what it leaves. Summing is tested by the vectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.privileged.bmv2_run import BURST, found
+
+pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
+
+AS_HOSTS = {"1": ["from_host"], "2": ["from_host"], "3": ["from_host"]}
+ENDED = "u1's simple_switch ended: signal 9"
+
+
+def test_a_new_switch_knows_its_hosts_and_no_job() -> None:
+    seen = found("settles")
+    assert seen["tables"] == {
+        "ports": AS_HOSTS,
+        "jobs": {},
+        "routes": {},
+        "stations": {
+            "ffffffffffff": ["flood", 1],
+            **{f"2000a00010{host}": ["switch_to", host] for host in (1, 2, 3)},
+        },
+    }
+    assert seen["groups"] == {"1": [1, 2, 3]}
+    assert {"aggregated", "completed", "switched", "unroutable"} <= seen["verdicts"].keys()
+    assert not any(seen["verdicts"].values())
+    assert seen["ended"] is None
+
+
+def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
+    seen = found("admits")
+    assert seen["before its group"] == "u1: job 5: admitted before its group was set"
+    assert seen["emptied"] == list(range(64, 64 + 101))
+    tor, ps, group = 0x0A0001FE, 0x0A000203, 0xEFC00005
+    assert seen["admitted"] == {"5": ["set_job", 7, 7, 1, 64, 101, 3, 3, 0, 0, tor, 0, group, 2]}
+    assert seen["replaced"] == {"5": ["set_job", 3, 8, 2, 64, 101, 4, 2, 1, 64, tor, ps, group, 2]}
+    assert seen["kept its slots"] == 1024
+    assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
+    assert seen["bound"] == {"1": ["from_worker", 5, 0], "2": ["from_host"], "3": ["from_ps", 5]}
+    assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_ps", 5]}]
+    assert seen["reused"] == [1, 2, 3]
+    assert seen["no such port"] == "u1: no port u1-h4; there are u1-h1, u1-h2, u1-h3, u1-o1"
+
+
+def test_routes_that_stay_are_not_touched() -> None:
+    host, lost = ["route_to", 1, 0x02000A000101], "route by u1-h9: no such port; there are u1-h1, u1-h2, u1-o1"
+    assert found("replaces_routes") == [
+        [{"a000101/32": host, "a000200/24": ["route", 201]}, 0],
+        [{"a000101/32": host, "a000200/24": ["route", 2], "a000300/24": ["route", 201]}, 2],
+        [{"a000300/24": ["route", 201]}, 1],
+        lost,
+    ]
+
+
+def test_what_the_switch_refuses_is_one_line_and_the_connection_stays_in_step() -> None:
+    assert found("refuses") == [
+        "u1's simple_switch: entry of nothing: invalid table name",
+        "u1's simple_switch: entry of ports: duplicate entry",
+        "u1's simple_switch: entry of ports: invalid action name",
+        "u1's simple_switch: entry of jobs: invalid handle",
+        "u1's simple_switch: register slot_state: invalid index",
+        "u1's simple_switch: counter verdicts: invalid index",
+        [0, 0],
+    ]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_killed_switch_is_told_of_and_comes_again() -> None:
+    seen = found("dies_and_comes_again")
+    assert seen["ended"] == "signal 9"
+    assert {seen[asked] for asked in ("admit", "group", "verdicts", "bind")} == {ENDED}
+    assert seen["controller"].startswith("u1's simple_switch: entries of routes: ")
+    assert seen["again"] is None
+    assert seen["another"]
+    assert (seen["jobs"], seen["routes"], seen["ports"]) == ({}, {}, AS_HOSTS)
+    assert seen["crossed"] == ["e1-2", "e1-3"]
+    assert (seen["at once"], seen["left"]) == (None, None)
+
+
+def test_a_switch_that_does_not_answer_is_an_error_and_not_a_wait() -> None:
+    said, answered, ended = found("hangs")
+    assert said.startswith("u1's simple_switch: ports: ")
+    assert answered
+    assert ended is None
+
+
+def test_a_start_in_vain_says_why_and_leaves_no_process() -> None:
+    port, program, taken, processes = found("starts_in_vain")
+    assert port == "u1's simple_switch took 4 of 5 ports; not: u1-h9"
+    assert program.startswith("start u1's simple_switch: exit code 1: ")
+    assert "exit code 1: " in taken
+    assert processes == []
+
+
+def test_a_window_at_once_is_not_lost() -> None:
+    assert found("takes_bursts") == [[BURST, BURST], BURST]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_two_switches_side_by_side() -> None:
+    assert found("side_by_side") == {
+        "crossed": [["e1-2", "e1-3"], ["e2-2", "e2-3"]],
+        "counted": [True, True],
+        "groups": [[1, 2], [1]],
+        "logs": ["u1-bmv2.log", "u2-bmv2-packets.txt", "u2-bmv2.log"],
+        "written": True,
+        "processes": [],
+        "files": True,
+    }
+
+
+def test_a_switch_dies_with_who_started_it() -> None:
+    assert found("dies_with_its_parent")
