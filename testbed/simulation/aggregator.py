@@ -130,7 +130,7 @@ class Aggregator:
         if header.op == spec.Op.PUSH:
             return self._sum(packet, job)
         if header.op == spec.Op.NOTICE:
-            return "notice", [Emission(To.GROUP, data)]
+            return "notice", [Emission(To.OTHERS, data)]
         return self._pass_result(packet, data, job)
 
     def _may_send(self, port: int, packet: Frame) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from testbed.inc.job import Sender
-from testbed.wire import frame, spec
 from testbed.wire.frame import Frame
 from testbed.xdp import layout
 from testbed.xdp.engine import Cells
@@ -21,26 +20,19 @@ from testbed.xdp.syscall import XDP_PASS, map_lookup
 from tests.privileged.xdp_aggregator import XdpAggregator
 from tests.vectors import mutations
 from tests.vectors.build import (
-    BASE,
     JOB,
     OPTICAL,
-    PS_IP,
     SIZE,
-    UP_BASE,
     job_at_ps,
     job_in_unit,
-    packet,
     partial,
     push,
-    result_from_ps,
     sum_of,
-    worker_lanes,
     workers_at_ports,
 )
+from tests.vectors.good import OTHER, OTHER_BASE, OTHER_GENERATION, OTHER_UP_BASE, at_ps, at_switch
 
 CHUNK = 2000
-OTHER, OTHER_GENERATION = 8, 4
-OTHER_BASE, OTHER_UP_BASE = BASE + 5 * SIZE, UP_BASE + 2 * SIZE
 _SYS_BPF, _TEST_RUN = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[os.uname().machine], 10
 
 
@@ -76,24 +68,6 @@ class Gun:
 
 
 _PASSED = bytes([XDP_PASS])
-
-
-def at_switch() -> list[bytes]:
-    """What is sent to a switch, good or nearly: by both jobs, by a PS, by other switches."""
-    other: dict[str, Any] = {"job": OTHER, "generation": OTHER_GENERATION, "data": worker_lanes(9, 9)}
-    made = [push(worker, fragment) for worker in (0, 1) for fragment in (0, 1, SIZE)]
-    made += [push(worker, at, slot=OTHER_BASE + at % SIZE, **other) for worker in (0, 1) for at in (0, 5, SIZE + 5)]
-    made += [push(worker, at, slot=BASE + at, **other) for worker in (0, 1) for at in (0, 5)]
-    made += [result_from_ps(1, worker_lanes(9, 1), slot=BASE + 1), partial(0, 1), partial(1, 1, slot=BASE + 1)]
-    notice = packet(spec.Op.NOTICE, 1, frame.NO_LANES, PS_IP, "10.0.1.254", flags=4, count=0)
-    return [*made, notice.pack()]
-
-
-def at_ps() -> list[bytes]:
-    """The same for a PS host; what names the job is damaged only, for the switches keep forged ones off."""
-    other: dict[str, Any] = {"job": OTHER, "generation": OTHER_GENERATION, "data": worker_lanes(9, 9)}
-    made = [partial(unit, at, slot=OTHER_UP_BASE + at % SIZE, **other) for unit in (0, 1) for at in (0, 5, SIZE + 5)]
-    return [*made, *(partial(unit, at, slot=UP_BASE + at % SIZE, **other) for unit in (0, 1) for at in (0, 5))]
 
 
 class Scene:

@@ -16,13 +16,18 @@ MARK = "findings: "
 
 def found(name: str, *arguments: str, timeout_s: float = 180) -> Any:
     """What `tests.privileged.NAME.inside(programs, ports, *arguments)` returned. Fails the test with its output if it did not end well."""
-    argv = [sys.executable, "-m", "tests.privileged.packets", name, *arguments]
+    return outcome("tests.privileged.packets", name, *arguments, timeout_s=timeout_s)
+
+
+def outcome(module: str, *arguments: str, timeout_s: float) -> Any:
+    """What `python -m MODULE ARGUMENTS` found, run in namespaces of its own."""
+    argv = [sys.executable, "-m", module, *arguments]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
         command(argv, "packets"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
-    said = f"{name}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
+    said = f"{module}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
     assert ended.returncode == 0, said
     assert lines, said
     return json.loads(lines[-1].removeprefix(MARK))

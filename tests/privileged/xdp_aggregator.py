@@ -19,12 +19,14 @@ from testbed.xdp import layout
 from testbed.xdp.engine import Cells, XdpPsHost, XdpSwitch
 from testbed.xdp.plane import ip_number, set_port
 from testbed.xdp.program import verdict_counts
-from testbed.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, map_update, run_once
+from testbed.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, map_lookup, map_update, run_once
 from tests.vectors.build import OPTICAL, SLOTS
+from tests.vectors.in_step import Held
 
 UNIT = 1  # TOR_IP's
 UNITS = (1, 2, 3)  # those that can be reached
 HOST_PORTS = range(1, 65)
+_STATES = {0: (False, False), 1: (False, False), 2: (True, False), 3: (True, True)}  # -> complete, final
 _PASSED_ON = ("forwarded", "to_ovs")  # counted beside the verdict on a partial sum that leaves
 
 
@@ -118,3 +120,17 @@ class XdpAggregator:
         where = {XDP_REDIRECT: To.ROUTE, XDP_PASS: To.STACK}
         assert action in (*where, XDP_DROP), f"{verdict}: action {action}"
         return verdict, [Emission(where[action], left)] if action in where else []
+
+    def slots_held(self) -> list[Held | None]:
+        """What each slot holds."""
+        kind = layout.slot(self._programs.lanes)
+        held: list[Held | None] = []
+        for at in range(SLOTS):
+            raw = map_lookup(self.slots, at.to_bytes(4, "little"), kind.itemsize)
+            assert raw is not None
+            slot = np.frombuffer(raw, kind)[0]
+            complete, final = _STATES[int(slot["state"])]
+            lanes = np.stack([slot["pairs"] >> 32, slot["pairs"] & 0xFFFFFFFF], 1).reshape(-1).astype(np.uint32)
+            told = (int(slot[name]) for name in ("generation", "fragment", "bitmap"))
+            held.append(Held(*told, complete, final, lanes) if slot["state"] else None)
+        return held

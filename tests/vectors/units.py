@@ -180,9 +180,9 @@ def a_notice_goes_to_the_group(v: Vector) -> None:
     def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
         return packet(spec.Op.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **{**made, **changes}).pack()
 
-    v.sees(told(), OPTICAL[0], "notice", unchanged(To.GROUP))
+    v.sees(told(), OPTICAL[0], "notice", unchanged(To.OTHERS))
     v.senders[9] = (Sender(7, None),)
-    v.sees(told(), 9, "notice", unchanged(To.GROUP))
+    v.sees(told(), 9, "notice", unchanged(To.OTHERS))
     v.sees(told(to_ip="10.0.2.254"), 9, "forwarded", unchanged(To.ROUTE))
     v.sees(told(job=9), OPTICAL[0], "bad_job")
     v.sees(told(generation=GENERATION + 1), OPTICAL[0], "bad_generation")

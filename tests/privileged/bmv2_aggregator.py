@@ -1,0 +1,217 @@
+"""A `simple_switch` as an engine of the packet vectors: frames go over veth pairs, one at a time, and what leaves is caught at every port.
+
+When a frame is done with is known without waiting: marks follow it. The switch works on what comes in by a port in order, and sends by a
+port in order, so once a mark behind the frame has come out of a port, so has all that the frame made leave there.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from testbed.bmv2.routes import mac_number
+from testbed.bmv2.runtime import Action, Key, Runtime
+from testbed.bmv2.switch import Bmv2Switch
+from testbed.inc.job import Job, Sender
+from testbed.simulation.aggregator import Emission, To
+from testbed.topology import addresses
+from tests.vectors.build import OPTICAL, SLOTS
+from tests.vectors.in_step import Held
+
+ROUTED, PLAIN, MARKED = 250, 251, 252  # ports: to all IPv4 addresses; to all else; of the marks
+GROUP = (
+    1,
+    *OPTICAL,
+)  # a job's ports; the one that a frame comes by is made one too, or `to others` would look like `to all`
+MARK = b"\x88\xb6"  # ethertype for local experiments (IEEE 802)
+MARK_ALL = "02:ff:00:00:ff:ff"
+MARK_GROUP = 4095
+LATE_S = 20.0
+_PARTIAL, _FINAL = 2, 3  # p4/slot.p4
+_ALL = 3  # ETH_P_ALL
+_MTU = 9000  # fuzzed frames may be longer than the fabric's
+
+
+def _device(unit: int, port: int) -> str:
+    return f"s{unit}p{port}"
+
+
+class Wires:
+    """A veth pair for each port; a context manager. The switch has the ends `s1p1`, the test the others, as sockets."""
+
+    def __init__(self, unit: int, ports: Sequence[int]) -> None:
+        self.names = {port: _device(unit, port) for port in ports}
+        self.sockets: dict[int, socket.socket] = {}
+
+    def __enter__(self) -> Wires:
+        lines = []
+        for name in self.names.values():
+            lines.append(f"link add {name} mtu {_MTU} type veth peer name t{name} mtu {_MTU}")
+        _ip([*lines])
+        for end in (end for name in self.names.values() for end in (name, f"t{name}")):
+            Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6").write_text("1")
+        _ip([f"link set {end} up" for name in self.names.values() for end in (name, f"t{name}")])
+        for port, name in self.names.items():
+            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL))
+            opened.bind((f"t{name}", _ALL))
+            opened.setblocking(False)
+            self.sockets[port] = opened
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in self.sockets.values():
+            opened.close()
+        _ip([f"link delete {name}" for name in self.names.values()])
+
+
+def _ip(lines: Sequence[str]) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+
+
+class Bmv2Aggregator:
+    """One switch and its wires, used by one vector after another: `fresh` empties it."""
+
+    def __init__(self, switch: Bmv2Switch, wires: Wires, runtime: Runtime) -> None:
+        self.switch, self._wires, self.runtime = switch, wires, runtime
+        self._ports_of = {opened.fileno(): port for port, opened in wires.sockets.items()}
+        self._admitted: set[int] = set()
+        self._group = GROUP
+        self._number = 0
+        self._poll = select.epoll()
+        for opened in wires.sockets.values():
+            self._poll.register(opened, select.EPOLLIN)
+        self._set_up()
+
+    def _set_up(self) -> None:
+        runtime = self.runtime
+        runtime.add_entry("routes", Key(0, 32, 0), Action("route", (ROUTED,)))
+        runtime.set_default("stations", Action("switch_to", (PLAIN,)))
+        runtime.add_group(MARK_GROUP, self._wires.names)
+        runtime.add_entry("stations", Key(mac_number(MARK_ALL), 48), Action("flood", (MARK_GROUP,)))
+        for port in self._wires.names:
+            runtime.add_entry("stations", Key(mac_number(_mark_mac(port)), 48), Action("switch_to", (port,)))
+
+    def fresh(self) -> None:
+        """No jobs, no senders, no slot in use."""
+        for number in list(self._admitted):
+            self.release(number)
+        for entry in self.runtime.entries("ports"):
+            self.runtime.replace_entry("ports", entry.handle, Action("from_fabric"))
+        self.runtime.fill_register("slot_state", 0, self.switch.slots, 0)
+
+    # ------------------------------------------------------------------ what an engine of the vectors does
+
+    def bind(self, port: int, senders: Iterable[Sender]) -> None:
+        self.switch.bind(port, next(iter(senders), None))
+
+    def admit(self, number: int, job: Job) -> None:
+        self._admitted.add(number)
+        self._set_group(number)
+        self.switch.admit(number, job)
+
+    def release(self, number: int) -> None:
+        self.switch.release(number)
+        self._admitted.discard(number)
+
+    def _set_group(self, number: int) -> None:
+        self.switch.set_group(number, [self._wires.names[port] for port in self._group])
+
+    def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
+        if port not in self._group:
+            self._group = tuple(sorted({*GROUP, port}))
+            for number in self._admitted:
+                self._set_group(number)
+        before = self.switch.verdicts()
+        caught = self._through(data, port)
+        after = self.switch.verdicts()
+        risen = [
+            name
+            for name, count in after.items()
+            for _ in range(count - before[name] - (_MARKS if name == "switched" else 0))
+        ]
+        verdict = " and ".join(risen)
+        frames = {frame for _, frame in caught}
+        assert len(frames) <= 1, f"{verdict}: copies differ: {[frame[:90].hex() for frame in frames]}"
+        if not caught:
+            return verdict, []
+        left = tuple(sorted(at for at, _ in caught))
+        if verdict == "switched":  # what the other switches leave to Open vSwitch
+            return "to_ovs", [Emission(To.STACK, frames.pop())]
+        return verdict, [Emission(self._where(left, port), frames.pop())]
+
+    def _where(self, left: tuple[int, ...], port: int) -> To:
+        others = tuple(each for each in self._group if each != port)
+        known = {self._group: To.GROUP, others: To.OTHERS, (port,): To.BACK, (ROUTED,): To.ROUTE}
+        assert left in known, f"left by the ports {left}, having come by {port}"
+        return known[left]
+
+    def slots_held(self) -> list[Held | None]:
+        """What each slot holds; not its lanes, for Thrift tells no more than 64 bits of a register."""
+        names = ("slot_state", "slot_generation", "slot_fragment", "slot_bitmap")
+        cells = zip(*(self.runtime.register(name)[:SLOTS] for name in names), strict=True)
+        return [
+            Held(generation, fragment, members % 2**64, state >= _PARTIAL, state == _FINAL, None) if state else None
+            for state, generation, fragment, members in cells
+        ]
+
+    # ------------------------------------------------------------------ a frame's way
+
+    def _through(self, data: bytes, port: int) -> list[tuple[int, bytes]]:
+        """What left for it, by port."""
+        self._number += 1
+        number = struct.pack("!I", self._number)
+        mark = mac_number(MARK_ALL).to_bytes(6, "big") + bytes(6) + MARK + number + bytes(42)
+        back = mac_number(_mark_mac(port)).to_bytes(6, "big") + bytes(6) + MARK + number + bytes(42)
+        sender = self._wires.sockets[port]
+        sender.send(data)
+        sender.send(mark)
+        caught: list[tuple[int, bytes]] = []
+        waited = set(self._wires.names)
+        deadline = time.monotonic() + LATE_S
+        while waited:
+            for descriptor, _ in self._poll.poll(max(0.0, deadline - time.monotonic())):
+                at = self._ports_of[descriptor]
+                for frame in _received(self._wires.sockets[at]):
+                    if frame[12:14] != MARK or frame[14:18] != number:
+                        caught.append((at, frame))
+                        continue
+                    waited.discard(at)
+                    if at == MARKED:  # so the switch has worked on all that was sent before
+                        self._wires.sockets[MARKED].send(back)
+            assert time.monotonic() < deadline, f"no mark at ports {sorted(waited)} after {LATE_S:g} s"
+        return caught
+
+
+_MARKS = 2  # frames of ours that the switch switches for each of the test's
+
+
+def _mark_mac(port: int) -> str:
+    return f"02:ff:00:00:00:{port:02x}"
+
+
+def _received(opened: socket.socket) -> Iterator[bytes]:
+    while True:
+        try:
+            yield opened.recv(1 << 16)
+        except BlockingIOError:
+            return
+
+
+@contextmanager
+def aggregator(program: Path, log: Path, hosts: Iterable[int], unit: int = 1) -> Iterator[Bmv2Aggregator]:
+    """A switch of a unit, with ports for these hosts, in the calling process's network namespace."""
+    ports = [*hosts, *OPTICAL, ROUTED, PLAIN, MARKED]
+    with ExitStack() as stack:
+        wires = stack.enter_context(Wires(unit, ports))
+        numbers = {name: port for port, name in wires.names.items()}
+        switch = stack.enter_context(Bmv2Switch(unit, numbers, program, log, False))
+        runtime = Runtime(unit)
+        stack.callback(runtime.close)
+        assert all(addresses.is_host_port(port) == (port < OPTICAL[0]) for port in ports)
+        yield Bmv2Aggregator(switch, wires, runtime)

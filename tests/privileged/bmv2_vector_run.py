@@ -1,0 +1,41 @@
+"""The table of packet vectors on BMv2. Inside namespaces of its own: `found(LAYOUT)` outside, `python -m` this file inside."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from testbed.bmv2.program import compiled
+from testbed.emulation.namespaces import private_mounts
+from testbed.wire import spec
+from tests.privileged.bmv2_aggregator import aggregator
+from tests.privileged.packets import MARK, outcome
+from tests.vectors.run import play
+from tests.vectors.table import TABLE
+
+HOSTS = range(1, 65)
+
+
+def found(layout: str) -> dict[str, list[str]]:
+    """By vector of a switch, what was not as it says."""
+    return dict(outcome("tests.privileged.bmv2_vector_run", layout, timeout_s=240))
+
+
+def main(layout: str) -> None:
+    private_mounts("packets")
+    wrong = {}
+    with (
+        tempfile.TemporaryDirectory() as log,
+        aggregator(compiled(layout, spec.LANES), Path(log), HOSTS) as engine,
+    ):
+        for name, vector in TABLE.items():
+            if not vector.is_host:  # a PS host is an XDP program, whatever the switches are
+                engine.fresh()
+                wrong[name] = play(vector, engine)
+    print(MARK + json.dumps(wrong))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,44 @@
+"""BMv2 against the table of packet vectors, and in step with the reference model; lanes 64 to a register, and one each."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.privileged import bmv2_model_run, bmv2_vector_run
+from tests.vectors.table import TABLE
+
+pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
+AT_SWITCHES = [name for name, vector in TABLE.items() if not vector.is_host]
+
+
+@pytest.fixture(scope="module")
+def wrong() -> dict[str, dict[str, list[str]]]:
+    """By layout and vector; one switch for all vectors of a layout."""
+    return {layout: bmv2_vector_run.found(layout) for layout in ("wide", "registers")}
+
+
+@pytest.mark.parametrize("layout", ["wide", "registers"])
+@pytest.mark.parametrize("name", AT_SWITCHES)
+def test_vector(name: str, layout: str, wrong: dict[str, dict[str, list[str]]]) -> None:
+    assert wrong[layout][name] == []
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> dict[str, dict[str, int]]:
+    """By what was tried. A difference fails in there, with the packet."""
+    return bmv2_model_run.found()
+
+
+def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
+    assert set(verdicts["worlds"]) >= {"aggregated", "completed", "duplicate", "resent", "result", "forwarded"}
+
+
+def test_schedules_that_keep_no_window(verdicts: dict[str, dict[str, int]]) -> None:
+    met = {"aggregated", "completed", "duplicate", "resent", "stale", "mismatch", "bad_slot", "bad_generation"}
+    assert set(verdicts["schedules"]) >= met
+
+
+def test_malformed_and_adversarial_packets(verdicts: dict[str, dict[str, int]]) -> None:
+    met = {"malformed", "corrupt", "bad_sender", "forwarded", "to_ovs", "notice", "bad_slot"}
+    assert set(verdicts["mutations"]) >= met
+    assert sum(verdicts["mutations"].values()) == bmv2_model_run.MUTATIONS
