@@ -7,9 +7,10 @@ from pathlib import Path
 
 from testbed.errors import HostError, RequestError
 from testbed.wire import spec
+from testbed.wire.emit import P4_LAYOUTS
 
 P4_DIR = Path(__file__).resolve().parents[2] / "p4"
-LAYOUTS = ("wide", "registers")
+LAYOUTS = tuple(P4_LAYOUTS)
 _VERDICT = re.compile(r"^const bit<32> V_([A-Z0-9_]+) = (\d+);", re.MULTILINE)
 
 

@@ -15,6 +15,7 @@ from testbed.bmv2 import routes as routing
 from testbed.bmv2.process import BINARY, SwitchProcess
 from testbed.bmv2.program import verdict_names
 from testbed.bmv2.runtime import Action, Key, Runtime
+from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import SettingError, TestbedError
 from testbed.inc.job import Job, Role, Sender
 from testbed.topology import addresses
@@ -158,10 +159,20 @@ class Bmv2Switch:
 
     def _start(self) -> None:
         self._forget()
+        self._set_offloads()
         self._process = SwitchProcess(self._unit, self._ports, self._program, self._log, self._verbose)
         self._wait_ready(self._process)
         with self._asking():
             self._settle()
+
+    def _set_offloads(self) -> None:
+        """libpcap's ring of 2 MiB holds 1,000 frames of an MTU of 1500, but 32 where the device may merge or segment frames."""
+        with FeatureControl() as control:
+            for device in self._ports:
+                try:
+                    control.set(device, wire_features(gro=False))
+                except OSError as error:
+                    raise TestbedError(f"{self._name}: port {device}: {error.strerror}") from error
 
     def _wait_ready(self, process: SwitchProcess) -> None:
         """Until it answers, with the program and the ports that it was given."""

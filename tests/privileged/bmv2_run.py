@@ -23,10 +23,9 @@ from testbed.bmv2.routes import set_routes
 from testbed.bmv2.runtime import Action, Key, Runtime
 from testbed.bmv2.switch import Bmv2Switch
 from testbed.emulation.namespaces import private_mounts
-from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import TestbedError
 from testbed.inc.job import Job, Role, Sender
-from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send
+from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
 from testbed.wire import spec
 from tests.privileged.packets import MARK, outcome
@@ -54,10 +53,8 @@ def ports_of(unit: int) -> dict[str, int]:
 def made_ports(unit: int) -> dict[str, int]:
     """Makes the devices; the far ends are called eU-N."""
     ports = ports_of(unit)
-    with FeatureControl() as control:
-        for device, number in ports.items():
-            make_veth(device, f"e{unit}-{number}")
-            control.set(device, wire_features(gro=False))
+    for device, number in ports.items():
+        make_veth(device, f"e{unit}-{number}")
     return ports
 
 
@@ -246,7 +243,7 @@ def takes_bursts() -> Any:
 
 
 def starts_in_vain() -> Any:
-    """A port that is not there, a program that is none, a Thrift port that is taken."""
+    """A port that is not there, one that is down, a program that is none, a Thrift port that is taken."""
     ports, program = made_ports(1), compiled("wide", spec.LANES)
     other = LOG / "other.json"
     other.write_text('{"program": "none"}')
@@ -255,7 +252,11 @@ def starts_in_vain() -> Any:
         with Bmv2Switch(1, ports, program, LOG, False):
             pass
 
-    seen: list[Any] = [refused(lambda: start({**ports, "u1-h9": 9}, program)), refused(lambda: start(ports, other))]
+    seen: list[Any] = [refused(lambda: start({**ports, "u1-h9": 9}, program))]
+    tool("ip", "link", "set", "u1-h3", "down")
+    seen.append(refused(lambda: start(ports, program)))
+    tool("ip", "link", "set", "u1-h3", "up")
+    seen.append(refused(lambda: start(ports, other)))
     with Bmv2Switch(1, ports, program, LOG, False):
         seen.append(refused(lambda: start(ports, program)))
     seen.append([name for name in os.listdir("/proc") if name.isdecimal() and _is_switch(name)])

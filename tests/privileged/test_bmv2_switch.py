@@ -87,8 +87,9 @@ def test_a_switch_that_does_not_answer_is_an_error_and_not_a_wait() -> None:
 
 
 def test_a_start_in_vain_says_why_and_leaves_no_process() -> None:
-    port, program, taken, processes = found("starts_in_vain")
-    assert port == "u1's simple_switch took 4 of 5 ports; not: u1-h9"
+    lacking, down, program, taken, processes = found("starts_in_vain")
+    assert lacking == "u1: port u1-h9: No such device"
+    assert down == "u1's simple_switch took 3 of 4 ports; not: u1-h3"
     assert program.startswith("start u1's simple_switch: exit code 1: ")
     assert "exit code 1: " in taken
     assert processes == []

@@ -1,0 +1,106 @@
+"""The engine bmv2 without a switch: which program is loaded, how it is started, how its tables' entries are written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from testbed.bmv2 import process, program
+from testbed.bmv2.routes import mac_number
+from testbed.bmv2.runtime import Action, Key, Runtime, _port_map
+from testbed.bmv2.switch import job_data
+from testbed.errors import HostError, RequestError, TestbedError
+from testbed.inc.job import Job, Role
+from testbed.wire import spec
+
+
+def test_the_program_for_the_usual_mtu_is_there() -> None:
+    for layout in program.LAYOUTS:
+        assert program.compiled(layout, spec.lanes_for(1500)).is_file()
+
+
+def test_an_mtu_without_a_program_names_those_with_one(tmp_path: Path) -> None:
+    for name in ("wide-360.json", "wide-854.json", "registers-360.json", "notes.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(RequestError) as raised:
+        program.compiled("wide", spec.lanes_for(2000), tmp_path)
+    mtu = spec.lanes_for(2000) * 4 + 60
+    assert str(raised.value) == (
+        f"links.mtu: bmv2 has no program of the layout wide for an MTU of {mtu}, but for 1500, 3476; "
+        f"with p4c installed, `python -m testbed.bmv2.compile --mtu {mtu}` makes one"
+    )
+    with pytest.raises(RequestError, match=r"^bmv2.layout: 'tall'; accepted are wide, registers$"):
+        program.compiled("tall", 360, tmp_path)
+    with pytest.raises(HostError, match="no P4 program of the layout wide"):
+        program.compiled("wide", 360, tmp_path / "nothing")
+
+
+def test_verdicts_are_named_as_the_program_counts_them() -> None:
+    names = program.verdict_names()
+    assert sorted(names) == list(range(len(names)))
+    assert {"forwarded", "switched", "unroutable", "aggregated", "completed", "corrupt"} <= set(names.values())
+    counts = re.search(r"V_COUNT = (\d+);", (program.P4_DIR / "verdicts.p4").read_text())
+    assert counts is not None
+    assert int(counts[1]) == len(names)
+
+
+def _fake_switch(folder: Path, options: str) -> None:
+    path = folder / "simple_switch"
+    path.write_text(f"#!/bin/sh\necho '{options}'\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("options", ["--notifications-addr arg", "--thrift-port arg"])
+def test_the_command_line(verbose: bool, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_switch(tmp_path, options)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    argv = process._arguments(3, {"u3-h1": 1, "u3-o1": 201}, Path("/p/wide-360.json"), Path("/log"), verbose)
+    assert argv[:9] == [
+        *(str(tmp_path / "simple_switch"), "-i", "1@u3-h1", "-i", "201@u3-o1"),
+        *("--thrift-port", "9093", "--device-id", "3"),
+    ]
+    assert argv[-1] == "/p/wide-360.json"
+    assert ("inproc://notifications" in argv) == options.startswith("--notifications")
+    assert ("off" in argv) != verbose
+    assert ("/log/u3-bmv2-packets" in argv) == verbose
+
+
+def test_without_simple_switch_the_command_that_gets_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HostError, match=r"simple_switch .* is not installed.*sudo make p4-tools"):
+        process.binary()
+
+
+def test_keys_and_actions_as_they_are_sent() -> None:
+    (port,) = Key(201, 9).packed()
+    assert port.exact.key == b"\x00\xc9"
+    (route,) = Key(0x0A000200, 32, 24).packed()
+    assert (route.lpm.key, route.lpm.prefix_length) == (b"\x0a\x00\x02\x00", 24)
+    (station,) = Key(mac_number("02:00:0a:00:01:01"), 48).packed()
+    assert station.exact.key == bytes.fromhex("02000a000101")
+    assert Action("set_job", (0, 255, 256, 2**64 - 1)).packed() == [b"\0", b"\xff", b"\x01\0", b"\xff" * 8]
+    assert _port_map({1, 3, 201})[-4:] == "1010"
+    assert len(_port_map({201})) == 202
+    assert _port_map(()) == "0"
+
+
+def test_a_job_in_the_order_of_the_programs_parameters() -> None:
+    source = (program.P4_DIR / "segment.p4").read_text()
+    found = re.search(r"action set_job\((.*?)\)", source, re.DOTALL)
+    assert found is not None
+    names = [part.split()[-1] for part in found[1].split(",")]
+    job = Job(1, 2, Role.PARTIAL, 3, 4, 5, 6, 7, 8, "0.0.0.9", "0.0.0.10", "0.0.0.11")
+    told = dict(zip(names, job_data(job, 12), strict=True))
+    assert told == {
+        **{"members": 1, "generation": 2, "role": 2, "base": 3, "size": 4, "total": 5, "local": 6, "index": 7},
+        **{"up_base": 8, "self_ip": 9, "up_ip": 10, "group_ip": 11, "group": 12},
+    }
+
+
+def test_a_switch_that_is_not_there_is_one_line() -> None:
+    with pytest.raises(TestbedError, match=r"^u250's simple_switch: uptime: .*9340") as raised:
+        Runtime(250).uptime_us()
+    assert "\n" not in str(raised.value)
