@@ -105,7 +105,9 @@ class Daemon:
     def _watch(self) -> None:
         """Until asked to end. Raises TestbedError when something dies that the testbed cannot do without."""
         while not self._main.wants_end(_TICK_S) and not self._end.is_set():
-            self._network.watch()
+            for restart in self._network.watch():
+                self._jobs.fail(restart.jobs, f"{restart}, and with it what it had summed")
+                self._main.say(note=f"{restart} and was started again (restart {restart.count})")
             self._follow_circuits()
             if self._network.controller_restarts != self._controller_restarts:
                 self._controller_restarts = self._network.controller_restarts
@@ -184,6 +186,7 @@ class Daemon:
                     "hosts": unit.hosts,
                     "optical_ports": unit.optical_ports,
                     "engine": unit.engine,
+                    "restarts": self._network.switches.restarts[unit.index],
                 }
                 for unit in self._topology.units
             ],

@@ -1,6 +1,7 @@
-"""The network of a running testbed, whole: fabric, fast path, controller process, engine. Runs inside the testbed's namespaces.
+"""The network of a running testbed, whole: fabric, fast path, switches, engine, controller process. Runs inside the testbed's namespaces.
 
-Owns the order in which they come and go, and the controller's life: while it is away circuits go on forwarding, and it is started again.
+Owns the order in which they come and go, and the life of the controller and of BMv2 switches, which are started again: while the controller
+is away circuits go on forwarding; what a switch had summed is lost.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from testbed.emulation.links import set_offloads
 from testbed.emulation.namespaces import die_with_parent
 from testbed.errors import TestbedError
 from testbed.inc.engine import Aggregator, Engine
+from testbed.switches import Restart, Switches
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.xdp.engine import Cells, XdpHosts, XdpSwitch
@@ -53,6 +55,7 @@ class Network:
         self._stack = ExitStack()
         self._controller: subprocess.Popen[bytes] | None = None
         self.controller_restarts = 0
+        self.switches = Switches(topology, self._log, progress)
         self.ending = threading.Event()  # set by whoever ends the testbed: requests give up waiting
 
     @property
@@ -69,6 +72,7 @@ class Network:
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)
+            stack.enter_context(self.switches)
             self.engine = self._made_engine(stack)
             stack.callback(self._end_controller)
             self._start_controller()
@@ -107,17 +111,25 @@ class Network:
             int(unit): [addresses.optical_device(int(unit), port) for port in found] for unit, found in ports.items()
         }
 
-    def watch(self) -> None:
-        """Raises TestbedError if a process that the network needs has died; starts the controller again if it has."""
+    def verdicts(self) -> dict[str, int]:
+        """What XDP programs and switches did with packets: names in bpf/maps.h and p4/verdicts.p4."""
+        counts = self.switches.verdicts()
+        counts.update(self.plane.verdicts())
+        return dict(counts)
+
+    def watch(self) -> list[Restart]:
+        """Raises TestbedError if a process that the network needs has died; starts the controller or switches again if they have."""
         self.fabric.watch()
-        if self._controller is None or self._controller.poll() is None:
-            return
-        if self.controller_restarts >= CONTROLLER_RESTARTS:
-            raise TestbedError(
-                f"controller: ended {self.controller_restarts + 1} times; its log ends: {self._last_words()}"
-            )
-        self.controller_restarts += 1
-        self._start_controller()
+        restarts = self.switches.watch(self.engine)
+        if self._controller is not None and self._controller.poll() is not None:
+            if self.controller_restarts >= CONTROLLER_RESTARTS:
+                raise TestbedError(
+                    f"controller: ended {self.controller_restarts + 1} times; its log ends: {self._last_words()}"
+                )
+            self.controller_restarts += 1
+            self._start_controller()
+        self.switches.resettle(self.controller_socket)
+        return restarts
 
     @property
     def controller_pid(self) -> int:
@@ -125,7 +137,11 @@ class Network:
         return self._controller.pid if self._controller else 0
 
     def _switch_ports(self) -> list[SwitchPort]:
-        tors = [SwitchPort(device.unit, device.number, device.device) for device in self.fabric.switch_devices()]
+        tors = [
+            SwitchPort(device.unit, device.number, device.device)
+            for device in self.fabric.switch_devices()
+            if self.topology.unit(device.unit).engine != "bmv2"
+        ]
         return tors + [SwitchPort(0, device.number, device.device) for device in self.fabric.oxc_devices()]
 
     def _host_ports(self) -> list[HostPort]:
@@ -137,13 +153,15 @@ class Network:
 
     def _made_engine(self, stack: ExitStack) -> Engine:
         cells = Cells(self.plane.programs)
-        tors: dict[int, Aggregator] = {}
+        tors: dict[int, Aggregator] = dict(self.switches.by_unit)
         for unit in self.topology.units:
+            if unit.engine == "bmv2":
+                continue
             ports = {
                 host: socket.if_nametoindex(addresses.tor_port_device(unit.index, host))
                 for host in range(1, unit.hosts + 1)
             }
-            tor = tors[unit.index] = XdpSwitch(cells, unit.index, ports)
+            tors[unit.index] = tor = XdpSwitch(cells, unit.index, ports)
             stack.callback(tor.close)
         hosts = XdpHosts(cells)
         stack.callback(hosts.close)
@@ -182,6 +200,7 @@ class Network:
                     f"controller: {waiting}, {_READY_TIMEOUT_S:g} s after its start: {self._last_words()}"
                 )
             self.fabric.watch()
+            self.switches.require_alive()
             time.sleep(0.05)
 
     def _last_words(self) -> str:

@@ -67,9 +67,10 @@ def page(one: dict[str, Any]) -> str:
     for unit in one["units"]:
         hosts = [name for host in one["hosts"] if host["unit"] == unit["name"] for name in [host["name"]]]
         used = sum(busy[name] is not None for name in hosts)
+        restarted = f", restarted {unit['restarts']} times" if unit.get("restarts") else ""
         lines.append(
             f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
-            f"  {unit['optical_ports']} optical ports  engine {unit['engine']}"
+            f"  {unit['optical_ports']} optical ports  engine {unit['engine']}{restarted}"
         )
     lines += ["", f"  circuits    {circuits_text(one)}", f"  controller  {controller_text(one['controller'])}"]
     lines.append(f"  links       {links_text(one['links'])}")

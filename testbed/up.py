@@ -29,6 +29,7 @@ def main(argv: list[str]) -> int:
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.screen import Screen
     from testbed.supervisor import bring_up, bring_up_detached
+    from testbed.switches import program_of
     from testbed.topology.catalogue import READY, find
 
     does = "Brings a testbed up and keeps it until Ctrl-C or `testbed down`."
@@ -44,6 +45,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
     check_tools()
+    program_of(topology)
     caller = Caller.of_this_process()
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller)

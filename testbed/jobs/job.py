@@ -61,7 +61,7 @@ class JobRequest:
 
 @dataclass(slots=True)
 class Job:
-    """A job that holds hosts. `stop_reason` set ends it."""
+    """A job that holds hosts. `stop_reason` set ends it, `failure` its present generation."""
 
     id: int
     generation: int
@@ -70,6 +70,7 @@ class Job:
     state: str = "starting"
     began_unix: float = field(default_factory=time.time)
     stop_reason: str | None = None
+    failure: str | None = None  # of something that it needs, not of its processes
     notes: list[str] = field(default_factory=list)  # what a reader of the result must know
     board: JobBoard | None = None
 

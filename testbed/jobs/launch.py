@@ -135,8 +135,9 @@ class JobProcesses:
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         self._selector.register(reader, selectors.EVENT_READ, child.output)
 
-    def wait(self, stop: Callable[[], str | None]) -> Outcome:
-        """Until every process has ended. `stop` is asked all the time; a reason from it ends the job at once."""
+    def wait(self, stop: Callable[[], str | None], fail: Callable[[], str | None] = lambda: None) -> Outcome:
+        """Until every process has ended. `stop` and `fail` are asked all the time; a reason from either ends the job at once, and one
+        from `fail` is its failure."""
         began = time.monotonic()
         outcome = Outcome()
         term_at = kill_at = float("inf")
@@ -151,6 +152,10 @@ class JobProcesses:
             if reason is not None and kill_at == float("inf"):
                 outcome.failure = outcome.failure or reason
                 outcome.stopped = True
+                term_at = min(term_at, now)
+            broken = fail()
+            if broken is not None and outcome.failure is None:
+                outcome.failure = broken
                 term_at = min(term_at, now)
             if self._running() and not self._running(workers=True):
                 term_at = min(term_at, now)

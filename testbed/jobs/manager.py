@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -87,6 +87,13 @@ class Jobs:
                 raise RequestError(f"job {job_id} is not running; running: {sorted(self._jobs) or 'none'}")
             self._jobs[job_id].stop_reason = reason
 
+    def fail(self, job_ids: Iterable[int], reason: str) -> None:
+        """Has jobs fail by something that is not theirs; a job with restarts left starts again, as after a failure of its own."""
+        with self._lock:
+            for job_id in job_ids:
+                if job_id in self._jobs:
+                    self._jobs[job_id].failure = reason
+
     def stop_all(self, reason: str, timeout_s: float) -> bool:
         """Takes no more jobs, asks all to end, and waits; whether they all did."""
         with self._idle:
@@ -119,7 +126,7 @@ class Jobs:
                         break
                     job.notes.append(f"{outcome.failure}: restart {len(attempts)} of at most {request.restarts}")
                     with self._lock:
-                        job.generation = next(self._numbers)
+                        job.generation, job.failure = next(self._numbers), None
                     try:
                         admission = held.enter_context(self._network(job))
                     except TestbedError as error:
@@ -180,7 +187,7 @@ class Jobs:
             with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
                 processes.start(specs)
                 job.state = "running"
-                outcome = processes.wait(stop)
+                outcome = processes.wait(stop, lambda: job.failure)
             job.state = "ended"
             end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
             return specs, outcome
@@ -222,7 +229,7 @@ class Jobs:
         if placement.sync != "inc":
             return
         for unit in sorted({unit for unit, _ in placement.workers}):
-            if self._engine is None or self._topology.unit(unit).engine != "xdp":
+            if self._engine is None or self._topology.unit(unit).engine == "none":
                 raise RequestError(
                     f"--sync inc: {addresses.unit_name(unit)} has no aggregation engine (engine: none);"
                     " accepted there are ring and ps"

@@ -93,7 +93,10 @@ def full() -> dict[str, Any]:
         "user": "alice",
         "configuration": "default",
         "uptime_s": 12.3,
-        "units": [{"name": "u1", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp"}],
+        "units": [
+            {"name": "u1", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp", "restarts": 0},
+            {"name": "u2", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "bmv2", "restarts": 1},
+        ],
         "hosts": [{"name": "u1h1", "unit": "u1", "job": 3}, {"name": "u1h2", "unit": "u1", "job": None}],
         "circuits": [["u1o1", "u2o1"]],
         "dark": ["u1o2"],
@@ -118,7 +121,8 @@ def test_status_page() -> None:
     text = status.page(full())
     for part in (
         "testbed one: ready, pid 7, up 12 s, alice's, configuration default",
-        "2 hosts (1 in use)",
+        "2 hosts (1 in use)  2 optical ports  engine xdp\n",
+        "engine bmv2, restarted 1 times\n",
         "circuits    u1o1-u2o1; dark now: u1o2",
         "controller  running, restarted 2 times",
         "1 at 200 Mb/s, 1 at no limit; 3 frames dropped",

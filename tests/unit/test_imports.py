@@ -29,7 +29,7 @@ PURE = LAYERS[0] | LAYERS[1]
 IMPURE = frozenset(
     (
         *("asyncio", "ctypes", "fcntl", "mmap", "resource", "select", "selectors", "signal", "socket", "subprocess"),
-        *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc", "thrift"),
+        *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc"),
         *("bm_runtime", "sswitch_runtime", "thrift"),
     )
 )
@@ -39,11 +39,11 @@ SOLE_IMPORTERS = {
     "bcc": ("testbed.xdp",),
     "os_ken": ("controller",),
     "ryu": ("controller",),
-    "thrift": ("testbed.bmv2",),
     "psutil": ("testbed.telemetry", "testbed.supervisor"),  # the main process watches its own children
     "torch": ("workloads",),
     "bm_runtime": ("testbed.bmv2",),
     "sswitch_runtime": ("testbed.bmv2",),
+    "thrift": ("testbed.bmv2",),
 }
 CONTROLLER_MAY = frozenset(
     {"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp", "testbed.bmv2"}

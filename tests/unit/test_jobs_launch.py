@@ -56,6 +56,7 @@ class Fixture:
         self.events: list[dict[str, Any]] = []
         self.board = JobBoard(8)
         self.stop_reason: str | None = None
+        self.broken: str | None = None
 
     def spec(self, index: int, script: str, serves: bool = False) -> ProcessSpec:
         argv = (sys.executable, "-c", script)
@@ -71,7 +72,9 @@ class Fixture:
             specs.insert(0, self.spec(len(scripts), ps, serves=True))
         with JobProcesses(popen, ME, str(self.folder), self.board, self.events.append, **times) as processes:
             processes.start(specs)
-            return processes.wait(lambda: self.stop_reason or ("too late" if time.monotonic() > end else None))
+            return processes.wait(
+                lambda: self.stop_reason or ("too late" if time.monotonic() > end else None), lambda: self.broken
+            )
 
     def lines(self) -> list[str]:
         return [f"[{event['label']}] {event['output']}" for event in self.events]
@@ -100,6 +103,14 @@ def test_a_failure_is_named_and_the_others_end_after_their_grace(job: Fixture) -
     assert outcome.exit_codes == {0: -signal.SIGTERM, 1: 7, 2: -signal.SIGTERM}
     assert outcome.failure
     assert outcome.failure.startswith("worker 1 on u1h2 exited with code 7 (log: ")
+
+
+def test_what_a_job_needs_and_loses_is_its_failure_and_no_stop(job: Fixture) -> None:
+    job.broken = "u1's simple_switch ended (signal 9)"
+    outcome = job.run(WAIT_FOREVER, WAIT_FOREVER)
+    assert outcome.failure == job.broken
+    assert not outcome.stopped, "so that a job with restarts left starts again"
+    assert outcome.exit_codes == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
 
 
 def test_in_its_grace_a_worker_can_say_whom_it_misses(job: Fixture) -> None:

@@ -1,0 +1,141 @@
+"""The BMv2 switches of a running testbed: started, watched, and started again when they end. What such a switch had summed is lost."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from testbed import rpc
+from testbed.bmv2.process import BINARY, binary
+from testbed.bmv2.program import compiled
+from testbed.bmv2.switch import Bmv2Switch
+from testbed.emulation.links import set_offloads
+from testbed.emulation.netlink import RouteSocket, set_merging
+from testbed.errors import TestbedError
+from testbed.inc.engine import Engine
+from testbed.topology import addresses
+from testbed.topology.model import Topology, Unit
+from testbed.wire.spec import lanes_for
+
+RESTARTS = 5
+_ROUTES_WITHIN_S = 60.0
+_ANSWER_S = 5.0
+_MERGE_NOTHING = 1
+
+Progress = Callable[[str, int, int], None]
+
+
+def program_of(topology: Topology) -> Path | None:
+    """What the topology's switches run; None if it has none. HostError or RequestError if it or `simple_switch` is not here."""
+    if not topology.units_with("bmv2"):
+        return None
+    binary()
+    return compiled(topology.bmv2.layout, lanes_for(topology.mtu))
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A switch ended, `how`, and was started again, for the `count`-th time; the sums of `jobs` were on it."""
+
+    unit: int
+    how: str
+    count: int
+    jobs: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return _ended(self.unit, self.how)
+
+
+class Switches:
+    """A context manager over all of them, `by_unit`. Their ports must be there. Empty where no unit has the engine bmv2."""
+
+    def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
+        self._topology, self._log, self._progress = topology, log, progress
+        self._program = program_of(topology)
+        self.by_unit: dict[int, Bmv2Switch] = {}
+        self.restarts: Counter[int] = Counter()
+        self._without_routes: dict[int, float] = {}  # unit -> until when that is no failure
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        units = self._topology.units_with("bmv2") if self._program else ()
+        with ExitStack() as stack:
+            for done, unit in enumerate(units):
+                self._progress("bmv2", done, len(units))
+                assert self._program
+                switch = Bmv2Switch(unit.index, unit.tor_ports, self._program, self._log, self._topology.bmv2.log)
+                self.by_unit[unit.index] = stack.enter_context(switch)
+                self._let_frames_arrive(unit)
+            self._stack = stack.pop_all()
+        if units:
+            self._progress("bmv2", len(units), len(units))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def verdicts(self) -> Counter[str]:
+        """What all of them did with packets; one that was started again, since then."""
+        counts: Counter[str] = Counter()
+        for switch in self.by_unit.values():
+            counts.update(switch.verdicts())
+        return counts
+
+    def require_alive(self) -> None:
+        """TestbedError if one has ended."""
+        for unit, switch in self.by_unit.items():
+            if how := switch.ended():
+                raise TestbedError(_ended(unit, how))
+
+    def watch(self, engine: Engine) -> list[Restart]:
+        """Starts those that ended again; says which. TestbedError if that fails, or was done RESTARTS times before."""
+        ended = [(unit, how) for unit, switch in self.by_unit.items() if (how := switch.ended())]
+        return [self._restart(unit, how, engine) for unit, how in ended]
+
+    def _restart(self, unit: int, how: str, engine: Engine) -> Restart:
+        if self.restarts[unit] >= RESTARTS:
+            raise TestbedError(f"{_ended(unit, how)}, for the {RESTARTS + 1}th time")
+        self.restarts[unit] += 1
+        jobs = engine.restart(unit, self.by_unit[unit].restart)
+        self._let_frames_arrive(self._topology.unit(unit))
+        self._without_routes[unit] = time.monotonic() + _ROUTES_WITHIN_S
+        return Restart(unit, how, self.restarts[unit], tuple(jobs))
+
+    def resettle(self, controller: Path) -> None:
+        """Has the controller set the routes of those that were started again. While it is away, the next call does it."""
+        for unit, deadline in list(self._without_routes.items()):
+            name = addresses.unit_name(unit)
+            try:
+                rpc.call(controller, "resettle", unit=name, timeout_s=_ANSWER_S)
+            except TestbedError as error:
+                if time.monotonic() > deadline:
+                    raise TestbedError(f"set the routes of {name} again: {error}") from error
+            else:
+                del self._without_routes[unit]
+
+    def _let_frames_arrive(self, unit: Unit) -> None:
+        """At the other end of an unshaped link is a device whose XDP program redirects: such frames arrive where veth polls, which it
+        does with GRO on; GRO is to merge nothing. Not before the switch has opened its ports (Bmv2Switch says why)."""
+        links = {True: self._topology.host_link, False: self._topology.optical_link}
+        bare = [
+            device
+            for device, number in unit.tor_ports.items()
+            if links[addresses.is_host_port(number)].rate_mbps is None
+        ]
+        with RouteSocket() as route:
+            route.send([set_merging(socket.if_nametoindex(device), _MERGE_NOTHING) for device in bare])
+        for device in bare:
+            set_offloads(device, gro=True)
+
+
+def _ended(unit: int, how: str) -> str:
+    return f"{addresses.unit_name(unit)}'s {BINARY} ended ({how})"
