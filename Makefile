@@ -3,13 +3,14 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint wire bench clean root
+.PHONY: help setup p4-tools demo test unit lint wire bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
 	@echo "sudo make test    set up, lint, type check, run every test"
 	@echo "sudo make bench   set up, measure, write out/bench/"
 	@echo "sudo make setup   install what is missing, and nothing else"
+	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
 	@echo "make unit         the tests that need no root      make lint   lint and types"
 	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
 
@@ -18,6 +19,9 @@ root:
 
 setup:
 	@/usr/bin/python3 scripts/setup.py
+
+p4-tools: setup
+	@/usr/bin/python3 -m scripts.install_p4
 
 demo: root setup
 	@$(PYTHON) -m testbed.demo
