@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +42,12 @@ def program_of(topology: Topology) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A switch ended, `how`, and was started again, for the `count`-th time; the sums of `jobs` were on it."""
+    """A switch ended, `how`, and was started again, for the `count`-th time; the sums of `jobs` (with their generations) were on it."""
 
     unit: int
     how: str
     count: int
-    jobs: tuple[int, ...]
+    jobs: Mapping[int, int]
 
     def __str__(self) -> str:
         return _ended(self.unit, self.how)
@@ -108,7 +108,7 @@ class Switches:
         jobs = engine.restart(unit, self.by_unit[unit].restart)
         self._let_frames_arrive(self._topology.unit(unit))
         self._without_routes[unit] = time.monotonic() + _ROUTES_WITHIN_S
-        return Restart(unit, how, self.restarts[unit], tuple(jobs))
+        return Restart(unit, how, self.restarts[unit], jobs)
 
     def resettle(self, controller: Path) -> None:
         """Has the controller set the routes of those that were started again. While it is away, the next call does it."""

@@ -213,10 +213,11 @@ class Engine:
             for unit in sorted({*admission.downstream, *trees}):
                 self._enter_unit(admission, unit, trees.get(unit, ()))
 
-    def restart(self, unit: int, restart: Callable[[], None]) -> list[int]:
+    def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
         """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or goes.
 
-        Jobs whose results only pass there get their entries back. The sums of the others are lost: returns their numbers.
+        Jobs whose results only pass there get their entries back. The sums of the others are lost: returns their numbers,
+        with their generations.
         """
         with self._lock:
             restart()
@@ -226,7 +227,7 @@ class Engine:
                     self._enter_unit(admission, unit, admission.downstream[unit])
                     if admission.ps and admission.ps[0] == unit:
                         self._bind(admission, *admission.ps, None)
-            return sorted(admission.job for admission in there if unit in admission.units)
+            return {admission.job: admission.generation for admission in there if unit in admission.units}
 
     def occupancy(self) -> dict[int, int]:
         """How many segments are taken, by unit (or by ifindex of a PS host).

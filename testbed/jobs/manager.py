@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -87,12 +87,13 @@ class Jobs:
                 raise RequestError(f"job {job_id} is not running; running: {sorted(self._jobs) or 'none'}")
             self._jobs[job_id].stop_reason = reason
 
-    def fail(self, job_ids: Iterable[int], reason: str) -> None:
-        """Has jobs fail by something that is not theirs; a job with restarts left starts again, as after a failure of its own."""
+    def fail(self, generations: Mapping[int, int], reason: str) -> None:
+        """Has jobs that are in these generations still fail by something that is not theirs; with restarts left they start again."""
         with self._lock:
-            for job_id in job_ids:
-                if job_id in self._jobs:
-                    self._jobs[job_id].failure = reason
+            for job_id, generation in generations.items():
+                job = self._jobs.get(job_id)
+                if job and job.generation == generation:
+                    job.failure = reason
 
     def stop_all(self, reason: str, timeout_s: float) -> bool:
         """Takes no more jobs, asks all to end, and waits; whether they all did."""

@@ -136,9 +136,9 @@ def rates(network: Network) -> dict[str, Any]:
         for unit, host in ONE_UNIT:
             if fault:
                 network.fabric.faults.set(addresses.host_name(unit, host), fault)
-        before = network.plane.verdicts()
+        before = network.verdicts()
         job = figures(begin(network, number, ONE_UNIT).found())
-        after = network.plane.verdicts()
+        after = network.verdicts()
         verdicts = {verdict: after[verdict] - before[verdict] for verdict in after if after[verdict] != before[verdict]}
         found[name] = {**job, "links": _totals(network), "verdicts": verdicts}
         network.fabric.faults.clear()

@@ -60,7 +60,7 @@ def reconfiguration(network: Network) -> dict[str, Any]:
         "changing": pinged(changing),
         "again": network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]]),
         "history": network.ask("history"),
-        "verdicts": network.plane.verdicts(),
+        "verdicts": network.verdicts(),
         "after": ping(network, "u1h1", "10.0.3.1"),
     }
 
@@ -109,7 +109,7 @@ def sums_with_drops(network: Network) -> dict[str, Any]:
     lose(socket.if_nametoindex(addresses.optical_device(2, 1)), range(400, 411))  # results on their way into a unit
     lose(socket.if_nametoindex(addresses.optical_device(2, 2)), range(400, 411))
     found = sums(network)
-    found["lost"] = network.plane.verdicts()["fault"]
+    found["lost"] = network.verdicts()["fault"]
     return found
 
 
@@ -186,14 +186,14 @@ def congestion(network: Network) -> dict[str, Any]:
 
     first = start("summing_worker", 0)
     deadline = time.monotonic() + 20
-    while not network.plane.verdicts()["aggregated"]:
+    while not network.verdicts()["aggregated"]:
         assert time.monotonic() < deadline, "no push of the first worker within 20 s"
         time.sleep(0.01)
     start("intruder", 0, "11").communicate(timeout=60)
     second = start("summing_worker", 1)
     found = [json.loads(process.communicate(timeout=60)[0]) for process in (first, second)]
     network.engine.release(15)
-    return {"workers": found, "verdicts": network.plane.verdicts()}
+    return {"workers": found, "verdicts": network.verdicts()}
 
 
 def rejoin(network: Network) -> dict[str, Any]:

@@ -204,10 +204,10 @@ def test_circuits_that_change_send_results_by_other_ports(world: World) -> None:
 
 
 def test_a_switch_that_starts_again_has_the_jobs_that_only_pass_there_and_names_the_others(world: World) -> None:
-    world.engine.admit(1, 1, [Member(0, 2, 3)])
+    world.engine.admit(1, 4, [Member(0, 2, 3)])
     world.engine.admit(7, 3, [Member(0, 1, 1), Member(1, 3, 1)], (2, 2), TREES)
     before = world.tors[2].jobs[7], world.tors[2].groups[7]
-    assert world.engine.restart(2, world.tors[2].restart) == [1]
+    assert world.engine.restart(2, world.tors[2].restart) == {1: 4}
     assert (world.tors[2].jobs[7], world.tors[2].groups[7]) == before
     assert world.tors[2].senders == {2: Sender(7, None)}
     assert 1 not in world.tors[2].jobs
