@@ -20,8 +20,8 @@
 control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Origin() origin;
     JobOf() job_of;
-    Member() member;
     Segment() segment;
+    SegmentAtServer() segment_at_server;
     Fragment() fragment;
     Bitmap() bitmap;
     Count() count;
@@ -35,7 +35,6 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     apply {
         bit<2> with_lanes = LANES_LEAVE;
-        meta.verdict = UNDECIDED;
         origin.apply(hdr, meta, standard);
 
         if (meta.verdict == UNDECIDED) {
@@ -49,36 +48,33 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
         if (meta.verdict == UNDECIDED) {
             if (hdr.wire.op == WIRE_OP_PUSH) {
-                member.apply(hdr, meta);
-            } else if (hdr.wire.op == WIRE_OP_NOTICE) {
-                meta.verdict = V_NOTICE;
-                meta.send = SEND_OTHERS;
-            } else if (hdr.wire.op == WIRE_OP_PARTIAL || meta.job.role == ROLE_FINAL || hdr.ipv4.dstAddr != meta.job.group_ip) {
-                meta.verdict = V_MALFORMED;
-            } else if (meta.job.role == ROLE_TRANSIT) {
-                meta.verdict = V_RESULT;
-                meta.send = SEND_OTHERS;
-            }
-        }
-
-        // what is left are pushes, and results to be kept
-        if (meta.verdict == UNDECIDED) {
-            segment.apply(hdr, meta, hdr.wire.op == WIRE_OP_PUSH ? meta.job.base : meta.job.up_base);
-        }
-        if (meta.verdict == UNDECIDED) {
-            if (hdr.wire.op == WIRE_OP_PUSH) {
-                fragment.apply(hdr, meta);
+                segment.apply(hdr, meta);
                 if (meta.verdict == UNDECIDED) {
-                    bitmap.apply(hdr, meta);
+                    fragment.apply(hdr, meta);
+                }
+                if (meta.verdict == UNDECIDED) {
+                    bitmap.apply(meta);
                 }
                 if (meta.verdict == UNDECIDED) {
                     count.apply(hdr, meta);
-                    with_lanes = meta.slot.is_new == 1 ? LANES_KEEP : LANES_ADD;
+                    with_lanes = LANES_ADD - (bit<2>) meta.slot.is_new; // or LANES_KEEP
                 }
-            } else {
-                meta.verdict = V_RESULT;
+            } else if (hdr.wire.op == WIRE_OP_NOTICE) {
+                meta.verdict = V_NOTICE;
                 meta.send = SEND_OTHERS;
-                keep_result.apply(hdr, meta, with_lanes);
+            } else if (meta.job.role == ROLE_FINAL || hdr.ipv4.dstAddr != meta.job.group_ip) {
+                meta.verdict = V_MALFORMED;
+            } else {
+                if (meta.job.role == ROLE_PARTIAL) {
+                    segment_at_server.apply(hdr, meta);
+                }
+                if (meta.verdict == UNDECIDED) {
+                    meta.verdict = V_RESULT;
+                    meta.send = SEND_OTHERS;
+                    if (meta.job.role == ROLE_PARTIAL) {
+                        keep_result.apply(hdr, meta, with_lanes);
+                    }
+                }
             }
         }
 
@@ -87,14 +83,17 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
             slot_count.read(hdr.wire.count, meta.slot.index);
         }
         if (with_lanes != LANES_LEAVE) {
-            lanes.apply(hdr.lanes, meta.slot.index, with_lanes);
+            lanes.apply(hdr.lanes, hdr.held, meta.slot.index, with_lanes);
         }
-
-        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT) {
-            address_sum.apply(hdr, meta);
-            set_checksums.apply(hdr, meta);
-        } else if (meta.verdict == V_MISMATCH) {
-            notify.apply(hdr, meta);
+        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT || meta.verdict == V_MISMATCH) {
+            if (meta.verdict == V_MISMATCH) {
+                notify.apply(hdr, meta);
+            } else {
+                address_sum.apply(hdr, meta);
+            }
+            if (meta.verdict == V_RESENT && meta.send == SEND_GROUP) {
+                meta.send = SEND_BACK;
+            }
             set_checksums.apply(hdr, meta);
         }
 
@@ -107,7 +106,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-// Checksums are worked on in the ingress pipeline: DatagramSum says why.
+// Checksums are worked on in the ingress pipeline: p4/parser.p4 says why.
 control NoVerify(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }

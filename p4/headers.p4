@@ -48,6 +48,7 @@ struct headers_t {
     udp_h      udp;
     wire_h     wire;
     lanes_h    lanes;
+    lanes_h    held; // room to work in: never valid, so that BMv2 neither sends it nor copies it with each packet
 }
 
 // Who sits behind the port that a packet came in by.
@@ -56,9 +57,16 @@ const bit<2> PORT_HOST = 1;   // a host that takes part in no job
 const bit<2> PORT_WORKER = 2;
 const bit<2> PORT_PS = 3;
 
-const bit<8> ROLE_FINAL = 1;   // the sum made here is the result
-const bit<8> ROLE_PARTIAL = 2; // the sum made here goes to the parameter server
-const bit<8> ROLE_TRANSIT = 3; // nothing is summed here: results pass through
+// What a slot is.
+const bit<8> SLOT_EMPTY = 0;
+const bit<8> SLOT_FILLING = 1;
+const bit<8> SLOT_PARTIAL = 2; // all local contributions are in
+const bit<8> SLOT_FINAL = 3;   // the lanes hold the result
+
+// What a job's sum made here is: also what a slot is then.
+const bit<8> ROLE_TRANSIT = 1;            // nothing is summed here: results pass through
+const bit<8> ROLE_PARTIAL = SLOT_PARTIAL; // to be sent to the parameter server
+const bit<8> ROLE_FINAL = SLOT_FINAL;     // the result
 
 // Where a packet goes.
 const bit<3> SEND_NOTHING = 0;
@@ -83,7 +91,7 @@ struct job_t {
     bit<16> total;      // workers of the job
     bit<16> local;      // workers summed here
     bit<16> index;      // of this unit in the job
-    bit<32> up_base;    // MemID at the parameter server
+    bit<32> result_base; // MemID where the results are made
     bit<32> self_ip;
     bit<32> up_ip;      // of the parameter server
     bit<32> group_ip;
@@ -95,9 +103,9 @@ struct slot_t {
     bit<32> index;
     bit<32> offset; // from the start of the segment
     bit<8>  state;  // SLOT_*
-    bit<1>  is_new;  // this packet's fragment takes the slot
-    bit<1>  has_it; // this worker's contribution is in the sum already
-    bit<1>  is_full; // all contributions are in, this packet's too
+    bit<1>  is_new; // this packet's fragment takes the slot
+    bit<64> bitmap; // whose contributions are in
+    bit<64> mine;   // this worker's bit
 }
 
 struct metadata_t {
@@ -106,7 +114,7 @@ struct metadata_t {
     bit<1>  is_gradient; // UDP to the gradient port
     bit<1>  prune;       // no copy by the port it came from
     bit<32> address;     // of this switch
-    bit<16> sum;
+    bit<16> sum;         // of the datagram
     port_t  port;
     job_t   job;
     slot_t  slot;

@@ -28,7 +28,8 @@ header lanes_h {
 @name(".lanes_4") register<bit<2048>>(SLOTS) lanes_4;
 @name(".lanes_5") register<bit<1280>>(SLOTS) lanes_5;
 
-control Lanes(inout lanes_h lanes, in bit<32> slot, in bit<2> what) {
+// `held` is room to work in.
+control Lanes(inout lanes_h lanes, inout lanes_h held, in bit<32> slot, in bit<2> what) {
     action keep() {
         lanes_0.write(slot, lanes.l0);
         lanes_1.write(slot, lanes.l1);
@@ -38,29 +39,23 @@ control Lanes(inout lanes_h lanes, in bit<32> slot, in bit<2> what) {
         lanes_5.write(slot, lanes.l5);
     }
     action add() {
-        bit<2048> held_0;
-        lanes_0.read(held_0, slot);
-        lanes.l0 = lanes.l0 + held_0;
+        lanes_0.read(held.l0, slot);
+        lanes.l0 = lanes.l0 + held.l0;
         lanes_0.write(slot, lanes.l0);
-        bit<2048> held_1;
-        lanes_1.read(held_1, slot);
-        lanes.l1 = lanes.l1 + held_1;
+        lanes_1.read(held.l1, slot);
+        lanes.l1 = lanes.l1 + held.l1;
         lanes_1.write(slot, lanes.l1);
-        bit<2048> held_2;
-        lanes_2.read(held_2, slot);
-        lanes.l2 = lanes.l2 + held_2;
+        lanes_2.read(held.l2, slot);
+        lanes.l2 = lanes.l2 + held.l2;
         lanes_2.write(slot, lanes.l2);
-        bit<2048> held_3;
-        lanes_3.read(held_3, slot);
-        lanes.l3 = lanes.l3 + held_3;
+        lanes_3.read(held.l3, slot);
+        lanes.l3 = lanes.l3 + held.l3;
         lanes_3.write(slot, lanes.l3);
-        bit<2048> held_4;
-        lanes_4.read(held_4, slot);
-        lanes.l4 = lanes.l4 + held_4;
+        lanes_4.read(held.l4, slot);
+        lanes.l4 = lanes.l4 + held.l4;
         lanes_4.write(slot, lanes.l4);
-        bit<1280> held_5;
-        lanes_5.read(held_5, slot);
-        lanes.l5 = lanes.l5 + held_5;
+        lanes_5.read(held.l5, slot);
+        lanes.l5 = lanes.l5 + held.l5;
         lanes_5.write(slot, lanes.l5);
     }
     action recall() {

@@ -5,13 +5,13 @@
 
 control Multicast(inout metadata_t meta, inout standard_metadata_t standard) {
     apply {
-        if (meta.send == SEND_BACK) {
-            standard.egress_spec = standard.ingress_port;
-        } else if (meta.send == SEND_NOTHING) {
+        if (meta.send == SEND_NOTHING) {
             mark_to_drop(standard);
+        } else if (meta.send == SEND_BACK) {
+            standard.egress_spec = standard.ingress_port;
         } else {
             standard.mcast_grp = meta.job.group;
-            meta.prune = meta.send == SEND_OTHERS ? 1w1 : 1w0;
+            meta.prune = (bit<1>) (meta.send == SEND_OTHERS);
         }
     }
 }

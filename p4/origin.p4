@@ -21,10 +21,11 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
     @name(".from_host") action from_host() {
         meta.port.kind = PORT_HOST;
     }
-    @name(".from_worker") action from_worker(bit<16> job, bit<16> worker) {
+    @name(".from_worker") action from_worker(bit<16> job, bit<16> worker, bit<32> ip) {
         meta.port.kind = PORT_WORKER;
         meta.port.job = job;
         meta.port.worker = worker;
+        meta.address = ip; // as `identity` would say
     }
     @name(".from_ps") action from_ps(bit<16> job) {
         meta.port.kind = PORT_PS;
@@ -43,11 +44,16 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
     }
 
     apply {
-        identity.apply();
         ports.apply();
+        if (meta.port.kind != PORT_WORKER) {
+            identity.apply();
+        }
         if (meta.is_gradient == 0) {
             meta.send = SEND_ROUTE;
-            meta.verdict = hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 ? V_FORWARDED : V_SWITCHED;
+            meta.verdict = V_SWITCHED;
+            if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
+                meta.verdict = V_FORWARDED;
+            }
         } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address && hdr.ipv4.dstAddr[31:24] != 239) {
             // 239/8 is for results; what comes from another unit to other addresses passes through
             meta.send = SEND_ROUTE;
@@ -58,17 +64,17 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
                    || (hdr.udp.length == LANES_BYTES && !hdr.lanes.isValid())) {
             meta.verdict = V_MALFORMED;
         } else {
-            datagram_sum.apply(hdr, meta.sum);
+            datagram_sum.apply(hdr, meta);
             if (meta.sum != 0 || hdr.udp.checksum == 0) {
                 meta.verdict = V_CORRUPT;
-            } else if (meta.port.kind == PORT_FABRIC) {
-                // pushes and partial sums do not come from other switches to this one
-                if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
-                    meta.verdict = V_BAD_SENDER;
-                }
             } else if (meta.port.kind == PORT_WORKER) {
                 if (hdr.wire.op != WIRE_OP_PUSH || hdr.ipv4.dstAddr != meta.address || hdr.wire.job != meta.port.job
                     || hdr.wire.worker != meta.port.worker) {
+                    meta.verdict = V_BAD_SENDER;
+                }
+            } else if (meta.port.kind == PORT_FABRIC) {
+                // pushes and partial sums do not come from other switches to this one
+                if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
                     meta.verdict = V_BAD_SENDER;
                 }
             } else if (meta.port.kind == PORT_HOST || hdr.wire.job != meta.port.job

@@ -5,6 +5,7 @@
 
 parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     state start {
+        meta.verdict = UNDECIDED;
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) {
             ETHERTYPE_IPV4: ipv4;
@@ -60,33 +61,42 @@ control Deparse(packet_out packet, in headers_t hdr) {
     }
 }
 
-// The Internet checksum of the datagram and its pseudo header, of all that is in it, its checksum field too: 0 if that field is right.
-// Not v1model's verify_checksum and update_checksum: they compare the field, where 0 and 0xffff are the same sum, and write 0,
+// The Internet checksum (RFC 1071) of the datagram and its pseudo header, of all that is in it, its checksum field too: 0 if that field is
+// right. Not v1model's verify_checksum and update_checksum: they compare the field, where 0 and 0xffff are the same sum, and write 0,
 // which in UDP says that there is none (RFC 768). A fragment whose result has that sum would never arrive.
-control DatagramSum(in headers_t hdr, out bit<16> sum) {
+//
+// Header by header, for p4c 1.2 copies the fields of a list into metadata, which BMv2 then resets and copies with every packet. A part that
+// is not there counts nothing.
+control DatagramSum(in headers_t hdr, inout metadata_t meta) {
     apply {
+        bit<16> of_udp;
+        bit<16> of_wire;
+        bit<16> of_lanes = 0xffff;
+        bit<32> total;
+        hash(of_udp, HashAlgorithm.csum16, 16w0, hdr.udp, 32w0x10000);
+        hash(of_wire, HashAlgorithm.csum16, 16w0, hdr.wire, 32w0x10000);
         if (hdr.lanes.isValid()) {
-            hash(sum, HashAlgorithm.csum16, 16w0, {
-                hdr.ipv4.srcAddr, hdr.ipv4.dstAddr, 8w0, hdr.ipv4.protocol, hdr.udp.length,
-                hdr.udp.srcPort, hdr.udp.dstPort, hdr.udp.length, hdr.udp.checksum,
-                WIRE_FIELDS(hdr.wire), LANES_FIELDS(hdr.lanes)
-            }, 32w0x10000);
-        } else {
-            hash(sum, HashAlgorithm.csum16, 16w0, {
-                hdr.ipv4.srcAddr, hdr.ipv4.dstAddr, 8w0, hdr.ipv4.protocol, hdr.udp.length,
-                hdr.udp.srcPort, hdr.udp.dstPort, hdr.udp.length, hdr.udp.checksum,
-                WIRE_FIELDS(hdr.wire)
-            }, 32w0x10000);
+            hash(of_lanes, HashAlgorithm.csum16, 16w0, hdr.lanes, 32w0x10000);
         }
+        total = (bit<32>) ~of_udp + (bit<32>) ~of_wire + (bit<32>) ~of_lanes + (bit<32>) hdr.ipv4.protocol + (bit<32>) hdr.udp.length
+            + (bit<32>) hdr.ipv4.srcAddr[31:16] + (bit<32>) hdr.ipv4.srcAddr[15:0]
+            + (bit<32>) hdr.ipv4.dstAddr[31:16] + (bit<32>) hdr.ipv4.dstAddr[15:0];
+        total = (total & 0xffff) + (total >> 16);
+        total = total + (total >> 16);
+        meta.sum = ~total[15:0];
     }
 }
 
-control Ipv4Sum(in headers_t hdr, out bit<16> sum) {
+// Of a packet that was changed here.
+control SetChecksums(inout headers_t hdr, inout metadata_t meta) {
+    DatagramSum() datagram_sum;
+
     apply {
-        hash(sum, HashAlgorithm.csum16, 16w0, {
-            hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-            hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr
-        }, 32w0x10000);
+        hdr.ipv4.hdrChecksum = 0;
+        hash(hdr.ipv4.hdrChecksum, HashAlgorithm.csum16, 16w0, hdr.ipv4, 32w0x10000);
+        hdr.udp.checksum = 0;
+        datagram_sum.apply(hdr, meta);
+        hdr.udp.checksum = meta.sum | (16w0 - (bit<16>) (bit<1>) (meta.sum == 0)); // 0xffff for 0
     }
 }
 

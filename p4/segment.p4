@@ -4,8 +4,9 @@
 #define SEGMENT_P4
 
 control JobOf(in headers_t hdr, inout metadata_t meta) {
-    @name(".set_job") action set_job(bit<64> members, bit<32> generation, bit<8> role, bit<32> base, bit<32> size, bit<16> total, bit<16> local,
-                   bit<16> index, bit<32> up_base, bit<32> self_ip, bit<32> up_ip, bit<32> group_ip, bit<16> group) {
+    @name(".set_job") action set_job(bit<64> members, bit<32> generation, bit<8> role, bit<32> base, bit<32> size, bit<16> total,
+                                     bit<16> local, bit<16> index, bit<32> result_base, bit<32> self_ip, bit<32> up_ip,
+                                     bit<32> group_ip, bit<16> group) {
         meta.job.members = members;
         meta.job.generation = generation;
         meta.job.role = role;
@@ -14,7 +15,7 @@ control JobOf(in headers_t hdr, inout metadata_t meta) {
         meta.job.total = total;
         meta.job.local = local;
         meta.job.index = index;
-        meta.job.up_base = up_base;
+        meta.job.result_base = result_base;
         meta.job.self_ip = self_ip;
         meta.job.up_ip = up_ip;
         meta.job.group_ip = group_ip;
@@ -39,18 +40,24 @@ control JobOf(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control Member(in headers_t hdr, inout metadata_t meta) {
+// The segment as the switch itself counts slots, for a push.
+control Segment(in headers_t hdr, inout metadata_t meta) {
     apply {
-        if (hdr.wire.worker >= 64 || (meta.job.members >> (bit<8>) hdr.wire.worker)[0:0] == 0) {
+        meta.slot.mine = 64w1 << (bit<8>) hdr.wire.worker;
+        meta.slot.offset = hdr.wire.slot - meta.job.base;
+        meta.slot.index = hdr.wire.slot;
+        if (hdr.wire.worker >= 64 || meta.job.members & meta.slot.mine == 0) {
             meta.verdict = V_BAD_WORKER;
+        } else if (meta.slot.offset >= meta.job.size) {
+            meta.verdict = V_BAD_SLOT;
         }
     }
 }
 
-// `first` is the segment's first slot as the packet counts slots.
-control Segment(in headers_t hdr, inout metadata_t meta, in bit<32> first) {
+// And as the parameter server counts them, for its result.
+control SegmentAtServer(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.slot.offset = hdr.wire.slot - first;
+        meta.slot.offset = hdr.wire.slot - meta.job.result_base;
         meta.slot.index = meta.job.base + meta.slot.offset;
         if (meta.slot.offset >= meta.job.size) {
             meta.verdict = V_BAD_SLOT;

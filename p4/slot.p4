@@ -3,11 +3,6 @@
 #ifndef SLOT_P4
 #define SLOT_P4
 
-const bit<8> SLOT_EMPTY = 0;
-const bit<8> SLOT_FILLING = 1;
-const bit<8> SLOT_PARTIAL = 2; // all local contributions are in
-const bit<8> SLOT_FINAL = 3;   // the lanes hold the result
-
 // A slot that another job left behind is told by its generation; one is emptied when it is given to a job.
 @name(".slot_state") register<bit<8>>(SLOTS) slot_state;
 @name(".slot_generation") register<bit<32>>(SLOTS) slot_generation;
@@ -21,62 +16,61 @@ control Fragment(in headers_t hdr, inout metadata_t meta) {
     apply {
         bit<32> generation;
         bit<32> fragment;
+        bit<32> difference;
         slot_state.read(meta.slot.state, meta.slot.index);
         slot_generation.read(generation, meta.slot.index);
         slot_fragment.read(fragment, meta.slot.index);
-        bit<32> difference = hdr.wire.fragment - fragment;
-        if (meta.slot.state == SLOT_EMPTY || generation != meta.job.generation) {
-            meta.slot.is_new = 1;
-        } else if (difference[31:31] == 1) {
-            meta.verdict = V_STALE;
-        } else if (difference != 0) {
-            if (meta.slot.state == SLOT_FILLING) {
-                meta.verdict = V_MISMATCH;
-            } else {
+        difference = hdr.wire.fragment - fragment;
+        if (difference != 0 || meta.slot.state == SLOT_EMPTY || generation != meta.job.generation) {
+            if (meta.slot.state == SLOT_EMPTY || generation != meta.job.generation
+                || (difference[31:31] == 0 && meta.slot.state != SLOT_FILLING)) {
                 meta.slot.is_new = 1;
+                slot_generation.write(meta.slot.index, meta.job.generation);
+                slot_fragment.write(meta.slot.index, hdr.wire.fragment);
+            } else if (difference[31:31] == 1) {
+                meta.verdict = V_STALE;
+            } else {
+                meta.verdict = V_MISMATCH;
             }
-        }
-        if (meta.slot.is_new == 1) {
-            slot_generation.write(meta.slot.index, meta.job.generation);
-            slot_fragment.write(meta.slot.index, hdr.wire.fragment);
         }
     }
 }
 
 // Each worker counts once.
-control Bitmap(in headers_t hdr, inout metadata_t meta) {
+control Bitmap(inout metadata_t meta) {
     apply {
-        bit<64> held = 0;
-        bit<64> mine = 64w1 << (bit<8>) hdr.wire.worker;
         if (meta.slot.is_new == 0) {
-            slot_bitmap.read(held, meta.slot.index);
+            slot_bitmap.read(meta.slot.bitmap, meta.slot.index);
         }
-        if (held & mine != 0) {
-            meta.slot.has_it = 1;
-            meta.verdict = meta.slot.state == SLOT_FILLING ? V_DUPLICATE : V_RESENT;
+        if (meta.slot.bitmap & meta.slot.mine == 0) {
+            slot_bitmap.write(meta.slot.index, meta.slot.bitmap | meta.slot.mine);
+        } else if (meta.slot.state == SLOT_FILLING) {
+            meta.verdict = V_DUPLICATE;
         } else {
-            slot_bitmap.write(meta.slot.index, held | mine);
+            meta.verdict = V_RESENT;
         }
     }
 }
 
 // Only for a contribution that the bitmap let in.
 control Count(in headers_t hdr, inout metadata_t meta) {
+    bit<16> arrived = 0;
+
     apply {
-        bit<16> arrived = 0;
         if (meta.slot.is_new == 0) {
             slot_arrived.read(arrived, meta.slot.index);
         }
         arrived = arrived + 1;
         slot_arrived.write(meta.slot.index, arrived);
         slot_count.write(meta.slot.index, hdr.wire.count);
-        meta.verdict = V_AGGREGATED;
-        meta.slot.state = SLOT_FILLING;
         if (arrived == meta.job.local) {
             meta.verdict = V_COMPLETED;
-            meta.slot.state = meta.job.role == ROLE_PARTIAL ? SLOT_PARTIAL : SLOT_FINAL;
+            meta.slot.state = meta.job.role;
+            slot_state.write(meta.slot.index, meta.job.role);
+        } else {
+            meta.verdict = V_AGGREGATED;
+            slot_state.write(meta.slot.index, SLOT_FILLING);
         }
-        slot_state.write(meta.slot.index, meta.slot.state);
     }
 }
 

@@ -4,25 +4,12 @@
 #ifndef SUM_P4
 #define SUM_P4
 
-control SetChecksums(inout headers_t hdr, inout metadata_t meta) {
-    Ipv4Sum() ipv4_sum;
-    DatagramSum() datagram_sum;
-
-    apply {
-        ipv4_sum.apply(hdr, hdr.ipv4.hdrChecksum);
-        hdr.udp.checksum = 0;
-        datagram_sum.apply(hdr, meta.sum);
-        hdr.udp.checksum = meta.sum == 0 ? 16w0xffff : meta.sum;
-    }
-}
-
 control AddressSum(inout headers_t hdr, inout metadata_t meta) {
     action make_partial() {
         hdr.wire.op = WIRE_OP_PARTIAL;
         hdr.wire.flags = 0;
         hdr.wire.worker = meta.job.index;
         hdr.wire.contributors = meta.job.local;
-        hdr.wire.slot = meta.job.up_base + meta.slot.offset;
         hdr.ipv4.dstAddr = meta.job.up_ip;
         meta.send = SEND_ROUTE;
     }
@@ -33,23 +20,21 @@ control AddressSum(inout headers_t hdr, inout metadata_t meta) {
         hdr.wire.contributors = meta.job.total;
         hdr.ipv4.dstAddr = meta.job.group_ip;
         hdr.ethernet.dstAddr = 48w0x01005e000000 | (bit<48>) meta.job.group_ip[22:0]; // RFC 1112
+        meta.send = SEND_GROUP;
     }
 
     apply {
+        if (meta.slot.state == SLOT_PARTIAL) {
+            make_partial();
+        } else {
+            make_result();
+        }
+        hdr.wire.slot = meta.job.result_base + meta.slot.offset;
         hdr.wire.reserved = 0;
         hdr.wire.age = 0;
         hdr.wire.trailer = 0;
         hdr.ipv4.srcAddr = meta.job.self_ip;
         hdr.ipv4.ttl = SUM_TTL;
-        if (meta.slot.state == SLOT_PARTIAL) {
-            make_partial();
-        } else {
-            make_result();
-            if (meta.job.role == ROLE_PARTIAL) {
-                hdr.wire.slot = meta.job.up_base + meta.slot.offset;
-            }
-            meta.send = meta.verdict == V_RESENT ? SEND_BACK : SEND_GROUP;
-        }
     }
 }
 

@@ -27,7 +27,7 @@ MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
 END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
-_ROLES = {Role.FINAL: 1, Role.PARTIAL: 2, Role.TRANSIT: 3}
+_ROLES = {Role.TRANSIT: 1, Role.PARTIAL: 2, Role.FINAL: 3}
 _FROM_HOST = Action("from_host")
 
 
@@ -117,7 +117,7 @@ class Bmv2Switch:
         """Who may send gradients by the port of this host; None: nobody. A switch that ended lets nobody."""
         try:
             with self._asking():
-                self._runtime.replace_entry("ports", self._senders[host], _from(sender))
+                self._runtime.replace_entry("ports", self._senders[host], _from(sender, self._unit))
         except _EndedError:
             if sender:
                 raise
@@ -247,7 +247,7 @@ def job_data(job: Job, group: int) -> tuple[int, ...]:
         job.total,
         job.local,
         job.index,
-        job.up_base,
+        job.base if job.role is Role.FINAL else job.up_base,
         _ip(job.self_ip),
         _ip(job.up_ip),
         _ip(job.group_ip),
@@ -255,12 +255,12 @@ def job_data(job: Job, group: int) -> tuple[int, ...]:
     )
 
 
-def _from(sender: Sender | None) -> Action:
+def _from(sender: Sender | None, unit: int) -> Action:
     if sender is None:
         return _FROM_HOST
     if sender.worker is None:
         return Action("from_ps", (sender.job,))
-    return Action("from_worker", (sender.job, sender.worker))
+    return Action("from_worker", (sender.job, sender.worker, _ip(addresses.tor_ip(unit))))
 
 
 def _ip(address: str) -> int:

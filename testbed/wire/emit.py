@@ -75,7 +75,7 @@ def p4_lanes(layout: str, lanes: int) -> str:
     """p4/lanes.p4: the lanes as one header, the registers of the slots for them, and the stage that works on both.
 
     In the layout `wide`, fields and registers hold up to 64 lanes each, which one addition sums; lanes do not carry into each other since
-    senders leave room (spec.bias). In `registers`, each lane has a field and a register array of its own, as the stages of a hardware switch have.
+    senders leave room (spec.bias). In `registers`, each lane has a field and a register array of its own, as in a hardware switch's stages.
     """
     if layout not in P4_LAYOUTS:
         raise ValueError(f"layout {layout!r}; {', '.join(P4_LAYOUTS)} are accepted")
@@ -103,12 +103,13 @@ def p4_lanes(layout: str, lanes: int) -> str:
         "",
         *(f'@name(".lanes_{number}") register<bit<{width}>>(SLOTS) lanes_{number};' for number, width in numbered),
         "",
-        "control Lanes(inout lanes_h lanes, in bit<32> slot, in bit<2> what) {",
+        "// `held` is room to work in.",
+        "control Lanes(inout lanes_h lanes, inout lanes_h held, in bit<32> slot, in bit<2> what) {",
         "    action keep() {",
         *(f"        lanes_{number}.write(slot, lanes.l{number});" for number, _ in numbered),
         "    }",
         "    action add() {",
-        *(line for number, width in numbered for line in _p4_addition(number, width)),
+        *(line for number, _ in numbered for line in _p4_addition(number)),
         "    }",
         "    action recall() {",
         *(f"        lanes_{number}.read(lanes.l{number}, slot);" for number, _ in numbered),
@@ -130,11 +131,10 @@ def p4_lanes(layout: str, lanes: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _p4_addition(number: int, width: int) -> list[str]:
+def _p4_addition(number: int) -> list[str]:
     return [
-        f"        bit<{width}> held_{number};",
-        f"        lanes_{number}.read(held_{number}, slot);",
-        f"        lanes.l{number} = lanes.l{number} + held_{number};",
+        f"        lanes_{number}.read(held.l{number}, slot);",
+        f"        lanes.l{number} = lanes.l{number} + held.l{number};",
         f"        lanes_{number}.write(slot, lanes.l{number});",
     ]
 
