@@ -34,7 +34,6 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
     Multicast() multicast;
 
     apply {
-        bit<2> with_lanes = LANES_LEAVE;
         origin.apply(hdr, meta, standard);
 
         if (meta.verdict == UNDECIDED) {
@@ -57,7 +56,6 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 }
                 if (meta.verdict == UNDECIDED) {
                     count.apply(hdr, meta);
-                    with_lanes = LANES_ADD - (bit<2>) meta.slot.is_new; // or LANES_KEEP
                 }
             } else if (hdr.wire.op == WIRE_OP_NOTICE) {
                 meta.verdict = V_NOTICE;
@@ -72,27 +70,18 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     meta.verdict = V_RESULT;
                     meta.send = SEND_OTHERS;
                     if (meta.job.role == ROLE_PARTIAL) {
-                        keep_result.apply(hdr, meta, with_lanes);
+                        keep_result.apply(hdr, meta);
                     }
                 }
             }
         }
 
-        if (meta.verdict == V_RESENT) {
-            with_lanes = LANES_RECALL;
-            slot_count.read(hdr.wire.count, meta.slot.index);
-        }
-        if (with_lanes != LANES_LEAVE) {
-            lanes.apply(hdr.lanes, hdr.held, meta.slot.index, with_lanes);
-        }
+        lanes.apply(hdr.lanes, hdr.held, meta.slot.index, meta.slot.lanes);
         if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT || meta.verdict == V_MISMATCH) {
             if (meta.verdict == V_MISMATCH) {
                 notify.apply(hdr, meta);
             } else {
                 address_sum.apply(hdr, meta);
-            }
-            if (meta.verdict == V_RESENT && meta.send == SEND_GROUP) {
-                meta.send = SEND_BACK;
             }
             set_checksums.apply(hdr, meta);
         }

@@ -98,16 +98,18 @@ struct job_t {
     bit<16> group;      // multicast group
 }
 
-// The slot that a packet names, before this packet.
+// The slot that a packet names.
 struct slot_t {
     bit<32> index;
     bit<32> offset; // from the start of the segment
     bit<8>  state;  // SLOT_*
     bit<1>  is_new; // this packet's fragment takes the slot
+    bit<2>  lanes;  // LANES_*: what to do with the lanes
     bit<64> bitmap; // whose contributions are in
     bit<64> mine;   // this worker's bit
 }
 
+// v1model begins with zeros.
 struct metadata_t {
     bit<32> verdict;
     bit<3>  send;

@@ -65,19 +65,17 @@ control Deparse(packet_out packet, in headers_t hdr) {
 // right. Not v1model's verify_checksum and update_checksum: they compare the field, where 0 and 0xffff are the same sum, and write 0,
 // which in UDP says that there is none (RFC 768). A fragment whose result has that sum would never arrive.
 //
-// Header by header, for p4c 1.2 copies the fields of a list into metadata, which BMv2 then resets and copies with every packet. A part that
-// is not there counts nothing.
+// Header by header, for p4c 1.2 copies the fields of a list into metadata, which BMv2 then resets and copies with every packet. Lanes that
+// are not valid count nothing.
 control DatagramSum(in headers_t hdr, inout metadata_t meta) {
     apply {
         bit<16> of_udp;
         bit<16> of_wire;
-        bit<16> of_lanes = 0xffff;
+        bit<16> of_lanes;
         bit<32> total;
         hash(of_udp, HashAlgorithm.csum16, 16w0, hdr.udp, 32w0x10000);
         hash(of_wire, HashAlgorithm.csum16, 16w0, hdr.wire, 32w0x10000);
-        if (hdr.lanes.isValid()) {
-            hash(of_lanes, HashAlgorithm.csum16, 16w0, hdr.lanes, 32w0x10000);
-        }
+        hash(of_lanes, HashAlgorithm.csum16, 16w0, hdr.lanes, 32w0x10000);
         total = (bit<32>) ~of_udp + (bit<32>) ~of_wire + (bit<32>) ~of_lanes + (bit<32>) hdr.ipv4.protocol + (bit<32>) hdr.udp.length
             + (bit<32>) hdr.ipv4.srcAddr[31:16] + (bit<32>) hdr.ipv4.srcAddr[15:0]
             + (bit<32>) hdr.ipv4.dstAddr[31:16] + (bit<32>) hdr.ipv4.dstAddr[15:0];

@@ -4,8 +4,8 @@
 #ifndef SHADOW_P4
 #define SHADOW_P4
 
-// A result that comes by. `lanes` says whether the slot is to take its lanes.
-control KeepResult(in headers_t hdr, inout metadata_t meta, inout bit<2> lanes) {
+// A result that comes by.
+control KeepResult(in headers_t hdr, inout metadata_t meta) {
     apply {
         bit<32> generation;
         bit<32> fragment;
@@ -15,7 +15,7 @@ control KeepResult(in headers_t hdr, inout metadata_t meta, inout bit<2> lanes) 
         if (meta.slot.state == SLOT_PARTIAL && generation == meta.job.generation && fragment == hdr.wire.fragment) {
             slot_state.write(meta.slot.index, SLOT_FINAL);
             slot_count.write(meta.slot.index, hdr.wire.count);
-            lanes = LANES_KEEP;
+            meta.slot.lanes = LANES_KEEP;
         }
     }
 }

@@ -39,38 +39,33 @@ control Fragment(in headers_t hdr, inout metadata_t meta) {
 // Each worker counts once.
 control Bitmap(inout metadata_t meta) {
     apply {
-        if (meta.slot.is_new == 0) {
-            slot_bitmap.read(meta.slot.bitmap, meta.slot.index);
-        }
+        slot_bitmap.read(meta.slot.bitmap, meta.slot.index);
+        meta.slot.bitmap = meta.slot.bitmap * (bit<64>) (meta.slot.is_new ^ 1); // what was in the slot before does not count
         if (meta.slot.bitmap & meta.slot.mine == 0) {
             slot_bitmap.write(meta.slot.index, meta.slot.bitmap | meta.slot.mine);
         } else if (meta.slot.state == SLOT_FILLING) {
             meta.verdict = V_DUPLICATE;
         } else {
             meta.verdict = V_RESENT;
+            meta.slot.lanes = LANES_RECALL;
         }
     }
 }
 
-// Only for a contribution that the bitmap let in.
+// Only for a contribution that the bitmap let in. In arithmetic, not in branches, each of which would cost BMv2 a table.
 control Count(in headers_t hdr, inout metadata_t meta) {
-    bit<16> arrived = 0;
-
     apply {
-        if (meta.slot.is_new == 0) {
-            slot_arrived.read(arrived, meta.slot.index);
-        }
-        arrived = arrived + 1;
+        bit<16> arrived;
+        bit<1> complete;
+        slot_arrived.read(arrived, meta.slot.index);
+        arrived = arrived * (bit<16>) (meta.slot.is_new ^ 1) + 1;
+        complete = (bit<1>) (arrived == meta.job.local);
+        meta.slot.state = SLOT_FILLING + (meta.job.role - SLOT_FILLING) * (bit<8>) complete;
+        meta.verdict = V_AGGREGATED + (V_COMPLETED - V_AGGREGATED) * (bit<32>) complete;
+        meta.slot.lanes = LANES_ADD - (LANES_ADD - LANES_KEEP) * (bit<2>) meta.slot.is_new;
         slot_arrived.write(meta.slot.index, arrived);
         slot_count.write(meta.slot.index, hdr.wire.count);
-        if (arrived == meta.job.local) {
-            meta.verdict = V_COMPLETED;
-            meta.slot.state = meta.job.role;
-            slot_state.write(meta.slot.index, meta.job.role);
-        } else {
-            meta.verdict = V_AGGREGATED;
-            slot_state.write(meta.slot.index, SLOT_FILLING);
-        }
+        slot_state.write(meta.slot.index, meta.slot.state);
     }
 }
 
