@@ -1,6 +1,6 @@
 """Compiles p4/ for `simple_switch`: `python -m testbed.bmv2.compile`, for another MTU with `--mtu N`. Needs p4c.
 
-The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for MTU 1500. It records a hash of all that it was made of, so that
+The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for two MTUs. It records a hash of all that it was made of, so that
 a stale one is told without a compiler.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from testbed.wire.emit import P4_LAYOUTS, ROOT, p4_lanes
 
 SOURCES = ROOT / "p4"
 COMPILED = SOURCES / "compiled"
+KEPT_MTUS = (1500, spec.MAX_MTU)
 _COMPILERS = ("p4c-bm2-ss", "p4c")
 _TIMEOUT_S = 300
 # where in a source something was, and on whose disk: of no use to the switch, and other on every machine
@@ -69,8 +72,14 @@ def compile_program(layout: str, lanes: int) -> str:
             said = [line for line in ended.stderr.splitlines() if "error:" in line] or ended.stderr.splitlines()
             raise TestbedError(f"compile p4/: {said[0] if said else f'exit code {ended.returncode}'}")
         program = _stripped(json.loads(written.read_text()))
-    program["__meta__"]["sources"] = sources_hash(layout, lanes)
+    program["__meta__"] |= {"sources": sources_hash(layout, lanes), "compiled_by": _version(compiler)}
     return json.dumps(program, separators=(",", ":"), sort_keys=True).replace('},{"', '},\n{"') + "\n"
+
+
+def _version(compiler: str) -> str:
+    ended = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    found = re.search(r"\d+(\.\d+)+", ended.stdout + ended.stderr)
+    return f"p4c {found[0]}" if found else "p4c"
 
 
 def _stripped(value: Any) -> Any:
@@ -83,16 +92,16 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m testbed.bmv2.compile", description=__doc__)
     parser.add_argument("--layout", choices=list(P4_LAYOUTS), action="append", help="default: all")
-    parser.add_argument("--mtu", type=int, default=1500)
+    parser.add_argument("--mtu", type=int, action="append", help=f"default: {' and '.join(map(str, KEPT_MTUS))}")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if a program is stale; needs no p4c"
     )
     arguments = parser.parse_args(argv)
-    if not 1280 <= arguments.mtu <= spec.MAX_MTU:
-        parser.error(f"--mtu {arguments.mtu}; 1280 to {spec.MAX_MTU} are accepted")
-    lanes = spec.lanes_for(arguments.mtu)
+    mtus = arguments.mtu or KEPT_MTUS
+    if wrong := [mtu for mtu in mtus if not 1280 <= mtu <= spec.MAX_MTU]:
+        parser.error(f"--mtu {wrong[0]}; 1280 to {spec.MAX_MTU} are accepted")
     stale = False
-    for layout in arguments.layout or P4_LAYOUTS:
+    for layout, lanes in itertools.product(arguments.layout or P4_LAYOUTS, map(spec.lanes_for, mtus)):
         path = target(layout, lanes)
         if arguments.check:
             if not path.exists() or recorded_hash(path) != sources_hash(layout, lanes):

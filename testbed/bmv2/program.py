@@ -29,7 +29,7 @@ def compiled(layout: str, lanes: int, folder: Path = P4_DIR / "compiled") -> Pat
     if not there:
         raise HostError(f"{folder} holds no P4 program of the layout {layout}; check p4/ out again")
     raise RequestError(
-        f"links.mtu: bmv2 has no program of the layout {layout} for an MTU of {_mtu(lanes)}, but for "
+        f"mtu: bmv2 has no program of the layout {layout} for an MTU of {_mtu(lanes)}, but for "
         f"{', '.join(map(str, there))}; with p4c installed, `python -m testbed.bmv2.compile --mtu {_mtu(lanes)}` makes one"
     )
 

@@ -28,7 +28,7 @@ def test_an_mtu_without_a_program_names_those_with_one(tmp_path: Path) -> None:
         program.compiled("wide", spec.lanes_for(2000), tmp_path)
     mtu = spec.lanes_for(2000) * 4 + 60
     assert str(raised.value) == (
-        f"links.mtu: bmv2 has no program of the layout wide for an MTU of {mtu}, but for 1500, 3476; "
+        f"mtu: bmv2 has no program of the layout wide for an MTU of {mtu}, but for 1500, 3476; "
         f"with p4c installed, `python -m testbed.bmv2.compile --mtu {mtu}` makes one"
     )
     with pytest.raises(RequestError, match=r"^bmv2.layout: 'tall'; accepted are wide, registers$"):
@@ -96,7 +96,7 @@ def test_a_job_in_the_order_of_the_programs_parameters() -> None:
     told = dict(zip(names, job_data(job, 12), strict=True))
     assert told == {
         **{"members": 1, "generation": 2, "role": 2, "base": 3, "size": 4, "total": 5, "local": 6, "index": 7},
-        **{"up_base": 8, "self_ip": 9, "up_ip": 10, "group_ip": 11, "group": 12},
+        **{"result_base": 8, "self_ip": 9, "up_ip": 10, "group_ip": 11, "group": 12},
     }
 
 

@@ -1,0 +1,101 @@
+"""The compiled P4 programs: of the sources as they are now, told by a hash, and by compiling them again where there is a compiler."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.bmv2 import compile as p4_compile
+from testbed.bmv2.switch import SLOTS
+from testbed.errors import HostError
+from testbed.simulation import aggregator
+from testbed.wire import spec
+from testbed.wire.emit import P4_LAYOUTS, p4_lanes
+
+KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in (1500, spec.MAX_MTU)]
+
+
+def program(layout: str, lanes: int) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(p4_compile.target(layout, lanes).read_text())
+    return loaded
+
+
+@pytest.mark.parametrize(("layout", "lanes"), KEPT)
+def test_a_compiled_program_is_of_the_sources_as_they_are(layout: str, lanes: int) -> None:
+    recorded = p4_compile.recorded_hash(p4_compile.target(layout, lanes))
+    assert recorded == p4_compile.sources_hash(layout, lanes), "stale: run python -m testbed.bmv2.compile"
+
+
+def test_nothing_else_is_kept() -> None:
+    assert set(p4_compile.COMPILED.iterdir()) == {p4_compile.target(layout, lanes) for layout, lanes in KEPT}
+
+
+@pytest.mark.needs("p4c")
+@pytest.mark.parametrize(("layout", "lanes"), [kept for kept in KEPT if kept != ("registers", 854)])  # that takes half a minute
+def test_the_compiler_makes_the_same_of_them(layout: str, lanes: int) -> None:
+    made, kept = json.loads(p4_compile.compile_program(layout, lanes)), program(layout, lanes)
+    if made["__meta__"]["compiled_by"] == kept["__meta__"]["compiled_by"]:
+        assert made == kept, "stale: run python -m testbed.bmv2.compile"
+    else:  # another compiler may number and cut otherwise; what the control plane and the packets see is the same
+        assert _seen(made) == _seen(kept)
+
+
+def _seen(loaded: dict[str, Any]) -> dict[str, Any]:
+    headers = {
+        kind["name"]: kind["fields"] for kind in loaded["header_types"] if not kind["name"].startswith("scalars")
+    }
+    tables = {
+        table["name"]: (table["key"], sorted(table["actions"]))
+        for pipeline in loaded["pipelines"]
+        for table in pipeline["tables"]
+        if table["key"] or table["name"] == "identity"
+    }
+    registers = {array["name"]: (array["bitwidth"], array["size"]) for array in loaded["register_arrays"]}
+    return {"headers": headers, "tables": tables, "registers": registers}
+
+
+def test_a_changed_source_is_told_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in p4_compile.SOURCES.glob("*.p4"):
+        (tmp_path / path.name).write_text(path.read_text())
+    monkeypatch.setattr(p4_compile, "SOURCES", tmp_path)
+    recorded = p4_compile.recorded_hash(p4_compile.target("wide", spec.LANES))
+    assert p4_compile.sources_hash("wide", spec.LANES) == recorded
+    changed = tmp_path / "slot.p4"
+    changed.write_text(changed.read_text().replace("arrived == meta.job.local", "arrived >= meta.job.local"))
+    assert p4_compile.sources_hash("wide", spec.LANES) != recorded
+
+
+def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HostError, match="neither p4c-bm2-ss nor p4c is on PATH; run sudo make p4-tools"):
+        p4_compile.compile_program("wide", spec.LANES)
+
+
+@pytest.mark.parametrize(("layout", "widths"), [("wide", [2048] * 5 + [1280]), ("registers", [32] * 360)])
+def test_lanes_are_cut_into_registers(layout: str, widths: list[int]) -> None:
+    text = p4_lanes(layout, 360)
+    assert [int(width) for width in re.findall(r"^    bit<(\d+)> l\d+;", text, re.MULTILINE)] == widths
+    registers = {array["name"]: array["bitwidth"] for array in program(layout, 360)["register_arrays"]}
+    assert [registers[f"lanes_{number}"] for number in range(len(widths))] == widths
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(ValueError, match="'narrow'; wide, registers are accepted"):
+        p4_lanes("narrow", 360)
+
+
+def test_as_many_slots_as_the_control_plane_thinks() -> None:
+    sizes = {array["size"] for array in program("wide", 360)["register_arrays"]}
+    assert sizes == {SLOTS}
+
+
+def test_verdicts_are_named_as_the_models() -> None:
+    """All are the model's words but `switched`, what other switches leave to Open vSwitch, and `unroutable`, what that drops."""
+    text = (p4_compile.SOURCES / "verdicts.p4").read_text()
+    named = {name.lower() for name in re.findall(r"V_([A-Z_]+) = \d+;", text)} - {"count", "switched", "unroutable"}
+    source = Path(aggregator.__file__).read_text()
+    assert named <= set(re.findall(r'"([a-z_]+)"', source))
