@@ -25,6 +25,8 @@ TOOLS = {
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
+    from dataclasses import replace
+
     from testbed.errors import HostError
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.screen import Screen
@@ -39,9 +41,13 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side")
     parser.add_argument("--detach", action="store_true", help="return when it is up, and leave it running")
+    does = "have every simple_switch write each packet's way into the log folder, as `bmv2: {log: true}` does"
+    parser.add_argument("--log-packets", action="store_true", help=does)
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     topology = find(arguments.config)
+    if arguments.log_packets:
+        topology = replace(topology, bmv2=replace(topology.bmv2, log=True))
     if os.geteuid() != 0:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
     check_tools()
