@@ -1,7 +1,8 @@
 """Jobs under faults on a running network. Each function returns its findings; the judgement is in test_faults.py, the table in
 tests/bench/faults.py.
 
-A job's workers sum round after round. Time without progress is the longest time between two results in a row at any worker.
+The same scenarios for every engine; what a ToR is made of is in the topology (`described`). A job's workers sum round after round.
+Time without progress is the longest time between two results in a row at any worker.
 """
 
 from __future__ import annotations
@@ -26,23 +27,44 @@ from testbed.xdp.reload import reload
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = 61  # in a round
-ROUNDS = 211
+# by what the ToRs are; a BMv2 switch sums a twentieth of what XDP does
+ROUNDS = {"xdp": 211, "bmv2": 17, "mixed": 17}
+ROUNDS_OF_EIGHT = {"xdp": 53, "bmv2": 5}
 ONE_UNIT = [(1, 1), (1, 2), (1, 3)]
 TWO_UNITS = [(1, 1), (1, 2), (2, 1)]
 PS = (3, 1)
 TIME_LIMIT_S = 5.0
 ENDS_S = 120.0
 
+# what an earlier job of the same number left in queues is not taken for this one's
+_generations = itertools.count(1)
+_HOSTS = {"rack": (3,), "eight": (16,), "units": (2, 1, 1, 1)}
+_ENGINES = {"xdp": ["xdp"] * 4, "bmv2": ["bmv2"] * 4, "mixed": ["xdp", "bmv2", "bmv2", "bmv2"]}
+
+LOSS = LinkFault(loss=0.01)
 FAULTS: dict[str, LinkFault | None] = {
     "none": None,
     "loss 0.01 %": LinkFault(loss=0.0001),
     "loss 0.1 %": LinkFault(loss=0.001),
-    "loss 1 %": LinkFault(loss=0.01),
+    "loss 1 %": LOSS,
     "loss 10 %": LinkFault(loss=0.1),
     "duplication 1 %": LinkFault(duplicate=0.01),
     "reordering 1 % by 50": LinkFault(reorder=0.01, distance=50),
     "corruption 0.1 %": LinkFault(corrupt=0.001),
 }
+
+
+def described(shape: str, engine: str) -> str:
+    """A topology: "rack" and "eight" are one ToR, of three workers and of eight jobs; "units" has four, and optical links."""
+    units = [{"hosts": hosts, "engine": kind} for hosts, kind in zip(_HOSTS[shape], _ENGINES[engine], strict=False)]
+    rates = {"host_rate_mbps": 40_000, "optical_rate_mbps": 40_000, "scale": 200}
+    return json.dumps({"units": units, **rates, "inc": {"jobs": 8 if shape == "eight" else 4}})
+
+
+def _engine(network: Network) -> str:
+    """A key of ROUNDS."""
+    kinds = {unit.engine for unit in network.topology.units}
+    return kinds.pop() if len(kinds) == 1 else "mixed"
 
 
 @dataclass(slots=True)
@@ -85,17 +107,18 @@ def begin(
     number: int,
     hosts: Sequence[tuple[int, int]],
     ps: tuple[int, int] | None = None,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     timeout_s: float = 30.0,
 ) -> Running:
-    """Admits a job and starts its workers."""
+    """Admits a job and starts its workers; `rounds`: None is what ROUNDS says."""
+    rounds = rounds or ROUNDS[_engine(network)]
     trees = None
     if ps:
         units = sorted({unit for unit, _ in hosts})
         network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
         trees = network.trees(ps[0], units)
     members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(hosts)]
-    admission = network.engine.admit(number, number, members, ps, trees)
+    admission = network.engine.admit(number, next(_generations), members, ps, trees)
     settings = {"rounds": rounds, "fragments": FRAGMENTS, "timeout_s": timeout_s}
     running = Running(network, number, members, [], admission, settings)
     running.processes = [running.start(member) for member in members]
@@ -148,14 +171,15 @@ def rates(network: Network) -> dict[str, Any]:
 def rates_across(network: Network) -> dict[str, Any]:
     """A job over two units, 1 % loss on every link that it uses: of hosts, of the PS host, and of optical ports."""
     for link in ("u1h1", "u1h2", "u2h1", "u3h1", "u1o1", "u1o2", "u2o1", "u2o2", "u3o1", "u3o2"):
-        network.fabric.faults.set(link, FAULTS["loss 1 %"])  # type: ignore[arg-type]
-    found = figures(begin(network, 1, TWO_UNITS, PS).found())
-    return {**found, "links": _totals(network)}
+        network.fabric.faults.set(link, LOSS)
+    found = {**figures(begin(network, 1, TWO_UNITS, PS).found()), "links": _totals(network)}
+    network.fabric.faults.clear()
+    return found
 
 
 def reloaded(network: Network) -> dict[str, Any]:
-    """The XDP programs loaded again five times under a job over two units."""
-    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS)
+    """The XDP programs, of hosts and of the ports that have one, loaded again five times under a job over two units."""
+    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS[_engine(network)])
     running.first()
     before = reload(network.plane)
     started, took = time.monotonic(), []
@@ -174,7 +198,7 @@ def reloaded(network: Network) -> dict[str, Any]:
 
 def reconfigured(network: Network) -> dict[str, Any]:
     """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in mid-round."""
-    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS)
+    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS[_engine(network)])
     running.first()
     started, events = time.monotonic(), []
     for turn in range(6):
@@ -198,6 +222,7 @@ def ps_host_cut_off(network: Network) -> dict[str, Any]:
     network.fabric.faults.clear("u3h1")
     back = time.monotonic()
     workers = running.found()
+    network.fabric.faults.clear()
     after = [min((end for end in worker["ends"] if end > back), default=None) for worker in workers]
     return {
         **figures(workers, cut, back),
@@ -222,7 +247,7 @@ def killed(network: Network) -> dict[str, Any]:
 
 def restarted(network: Network) -> list[dict[str, Any]]:
     """A worker killed in mid-job and started again in the same generation: of each worker, how it ended."""
-    running = begin(network, 1, ONE_UNIT, rounds=5 * ROUNDS, timeout_s=TIME_LIMIT_S)
+    running = begin(network, 1, ONE_UNIT, rounds=5 * ROUNDS[_engine(network)], timeout_s=TIME_LIMIT_S)
     running.first()
     running.processes[1].kill()
     running.processes[1].communicate()
@@ -236,6 +261,23 @@ def restarted(network: Network) -> list[dict[str, Any]]:
 def eight_jobs(network: Network) -> list[dict[str, Any]]:
     """Eight jobs of two workers on one ToR, every link losing 1 %."""
     for host in range(1, 17):
-        network.fabric.faults.set(addresses.host_name(1, host), FAULTS["loss 1 %"])  # type: ignore[arg-type]
-    jobs = [begin(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=53) for job in range(8)]
+        network.fabric.faults.set(addresses.host_name(1, host), LOSS)
+    rounds = ROUNDS_OF_EIGHT[_engine(network)]
+    jobs = [begin(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=rounds) for job in range(8)]
     return [figures(job.found()) for job in jobs]
+
+
+def rack(network: Network) -> dict[str, Any]:
+    """All that a rack is for, one after the other."""
+    return {scenario.__name__: scenario(network) for scenario in (rates, killed, restarted)}
+
+
+def units(network: Network) -> dict[str, Any]:
+    """All that several units are for."""
+    scenarios = (rates_across, reloaded, reconfigured, ps_host_cut_off)
+    return {scenario.__name__: scenario(network) for scenario in scenarios}
+
+
+def eight(network: Network) -> dict[str, Any]:
+    """Eight jobs."""
+    return {"eight_jobs": eight_jobs(network)}
