@@ -47,6 +47,7 @@ lint: setup
 bench: root setup
 	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json
 	@$(PYTHON) -m tests.bench.aggregators --json out/bench/aggregators.json
+	@$(PYTHON) -m tests.bench.engines --json out/bench/engines.json
 	@$(PYTHON) -m tests.bench.tried --json out/bench/tried.json
 	@$(PYTHON) -m tests.bench.spent --json out/bench/spent.json
 	@$(PYTHON) -m tests.bench.limit --json out/bench/limit.json

@@ -93,7 +93,7 @@ def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
             "gradients": workers * (size_bytes // 4) * TURNS,
             "goodput_mbps": found["goodput_mbps"],
             "programs": {name: _run_time(fd) for name, fd in descriptors.items()},
-            "verdicts": {name: count for name, count in network.plane.verdicts().items() if count},
+            "verdicts": {name: count for name, count in network.verdicts().items() if count},
         }
 
 

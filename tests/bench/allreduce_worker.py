@@ -1,7 +1,8 @@
-"""A worker of the speed benchmarks: times all-reduces through the aggregator and through gloo in turn. Prints one JSON line.
+"""A worker of the speed benchmarks: times all-reduces through the aggregator, gloo and a parameter server in turn. Prints one JSON line.
 
 Its settings are those of tests/bench/rack.py; times are of CLOCK_MONOTONIC, so that they compare between workers. The CPU time of a
-worker is its process's alone; the machine's is of all that ran meanwhile, packets' processing in the kernel included.
+worker is its process's alone; the machine's is of all that ran meanwhile, packets' processing in the kernel included; the switches' is
+of their processes, where there are any.
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ def gloo(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[
     return reduce, dict
 
 
+def ps(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
+    from workloads.ps_client import PsClient
+
+    address, port = settings["server"]
+    client = PsClient((address, port), settings["worker"], settings["workers"], 60.0, settings["server_job"])
+    return client.allreduce_, dict
+
+
 def cpu_s() -> float:
     """Of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -65,13 +74,19 @@ def machine_busy_s() -> float:
     return sum(int(ticks[at]) for at in _TICKS) / _NICE
 
 
+def processes_s(pids: list[int]) -> float:
+    """CPU time of other processes so far, with all their threads."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(of[11]) + int(of[12]) for of in fields) / _NICE  # utime, stime
+
+
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    kinds = {kind: {"inc": inc, "gloo": gloo}[kind](settings) for kind in settings["kinds"]}
+    kinds = {kind: {"inc": inc, "gloo": gloo, "ps": ps}[kind](settings) for kind in settings["kinds"]}
     array = np.ones(settings["bytes"] // 4, np.float32)
     barrier = np.ones(1, np.float32)
     found: dict[str, dict[str, Any]] = {
-        kind: {"starts": [], "ends": [], "cpu_s": 0.0, "machine_s": 0.0} for kind in kinds
+        kind: {"starts": [], "ends": [], "cpu_s": 0.0, "machine_s": 0.0, "switches_s": 0.0} for kind in kinds
     }
 
     def turn(kind: str, counts: bool) -> None:
@@ -79,17 +94,19 @@ def main() -> None:
         array[:] = 1.0
         barrier[:] = 1.0
         reduce(barrier)
-        machine, used = machine_busy_s(), cpu_s()
+        machine, used, switches = machine_busy_s(), cpu_s(), processes_s(settings["switches"])
         start = time.monotonic()
         reduce(array)
         end = time.monotonic()
         used, machine = cpu_s() - used, machine_busy_s() - machine
+        switches = processes_s(settings["switches"]) - switches
         assert (array == settings["workers"]).all(), f"{kind}: a wrong sum"
         if counts:
             of["starts"].append(start)
             of["ends"].append(end)
             of["cpu_s"] += used
             of["machine_s"] += machine
+            of["switches_s"] += switches
 
     for kind in kinds:
         turn(kind, False)

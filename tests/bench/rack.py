@@ -14,7 +14,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,25 @@ KINDS = ("inc", "gloo")
 NATIVE, GENERIC = "native", "generic"
 _XDP_FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}
 _LIMIT_S = 600
+PS_JOB = "bench"
+_PS_PORT = 5999
+_END_S = 10
+_ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/usr/sbin"}
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A network: hosts with workers by unit; with several units, a further one for the job's PS. `rate_mbps` None: unshaped."""
+    """A network: hosts with workers by unit; with several units, a further one for the job's PS. `rate_mbps` None: unshaped.
+
+    The kind `ps` needs one unit with a spare host, where its server runs."""
 
     hosts: tuple[int, ...]
     rate_mbps: float | None = None
     mtu: int = 1500
     xdp: str = NATIVE
+    engine: str = "xdp"
+    layout: str = "wide"  # of BMv2's lanes
+    spare: int = 0
 
     @property
     def workers(self) -> int:
@@ -95,6 +105,7 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
             "workers_cpu_s": sum(w["cpu_s"] for w in mine),
             "machine_cpu_s": (machine_s := statistics.median(w["machine_s"] for w in mine)),
             "busy": machine_s / (os.cpu_count() or 1) / sum(seconds),  # of the cores, by whomever
+            "switches_cpu_s": statistics.median(w["switches_s"] for w in mine),  # BMv2's processes
             "counters": [w["counters"] for w in mine],
         }
         # gloo has no such pairs: for it, as much of the vector as a pair carries
@@ -126,6 +137,30 @@ def pinned(core: int | None) -> list[str]:
     return [] if core is None else ["taskset", "-c", str(core)]
 
 
+@contextmanager
+def serving(network: Any, setup: Setup, trial: Trial, folder: Path) -> Iterator[tuple[str, int]]:
+    """Inside: a parameter server at the last host of the first unit, and its address. Workers may come before it is ready."""
+    from testbed.topology import addresses
+
+    host = setup.hosts[0] + setup.spare
+    address = addresses.host_ip(1, host), _PS_PORT
+    words = ["--bind", address[0], "--port", str(address[1]), "--workers", str(setup.workers), "--job", PS_JOB]
+    with (folder / "ps.log").open("a") as log:
+        process = network.fabric.popen_in(
+            addresses.host_name(1, host),
+            [*pinned(trial.core), sys.executable, "-m", "workloads.parameter_server", *words],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            env=_ENVIRONMENT,
+        )
+    try:
+        yield address
+    finally:
+        process.terminate()
+        process.wait(_END_S)
+
+
 def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
     """Inside: one trial on a running network."""
     from testbed.inc.engine import Member
@@ -140,7 +175,9 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
         network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
         trees = network.trees(ps[0], units)
     admission = network.engine.admit(number, number, members, ps, trees, size=trial.segment)
-    try:
+    with ExitStack() as stack:
+        stack.callback(network.engine.release, number)
+        server = stack.enter_context(serving(network, setup, trial, folder)) if "ps" in trial.kinds else None
         processes = []
         for member in members:
             settings = admission.worker_env(member.worker) | {
@@ -150,6 +187,9 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 "rounds": trial.rounds,
                 "library": trial.library,
                 "master": addresses.host_ip(*places[0]),
+                "server": server,
+                "server_job": PS_JOB,
+                "switches": [switch.pid for switch in network.switches.by_unit.values()],
             }
             log = (folder / f"{number}-{member.worker}.log").open("w+")
             process = network.fabric.popen_in(
@@ -158,7 +198,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/usr/sbin"},
+                env=_ENVIRONMENT,
                 pass_fds=admission.worker_fds(member.worker),
             )
             processes.append((process, log))
@@ -170,15 +210,20 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 raise SystemExit(f"{trial.name}: a worker ended with {process.returncode}\n{log.read()[-2000:]}")
             found.append(json.loads(output))
         return findings(setup, trial, found)
-    finally:
-        network.engine.release(number)
 
 
 def described(setup: Setup) -> dict[str, Any]:
     """The configuration of a setup's testbed."""
-    units = [{"hosts": hosts} for hosts in (*setup.hosts, *((1,) if len(setup.hosts) > 1 else ()))]
-    rate = setup.rate_mbps or "unshaped"
-    return {"units": units, "host_rate_mbps": rate, "scale": 1, "buffer_packets": 512, "mtu": setup.mtu}
+    counts = [*setup.hosts, *((1,) if len(setup.hosts) > 1 else ())]
+    counts[0] += setup.spare
+    return {
+        "units": [{"hosts": hosts, "engine": setup.engine} for hosts in counts],
+        "host_rate_mbps": setup.rate_mbps or "unshaped",
+        "scale": 1,
+        "buffer_packets": 512,
+        "mtu": setup.mtu,
+        "bmv2": {"layout": setup.layout},
+    }
 
 
 def main(words: str) -> None:

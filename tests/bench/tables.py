@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench.engines import layouts
 from tests.bench.host import ROOT
 
 GIB = 2**30
@@ -192,11 +193,52 @@ def limit(figures: dict[str, Any]) -> str:
     return text + "\n\n" + table(["MTU", "native XDP program", "a full frame"], sizes)
 
 
+def engines(figures: dict[str, Any]) -> str:
+    rows, notes = [], []
+    for row in figures["rows"]:
+        start = [row["label"], f"{row['mtu']}"]
+        if "skipped" in row:
+            rows.append([*start, *["-"] * 6])
+            notes.append(f"{row['label']} at MTU {row['mtu']} was not measured: {row['skipped']}.")
+            continue
+        rows.append(
+            [
+                *start,
+                f"{row['goodput_mbps']:.{0 if row['goodput_mbps'] >= 100 else 1}f}",
+                f"{min(row['by_round']):.0f} to {max(row['by_round']):.0f}",
+                f"{row['spread']:.0%}",
+                f"{row['of_wide']:.2f}" if row["of_wide"] else "-",
+                f"{row['machine_s_per_gbit']:.2f}",
+                f"{row['switch_us_per_push']:.0f}" if row["switch_us_per_push"] is not None else "-",
+            ]
+        )
+    for mtu in dict.fromkeys(row["mtu"] for row in figures["rows"]):
+        if compared := layouts([row for row in figures["rows"] if row["mtu"] == mtu]):
+            times, least, most = compared
+            notes.append(
+                f"At MTU {mtu} wide lanes are {times:.1f} times one register per lane ({least:.1f} to {most:.1f} by round)."
+            )
+    head = [
+        "sums",
+        "MTU",
+        "Mb/s",
+        "least to most",
+        "spread",
+        "times BMv2, wide",
+        "CPU s a Gb",
+        "switch's CPU us a push",
+    ]
+    if bmv2 := figures["bmv2"]:
+        notes.append(f"simple_switch {bmv2['version']}, {bmv2['logging']}; {figures['rounds']} rounds.")
+    return table(head, rows) + "\n\n" + "\n".join(notes)
+
+
 # name in the document -> the file of its figures, and who shows them
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "unshaped": ("goodput", unshaped),
     "shaped": ("goodput", shaped),
     "aggregators": ("aggregators", aggregators),
+    "engines": ("engines", engines),
     "tried": ("tried", tried),
     "spent": ("spent", spent),
     "limit": ("limit", limit),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Never
 
 import pytest
 
+from testbed.errors import RequestError
+from testbed.topology.load import parse
+from tests.bench import engines
 from tests.bench.goodput import bound_s
-from tests.bench.rack import Setup, compiled
+from tests.bench.rack import Setup, compiled, described
 from tests.bench.spent import ENDPOINT, IDLE, OTHER, part, samples
+from tests.bench.tables import engines as engines_table
 from tests.bench.tables import replaced, table
 
 SCRIPT = """python  117.000000251:
@@ -66,3 +72,109 @@ def test_a_table_goes_between_its_marks_only() -> None:
 def test_a_constant_that_the_endpoint_has_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="0 definitions of NO_SUCH"):
         compiled(tmp_path, {"NO_SUCH": 1})
+
+
+def test_a_setup_says_what_sums_and_leaves_a_host_for_the_parameter_server() -> None:
+    topology = parse(described(Setup((2,), mtu=3476, engine="bmv2", layout="registers", spare=1)), "bench")
+    (unit,) = topology.units
+    assert (unit.engine, unit.hosts, topology.bmv2.layout, topology.mtu) == ("bmv2", 3, "registers", 3476)
+    assert [unit.hosts for unit in parse(described(Setup((2, 2))), "bench").units] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ([engines._ALWAYS + engines._LOGGED, b"of a library"], engines.WITH_MACROS),
+        ([engines._ALWAYS, b"of a library"], engines.WITHOUT_MACROS),
+        ([b"a launcher", engines._LOGGED + engines._ALWAYS], engines.WITH_MACROS),
+        ([b"a launcher", engines._LOGGED], engines.AS_FOUND),
+        ([], engines.AS_FOUND),
+    ],
+)
+def test_logging_macros_are_told_by_what_a_build_has_in_it(files: list[bytes], told: str) -> None:
+    assert engines.logging_macros(files) == told
+
+
+def test_a_round_of_a_way_has_one_all_reduce_at_least() -> None:
+    assert [engines.turns(median, 2.0) for median in (5.0, 0.5, 0.0001)] == [1, 4, engines.MOST_TURNS]
+
+
+def a_run(mbps: float, switches_cpu_s: float = 0.0) -> dict[str, Any]:
+    """What tests/bench/rack.py finds of ten all-reduces of 1 MB."""
+    return {
+        "goodput_mbps": mbps,
+        "seconds": [8 / mbps] * 10,
+        "pairs": 1000,
+        "machine_cpu_s": 0.32,
+        "switches_cpu_s": switches_cpu_s,
+        "counters": [{"retransmitted": 2}, {}],
+    }
+
+
+def rows_of(rounds: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    """Of MTU 1500; a way without rounds is skipped."""
+    rows: list[dict[str, Any]] = [
+        engines.row(way, 1_000_000, [a_run(mbps, 0.05) for mbps in rounds[way.name]])
+        if way.name in rounds
+        else {"name": way.name, "label": way.label, "mtu": 1500, "skipped": "no such program"}
+        for way in engines.ways(1500)
+    ]
+    engines.ratios(rows)
+    return rows
+
+
+ROUNDS = {"bmv2-wide": (90.0, 120.0, 100.0), "bmv2-registers": (20.0, 20.0, 10.0), "xdp": (900.0, 1000.0, 1000.0)}
+
+
+def test_each_way_is_compared_with_wide_lanes_by_the_medians() -> None:
+    wide, registers, xdp, ps, ring = rows_of(ROUNDS)
+    assert (wide["goodput_mbps"], wide["spread"], wide["retransmitted"]) == (100, pytest.approx(0.3), 6)
+    assert (wide["machine_s_per_gbit"], wide["switch_us_per_push"]) == (pytest.approx(2.0), pytest.approx(50))
+    assert (wide["of_wide"], registers["of_wide"], xdp["of_wide"], ps["of_wide"]) == (1.0, 0.2, 10.0, None)
+    assert xdp["switch_us_per_push"] is None
+    assert "skipped: no such program" in engines.line(ring)
+    assert engines.layouts([wide, registers, ring]) == (5.0, 4.5, 10.0)
+    assert engines.layouts([wide, ring]) is None
+
+
+def test_without_wide_lanes_there_is_nothing_to_compare_with() -> None:
+    rows = rows_of({"xdp": (1000.0,)})
+    assert [row["of_wide"] for row in rows] == [None] * 5
+    assert engines.line(rows[2]).split()[6] == "-"
+
+
+def test_the_table_of_engines_names_what_was_left_out() -> None:
+    bmv2 = {"version": "1.15.5", "logging": engines.WITHOUT_MACROS}
+    text = engines_table({"rows": rows_of(ROUNDS), "bmv2": bmv2, "rounds": 3})
+    assert "| BMv2, wide lanes | 1500 | 100 | 90 to 120 | 30% | 1.00 | 2.00 | 50 |" in text
+    assert "| ring (gloo) | 1500 | - | - | - | - | - | - |" in text
+    assert "ring (gloo) at MTU 1500 was not measured: no such program." in text
+    assert "At MTU 1500 wide lanes are 5.0 times one register per lane (4.5 to 10.0 by round)." in text
+    assert "simple_switch 1.15.5, without logging macros; 3 rounds." in text
+
+
+def test_an_mtu_without_bmv2_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = "simple_switch (BMv2) is not installed"
+
+    def nothing(*_: object) -> Never:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(engines, "hindrance", lambda way: absent if way.setup.engine == "bmv2" else None)
+    monkeypatch.setattr(engines, "measure", nothing)
+    rows = engines.at_mtu(3476, 1_000_000, 3, 1.0)
+    assert [(row["name"], row["skipped"]) for row in rows] == [("bmv2-wide", absent), ("bmv2-registers", absent)]
+
+
+def test_a_program_that_is_not_there_or_stale_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide, registers, xdp, *_ = engines.ways(3476)
+    monkeypatch.setattr(engines, "binary", lambda: "simple_switch")
+    monkeypatch.setattr(engines, "recorded_hash", lambda _: "old")
+    monkeypatch.setattr(engines, "compiled", lambda layout, _: Path(f"{layout}-854.json"))
+    assert "wide-854.json is stale" in (engines.hindrance(wide) or "")
+    assert engines.hindrance(xdp) is None
+
+    def absent(layout: str, _: int) -> Never:
+        raise RequestError(f"no program of the layout {layout}")
+
+    monkeypatch.setattr(engines, "compiled", absent)
+    assert engines.hindrance(registers) == "no program of the layout registers"

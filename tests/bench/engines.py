@@ -1,0 +1,230 @@
+"""One all-reduce, five ways to sum: BMv2 with wide lanes, BMv2 with a register per lane, XDP, a parameter server, gloo's ring.
+
+`python -m tests.bench.engines [--json FILE] [--mtu 1500|3476] [--seconds N]`, as root. Two workers of one unit, unshaped links. Every
+way is measured once a round, in turn; goodput is that of tests/bench/goodput.py, the median of a round's all-reduces, and of the rounds
+the median and the extremes are shown. All sums are checked. The parameter server is a process at a third host; its traffic and gloo's
+cross the XDP unit's ToR.
+
+An all-reduce before the rounds, not counted, says how many of them fill --seconds. CPU time is the machine's for each gigabit of gradients
+that workers push, by whatever ran; and simple_switch's own for each push. PATH says which simple_switch runs. What cannot be measured
+(no simple_switch, or no program of this MTU, or a stale one) is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from testbed.bmv2.compile import recorded_hash, sources_hash
+from testbed.bmv2.process import binary
+from testbed.bmv2.program import compiled
+from testbed.errors import TestbedError
+from testbed.wire.spec import lanes_for
+from tests.bench.host import facts
+from tests.bench.rack import Setup, Trial, measure
+
+WORKERS = 2
+MTUS = (1500, 3476)
+WIDE, REGISTERS = "bmv2-wide", "bmv2-registers"
+MOST_TURNS = 1000
+AS_FOUND, WITH_MACROS, WITHOUT_MACROS = "as found on PATH", "with logging macros", "without logging macros"
+_ANSWER_S = 10
+# Of simple_switch.cpp: what it says of a packet if it may log at all; and a name that is in any build
+_LOGGED, _ALWAYS = b"Processing packet received on port", b"intrinsic_metadata.ingress_global_timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One row of the table."""
+
+    name: str
+    label: str
+    setup: Setup
+    kind: str = "inc"
+
+
+def ways(mtu: int) -> list[Way]:
+    """All rows at an MTU."""
+    wide = Setup((WORKERS,), mtu=mtu, engine="bmv2", layout="wide")
+    xdp = Setup((WORKERS,), mtu=mtu, spare=1)
+    return [
+        Way(WIDE, "BMv2, wide lanes", wide),
+        Way(REGISTERS, "BMv2, one register per lane", replace(wide, layout="registers")),
+        Way("xdp", "XDP", xdp),
+        Way("ps", "PS (`--sync ps`)", xdp, "ps"),
+        Way("ring", "ring (gloo)", xdp, "gloo"),
+    ]
+
+
+def hindrance(way: Way) -> str | None:
+    """Why a row cannot be measured here; None if it can."""
+    if way.setup.engine != "bmv2":
+        return None
+    layout, lanes = way.setup.layout, lanes_for(way.setup.mtu)
+    try:
+        binary()
+        program = compiled(layout, lanes)
+    except TestbedError as error:
+        return str(error)
+    if recorded_hash(program) != sources_hash(layout, lanes):
+        return f"{program.name} is stale; `python -m testbed.bmv2.compile --mtu {way.setup.mtu}` makes it anew"
+    return None
+
+
+def logging_macros(files: Iterable[bytes]) -> str:
+    """Whether simple_switch was compiled with them, by the contents of its program and of what it loads."""
+    found = [code for code in files if _ALWAYS in code]
+    if not found:
+        return AS_FOUND
+    return WITH_MACROS if any(_LOGGED in code for code in found) else WITHOUT_MACROS
+
+
+def build() -> dict[str, str]:
+    """BMv2's version, and what can be told of how it was built. HostError if it is not here."""
+    path = binary()
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=_ANSWER_S).stdout
+    loaded = subprocess.run(["ldd", path], capture_output=True, text=True, check=False, timeout=_ANSWER_S).stdout
+    files = [path, *re.findall(r"=> (/\S+)", loaded)]
+    return {"version": version.strip(), "logging": logging_macros(Path(file).read_bytes() for file in files)}
+
+
+def turns(median_s: float, seconds: float) -> int:
+    """How many all-reduces take so long, in all."""
+    return min(MOST_TURNS, max(1, round(seconds / median_s)))
+
+
+def one_round(plan: Sequence[Way], counts: dict[str, int], size_bytes: int) -> dict[str, dict[str, Any]]:
+    """By name, what each way was found to do; those of one setup share a network."""
+    found = {}
+    for setup in dict.fromkeys(way.setup for way in plan):
+        mine = [way for way in plan if way.setup == setup]
+        trials = [Trial(way.name, (way.kind,), size_bytes, counts.get(way.name, 1), 1) for way in mine]
+        for way, of in zip(mine, measure(setup, trials), strict=True):
+            found[way.name] = of["runs"][0][way.kind]
+    return found
+
+
+def row(way: Way, size_bytes: int, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A way's figures over all rounds."""
+    goodputs = [run["goodput_mbps"] for run in runs]
+    median = statistics.median(goodputs)
+    gigabits = [size_bytes * 8 / 1e9 * WORKERS * len(run["seconds"]) for run in runs]
+    switches = [run["switches_cpu_s"] * 1e6 / run["pairs"] for run in runs]
+    return {
+        "name": way.name,
+        "label": way.label,
+        "mtu": way.setup.mtu,
+        "goodput_mbps": median,
+        "by_round": goodputs,
+        "spread": (max(goodputs) - min(goodputs)) / median,
+        "turns": len(runs[0]["seconds"]),
+        "machine_s_per_gbit": statistics.median(
+            run["machine_cpu_s"] / of for run, of in zip(runs, gigabits, strict=True)
+        ),
+        "switch_us_per_push": statistics.median(switches) if way.setup.engine == "bmv2" else None,
+        "retransmitted": sum(counters.get("retransmitted", 0) for run in runs for counters in run["counters"]),
+        "runs": list(runs),
+    }
+
+
+def ratios(rows: Sequence[dict[str, Any]]) -> None:
+    """Adds what each of one MTU is of BMv2's wide lanes, by the medians."""
+    wide = next((row["goodput_mbps"] for row in rows if row["name"] == WIDE and "skipped" not in row), None)
+    for of in rows:
+        of["of_wide"] = of["goodput_mbps"] / wide if wide and "skipped" not in of else None
+
+
+def layouts(rows: Sequence[dict[str, Any]]) -> tuple[float, float, float] | None:
+    """How many times a register per lane wide lanes are: by the medians, and the least and most of a round. Of one MTU's rows."""
+    found = {row["name"]: row for row in rows if "skipped" not in row}
+    if not {WIDE, REGISTERS} <= found.keys():
+        return None
+    wide, registers = found[WIDE], found[REGISTERS]
+    rounds = [one / other for one, other in zip(wide["by_round"], registers["by_round"], strict=True)]
+    return wide["goodput_mbps"] / registers["goodput_mbps"], min(rounds), max(rounds)
+
+
+HEAD = (
+    f"{'':<30} {'MTU':>5} {'Mb/s':>7} {'least, most':>15} {'spread':>7} {'of wide':>8} {'CPU s/Gb':>9} {'switch us/push':>14} "
+    f"{'again':>6}"
+)
+
+
+def line(row: dict[str, Any]) -> str:
+    """For the screen."""
+    start = f"{row['label']:<30} {row['mtu']:>5}"
+    if "skipped" in row:
+        return f"{start} skipped: {row['skipped']}"
+    of_wide = f"{row['of_wide']:.2f}" if row["of_wide"] else "-"
+    switch = f"{row['switch_us_per_push']:.1f}" if row["switch_us_per_push"] is not None else "-"
+    extremes = f"{min(row['by_round']):.1f}, {max(row['by_round']):.1f}"
+    return (
+        f"{start} {row['goodput_mbps']:>7.1f} {extremes:>15} {row['spread']:>7.0%} {of_wide:>8} "
+        f"{row['machine_s_per_gbit']:>9.3f} {switch:>14} {row['retransmitted']:>6.0f}"
+    )
+
+
+def at_mtu(mtu: int, size_bytes: int, rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """All rows of an MTU; only those of BMv2, as skipped, if none of them can be measured."""
+    every = ways(mtu)
+    reasons = {way.name: reason for way in every if (reason := hindrance(way))}
+    plan = [way for way in every if way.name not in reasons]
+    skipped = {
+        way.name: {"name": way.name, "label": way.label, "mtu": mtu, "skipped": reasons[way.name]}
+        for way in every
+        if way.name in reasons
+    }
+    if {WIDE, REGISTERS} <= reasons.keys():
+        return list(skipped.values())
+    first = one_round(plan, {}, size_bytes)
+    counts = {name: turns(run["median_s"], seconds) for name, run in first.items()}
+    found = [one_round(plan, counts, size_bytes) for _ in range(rounds)]
+    rows = [
+        skipped[way.name] if way.name in skipped else row(way, size_bytes, [of[way.name] for of in found])
+        for way in every
+    ]
+    ratios(rows)
+    return rows
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.engines", description=__doc__)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--mtu", type=int, choices=MTUS, action="append", help="may be given twice; default: both")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of all-reduces in a row (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often all take turns (%(default)s)")
+    parser.add_argument("--mbytes", type=float, default=4.0, help="size of the vector (%(default)s)")
+    arguments = parser.parse_args(argv)
+    size = int(arguments.mbytes * 1e6) // 4 * 4
+    found = None
+    try:
+        found = build()
+    except TestbedError as error:
+        print(error)
+    else:
+        print(f"simple_switch {found['version']}, {found['logging']}")
+    print(HEAD, flush=True)
+    rows: list[dict[str, Any]] = []
+    for mtu in arguments.mtu or MTUS:
+        rows += (of_mtu := at_mtu(mtu, size, arguments.rounds, arguments.seconds))
+        print("\n".join(line(row) for row in of_mtu), flush=True)
+        if compared := layouts(of_mtu):
+            print(f"wide lanes: {compared[0]:.1f} times a register per lane ({compared[1]:.1f} to {compared[2]:.1f})")
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        figures = {"host": facts(), "bmv2": found, "bytes": size, "rounds": arguments.rounds, "rows": rows}
+        arguments.json.write_text(json.dumps(figures, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
