@@ -110,8 +110,13 @@ class Bmv2Switch:
             if number in self._jobs:
                 self._runtime.replace_entry("jobs", self._jobs[number], entry)
                 return
-            self._runtime.fill_register("slot_state", job.base, job.base + job.size, 0)
+            self.empty(job.base, job.size)
             self._jobs[number] = self._runtime.add_entry("jobs", Key(number, 16), entry)
+
+    def empty(self, base: int, size: int) -> None:
+        """Empties slots: a job is not to find what another left there."""
+        with self._asking():
+            self._runtime.fill_register("slot_state", base, base + size, 0)
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Who may send gradients by the port of this host; None: nobody. A switch that ended lets nobody."""

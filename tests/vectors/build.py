@@ -173,10 +173,10 @@ def partial(unit: int, fragment: int, **changes: Any) -> bytes:
 def result_from_ps(fragment: int, summed: Lanes, **changes: Any) -> bytes:
     """A result as the PS sends it."""
     fields = {"slot": UP_BASE + fragment % SIZE, **changes}
-    return _result(fragment, summed, PS_IP, 5, fields.pop("to_ip", GROUP_IP), **fields).pack()
+    return result_frame(fragment, summed, PS_IP, 5, fields.pop("to_ip", GROUP_IP), **fields).pack()
 
 
-def _result(
+def result_frame(
     fragment: int, summed: Lanes, source_ip: str, contributors: int, to_ip: str = GROUP_IP, **changes: Any
 ) -> Frame:
     fields = {
@@ -193,7 +193,7 @@ def result(
     fragment: int, summed: Lanes, contributors: int, to: To = To.GROUP, source_ip: str = TOR_IP, **changes: Any
 ) -> Leaves:
     """The result that must leave."""
-    return Leaves(to, compared(_result(fragment, summed, source_ip, contributors, **changes)))
+    return Leaves(to, compared(result_frame(fragment, summed, source_ip, contributors, **changes)))
 
 
 def partial_sum(fragment: int, summed: Lanes, **changes: Any) -> Leaves:
@@ -213,6 +213,11 @@ def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
 
 def unchanged(to: To) -> Leaves:
     return Leaves(to, None)
+
+
+def checksum_of(data: bytes) -> int:
+    """The UDP checksum of a frame."""
+    return int.from_bytes(data[40:42], "big")
 
 
 def compared(sent: Frame) -> dict[str, Any]:

@@ -17,12 +17,16 @@ from tests.vectors.build import (
     JOB,
     MASK,
     SIZE,
+    TOR_IP,
     Table,
     Vector,
+    checksum_of,
     job_in_unit,
     lanes,
     notice,
+    push,
     result,
+    result_frame,
     sum_of,
     total,
     vector,
@@ -53,6 +57,29 @@ for _workers in range(1, spec.MAX_WORKERS + 1):
     _made = Vector(f"completion with {_workers} workers")
     completion(_made, _workers)
     TABLE[_made.name] = _made
+
+
+@entry
+def checksums_around_zero(v: Vector) -> None:
+    """Where the sum comes to 0, 65535 is sent, for 0 says that there is none (RFC 768); just above it, the carry carries again."""
+    job_of(v, 2)
+    for fragment in range(10):
+        mine, theirs = worker_lanes(0, fragment), worker_lanes(1, fragment)
+        mine[0] = 0
+        mine[0] = checksum_of(push(0, fragment, data=mine))  # makes the push's checksum 65535
+        summed = total(mine, theirs)
+        summed[0] = 2**17  # so much more than the first push has there
+        summed[0] += checksum_of(result_frame(fragment, summed, TOR_IP, 2).pack()) + fragment
+        theirs[0] = summed[0] - mine[0]
+        if not fragment:
+            assert (
+                checksum_of(push(0, fragment, data=mine))
+                == checksum_of(result_frame(0, summed, TOR_IP, 2).pack())
+                == 0xFFFF
+            )
+        v.push(0, fragment, "aggregated", data=mine)
+        v.push(1, fragment, "completed", result(fragment, summed, 2), data=theirs)
+        v.push(1, fragment, "resent", result(fragment, summed, 2, To.BACK), data=theirs)
 
 
 @entry
