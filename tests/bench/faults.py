@@ -1,6 +1,7 @@
 """The list of faults, with figures: what each costs a job, and how long it is without progress.
 
-`python -m tests.bench.faults [--json FILE]`, as root. Scenarios and what must hold: tests/privileged/fault_scenarios.py, test_faults.py.
+`python -m tests.bench.faults [--engine xdp|bmv2] [--json FILE]`, as root. Scenarios and what must hold:
+tests/privileged/fault_scenarios.py, test_faults.py.
 A round is 61 fragments of 360 gradients; rounds a second are relative to the same job without faults in the same run.
 """
 
@@ -20,20 +21,11 @@ from typing import Any
 
 from tests.bench.host import ROOT, facts
 from tests.privileged.commands import pid_of, running
+from tests.privileged.fault_scenarios import TIMES, described
 from tests.privileged.inside import findings
 
-RACK = json.dumps({"units": [{"hosts": 3}], "host_rate_mbps": 200, "scale": 1})
-EIGHT = json.dumps({"units": [{"hosts": 16}], "host_rate_mbps": 200, "scale": 1, "inc": {"jobs": 8}})
-SCENARIOS = (
-    ("rates", RACK),
-    ("rates_across", "default"),
-    ("eight_jobs", EIGHT),
-    ("reloaded", "default"),
-    ("reconfigured", "default"),
-    ("ps_host_cut_off", "default"),
-    ("killed", RACK),
-    ("restarted", RACK),
-)
+SHAPES = ("rack", "units", "eight")
+BMV2_TIMES = "7"  # the tests' rounds are over in half a second
 LONG = ROOT / "tests/privileged/jobs/long.py"
 
 
@@ -110,8 +102,10 @@ def table(found: dict[str, Any]) -> list[str]:
             f"worker 1 started again: worker {number}: {worker['rounds']} rounds, "
             + (f"then {error[1]}: {error[2]}" if error else "all exact")
         )
-    ps = found["parameter_server_killed"]
-    rows.append(f"PS process killed: exit code {ps['exit_code']} after {ps['seconds']:.1f} s: {ps['said']}")
+    if ps := found.get("parameter_server_killed"):
+        rows.append(f"PS process killed: exit code {ps['exit_code']} after {ps['seconds']:.1f} s: {ps['said']}")
+    if mixed := found.get("mixed"):
+        rows.append(line("loss 1 %, XDP and BMv2, every link", mixed, None, _links(mixed["links"])))
     return rows
 
 
@@ -123,17 +117,23 @@ def _links(counters: dict[str, int]) -> str:
 def main(argv: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.faults", description=__doc__)
+    parser.add_argument("--engine", choices=("xdp", "bmv2"), default="xdp", help="of every ToR")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     arguments = parser.parse_args(argv)
+    if arguments.engine == "bmv2":
+        os.environ[TIMES] = BMV2_TIMES
     found: dict[str, Any] = {}
-    for scenario, topology in SCENARIOS:
-        print(f"{scenario} ...", file=sys.stderr, flush=True)
-        found[scenario] = findings(f"fault_scenarios:{scenario}", topology, 240)
-    found["parameter_server_killed"] = parameter_server_killed()
+    for shape in SHAPES:
+        print(f"{shape} ...", file=sys.stderr, flush=True)
+        found |= findings(f"fault_scenarios:{shape}", described(shape, arguments.engine), 240)
+    if arguments.engine == "xdp":
+        found["parameter_server_killed"] = parameter_server_killed()
+    else:
+        found["mixed"] = findings("fault_scenarios:rates_across", described("units", "mixed"), 240)
     print("\n".join(table(found)))
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"host": facts(), **found}, indent=1))
+        arguments.json.write_text(json.dumps({"host": facts(), "engine": arguments.engine, **found}, indent=1))
     return 0
 
 

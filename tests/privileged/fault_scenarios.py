@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,8 @@ from testbed.xdp.reload import reload
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = 61  # in a round
-# by what the ToRs are; a BMv2 switch sums a twentieth of what XDP does
+TIMES = "FAULT_ROUNDS_TIMES"  # a variable: so many times as many rounds, for figures that hold
+# by what the ToRs are; a BMv2 switch sums less than a tenth of what XDP does
 ROUNDS = {"xdp": 211, "bmv2": 17, "mixed": 17}
 ROUNDS_OF_EIGHT = {"xdp": 53, "bmv2": 5}
 ONE_UNIT = [(1, 1), (1, 2), (1, 3)]
@@ -65,6 +67,10 @@ def _engine(network: Network) -> str:
     """A key of ROUNDS."""
     kinds = {unit.engine for unit in network.topology.units}
     return kinds.pop() if len(kinds) == 1 else "mixed"
+
+
+def _rounds(network: Network) -> int:
+    return int(os.environ.get(TIMES, "1")) * ROUNDS[_engine(network)]
 
 
 @dataclass(slots=True)
@@ -111,7 +117,7 @@ def begin(
     timeout_s: float = 30.0,
 ) -> Running:
     """Admits a job and starts its workers; `rounds`: None is what ROUNDS says."""
-    rounds = rounds or ROUNDS[_engine(network)]
+    rounds = rounds or _rounds(network)
     trees = None
     if ps:
         units = sorted({unit for unit, _ in hosts})
@@ -179,7 +185,7 @@ def rates_across(network: Network) -> dict[str, Any]:
 
 def reloaded(network: Network) -> dict[str, Any]:
     """The XDP programs, of hosts and of the ports that have one, loaded again five times under a job over two units."""
-    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS[_engine(network)])
+    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * _rounds(network))
     running.first()
     before = reload(network.plane)
     started, took = time.monotonic(), []
@@ -198,7 +204,7 @@ def reloaded(network: Network) -> dict[str, Any]:
 
 def reconfigured(network: Network) -> dict[str, Any]:
     """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in mid-round."""
-    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * ROUNDS[_engine(network)])
+    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * _rounds(network))
     running.first()
     started, events = time.monotonic(), []
     for turn in range(6):
@@ -247,7 +253,7 @@ def killed(network: Network) -> dict[str, Any]:
 
 def restarted(network: Network) -> list[dict[str, Any]]:
     """A worker killed in mid-job and started again in the same generation: of each worker, how it ended."""
-    running = begin(network, 1, ONE_UNIT, rounds=5 * ROUNDS[_engine(network)], timeout_s=TIME_LIMIT_S)
+    running = begin(network, 1, ONE_UNIT, rounds=5 * _rounds(network), timeout_s=TIME_LIMIT_S)
     running.first()
     running.processes[1].kill()
     running.processes[1].communicate()
