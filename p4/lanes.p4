@@ -5,7 +5,6 @@
 #define LANES_P4
 
 #define WIRE_LANES 360
-#define LANES_FIELDS(lanes) lanes.l0, lanes.l1, lanes.l2, lanes.l3, lanes.l4, lanes.l5
 
 const bit<2> LANES_LEAVE = 0;
 const bit<2> LANES_KEEP = 1;   // the packet's into the slot

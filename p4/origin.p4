@@ -39,7 +39,7 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
             from_worker;
             from_ps;
         }
-        default_action = from_fabric();
+        default_action = from_host(); // a port that nothing is known of is not trusted
         size = 512;
     }
 

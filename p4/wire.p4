@@ -33,6 +33,5 @@ header wire_h {
     bit<16> age; // milliseconds that the oldest contribution waited, for degraded results
     bit<32> trailer; // zero
 }
-#define WIRE_FIELDS(wire) wire.magic, wire.version, wire.op, wire.flags, wire.reserved, wire.job, wire.worker, wire.contributors, wire.generation, wire.slot, wire.fragment, wire.count, wire.age, wire.trailer
 
 #endif

@@ -64,7 +64,6 @@ def p4_header() -> str:
         "header wire_h {",
         *(f"    bit<{f.bits}> {f.name}; // {f.meaning}" for f in spec.HEADER),
         "}",
-        f"#define WIRE_FIELDS(wire) {', '.join(f'wire.{f.name}' for f in spec.HEADER)}",
         "",
         "#endif",
     ]
@@ -90,7 +89,6 @@ def p4_lanes(layout: str, lanes: int) -> str:
         "#define LANES_P4",
         "",
         f"#define WIRE_LANES {lanes}",
-        f"#define LANES_FIELDS(lanes) {', '.join(f'lanes.l{number}' for number, _ in numbered)}",
         "",
         "const bit<2> LANES_LEAVE = 0;",
         "const bit<2> LANES_KEEP = 1;   // the packet's into the slot",
