@@ -26,6 +26,7 @@ class Api:
             "request": lambda request: fabric.request(_demands(request)),
             "routes": lambda request: fabric.routes(),
             "resettle": lambda request: fabric.resettle(_unit(request.get("unit"))),
+            "unsettled": lambda request: fabric.unsettled(),
             "tree": lambda request: fabric.tree(_unit(request.get("root")), _units(request.get("members"))),
         }
 

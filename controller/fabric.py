@@ -55,7 +55,7 @@ class Fabric:
         self._random = Random(topology.ocs.seed)
         self._switches: dict[int, Switch] = {}
         self._verified: set[int] = set()
-        self._programmed = frozenset(unit.index for unit in topology.units_with("bmv2"))  # no OpenFlow: routes alone
+        self._programmed = frozenset(unit.index for unit in topology.units if unit.is_programmed)
         self._circuits: frozenset[Circuit] | None = None
         self._tor_flows: dict[int, frozenset[policy.Flow]] = {}
         if not topology.optical_ports:
@@ -85,9 +85,15 @@ class Fabric:
                 self._settle(self._tor_flows)
 
     def begin(self) -> None:
-        """Sets what depends on no switch to connect: routes of ToRs without OpenFlow, where there are no circuits to wait for."""
+        """Sets what depends on no switch to connect: routes of ToRs without OpenFlow, where there are no circuits to wait for.
+
+        One that fails is `unsettled`.
+        """
         with self._changing:
-            self._settle(self._programmed & self._tor_flows.keys())
+            try:
+                self._settle(self._programmed & self._tor_flows.keys())
+            except TestbedError as error:
+                LOG.error("%s", error)
 
     def resettle(self, unit: int) -> None:
         """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until they are read back."""
@@ -97,6 +103,17 @@ class Fabric:
             self._verified.discard(addresses.tor_dpid(unit))
             if unit in self._tor_flows:
                 self._settle((unit,))
+
+    def unsettled(self) -> list[str]:
+        """The units that only `resettle` helps: what they should hold is known, they can be told, and it failed. None during a change."""
+        if self._changing.locked():
+            return []
+        return [
+            addresses.unit_name(unit)
+            for unit in self._tor_flows
+            if addresses.tor_dpid(unit) not in self._verified
+            and (unit in self._programmed or addresses.tor_dpid(unit) in self._switches)
+        ]
 
     def disconnected(self, switch: Switch) -> None:
         """A switch is gone; what it forwards it goes on forwarding. One that is back already by another connection stays."""
@@ -150,6 +167,7 @@ class Fabric:
             raise failures[0]
 
     def _settle_one(self, unit: int, flows: frozenset[policy.Flow]) -> None:
+        self._verified.discard(addresses.tor_dpid(unit))
         if unit not in self._programmed:
             switch = self._switches.get(addresses.tor_dpid(unit))
             if switch is None:
@@ -232,6 +250,7 @@ class Fabric:
         dark = draw(self._topology.ocs, self._random)
         began_unix, began_ns = time.time(), time.monotonic_ns()
         self._dark = affected
+        unsettled: TestbedError | None = None
         try:
             if self._plane:
                 numbers = [_number(port) for port in affected]
@@ -246,7 +265,10 @@ class Fabric:
                 self._plane.connect([_numbers(c) for c in sorted(added)])
             with ThreadPoolExecutor(1) as watcher:  # beside the ToRs' flows, which may take longer than the dark time
                 watched = watcher.submit(self._watch, added, began_ns, began_ns + dark.total_ns)
-                self._settle(self._tor_flows)
+                try:
+                    self._settle(self._tor_flows)
+                except TestbedError as error:  # the ToR's failure: the circuits have changed
+                    unsettled = error
                 settled_ns = time.monotonic_ns()
                 lit_ns, resolution_ns = watched.result()
         except TestbedError:
@@ -270,6 +292,8 @@ class Fabric:
         self._history.append(event)
         with self._history_file.open("a") as file:
             file.write(json.dumps(event) + "\n")
+        if unsettled:
+            raise unsettled
         return event
 
     def _watch(self, added: Iterable[Circuit], began_ns: int, due_ns: int) -> tuple[int, int]:

@@ -28,8 +28,8 @@ class MixedPlane:
 
 
 def bmv2_routers(topology: Topology) -> dict[int, Router]:
-    """For each unit with the engine bmv2, over its switch's Thrift server."""
-    units = topology.units_with("bmv2")
+    """For each programmed unit, over its switch's Thrift server."""
+    units = [unit for unit in topology.units if unit.is_programmed]
     if not units:
         return {}  # and without BMv2's client, which such a testbed need not have
     from testbed.bmv2.routes import set_routes

@@ -140,7 +140,7 @@ class Network:
         tors = [
             SwitchPort(device.unit, device.number, device.device)
             for device in self.fabric.switch_devices()
-            if self.topology.unit(device.unit).engine != "bmv2"
+            if not self.topology.unit(device.unit).is_programmed
         ]
         return tors + [SwitchPort(0, device.number, device.device) for device in self.fabric.oxc_devices()]
 
@@ -155,7 +155,7 @@ class Network:
         cells = Cells(self.plane.programs)
         tors: dict[int, Aggregator] = dict(self.switches.by_unit)
         for unit in self.topology.units:
-            if unit.engine == "bmv2":
+            if unit.is_programmed:
                 continue
             ports = {
                 host: socket.if_nametoindex(addresses.tor_port_device(unit.index, host))

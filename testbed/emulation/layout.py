@@ -54,7 +54,7 @@ def buffer_bytes(link: LinkSpec, mtu: int) -> int:
 
 
 def layout(topology: Topology) -> Layout:
-    """The layout of a topology. One without optical ports has no optical switch, and a unit with the engine bmv2 no bridge."""
+    """The layout of a topology. One without optical ports has no optical switch, and a programmed unit no bridge."""
     switch_devices = tuple(device for unit in topology.units for device in _switch_devices(unit))
     oxc_devices = tuple(
         OxcDevice(addresses.oxc_port_number(unit.index, port), addresses.oxc_device(unit.index, port))
@@ -68,7 +68,7 @@ def layout(topology: Topology) -> Layout:
             tuple(Port(device.device, device.number) for device in switch_devices if device.unit == unit.index),
         )
         for unit in topology.units
-        if unit.engine != "bmv2"
+        if not unit.is_programmed
     ]
     if oxc_devices:
         ports = tuple(Port(device.device, device.number) for device in oxc_devices)

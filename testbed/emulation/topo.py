@@ -16,8 +16,9 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         plan = layout(topology)
         for bridge in plan.bridges:
             self.addSwitch(bridge.name, dpid=f"{bridge.datapath_id:x}")
-        for unit in topology.units_with("bmv2"):
-            self.addSwitch(unit.name, dpid=f"{addresses.tor_dpid(unit.index):x}", is_bridge=False)
+        for unit in topology.units:
+            if unit.is_programmed:
+                self.addSwitch(unit.name, dpid=f"{addresses.tor_dpid(unit.index):x}", is_bridge=False)
         for unit in topology.units:
             for host in range(1, unit.hosts + 1):
                 self._add_host(unit.index, host)

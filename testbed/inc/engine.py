@@ -33,7 +33,9 @@ class Summing(Protocol):
         """Puts the job's entry. If it is new here, its segment's slots are empty afterwards; else the entry is replaced in one step."""
 
     def release(self, number: int) -> None:
-        """Takes the entry away; nothing if there is none. When it returns, nobody works with the job any more."""
+        """Takes the entry away; nothing if there is none. A packet already being worked on may still touch the job's slots: whoever
+        has them next is of another generation, which it cannot add to.
+        """
 
 
 class Aggregator(Summing, Protocol):
@@ -154,8 +156,9 @@ class Engine:
     def close(self) -> None:
         """Releases all jobs."""
         with self._lock:
-            for admission in list(self._admitted.values()):
-                self._release(admission)
+            with ExitStack() as stack:  # to the end, whatever one raises
+                for admission in self._admitted.values():
+                    stack.callback(self._release, admission)
 
     def admit(
         self,
@@ -204,14 +207,23 @@ class Engine:
     def reroute(self, job: int, trees: Mapping[int, Sequence[str]]) -> None:
         """Sets where a job's results leave the units, after circuits changed; units that results newly pass through included.
 
-        Nothing for a job that is not admitted: it is about to be, by trees of its own, or was.
+        Nothing for a job that is not admitted: it is about to be, by trees of its own, or was. All units are told, whatever one raises;
+        one that ended learns it when it is started again.
         """
         with self._lock:
             admission = self._admitted.get(job)
             if admission is None:
                 return
-            for unit in sorted({*admission.downstream, *trees}):
-                self._enter_unit(admission, unit, trees.get(unit, ()))
+            units = sorted({*admission.downstream, *trees})
+            admission.downstream.update((unit, tuple(trees.get(unit, ()))) for unit in units)
+            failures = []
+            for unit in units:
+                try:
+                    self._enter_unit(admission, unit, admission.downstream[unit])
+                except TestbedError as error:
+                    failures.append(error)
+            if failures:
+                raise failures[0]
 
     def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
         """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or goes.

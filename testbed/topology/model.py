@@ -82,6 +82,11 @@ class Unit:
         return addresses.unit_name(self.index)
 
     @property
+    def is_programmed(self) -> bool:
+        """Whether its ToR is a P4 switch, programmed over Thrift: with no bridge of Open vSwitch, no OpenFlow and no XDP program."""
+        return self.engine == "bmv2"
+
+    @property
     def tor_ports(self) -> dict[str, int]:
         """The ports of its ToR switch: device -> number."""
         ports = {

@@ -342,10 +342,10 @@ def mixed(tmp_path: Path, *engines: str) -> tuple[Fabric, ModelPlane, ModelRoute
     units = [{"hosts": 1, "engine": engine} for engine in engines]
     topology = parse({"units": units, "ocs": {"switch_ms": 0, "lock_ms": 0}}, "mixed")
     plane, router = ModelPlane(), ModelRouter()
-    routers = {unit.index: router for unit in topology.units_with("bmv2")}
+    routers = {unit.index: router for unit in topology.units if unit.is_programmed}
     fabric = Fabric(topology, MixedPlane(plane, routers), tmp_path / "history")
     fabric.begin()
-    dpids = [unit.index for unit in topology.units if unit.engine != "bmv2"]
+    dpids = [unit.index for unit in topology.units if not unit.is_programmed]
     dpids += [addresses.OXC_DPID] if topology.optical_ports else []
     return fabric, plane, router, [ModelSwitch(dpid) for dpid in dpids]
 
@@ -406,3 +406,41 @@ def test_routes_follow_circuits_at_a_unit_without_openflow(tmp_path: Path) -> No
     fabric.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
     assert router.routes is not None
     assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
+
+
+def test_a_tor_that_fails_in_a_change_leaves_the_circuits_verified_and_recorded(tmp_path: Path) -> None:
+    fabric, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
+    for switch in switches:
+        fabric.connected(switch)  # type: ignore[arg-type]
+    router.gone = True
+    with pytest.raises(TestbedError, match="connection refused"):
+        fabric.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
+    assert not fabric.ready()
+    assert fabric.unsettled() == ["u2"]
+    assert [event["id"] for event in fabric.history()] == [1]
+    assert plane.peers[number("u1o1")] == number("u3o2")
+    assert plane.routes[3]["10.0.1.0", 24] == ("u3-o2", "")
+    router.gone = False
+    fabric.resettle(2)
+    assert fabric.ready()
+    assert fabric.unsettled() == []
+    assert router.routes is not None
+    assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
+
+
+def test_a_switch_out_of_reach_at_the_beginning_is_left_to_be_settled_again(tmp_path: Path) -> None:
+    topology = parse({"units": [{"hosts": 1, "engine": "bmv2"}]}, "rack")
+    router = ModelRouter()
+    router.gone = True
+    fabric = Fabric(topology, MixedPlane(ModelPlane(), {1: router}), tmp_path / "history")
+    fabric.begin()
+    assert not fabric.ready()
+    assert Api(fabric)({"op": "unsettled"}, lambda event: None, threading.Event()) == ["u1"]
+    router.gone = False
+    fabric.resettle(1)
+    assert fabric.ready()
+
+
+def test_nothing_is_unsettled_before_it_is_known_what_it_should_hold(tmp_path: Path) -> None:
+    fabric, _, _, _ = mixed(tmp_path, "xdp", "bmv2")
+    assert fabric.unsettled() == []

@@ -203,6 +203,28 @@ def test_circuits_that_change_send_results_by_other_ports(world: World) -> None:
     assert world.holds_nothing()
 
 
+def test_circuits_that_change_are_told_to_all_units_though_one_fails(world: World) -> None:
+    world.engine.admit(7, 3, [Member(0, 1, 1), Member(1, 3, 1)], (2, 2), TREES)
+    for unit in (1, 2):
+        world.tors[unit].broken = "set_group"
+    with pytest.raises(TestbedError, match="u1: set_group failed"):
+        world.engine.reroute(7, {1: ["u1-o2"], 2: ["u2-o2"], 3: ["u3-o1"]})
+    assert world.tors[3].groups[7] == ["u3-h1", "u3-o1"]
+    world.tors[2].broken = None
+    world.engine.restart(2, world.tors[2].restart)
+    assert world.tors[2].groups[7] == ["u2-o2"], "as of the change that it missed"
+
+
+def test_the_end_releases_all_jobs_though_one_fails(world: World) -> None:
+    world.engine.admit(1, 3, [Member(0, 1, 1)])
+    world.engine.admit(2, 4, [Member(0, 2, 1)])
+    world.tors[2].broken = "release"
+    with pytest.raises(TestbedError, match="u2: release failed"):
+        world.engine.close()
+    assert not world.tors[1].jobs
+    assert world.engine.occupancy() == {}
+
+
 def test_a_switch_that_starts_again_has_the_jobs_that_only_pass_there_and_names_the_others(world: World) -> None:
     world.engine.admit(1, 4, [Member(0, 2, 3)])
     world.engine.admit(7, 3, [Member(0, 1, 1), Member(1, 3, 1)], (2, 2), TREES)
