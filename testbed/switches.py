@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from testbed import rpc
-from testbed.bmv2.process import BINARY, binary
+from testbed.bmv2.process import binary, ended_words
 from testbed.bmv2.program import compiled
 from testbed.bmv2.switch import Bmv2Switch
 from testbed.emulation.links import set_offloads
@@ -50,7 +50,7 @@ class Restart:
     jobs: Mapping[int, int]
 
     def __str__(self) -> str:
-        return _ended(self.unit, self.how)
+        return ended_words(self.unit, self.how)
 
 
 class Switches:
@@ -94,7 +94,7 @@ class Switches:
         """TestbedError if one has ended."""
         for unit, switch in self.by_unit.items():
             if how := switch.ended():
-                raise TestbedError(_ended(unit, how))
+                raise TestbedError(ended_words(unit, how))
 
     def watch(self, engine: Engine) -> list[Restart]:
         """Starts those that ended again; says which. TestbedError if that fails, or was done RESTARTS times before."""
@@ -103,7 +103,7 @@ class Switches:
 
     def _restart(self, unit: int, how: str, engine: Engine) -> Restart:
         if self.restarts[unit] >= RESTARTS:
-            raise TestbedError(f"{_ended(unit, how)}, for the {RESTARTS + 1}th time")
+            raise TestbedError(f"{ended_words(unit, how)}, for the {RESTARTS + 1}th time")
         self.restarts[unit] += 1
         jobs = engine.restart(unit, self.by_unit[unit].restart)
         self._let_frames_arrive(self._topology.unit(unit))
@@ -135,7 +135,3 @@ class Switches:
             route.send([set_merging(socket.if_nametoindex(device), _MERGE_NOTHING) for device in bare])
         for device in bare:
             set_offloads(device, gro=True)
-
-
-def _ended(unit: int, how: str) -> str:
-    return f"{addresses.unit_name(unit)}'s {BINARY} ended ({how})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -26,6 +27,11 @@ def thrift_port(unit: int) -> int:
     return THRIFT_BASE + unit
 
 
+def ended_words(unit: int, how: str) -> str:
+    """That a unit's switch ended, and how."""
+    return f"{unit_name(unit)}'s {BINARY} ended ({how})"
+
+
 def binary() -> str:
     """The path of simple_switch. HostError where there is none."""
     found = shutil.which(BINARY)
@@ -46,7 +52,13 @@ class SwitchProcess:
         self._log = log / f"{self._name}-bmv2.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._failure: Exception | None = None
+        self._why: str | None = None
         self._started = threading.Event()
+        with socket.socket() as other:
+            if other.connect_ex(("127.0.0.1", thrift_port(unit))) == 0:  # and would answer for this one
+                raise TestbedError(
+                    f"start {self._name}'s {BINARY}: another program listens at 127.0.0.1:{thrift_port(unit)}"
+                )
         self._thread = threading.Thread(target=self._run, name=f"{self._name}-bmv2", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -59,9 +71,11 @@ class SwitchProcess:
         return self._process.pid
 
     def ended(self, within_s: float = 0.0) -> str | None:
-        """How it ended, "signal 9" or "exit code 1: " and its last words; None while it runs."""
+        """How it ended: "signal 9", "exit code 1: " and its last words, or what `stop` was told. None while it runs."""
         assert self._process is not None
         self._thread.join(within_s)
+        if self._why:
+            return self._why
         code = self._process.returncode
         if code is None:
             return None
@@ -74,10 +88,11 @@ class SwitchProcess:
         lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
-    def stop(self) -> None:
-        """Kills it, if it runs, and waits for its end. It holds nothing that is worth saving."""
+    def stop(self, why: str | None = None) -> None:
+        """Kills it, if it runs, and waits for its end. It holds nothing that is worth saving. `why` is for `ended` to tell."""
         assert self._process is not None
         if self._process.returncode is None:
+            self._why = why
             with shared_sockets(self._process.pid):
                 self._process.kill()
                 self._thread.join(END_S)
@@ -118,7 +133,10 @@ def _arguments(unit: int, ports: Mapping[str, int], program: Path, log: Path, ve
 @functools.cache
 def _has_notifications(path: str) -> bool:
     """BMv2 may be built without nanomsg, and then refuses the option."""
-    return (
-        "--notifications-addr"
-        in subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=HELP_S).stdout
-    )
+    try:
+        told = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=HELP_S)
+    except subprocess.TimeoutExpired as error:
+        raise TestbedError(f"{path} --help: no answer within {HELP_S:g} s") from error
+    except OSError as error:
+        raise TestbedError(f"{path} --help: {error.strerror}") from error
+    return "--notifications-addr" in told.stdout

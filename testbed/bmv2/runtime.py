@@ -23,7 +23,7 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.protocol.TMultiplexedProtocol import TMultiplexedProtocol
 from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
-from thrift.transport.TTransport import TBufferedTransport
+from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from testbed.bmv2.process import BINARY, thrift_port
 from testbed.errors import SettingError, TestbedError
@@ -32,8 +32,19 @@ from testbed.topology.addresses import unit_name
 # It logs each refused connection; who asked gets an error that says so.
 logging.getLogger("thrift").addHandler(logging.NullHandler())
 
-ANSWER_S = 10.0
+ANSWER_S = 5.0
 _CONTEXT = 0  # a switch has contexts, simple_switch one
+
+
+class NoAnswerError(TestbedError):
+    """The switch said nothing, in time (`timed_out`) or before the connection was lost: what was asked of it is done, or is not.
+
+    What it refuses is a TestbedError: nothing was done. `how` is the message without the switch's name.
+    """
+
+    def __init__(self, name: str, what: str, said: str, timed_out: bool) -> None:
+        super().__init__(f"{name}'s {BINARY}: {what}: {said}")
+        self.how, self.timed_out = f"{said} ({what})", timed_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,8 @@ class Runtime:
             handle = switch.standard.bm_mt_add_entry(
                 _CONTEXT, table, key.packed(), action.name, action.packed(), types.BmAddEntryOptions()
             )
-            entry = _entry(switch.standard.bm_mt_get_entry(_CONTEXT, table, handle))
+            with self._begun(f"entry of {table}"):
+                entry = _entry(switch.standard.bm_mt_get_entry(_CONTEXT, table, handle))
             self._same(f"entry of {table}", Entry(handle, key.value, key.prefix, action), entry)
             return int(handle)
 
@@ -162,8 +174,9 @@ class Runtime:
         wanted = frozenset(ports)
         with self._speaking(f"group {group}") as switch:
             node = switch.groups.bm_mc_node_create(_CONTEXT, group, _port_map(wanted), "")
-            switch.groups.bm_mc_mgrp_create(_CONTEXT, group)
-            switch.groups.bm_mc_node_associate(_CONTEXT, group, node)
+            with self._begun(f"group {group}"):
+                switch.groups.bm_mc_mgrp_create(_CONTEXT, group)
+                switch.groups.bm_mc_node_associate(_CONTEXT, group, node)
             self._same(f"group {group}", wanted, self.groups().get(group))
             return int(node)
 
@@ -177,8 +190,9 @@ class Runtime:
     def delete_group(self, group: int, handle: int) -> None:
         with self._speaking(f"group {group}") as switch:
             switch.groups.bm_mc_node_dissociate(_CONTEXT, group, handle)
-            switch.groups.bm_mc_node_destroy(_CONTEXT, handle)
-            switch.groups.bm_mc_mgrp_destroy(_CONTEXT, group)
+            with self._begun(f"group {group}"):
+                switch.groups.bm_mc_node_destroy(_CONTEXT, handle)
+                switch.groups.bm_mc_mgrp_destroy(_CONTEXT, group)
 
     def groups(self) -> dict[int, frozenset[int]]:
         """Group -> ports."""
@@ -220,7 +234,10 @@ class Runtime:
 
     @contextmanager
     def _speaking(self, what: str) -> Iterator[_Connection]:
-        """The connection, alone; failures become one line that names the switch. A broken connection is dropped."""
+        """The connection, alone; failures become one line that names the switch. A broken connection is dropped.
+
+        A refusal is a TestbedError, the lack of an answer a NoAnswerError.
+        """
         with self._lock:
             try:
                 yield self._connected()
@@ -228,11 +245,23 @@ class Runtime:
                 raise TestbedError(f"{self.name}'s {BINARY}: {what}: {_reason(refusal)}") from refusal
             except (TException, OSError, EOFError) as error:
                 self.close()
-                said = str(error) or type(error).__name__
-                raise TestbedError(f"{self.name}'s {BINARY}: {what}: {said}") from error
+                cause = error.inner if isinstance(error, TTransportException) and error.inner else error
+                timed_out = isinstance(cause, TimeoutError)
+                said = str(cause) or type(cause).__name__
+                if timed_out:
+                    said = f"did not answer within {self._answer_s:g} s"
+                raise NoAnswerError(self.name, what, said, timed_out) from error
             except BaseException:
                 self.close()  # an answer may be under way that nobody waits for
                 raise
+
+    @contextmanager
+    def _begun(self, what: str) -> Iterator[None]:
+        """A refusal when part of it is done leaves the switch with what nobody asked for: SettingError."""
+        try:
+            yield
+        except _REFUSALS as refusal:
+            raise SettingError(f"{self.name}'s {BINARY}: {what}: half done: {_reason(refusal)}") from refusal
 
     def _connected(self) -> _Connection:
         if self._connection and _is_stale(self._connection.socket.handle):

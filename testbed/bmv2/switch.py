@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Self
 
 from testbed.bmv2 import routes as routing
-from testbed.bmv2.process import BINARY, SwitchProcess
+from testbed.bmv2.process import BINARY, SwitchProcess, ended_words
 from testbed.bmv2.program import verdict_names
-from testbed.bmv2.runtime import Action, Key, Runtime
+from testbed.bmv2.runtime import Action, Key, NoAnswerError, Runtime
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import SettingError, TestbedError
 from testbed.inc.job import Job, Role, Sender
@@ -28,11 +28,15 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
 END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
 _ROLES = {Role.TRANSIT: 1, Role.PARTIAL: 2, Role.FINAL: 3}
-_FROM_HOST = Action("from_host")
+_FROM_HOST, _FROM_FABRIC = Action("from_host"), Action("from_fabric")
 
 
 class Bmv2Switch:
-    """A context manager: entering it starts the switch, leaving it ends it. Thread-safe."""
+    """A context manager: entering it starts the switch, leaving it ends it. Thread-safe.
+
+    One that does not answer, or reads back what was not set, is ended, for its tables are no longer known: `ended` says why. Whatever
+    is asked of a switch that ended fails at once, until it is restarted.
+    """
 
     slots = SLOTS
 
@@ -64,7 +68,8 @@ class Bmv2Switch:
         return self._process.pid if self._process else None
 
     def ended(self) -> str | None:
-        """Why the process is gone, though nobody stopped it: "signal 9", "exit code 1: " and its last words. None while it runs."""
+        """Why the process is gone, though nobody called `stop`: "signal 9", "exit code 1: " and its last words, or "did not answer
+        within 5 s (entry of jobs)" if it was ended for that. None while it runs."""
         return self._process.ended() if self._process else None
 
     def restart(self) -> None:
@@ -144,11 +149,6 @@ class Bmv2Switch:
             self._jobs.pop(number, None)
             self._groups.pop(number, None)
 
-    def set_routes(self, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
-        """As `testbed.bmv2.routes.set_routes`."""
-        with self._asking():
-            routing.set_routes(self._runtime, self._ports, routes)
-
     def verdicts(self) -> dict[str, int]:
         """What became of packets, counted since the process started."""
         with self._asking():
@@ -202,11 +202,13 @@ class Bmv2Switch:
             raise SettingError(f"{self._name}'s {BINARY} took {len(ports)} of {len(self._ports)} ports; not: {lacking}")
 
     def _settle(self) -> None:
-        """What every switch has: its address, a port for each host, where stations are, whom a broadcast reaches."""
+        """What every switch has: its address, who is behind each port, where stations are, whom a broadcast reaches."""
         runtime = self._runtime
         hosts = [
             number for number in self._ports.values() if addresses.is_host_port(number)
         ]  # numbered as the hosts are
+        for number in set(self._ports.values()).difference(hosts):
+            runtime.add_entry("ports", Key(number, 9), _FROM_FABRIC)
         runtime.set_queue_depth(QUEUE_PACKETS)
         runtime.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
         runtime.add_group(FLOOD_GROUP, hosts)
@@ -219,17 +221,24 @@ class Bmv2Switch:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Alone; a failure says so if it is that the switch ended."""
+        """Alone. A switch that leaves unknown what it did is ended; a refusal is raised as it is."""
         with self._lock:
             process = self._process
             if process is None:
                 raise _EndedError(f"{self._name}'s {BINARY} does not run")
+            if how := process.ended():
+                raise _EndedError(ended_words(self._unit, how))
             try:
                 yield
-            except TestbedError as error:
-                if end := process.ended(END_SEEN_S):
-                    raise _EndedError(f"{self._name}'s {BINARY} ended: {end}") from error
-                raise
+            except NoAnswerError as error:
+                how = None if error.timed_out else process.ended(END_SEEN_S)
+                raise self._given_up(process, how or error.how) from error
+            except SettingError as error:
+                raise self._given_up(process, str(error).removeprefix(f"{self._name}'s {BINARY}: ")) from error
+
+    def _given_up(self, process: SwitchProcess, why: str) -> _EndedError:
+        process.stop(why)
+        return _EndedError(ended_words(self._unit, process.ended() or why))
 
     def _port(self, device: str) -> int:
         if device not in self._ports:

@@ -38,9 +38,9 @@ SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python has no name for it
 LOG = Path("/run/openvswitch")  # a private tmpfs
 
 
-def found(case: str) -> Any:
+def found(case: str, *arguments: str) -> Any:
     """What `case` found; fails the test with its output if it did not end well."""
-    return outcome("tests.privileged.bmv2_run", case, timeout_s=60)
+    return outcome("tests.privileged.bmv2_run", case, *arguments, timeout_s=60)
 
 
 def ports_of(unit: int) -> dict[str, int]:
@@ -51,7 +51,8 @@ def ports_of(unit: int) -> dict[str, int]:
 
 
 def made_ports(unit: int) -> dict[str, int]:
-    """Makes the devices; the far ends are called eU-N."""
+    """Makes the devices, which send nothing of their own; the far ends are called eU-N."""
+    Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     ports = ports_of(unit)
     for device, number in ports.items():
         make_veth(device, f"e{unit}-{number}")
@@ -217,6 +218,63 @@ def hangs() -> Any:
         return [said, runtime.ports() == ports_of(1), one.ended()]
 
 
+def hangs_under_a_job(asked: str) -> Any:
+    """It stops under a job; `asked` is the first that it is told then, and all else follows. It is not let run on."""
+    with switch() as one:
+        told: dict[str, Callable[[], object]] = {
+            "release": lambda: one.release(5),
+            "admit": lambda: one.admit(5, JOB),
+            "bind": lambda: one.bind(1, Sender(5, 0)),
+            "bind nobody": lambda: one.bind(1, None),
+            "set_group": lambda: one.set_group(6, ["u1-h2"]),
+            "verdicts": one.verdicts,
+        }
+
+        def start_job() -> None:
+            one.set_group(5, ["u1-h1"])
+            one.admit(5, JOB)
+            one.bind(1, Sender(5, 0))
+
+        start_job()
+        seen: dict[str, Any] = {}
+        os.kill(one.pid or 0, signal.SIGSTOP)
+        seen["said"], seen["took_s"] = _timed(lambda: refused(told[asked]))
+        seen["ended"] = one.ended()
+        order = ("admit", "set_group", "verdicts", "bind nobody", "release")
+        seen["others"], seen["others_took_s"] = _timed(lambda: {each: refused(told[each]) for each in order})
+        one.restart()
+        seen["restarted"] = one.ended()
+        start_job()
+        runtime = Runtime(1)
+        seen["jobs"] = [entry.action.name for entry in runtime.entries("jobs")]
+        seen["ports"], seen["groups"] = table(runtime, "ports"), sorted(runtime.groups())
+        return seen
+
+
+def disagrees() -> Any:
+    """An entry that another client took away, and a group that is read back as it was not set."""
+    with switch() as one:
+        seen: dict[str, Any] = {}
+        one.set_group(5, ["u1-h1"])
+        one.admit(5, JOB)
+        other = Runtime(1)
+        other.delete_entry("jobs", other.entries("jobs")[0].handle)
+        seen["refused"], seen["took_s"] = _timed(lambda: refused(lambda: one.admit(5, JOB)))
+        seen["runs"] = one.ended()
+        one._runtime.groups = lambda: {}  # type: ignore[method-assign]
+        seen["unset"] = refused(lambda: one.set_group(5, ["u1-h1"]))
+        seen["ended"] = one.ended()
+        del one._runtime.groups
+        one.restart()
+        seen["restarted"] = one.ended()
+        return seen
+
+
+def _timed(attempt: Callable[[], Any]) -> tuple[Any, float]:
+    begun = time.monotonic()
+    return attempt(), time.monotonic() - begun
+
+
 def takes_bursts() -> Any:
     """A window's results to one port and more, as fast as they can be sent: how many of BURST came out of each of two others."""
     with switch() as one, contextlib.ExitStack() as stack:
@@ -307,9 +365,9 @@ def dies_with_its_parent() -> Any:
     return there
 
 
-def main(case: str) -> None:
+def main(case: str, *arguments: str) -> None:
     private_mounts("packets")
-    print(MARK + json.dumps(globals()[case]()))
+    print(MARK + json.dumps(globals()[case](*arguments)))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from testbed.bmv2.runtime import ANSWER_S
+from testbed.bmv2.switch import END_SEEN_S
 from tests.privileged.bmv2_run import BURST, found
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
 
-AS_HOSTS = {"1": ["from_host"], "2": ["from_host"], "3": ["from_host"]}
-ENDED = "u1's simple_switch ended: signal 9"
+FABRIC = {"c9": ["from_fabric"]}
+AS_HOSTS = {"1": ["from_host"], "2": ["from_host"], "3": ["from_host"], **FABRIC}
+TOR = 0x0A0001FE
+ENDED = "u1's simple_switch ended (signal 9)"
 
 
 def test_a_new_switch_knows_its_hosts_and_no_job() -> None:
@@ -33,12 +39,12 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     seen = found("admits")
     assert seen["before its group"] == "u1: job 5: admitted before its group was set"
     assert seen["emptied"] == list(range(64, 64 + 101))
-    tor, ps, group = 0x0A0001FE, 0x0A000203, 0xEFC00005
-    assert seen["admitted"] == {"5": ["set_job", 7, 7, 1, 64, 101, 3, 3, 0, 0, tor, 0, group, 2]}
+    tor, ps, group = TOR, 0x0A000203, 0xEFC00005
+    assert seen["admitted"] == {"5": ["set_job", 7, 7, 3, 64, 101, 3, 3, 0, 64, tor, 0, group, 2]}
     assert seen["replaced"] == {"5": ["set_job", 3, 8, 2, 64, 101, 4, 2, 1, 64, tor, ps, group, 2]}
     assert seen["kept its slots"] == 1024
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
-    assert seen["bound"] == {"1": ["from_worker", 5, 0], "2": ["from_host"], "3": ["from_ps", 5]}
+    assert seen["bound"] == {"1": ["from_worker", 5, 0, tor], "2": ["from_host"], "3": ["from_ps", 5], **FABRIC}
     assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_ps", 5]}]
     assert seen["reused"] == [1, 2, 3]
     assert seen["no such port"] == "u1: no port u1-h4; there are u1-h1, u1-h2, u1-h3, u1-o1"
@@ -81,9 +87,43 @@ def test_a_killed_switch_is_told_of_and_comes_again() -> None:
 
 def test_a_switch_that_does_not_answer_is_an_error_and_not_a_wait() -> None:
     said, answered, ended = found("hangs")
-    assert said.startswith("u1's simple_switch: ports: ")
+    assert said == "u1's simple_switch: ports: did not answer within 0.3 s"
     assert answered
     assert ended is None
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("asked", ["release", "admit", "bind", "bind nobody", "set_group", "verdicts"])
+def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_comes_again(asked: str) -> None:
+    seen = found("hangs_under_a_job", asked)
+    assert seen["took_s"] < ANSWER_S + END_SEEN_S
+    assert seen["others_took_s"] < 1
+    hung = re.fullmatch(r"did not answer within 5 s \((.+)\)", seen["ended"])
+    assert hung
+    assert hung[1] in (
+        "entry of jobs",
+        "entry of ports",
+        "group 2",
+        "group 3",
+        "register slot_state",
+        "counter verdicts",
+    )
+    ended = f"u1's simple_switch ended ({seen['ended']})"
+    assert seen["said"] == ("" if asked in ("release", "bind nobody") else ended)
+    assert seen["others"] == {"release": "", "bind nobody": "", "admit": ended, "set_group": ended, "verdicts": ended}
+    assert seen["restarted"] is None
+    assert seen["jobs"] == ["set_job"]
+    assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_worker", 5, 0, TOR]}, [1, 2])
+
+
+def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_switch() -> None:
+    seen = found("disagrees")
+    assert seen["refused"] == "u1's simple_switch: entry of jobs: invalid handle"
+    assert seen["took_s"] < 1
+    assert seen["runs"] is None
+    assert seen["unset"] == f"u1's simple_switch ended ({seen['ended']})"
+    assert seen["ended"] == "group 2: set frozenset({1}), read back None"
+    assert seen["restarted"] is None
 
 
 def test_a_start_in_vain_says_why_and_leaves_no_process() -> None:
@@ -91,7 +131,7 @@ def test_a_start_in_vain_says_why_and_leaves_no_process() -> None:
     assert lacking == "u1: port u1-h9: No such device"
     assert down == "u1's simple_switch took 3 of 4 ports; not: u1-h3"
     assert program.startswith("start u1's simple_switch: exit code 1: ")
-    assert "exit code 1: " in taken
+    assert taken == "start u1's simple_switch: another program listens at 127.0.0.1:9091"
     assert processes == []
 
 
