@@ -165,7 +165,7 @@ class Network:
             stack.callback(tor.close)
         hosts = XdpHosts(cells)
         stack.callback(hosts.close)
-        engine = Engine(self.topology, tors, hosts, threading.Lock())
+        engine = Engine(self.topology, tors, hosts, threading.Lock(), self.switches.any_ended)
         stack.callback(engine.close)
         return engine
 
@@ -195,6 +195,7 @@ class Network:
                 waiting = str(error)
             else:
                 waiting = "not every switch is connected and read back"
+                self.switches.resettle(self.controller_socket)
             if time.monotonic() > deadline:
                 raise TestbedError(
                     f"controller: {waiting}, {_READY_TIMEOUT_S:g} s after its start: {self._last_words()}"

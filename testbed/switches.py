@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -22,10 +22,8 @@ from testbed.errors import TestbedError
 from testbed.inc.engine import Engine
 from testbed.topology import addresses
 from testbed.topology.model import Topology, Unit
-from testbed.wire.spec import lanes_for
 
 RESTARTS = 5
-_ROUTES_WITHIN_S = 60.0
 _ANSWER_S = 5.0
 _MERGE_NOTHING = 1
 
@@ -37,7 +35,7 @@ def program_of(topology: Topology) -> Path | None:
     if not topology.units_with("bmv2"):
         return None
     binary()
-    return compiled(topology.bmv2.layout, lanes_for(topology.mtu))
+    return compiled(topology.bmv2.layout, topology.mtu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class Switches:
         self._program = program_of(topology)
         self.by_unit: dict[int, Bmv2Switch] = {}
         self.restarts: Counter[int] = Counter()
-        self._without_routes: dict[int, float] = {}  # unit -> until when that is no failure
+        self._untold: set[int] = set()  # started again, and the controller does not know
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -96,31 +94,58 @@ class Switches:
             if how := switch.ended():
                 raise TestbedError(ended_words(unit, how))
 
-    def watch(self, engine: Engine) -> list[Restart]:
-        """Starts those that ended again; says which. TestbedError if that fails, or was done RESTARTS times before."""
-        ended = [(unit, how) for unit, switch in self.by_unit.items() if (how := switch.ended())]
-        return [self._restart(unit, how, engine) for unit, how in ended]
+    def any_ended(self) -> bool:
+        """Whether one has, and was not started again yet."""
+        return any(switch.ended() for switch in self.by_unit.values())
 
-    def _restart(self, unit: int, how: str, engine: Engine) -> Restart:
+    def watch(self, engine: Engine) -> list[Restart]:
+        """Starts those that ended again; says which. One that ends again meanwhile is for the next call.
+
+        TestbedError if one ended for good: after RESTARTS attempts to start it.
+        """
+        ended = [(unit, how) for unit, switch in self.by_unit.items() if (how := switch.ended())]
+        restarts = [self._restart(unit, how, engine) for unit, how in ended]
+        return [restart for restart in restarts if restart]
+
+    def _restart(self, unit: int, how: str, engine: Engine) -> Restart | None:
         if self.restarts[unit] >= RESTARTS:
-            raise TestbedError(f"{ended_words(unit, how)}, for the {RESTARTS + 1}th time")
+            raise TestbedError(f"{ended_words(unit, how)}; it was started again {RESTARTS} times, which is the limit")
         self.restarts[unit] += 1
-        jobs = engine.restart(unit, self.by_unit[unit].restart)
-        self._let_frames_arrive(self._topology.unit(unit))
-        self._without_routes[unit] = time.monotonic() + _ROUTES_WITHIN_S
+        switch = self.by_unit[unit]
+
+        def restart() -> None:
+            switch.restart()
+            self._let_frames_arrive(self._topology.unit(unit))
+
+        self._untold.add(unit)
+        try:
+            jobs = engine.restart(unit, restart)
+        except TestbedError:
+            if not switch.ended():
+                raise  # no further call would try again
+            return None
         return Restart(unit, how, self.restarts[unit], jobs)
 
     def resettle(self, controller: Path) -> None:
-        """Has the controller set the routes of those that were started again. While it is away, the next call does it."""
-        for unit, deadline in list(self._without_routes.items()):
-            name = addresses.unit_name(unit)
-            try:
-                rpc.call(controller, "resettle", unit=name, timeout_s=_ANSWER_S)
-            except TestbedError as error:
-                if time.monotonic() > deadline:
-                    raise TestbedError(f"set the routes of {name} again: {error}") from error
-            else:
-                del self._without_routes[unit]
+        """Has the controller set the routes of those that were started again, and of those where it failed. What fails now, the next
+        call does."""
+        if not self.by_unit:
+            return
+        with contextlib.suppress(TestbedError):  # it is away
+            unsettled = rpc.call(controller, "unsettled", timeout_s=_ANSWER_S)
+            for unit in self._topology.units:
+                if unit.name in unsettled or unit.index in self._untold:
+                    self._resettle(controller, unit.index)
+
+    def _resettle(self, controller: Path, unit: int) -> None:
+        try:
+            rpc.call(controller, "resettle", unit=addresses.unit_name(unit), timeout_s=_ANSWER_S)
+        except TestbedError:
+            if switch := self.by_unit.get(unit):  # which ends if it does not answer, and then is started again
+                with contextlib.suppress(TestbedError):
+                    switch.verdicts()
+        else:
+            self._untold.discard(unit)
 
     def _let_frames_arrive(self, unit: Unit) -> None:
         """At the other end of an unshaped link is a device whose XDP program redirects: such frames arrive where veth polls, which it

@@ -140,9 +140,16 @@ class Engine:
     """All places of one testbed. As safe for threads as `lock` makes it, which is held while places are told."""
 
     def __init__(
-        self, topology: Topology, tors: Mapping[int, Aggregator], hosts: Hosts, lock: AbstractContextManager[Any]
+        self,
+        topology: Topology,
+        tors: Mapping[int, Aggregator],
+        hosts: Hosts,
+        lock: AbstractContextManager[Any],
+        any_ended: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._tors, self._hosts, self._lock = tors, hosts, lock
+        """`any_ended`: whether a ToR ended that is to be started again."""
+        self._tors, self._hosts, self._lock, self._any_ended = tors, hosts, lock, any_ended
+        self._restarts = 0
         self._slots = min(tor.slots for tor in tors.values())
         self._jobs = topology.inc.jobs
         if not 1 <= self._jobs <= self._slots // MIN_SLOTS:
@@ -155,10 +162,9 @@ class Engine:
 
     def close(self) -> None:
         """Releases all jobs."""
-        with self._lock:
-            with ExitStack() as stack:  # to the end, whatever one raises
-                for admission in self._admitted.values():
-                    stack.callback(self._release, admission)
+        with self._lock, ExitStack() as stack:  # to the end, whatever one raises
+            for admission in self._admitted.values():
+                stack.callback(self._release, admission)
 
     def admit(
         self,
@@ -233,6 +239,7 @@ class Engine:
         """
         with self._lock:
             restart()
+            self._restarts += 1
             there = [admission for admission in self._admitted.values() if unit in admission.downstream]
             for admission in there:
                 if unit not in admission.units:
@@ -240,6 +247,11 @@ class Engine:
                     if admission.ps and admission.ps[0] == unit:
                         self._bind(admission, *admission.ps, None)
             return {admission.job: admission.generation for admission in there if unit in admission.units}
+
+    def restarts(self) -> int | None:
+        """How often a switch was started again; None while one is gone."""
+        with self._lock:
+            return None if self._any_ended() else self._restarts
 
     def occupancy(self) -> dict[int, int]:
         """How many segments are taken, by unit (or by ifindex of a PS host).

@@ -28,6 +28,7 @@ from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import files_as
 from testbed.jobs.observation import Observation
 from testbed.jobs.placement import Placement, Rack, at_parameter_server, place
+from testbed.jobs.retry import outliving_switches
 from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
@@ -239,22 +240,25 @@ class Jobs:
     @contextlib.contextmanager
     def _network(self, job: Job) -> Iterator[Admission | None]:
         """Circuits for this job and all that run, and its place on the aggregators."""
-        admission = None
+        admission = outliving_switches(lambda: self._admit(job), self._engine, lambda: job.stop_reason is not None)
+        try:
+            yield admission
+        finally:
+            if admission and self._engine:
+                self._engine.release(job.id)
+
+    def _admit(self, job: Job) -> Admission | None:
         with self._optics:
             self._ask_for_circuits(job)
             if job.placement.sync == "inc" and self._engine:
                 members = [Member(rank, *host) for rank, host in enumerate(job.placement.workers)]
                 trees = self._trees(job.placement)
                 try:
-                    admission = self._engine.admit(job.id, job.generation, members, job.placement.ps, trees)
+                    return self._engine.admit(job.id, job.generation, members, job.placement.ps, trees)
                 except NoRoomError as full:
                     self._use_parameter_server(job, full)
                     self._ask_for_circuits(job)
-        try:
-            yield admission
-        finally:
-            if admission and self._engine:
-                self._engine.release(job.id)
+        return None
 
     def _ask_for_circuits(self, job: Job) -> None:
         if not job.placement.demands:

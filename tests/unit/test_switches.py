@@ -1,0 +1,131 @@
+"""What is done about BMv2 switches that end, with switches in memory: started again, how often, and their routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import rpc
+from testbed import switches as module
+from testbed.errors import TestbedError
+from testbed.switches import RESTARTS, Switches
+from testbed.topology.load import parse
+from testbed.topology.model import Topology
+
+
+class ModelSwitch:
+    """`fails`: how many of its next starts do."""
+
+    def __init__(self) -> None:
+        self.how: str | None = None
+        self.fails = self.asked = 0
+
+    def ended(self) -> str | None:
+        return self.how
+
+    def verdicts(self) -> dict[str, int]:
+        self.asked += 1
+        return {}
+
+    def restart(self) -> None:
+        if self.fails:
+            self.fails -= 1
+            self.how = "exit code 1: no"
+            raise TestbedError("start u1's simple_switch: exit code 1: no")
+        self.how = None
+
+
+class ModelEngine:
+    def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
+        restart()
+        return {7: 3}
+
+
+class ModelController:
+    """Stands in for the socket: which units it finds unsettled, and whether it can set their routes."""
+
+    def __init__(self) -> None:
+        self.unsettled: list[str] = []
+        self.resettled: list[str] = []
+        self.away = self.refuses = False
+
+    def call(self, path: Path, op: str, *, timeout_s: float, unit: str = "") -> Any:
+        if self.away or (self.refuses and op == "resettle"):
+            raise TestbedError(f"{op}: no")
+        if op == "unsettled":
+            return self.unsettled
+        self.resettled.append(unit)
+        return None
+
+
+def topology() -> Topology:
+    return parse({"units": [{"hosts": 1, "engine": "bmv2"}, {"hosts": 1}]}, "mixed")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Switches, ModelSwitch, ModelController]:
+    monkeypatch.setattr(module, "program_of", lambda topology: None)
+    monkeypatch.setattr(Switches, "_let_frames_arrive", lambda self, unit: None)
+    switches, switch, controller = Switches(topology(), tmp_path, lambda *_: None), ModelSwitch(), ModelController()
+    monkeypatch.setattr(rpc, "call", controller.call)
+    switches.by_unit[1] = switch  # type: ignore[assignment]
+    return switches, switch, controller
+
+
+def test_a_start_that_fails_is_one_attempt_and_made_again(
+    world: tuple[Switches, ModelSwitch, ModelController],
+) -> None:
+    switches, switch, _ = world
+    engine: Any = ModelEngine()
+    switch.how, switch.fails = "signal 9", 2
+    assert switches.any_ended()
+    assert switches.watch(engine) == []
+    assert switches.watch(engine) == []
+    (restart,) = switches.watch(engine)
+    assert (restart.count, restart.jobs) == (3, {7: 3})
+    assert switches.watch(engine) == []
+    assert not switches.any_ended()
+
+
+def test_after_all_attempts_the_end_gives_their_number(world: tuple[Switches, ModelSwitch, ModelController]) -> None:
+    switches, switch, _ = world
+    engine: Any = ModelEngine()
+    switch.how, switch.fails = "signal 9", RESTARTS
+    for _ in range(RESTARTS):
+        assert switches.watch(engine) == []
+    with pytest.raises(TestbedError, match=f"exit code 1: no.*started again {RESTARTS} times"):
+        switches.watch(engine)
+
+
+def test_a_start_that_fails_with_the_switch_there_is_raised(
+    world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Switches, unit: object) -> None:
+        raise TestbedError("u1-h1: no such device")
+
+    switches, switch, _ = world
+    monkeypatch.setattr(Switches, "_let_frames_arrive", refuse)
+    switch.how = "signal 9"
+    with pytest.raises(TestbedError, match="no such device"):
+        switches.watch(ModelEngine())  # type: ignore[arg-type]
+
+
+def test_routes_are_set_again_until_they_are(world: tuple[Switches, ModelSwitch, ModelController]) -> None:
+    switches, switch, controller = world
+    switch.how = "signal 9"
+    switches.watch(ModelEngine())  # type: ignore[arg-type]
+    controller.away = True
+    switches.resettle(Path())
+    controller.away, controller.refuses = False, True
+    switches.resettle(Path())
+    assert switch.asked == 1, "whether it is the switch"
+    controller.refuses = False
+    switches.resettle(Path())
+    switches.resettle(Path())
+    assert controller.resettled == ["u1"]
+    controller.unsettled = ["u2"]
+    switches.resettle(Path())
+    assert controller.resettled == ["u1", "u2"]
