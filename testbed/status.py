@@ -67,7 +67,7 @@ def page(one: dict[str, Any]) -> str:
     for unit in one["units"]:
         hosts = [name for host in one["hosts"] if host["unit"] == unit["name"] for name in [host["name"]]]
         used = sum(busy[name] is not None for name in hosts)
-        restarted = f", restarted {unit['restarts']} times" if unit.get("restarts") else ""
+        restarted = restarted_text(unit.get("restarts", 0))
         lines.append(
             f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
             f"  {unit['optical_ports']} optical ports  engine {unit['engine']}{restarted}"
@@ -101,7 +101,12 @@ def controller_text(controller: dict[str, Any]) -> str:
     text = str(controller["state"])
     if controller["state"] == "running" and not controller["ready"]:
         text = "running, not every switch connected"
-    return f"{text}, restarted {controller['restarts']} times" if controller["restarts"] else text
+    return text + restarted_text(controller["restarts"])
+
+
+def restarted_text(restarts: int) -> str:
+    times = {1: "once", 2: "twice"}.get(restarts, f"{restarts} times")
+    return f", restarted {times}" if restarts else ""
 
 
 def links_text(links: list[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ ocs: {circuits: [[u1o1, u2o1], [u2o2, u3o1]]}
 bmv2: {layout: registers}
 """
 RATES = {"shaped": "host_rate_mbps: 200\nscale: 1\n", "unshaped": "host_rate_mbps: unshaped\nscale: 1\n"}
+FIRST_SUM_S = 60.0
 KILLED = "u1's simple_switch ended (signal 9)"
 
 
@@ -50,9 +52,14 @@ def kill_under_job(testbed: Testbed, unit: int, *argv: str) -> tuple[int, str, s
     job = start("testbed.run", "--name", testbed.name, *argv)
     assert job.stdout
     heard: list[str] = []
-    while "first sum" not in (line := job.stdout.readline()):
-        assert line, f"{heard}, {job.stderr.read() if job.stderr else ''}"
-        heard.append(line)
+    deadline = threading.Timer(FIRST_SUM_S, job.kill)  # and with it the line that is waited for
+    deadline.start()
+    try:
+        while "first sum" not in (line := job.stdout.readline()):
+            assert line, f"no sum in {FIRST_SUM_S:g} s: {heard}, {job.stderr.read() if job.stderr else ''}"
+            heard.append(line)
+    finally:
+        deadline.cancel()
     switch_of(testbed, unit).send_signal(signal.SIGKILL)
     out, error = job.communicate(timeout=60)
     return job.returncode, "".join(heard) + out, error

@@ -122,9 +122,9 @@ def test_status_page() -> None:
     for part in (
         "testbed one: ready, pid 7, up 12 s, alice's, configuration default",
         "2 hosts (1 in use)  2 optical ports  engine xdp\n",
-        "engine bmv2, restarted 1 times\n",
+        "engine bmv2, restarted once\n",
         "circuits    u1o1-u2o1; dark now: u1o2",
-        "controller  running, restarted 2 times",
+        "controller  running, restarted twice",
         "1 at 200 Mb/s, 1 at no limit; 3 frames dropped",
         "job 3: running for 4 s, inc, alice's x.py on u1h1, ps on u3h1",
     ):

@@ -1,0 +1,45 @@
+"""Jobs that something fails from outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.jobs.job import Job, JobRequest
+from testbed.jobs.manager import Jobs
+from testbed.jobs.placement import Placement
+from testbed.runtime import Caller
+from testbed.topology import catalogue
+
+LOST = "u1's simple_switch ended (signal 9), and with it what it had summed"
+
+
+class NoHosts:
+    def statistics(self, queues_only: bool = False) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Jobs:
+    """Two that run: job 1 in generation 3, which is its second, and job 2 in its first."""
+    caller = Caller.of(os.getuid())
+    hosts: Any = NoHosts()
+    made = Jobs("t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path, caller)
+    request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
+    for number, generation, host in ((1, 3, (1, 1)), (2, 2, (1, 2))):
+        made._jobs[number] = Job(number, generation, request, Placement("inc", (host,), None, ()))
+    return made
+
+
+def test_jobs_whose_sums_were_lost_fail_and_the_others_go_on(jobs: Jobs) -> None:
+    jobs.fail({2: 2}, LOST)
+    assert {number: job.failure for number, job in jobs._jobs.items()} == {1: None, 2: LOST}
+    assert jobs._jobs[2].stop_reason is None, "so that it may start again"
+
+
+def test_what_befell_an_earlier_generation_or_a_job_that_is_gone_fails_nobody(jobs: Jobs) -> None:
+    jobs.fail({1: 1, 9: 4}, LOST)
+    assert all(job.failure is None for job in jobs._jobs.values())
