@@ -19,22 +19,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from testbed.bmv2.program import P4_DIR, target
 from testbed.errors import HostError, TestbedError
 from testbed.wire import spec
 from testbed.wire.emit import P4_LAYOUTS, ROOT, p4_lanes
 
-SOURCES = ROOT / "p4"
-COMPILED = SOURCES / "compiled"
+SOURCES = P4_DIR
 KEPT_MTUS = (1500, spec.MAX_MTU)
 _COMPILERS = ("p4c-bm2-ss", "p4c")
 _TIMEOUT_S = 300
 # where in a source something was, and on whose disk: of no use to the switch, and other on every machine
 _DROPPED = frozenset({"source_info", "program"})
-
-
-def target(layout: str, lanes: int) -> Path:
-    """Where a compiled program is."""
-    return COMPILED / f"{layout}-{lanes}.json"
 
 
 def sources_hash(layout: str, lanes: int) -> str:

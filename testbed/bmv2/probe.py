@@ -16,15 +16,14 @@ from testbed.errors import TestbedError
 from testbed.probing.features import ProbeFailure
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
-from testbed.wire import spec
 
-UNIT = 1
+UNIT, MTU = 1, 1500
 HOSTS = (1, 2)
 
 
 def probe() -> str:
-    """Starts a switch with the program for MTU 1500, and has it carry a frame."""
-    program = compiled("wide", spec.LANES)
+    """Starts a switch with the program for the usual MTU, and has it carry a frame."""
+    program = compiled("wide", MTU)
     tool("ip", "link", "set", "lo", "up")
     ports = {addresses.tor_port_device(UNIT, host): addresses.tor_port_number(host) for host in HOSTS}
     ends = [f"bmv2-h{host}" for host in HOSTS]

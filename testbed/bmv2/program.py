@@ -1,27 +1,33 @@
-"""The compiled P4 programs of this checkout, and what their verdicts are called. Reads files, starts nothing."""
+"""The compiled P4 programs of this checkout, and what their numbers are called. Reads files, starts nothing."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from testbed.errors import HostError, RequestError
 from testbed.wire import spec
-from testbed.wire.emit import P4_LAYOUTS
+from testbed.wire.emit import P4_LAYOUTS, ROOT
 
-P4_DIR = Path(__file__).resolve().parents[2] / "p4"
-LAYOUTS = tuple(P4_LAYOUTS)
-_VERDICT = re.compile(r"^const bit<32> V_([A-Z0-9_]+) = (\d+);", re.MULTILINE)
+P4_DIR = ROOT / "p4"
+COMPILED = P4_DIR / "compiled"
+_CONSTANT = re.compile(r"^const bit<\d+> ([A-Z0-9_]+) = (\w+);", re.MULTILINE)
 
 
-def compiled(layout: str, lanes: int, folder: Path = P4_DIR / "compiled") -> Path:
-    """What `simple_switch` loads for packets of so many lanes.
+def target(layout: str, lanes: int, folder: Path = COMPILED) -> Path:
+    """Where the program for packets of so many lanes is, once it is compiled."""
+    return folder / f"{layout}-{lanes}.json"
 
-    Raises RequestError for a layout or a number of lanes that there is no program for, HostError where there are none at all.
+
+def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
+    """What `simple_switch` loads on a fabric of this MTU in bytes.
+
+    Raises RequestError for a layout or an MTU that there is no program for, HostError where there are none at all.
     """
-    if layout not in LAYOUTS:
-        raise RequestError(f"bmv2.layout: {layout!r}; accepted are {', '.join(LAYOUTS)}")
-    path = folder / f"{layout}-{lanes}.json"
+    if layout not in P4_LAYOUTS:
+        raise RequestError(f"bmv2.layout: {layout!r}; accepted are {', '.join(P4_LAYOUTS)}")
+    path = target(layout, spec.lanes_for(mtu), folder)
     if path.is_file():
         return path
     names = (re.fullmatch(rf"{layout}-(\d+)\.json", entry.name) for entry in folder.glob("*.json"))
@@ -29,15 +35,28 @@ def compiled(layout: str, lanes: int, folder: Path = P4_DIR / "compiled") -> Pat
     if not there:
         raise HostError(f"{folder} holds no P4 program of the layout {layout}; check p4/ out again")
     raise RequestError(
-        f"mtu: bmv2 has no program of the layout {layout} for an MTU of {_mtu(lanes)}, but for "
-        f"{', '.join(map(str, there))}; with p4c installed, `python -m testbed.bmv2.compile --mtu {_mtu(lanes)}` makes one"
+        f"mtu: bmv2 has no program of the layout {layout} for an MTU of {mtu}, but for "
+        f"{', '.join(map(str, there))}; with p4c installed, `python -m testbed.bmv2.compile --mtu {mtu}` makes one"
     )
 
 
 def verdict_names(source: Path = P4_DIR / "verdicts.p4") -> dict[int, str]:
     """Index in the counter array `verdicts` -> name."""
-    found = _VERDICT.findall(source.read_text())
-    return {int(index): name.lower() for name, index in found if name != "COUNT"}  # that one says how many there are
+    found = numbers("V_", source)
+    del found["count"]  # says how many there are
+    return {index: name for name, index in found.items()}
+
+
+def numbers(prefix: str, source: Path = P4_DIR / "headers.p4") -> dict[str, int]:
+    """The constants of a source whose names begin so: the rest of the name, in small letters -> value."""
+    said = dict(_CONSTANT.findall(source.read_text()))
+    return {name.removeprefix(prefix).lower(): _value(name, said) for name in said if name.startswith(prefix)}
+
+
+def _value(name: str, said: Mapping[str, str]) -> int:
+    """A constant may be another one's."""
+    text = said[name]
+    return _value(text, said) if text in said else int(text, 0)
 
 
 def _mtu(lanes: int) -> int:

@@ -247,9 +247,8 @@ class Runtime:
                 self.close()
                 cause = error.inner if isinstance(error, TTransportException) and error.inner else error
                 timed_out = isinstance(cause, TimeoutError)
-                said = str(cause) or type(cause).__name__
-                if timed_out:
-                    said = f"did not answer within {self._answer_s:g} s"
+                late = f"did not answer within {self._answer_s:g} s"
+                said = late if timed_out else str(error) or type(error).__name__
                 raise NoAnswerError(self.name, what, said, timed_out) from error
             except BaseException:
                 self.close()  # an answer may be under way that nobody waits for

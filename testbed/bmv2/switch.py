@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Self
 
 from testbed.bmv2 import routes as routing
 from testbed.bmv2.process import BINARY, SwitchProcess, ended_words
-from testbed.bmv2.program import verdict_names
+from testbed.bmv2.program import numbers, verdict_names
 from testbed.bmv2.runtime import Action, Key, NoAnswerError, Runtime
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import SettingError, TestbedError
@@ -27,7 +28,6 @@ MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
 END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
-_ROLES = {Role.TRANSIT: 1, Role.PARTIAL: 2, Role.FINAL: 3}
 _FROM_HOST, _FROM_FABRIC = Action("from_host"), Action("from_fabric")
 
 
@@ -255,7 +255,7 @@ def job_data(job: Job, group: int) -> tuple[int, ...]:
     return (
         job.members,
         job.generation,
-        _ROLES[job.role],
+        _roles()[job.role],
         job.base,
         job.size,
         job.total,
@@ -267,6 +267,12 @@ def job_data(job: Job, group: int) -> tuple[int, ...]:
         _ip(job.group_ip),
         group,
     )
+
+
+@functools.cache
+def _roles() -> dict[Role, int]:
+    said = numbers("ROLE_")
+    return {role: said[role.value] for role in Role}
 
 
 def _from(sender: Sender | None, unit: int) -> Action:

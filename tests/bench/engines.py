@@ -71,7 +71,7 @@ def hindrance(way: Way) -> str | None:
     layout, lanes = way.setup.layout, lanes_for(way.setup.mtu)
     try:
         binary()
-        program = compiled(layout, lanes)
+        program = compiled(layout, way.setup.mtu)
     except TestbedError as error:
         return str(error)
     if recorded_hash(program) != sources_hash(layout, lanes):

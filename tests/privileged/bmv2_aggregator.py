@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from testbed.bmv2.program import numbers
 from testbed.bmv2.routes import mac_number
 from testbed.bmv2.runtime import Action, Key, Runtime
 from testbed.bmv2.switch import Bmv2Switch
@@ -33,7 +34,7 @@ MARK = b"\x88\xb6"  # ethertype for local experiments (IEEE 802)
 MARK_ALL = "02:ff:00:00:ff:ff"
 MARK_GROUP = 4095
 LATE_S = 20.0
-_PARTIAL, _FINAL = 2, 3  # p4/slot.p4
+_SLOT = numbers("SLOT_")
 _ALL = 3  # ETH_P_ALL
 _MTU = 9000  # fuzzed frames may be longer than the fabric's
 
@@ -163,7 +164,9 @@ class Bmv2Aggregator:
         names = ("slot_state", "slot_generation", "slot_fragment", "slot_bitmap")
         cells = zip(*(self.runtime.register(name)[:SLOTS] for name in names), strict=True)
         return [
-            Held(generation, fragment, members % 2**64, state >= _PARTIAL, state == _FINAL, None) if state else None
+            Held(generation, fragment, members % 2**64, state >= _SLOT["partial"], state == _SLOT["final"], None)
+            if state
+            else None
             for state, generation, fragment, members in cells
         ]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from testbed.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
-from testbed.wire import spec
 from tests.privileged.bmv2_aggregator import Bmv2Aggregator, aggregator
 from tests.privileged.packets import MARK, outcome
 from tests.vectors.in_step import Trial
 
 HOSTS = range(1, 10)
+MTU = 1500
 EXAMPLES, MUTATIONS = 10, 3500
 
 
@@ -26,7 +26,7 @@ def found() -> dict[str, dict[str, int]]:
 
 def main() -> None:
     private_mounts("packets")
-    program = compiled("wide", spec.LANES)
+    program = compiled("wide", MTU)
     with (
         tempfile.TemporaryDirectory() as log,
         aggregator(program, Path(log), HOSTS) as first,

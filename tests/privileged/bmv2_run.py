@@ -27,10 +27,10 @@ from testbed.errors import TestbedError
 from testbed.inc.job import Job, Role, Sender
 from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
-from testbed.wire import spec
 from tests.privileged.packets import MARK, outcome
 
 HOSTS = (1, 2, 3)
+MTU = 1500
 JOB = Job(0b111, 7, Role.FINAL, 64, 101, 3, 3, 0, 0, "10.0.1.254", "0.0.0.0", "239.192.0.5")
 DEADLINE_S = 10.0
 BURST = 509  # a window is 512 packets at most
@@ -61,7 +61,7 @@ def made_ports(unit: int) -> dict[str, int]:
 
 @contextlib.contextmanager
 def switch(unit: int = 1, layout: str = "wide", verbose: bool = False) -> Iterator[Bmv2Switch]:
-    with Bmv2Switch(unit, made_ports(unit), compiled(layout, spec.LANES), LOG, verbose) as started:
+    with Bmv2Switch(unit, made_ports(unit), compiled(layout, MTU), LOG, verbose) as started:
         yield started
 
 
@@ -302,7 +302,7 @@ def takes_bursts() -> Any:
 
 def starts_in_vain() -> Any:
     """A port that is not there, one that is down, a program that is none, a Thrift port that is taken."""
-    ports, program = made_ports(1), compiled("wide", spec.LANES)
+    ports, program = made_ports(1), compiled("wide", MTU)
     other = LOG / "other.json"
     other.write_text('{"program": "none"}')
 
@@ -350,7 +350,7 @@ def side_by_side() -> Any:
 
 def dies_with_its_parent() -> Any:
     """The process that started a switch is killed; the switch must not outlive it."""
-    ports, program = made_ports(1), compiled("wide", spec.LANES)
+    ports, program = made_ports(1), compiled("wide", MTU)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

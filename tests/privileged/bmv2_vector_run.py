@@ -9,13 +9,13 @@ from pathlib import Path
 
 from testbed.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
-from testbed.wire import spec
 from tests.privileged.bmv2_aggregator import aggregator
 from tests.privileged.packets import MARK, outcome
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
 HOSTS = range(1, 65)
+MTU = 1500
 
 
 def found(layout: str) -> dict[str, list[str]]:
@@ -28,7 +28,7 @@ def main(layout: str) -> None:
     wrong = {}
     with (
         tempfile.TemporaryDirectory() as log,
-        aggregator(compiled(layout, spec.LANES), Path(log), HOSTS) as engine,
+        aggregator(compiled(layout, MTU), Path(log), HOSTS) as engine,
     ):
         for name, vector in TABLE.items():
             if not vector.is_host:  # a PS host is an XDP program, whatever the switches are

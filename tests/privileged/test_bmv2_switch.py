@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from testbed.bmv2.program import numbers
 from testbed.bmv2.runtime import ANSWER_S
 from testbed.bmv2.switch import END_SEEN_S
 from tests.privileged.bmv2_run import BURST, found
@@ -39,9 +40,9 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     seen = found("admits")
     assert seen["before its group"] == "u1: job 5: admitted before its group was set"
     assert seen["emptied"] == list(range(64, 64 + 101))
-    tor, ps, group = TOR, 0x0A000203, 0xEFC00005
-    assert seen["admitted"] == {"5": ["set_job", 7, 7, 3, 64, 101, 3, 3, 0, 64, tor, 0, group, 2]}
-    assert seen["replaced"] == {"5": ["set_job", 3, 8, 2, 64, 101, 4, 2, 1, 64, tor, ps, group, 2]}
+    tor, ps, group, roles = TOR, 0x0A000203, 0xEFC00005, numbers("ROLE_")
+    assert seen["admitted"] == {"5": ["set_job", 7, 7, roles["final"], 64, 101, 3, 3, 0, 64, tor, 0, group, 2]}
+    assert seen["replaced"] == {"5": ["set_job", 3, 8, roles["partial"], 64, 101, 4, 2, 1, 64, tor, ps, group, 2]}
     assert seen["kept its slots"] == 1024
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
     assert seen["bound"] == {"1": ["from_worker", 5, 0, tor], "2": ["from_host"], "3": ["from_ps", 5], **FABRIC}
@@ -92,7 +93,6 @@ def test_a_switch_that_does_not_answer_is_an_error_and_not_a_wait() -> None:
     assert ended is None
 
 
-@pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("asked", ["release", "admit", "bind", "bind nobody", "set_group", "verdicts"])
 def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_comes_again(asked: str) -> None:
     seen = found("hangs_under_a_job", asked)

@@ -13,28 +13,32 @@ from testbed.bmv2.runtime import Action, Key, Runtime, _port_map
 from testbed.bmv2.switch import job_data
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.inc.job import Job, Role
-from testbed.wire import spec
+from testbed.topology.model import BMV2_LAYOUTS
+from testbed.wire.emit import P4_LAYOUTS
 
 
 def test_the_program_for_the_usual_mtu_is_there() -> None:
-    for layout in program.LAYOUTS:
-        assert program.compiled(layout, spec.lanes_for(1500)).is_file()
+    for layout in P4_LAYOUTS:
+        assert program.compiled(layout, 1500).is_file()
+
+
+def test_a_topology_may_name_the_layouts_that_there_are() -> None:
+    assert set(BMV2_LAYOUTS) == set(P4_LAYOUTS)
 
 
 def test_an_mtu_without_a_program_names_those_with_one(tmp_path: Path) -> None:
     for name in ("wide-360.json", "wide-854.json", "registers-360.json", "notes.json"):
         (tmp_path / name).write_text("{}")
     with pytest.raises(RequestError) as raised:
-        program.compiled("wide", spec.lanes_for(2000), tmp_path)
-    mtu = spec.lanes_for(2000) * 4 + 60
+        program.compiled("wide", 2003, tmp_path)
     assert str(raised.value) == (
-        f"mtu: bmv2 has no program of the layout wide for an MTU of {mtu}, but for 1500, 3476; "
-        f"with p4c installed, `python -m testbed.bmv2.compile --mtu {mtu}` makes one"
+        "mtu: bmv2 has no program of the layout wide for an MTU of 2003, but for 1500, 3476; "
+        "with p4c installed, `python -m testbed.bmv2.compile --mtu 2003` makes one"
     )
     with pytest.raises(RequestError, match=r"^bmv2.layout: 'tall'; accepted are wide, registers$"):
-        program.compiled("tall", 360, tmp_path)
+        program.compiled("tall", 1500, tmp_path)
     with pytest.raises(HostError, match="no P4 program of the layout wide"):
-        program.compiled("wide", 360, tmp_path / "nothing")
+        program.compiled("wide", 1500, tmp_path / "nothing")
 
 
 def test_verdicts_are_named_as_the_program_counts_them() -> None:
@@ -46,16 +50,24 @@ def test_verdicts_are_named_as_the_program_counts_them() -> None:
     assert int(counts[1]) == len(names)
 
 
-def _fake_switch(folder: Path, options: str) -> None:
+def test_a_constant_may_be_another_ones() -> None:
+    slots, roles = program.numbers("SLOT_"), program.numbers("ROLE_")
+    assert list(slots) == ["empty", "filling", "partial", "final"]
+    assert (roles["partial"], roles["final"]) == (slots["partial"], slots["final"])
+    assert set(roles) == {role.value for role in Role}
+    assert len(set(roles.values())) == len(roles)
+
+
+def _fake_switch(folder: Path, script: str) -> None:
     path = folder / "simple_switch"
-    path.write_text(f"#!/bin/sh\necho '{options}'\n")
+    path.write_text(script)
     path.chmod(0o755)
 
 
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("options", ["--notifications-addr arg", "--thrift-port arg"])
 def test_the_command_line(verbose: bool, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _fake_switch(tmp_path, options)
+    _fake_switch(tmp_path, f"#!/bin/sh\necho '{options}'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     argv = process._arguments(3, {"u3-h1": 1, "u3-o1": 201}, Path("/p/wide-360.json"), Path("/log"), verbose)
     assert argv[:9] == [
@@ -66,6 +78,21 @@ def test_the_command_line(verbose: bool, options: str, tmp_path: Path, monkeypat
     assert ("inproc://notifications" in argv) == options.startswith("--notifications")
     assert ("off" in argv) != verbose
     assert ("/log/u3-bmv2-packets" in argv) == verbose
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("#!/bin/sh\nexec sleep 60\n", "no answer within 0.2 s"), ("#!/no/such/shell\n", "No such file or directory")],
+)
+def test_help_that_does_not_come_is_one_line(
+    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fake_switch(tmp_path, script)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(process, "HELP_S", 0.2)
+    with pytest.raises(TestbedError) as raised:
+        process._arguments(1, {}, Path("/p"), Path("/log"), False)
+    assert str(raised.value) == f"{tmp_path}/simple_switch --help: {said}"
 
 
 def test_without_simple_switch_the_command_that_gets_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +122,16 @@ def test_a_job_in_the_order_of_the_programs_parameters() -> None:
     job = Job(1, 2, Role.PARTIAL, 3, 4, 5, 6, 7, 8, "0.0.0.9", "0.0.0.10", "0.0.0.11")
     told = dict(zip(names, job_data(job, 12), strict=True))
     assert told == {
-        **{"members": 1, "generation": 2, "role": 2, "base": 3, "size": 4, "total": 5, "local": 6, "index": 7},
+        **{
+            "members": 1,
+            "generation": 2,
+            "role": program.numbers("ROLE_")["partial"],
+            "base": 3,
+            "size": 4,
+            "total": 5,
+            "local": 6,
+            "index": 7,
+        },
         **{"result_base": 8, "self_ip": 9, "up_ip": 10, "group_ip": 11, "group": 12},
     }
 

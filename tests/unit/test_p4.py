@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.bmv2 import compile as p4_compile
+from testbed.bmv2.program import COMPILED, target
 from testbed.bmv2.switch import SLOTS
 from testbed.errors import HostError
 from testbed.simulation import aggregator
@@ -20,22 +21,24 @@ KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in (1500,
 
 
 def program(layout: str, lanes: int) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(p4_compile.target(layout, lanes).read_text())
+    loaded: dict[str, Any] = json.loads(target(layout, lanes).read_text())
     return loaded
 
 
 @pytest.mark.parametrize(("layout", "lanes"), KEPT)
 def test_a_compiled_program_is_of_the_sources_as_they_are(layout: str, lanes: int) -> None:
-    recorded = p4_compile.recorded_hash(p4_compile.target(layout, lanes))
+    recorded = p4_compile.recorded_hash(target(layout, lanes))
     assert recorded == p4_compile.sources_hash(layout, lanes), "stale: run python -m testbed.bmv2.compile"
 
 
 def test_nothing_else_is_kept() -> None:
-    assert set(p4_compile.COMPILED.iterdir()) == {p4_compile.target(layout, lanes) for layout, lanes in KEPT}
+    assert set(COMPILED.iterdir()) == {target(layout, lanes) for layout, lanes in KEPT}
 
 
 @pytest.mark.needs("p4c")
-@pytest.mark.parametrize(("layout", "lanes"), [kept for kept in KEPT if kept != ("registers", 854)])  # that takes half a minute
+@pytest.mark.parametrize(
+    ("layout", "lanes"), [kept for kept in KEPT if kept != ("registers", 854)]
+)  # that takes half a minute
 def test_the_compiler_makes_the_same_of_them(layout: str, lanes: int) -> None:
     made, kept = json.loads(p4_compile.compile_program(layout, lanes)), program(layout, lanes)
     if made["__meta__"]["compiled_by"] == kept["__meta__"]["compiled_by"]:
@@ -62,7 +65,7 @@ def test_a_changed_source_is_told_without_a_compiler(tmp_path: Path, monkeypatch
     for path in p4_compile.SOURCES.glob("*.p4"):
         (tmp_path / path.name).write_text(path.read_text())
     monkeypatch.setattr(p4_compile, "SOURCES", tmp_path)
-    recorded = p4_compile.recorded_hash(p4_compile.target("wide", spec.LANES))
+    recorded = p4_compile.recorded_hash(target("wide", spec.LANES))
     assert p4_compile.sources_hash("wide", spec.LANES) == recorded
     changed = tmp_path / "slot.p4"
     changed.write_text(changed.read_text().replace("arrived == meta.job.local", "arrived >= meta.job.local"))
