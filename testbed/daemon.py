@@ -89,13 +89,17 @@ class Daemon:
             with rpc.serve(self._runtime.socket, self._handle, uid):
                 self._state = "ready"
                 self._main.say(ready=self._summary())
+                why = "the testbed is ending"
                 try:
                     self._watch()
+                except TestbedError as error:
+                    why = f"the testbed is ending: {error}"
+                    raise
                 finally:
                     self._state = "ending"
                     self._network.ending.set()
                     self._main.say(phase="ending", done=0, total=0)
-                    self._jobs.stop_all("the testbed is ending", _JOBS_END_S)
+                    self._jobs.stop_all(why, _JOBS_END_S)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
         if self._end.is_set() or self._main.wants_end():
@@ -107,11 +111,16 @@ class Daemon:
         while not self._main.wants_end(_TICK_S) and not self._end.is_set():
             for restart in self._network.watch():
                 self._jobs.fail(restart.jobs, f"{restart}, and with it what it had summed")
-                self._main.say(note=f"{restart} and was started again (restart {restart.count})")
+                self._note(f"{restart} and was started again (restart {restart.count})")
             self._follow_circuits()
             if self._network.controller_restarts != self._controller_restarts:
                 self._controller_restarts = self._network.controller_restarts
-                self._main.say(note=f"the controller ended and was started again (restart {self._controller_restarts})")
+                self._note(f"the controller ended and was started again (restart {self._controller_restarts})")
+
+    def _note(self, text: str) -> None:
+        """To the screen of `up`, and to the daemon's log for who looks later."""
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+        self._main.say(note=text)
 
     def _follow_circuits(self) -> None:
         """Tells running jobs of circuits that were changed past the daemon, as `testbed circuits request` does."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections import Counter
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ from testbed.inc.engine import Engine
 from testbed.topology import addresses
 from testbed.topology.model import Topology, Unit
 
-RESTARTS = 5
-_ANSWER_S = 5.0
+RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more than so many in so long: it does not help
+PROBE_S = 2.0
+_ANSWER_S = 10.0  # the controller asks the switch in its turn
 _MERGE_NOTHING = 1
 
 Progress = Callable[[str, int, int], None]
@@ -59,6 +61,8 @@ class Switches:
         self._program = program_of(topology)
         self.by_unit: dict[int, Bmv2Switch] = {}
         self.restarts: Counter[int] = Counter()
+        self._restarted_at: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
+        self._probed_at = time.monotonic()
         self._untold: set[int] = set()  # started again, and the controller does not know
         self._stack = ExitStack()
 
@@ -101,15 +105,28 @@ class Switches:
     def watch(self, engine: Engine) -> list[Restart]:
         """Starts those that ended again; says which. One that ends again meanwhile is for the next call.
 
-        TestbedError if one ended for good: after RESTARTS attempts to start it.
+        TestbedError if one ended for good: after RESTARTS attempts to start it within RESTARTS_WITHIN_S.
         """
+        self._probe()
         ended = [(unit, how) for unit, switch in self.by_unit.items() if (how := switch.ended())]
         restarts = [self._restart(unit, how, engine) for unit, how in ended]
         return [restart for restart in restarts if restart]
 
+    def _probe(self) -> None:
+        """Asks each switch something now and then: one that does not answer is ended by that."""
+        if time.monotonic() < self._probed_at + PROBE_S:
+            return
+        self._probed_at = time.monotonic()
+        for switch in self.by_unit.values():
+            with contextlib.suppress(TestbedError):
+                switch.verdicts()
+
     def _restart(self, unit: int, how: str, engine: Engine) -> Restart | None:
-        if self.restarts[unit] >= RESTARTS:
-            raise TestbedError(f"{ended_words(unit, how)}; it was started again {RESTARTS} times, which is the limit")
+        now, before = time.monotonic(), self._restarted_at[unit]
+        if len(before) == RESTARTS and now - before[0] < RESTARTS_WITHIN_S:
+            within = f"{RESTARTS} times within {RESTARTS_WITHIN_S:g} s"
+            raise TestbedError(f"{ended_words(unit, how)}; it was started again {within}, which is the limit")
+        before.append(now)
         self.restarts[unit] += 1
         switch = self.by_unit[unit]
 

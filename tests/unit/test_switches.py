@@ -100,6 +100,35 @@ def test_after_all_attempts_the_end_gives_their_number(world: tuple[Switches, Mo
         switches.watch(engine)
 
 
+def test_ends_that_are_far_apart_are_no_reason_to_stop(
+    world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switches, switch, _ = world
+    engine: Any = ModelEngine()
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    for count in range(1, 2 * RESTARTS):
+        switch.how = "signal 9"
+        (restart,) = switches.watch(engine)
+        assert restart.count == count
+        now[0] += module.RESTARTS_WITHIN_S / RESTARTS
+
+
+def test_each_is_asked_now_and_then_whether_it_answers(
+    world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switches, switch, _ = world
+    engine: Any = ModelEngine()
+    now = [module.time.monotonic()]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    switches.watch(engine)
+    assert switch.asked == 0
+    now[0] += module.PROBE_S + 0.1
+    for _ in range(3):
+        switches.watch(engine)
+    assert switch.asked == 1
+
+
 def test_a_start_that_fails_with_the_switch_there_is_raised(
     world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
 ) -> None:
