@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = 61  # in a round
 TIMES = "FAULT_ROUNDS_TIMES"  # a variable: so many times as many rounds, for figures that hold
 # by what the ToRs are; a BMv2 switch sums less than a tenth of what XDP does
-ROUNDS = {"xdp": 211, "bmv2": 17, "mixed": 17}
+ROUNDS = {"xdp": 211, "bmv2": 13, "mixed": 13}
 ROUNDS_OF_EIGHT = {"xdp": 53, "bmv2": 5}
 ONE_UNIT = [(1, 1), (1, 2), (1, 3)]
 TWO_UNITS = [(1, 1), (1, 2), (2, 1)]

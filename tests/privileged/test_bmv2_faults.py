@@ -22,7 +22,7 @@ optical_rate_mbps: 40000
 scale: 200
 """
 LOSSY = ("u2h1", "u2h2")
-EPOCHS, BATCH = "3", "67"
+EPOCHS, BATCH = "2", "67"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,6 @@ def test_digits_on_links_that_lose_is_the_same_training(
     assert isinstance(result["verdict"]["trustworthy"], bool)
     assert "faults" in [note["name"] for note in result["verdict"]["notes"]]
     assert learnt["loss"] == lossless["loss"], "sums of integers: equal bit by bit, whoever makes them"
-    assert learnt["test_accuracy"] == lossless["test_accuracy"] > 0.9
+    assert learnt["test_accuracy"] == lossless["test_accuracy"] > 0.8
     assert all(each["counters"]["lost"] > 0 for each in counted if each["link"] == "u2h1"), "on its way up and down"
     assert len(result["attempts"]) == 1
