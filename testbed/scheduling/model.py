@@ -1,0 +1,218 @@
+"""What is scheduled, and what a schedule is: the notation of P4INC-AOI, section IV, as frozen data. Owns no decision.
+
+Units are numbers from 0. Time is in slots (TS) of `Fabric.slot_s`; rates are Gb/s, volumes Gb, both per worker unless said
+otherwise: all workers of a job send at one rate (section IV-B, B_j^i).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Pair = tuple[int, int]
+"""Two units, the smaller number first: circuits are duplex (equation 6)."""
+
+
+def pair(a: int, b: int) -> Pair:
+    return (a, b) if a < b else (b, a)
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The units and what joins them.
+
+    `ports[v]` is P_oxc,v; `inc[v]` is N_INC,v, in jobs; `switch_gbps[v]` is B_PDP,v, up- and downlink together; `port_gbps` is
+    B_port; `slot_s` is the length of a TS; `reconfiguration_s` is epsilon; `step_gbps` is delta B, per worker.
+
+    The paper bounds no rate by a server's interface. `host_gbps` does, for a worker; `ps_gbps` does, for all streams into a
+    parameter server together. Infinite, they leave the paper's model. `partial_inc` allows equation (2) as it is printed, with
+    INC for the workers of one unit of a job that has workers elsewhere too; without it, only jobs with all workers in one unit
+    use INC, as section VI-A has it.
+    """
+
+    ports: tuple[int, ...]
+    inc: tuple[int, ...]
+    switch_gbps: tuple[float, ...]
+    port_gbps: float
+    host_gbps: float = math.inf
+    ps_gbps: float = math.inf
+    slot_s: float = 1.0
+    reconfiguration_s: float = 0.02
+    step_gbps: float = 10.0
+    partial_inc: bool = False
+
+    @property
+    def units(self) -> range:
+        return range(len(self.ports))
+
+    @classmethod
+    def uniform(
+        cls, units: int, ports: int, inc: int, port_gbps: float, switch_gbps: float = math.inf, **others: float
+    ) -> Fabric:
+        """All units alike. `others` are further fields."""
+        return cls((ports,) * units, (inc,) * units, (switch_gbps,) * units, port_gbps, **others)  # type: ignore[arg-type]
+
+    def full_mesh(self) -> dict[Pair, int]:
+        """The uniform connectivity of section VII-C: as many circuits between each two units, as all have ports for."""
+        each = min(self.ports) // max(1, len(self.ports) - 1)
+        return {(a, b): each for a in self.units for b in self.units if a < b and each}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it comes: its placement is given (section IV-A).
+
+    `workers` are (unit, W_v^j), units ascending; `ps` is the unit of its parameter server; `gigabits` is the volume of each worker;
+    `update_s` is a_j, the time of the parameter update unless switches do it; `arrival` is its first slot.
+    """
+
+    id: int
+    workers: tuple[tuple[int, int], ...]
+    ps: int
+    gigabits: float
+    update_s: float = 0.0
+    arrival: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers are in one unit: E_v^j of that unit."""
+        return len(self.workers) == 1
+
+    def inc_units(self, fabric: Fabric) -> tuple[int, ...]:
+        """Where it may use INC: equation (2), and section VI-A unless `fabric.partial_inc`."""
+        if not self.is_local and not fabric.partial_inc:
+            return ()
+        return tuple(unit for unit, _ in self.workers if fabric.inc[unit] > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a job takes for each Gb/s of its rate, once its mode (INC in a unit, or none) is chosen.
+
+    `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit whose switch it takes a place of.
+    `update_s` follows its last byte; `limit_gbps` is the largest rate that it could have, alone in the fabric.
+    """
+
+    links: tuple[tuple[Pair, int], ...]
+    switches: tuple[tuple[int, int], ...]
+    inc: int | None
+    update_s: float
+    limit_gbps: float
+
+
+def load(fabric: Fabric, job: Job, inc: int | None) -> Load:
+    """Equations (4) and (5) for one job and mode, with what docs/p4inc-aoi.md says of their misprints."""
+    if inc is not None and job.is_local:
+        ((unit, count),) = job.workers
+        limit = min(fabric.host_gbps, fabric.switch_gbps[unit] / count)
+        return Load((), ((unit, count),), inc, 0.0, limit)
+    links = tuple((pair(unit, job.ps), 1 if unit == inc else count) for unit, count in job.workers if unit != job.ps)
+    here = {unit: count for unit, count in job.workers}
+    into_ps = sum(count for _, count in links)
+    at_ps = here.get(job.ps, 0) if inc != job.ps else 0
+    switches = dict(here)
+    switches[job.ps] = switches.get(job.ps, 0) + into_ps + at_ps
+    streams = into_ps + at_ps
+    limit = min(fabric.host_gbps, fabric.ps_gbps / streams if streams else math.inf)
+    for unit, taken in switches.items():
+        limit = min(limit, fabric.switch_gbps[unit] / taken)
+    limit = min(limit, _optical_limit(fabric, job.ps, links))
+    return Load(links, tuple(sorted(switches.items())), inc, job.update_s, limit)
+
+
+def _optical_limit(fabric: Fabric, ps: int, links: Sequence[tuple[Pair, int]]) -> float:
+    """The largest rate at which every link has whole ports enough, with nothing else in the fabric."""
+    if not links:
+        return math.inf
+    room = {pair_: fabric.ports[pair_[0] if pair_[1] == ps else pair_[1]] for pair_, _ in links}
+    given = dict.fromkeys(room, 0)
+    weight = dict(links)
+    # one port after the other to the link that limits
+    for _ in range(fabric.ports[ps]):
+        least = min(given, key=lambda p: (given[p] / weight[p], p))
+        if given[least] == room[least]:
+            break
+        given[least] += 1
+    return min(given[p] * fabric.port_gbps / weight[p] for p in given)
+
+
+@dataclass(slots=True)
+class Progress:
+    """A job that has arrived and is not finished. Policies read it; who runs the jobs writes it.
+
+    `started` is its first slot with a rate; from then on its mode `inc` stays, and its rate stays above 0 (the set of durations in
+    section IV-B: a transfer runs continuously until it is finished).
+    """
+
+    job: Job
+    remaining_gigabits: float
+    started: int | None = None
+    inc: int | None = None
+    rate_gbps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that a policy knows at the beginning of a slot: `jobs` in the order of arrival, `ports` the circuits lit between two units."""
+
+    fabric: Fabric
+    slot: int
+    jobs: Sequence[Progress]
+    ports: Mapping[Pair, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a policy decides for a slot.
+
+    `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit for each of them that uses INC.
+    `ports` are the circuits between two units during the slot (P_v,u), those without traffic included.
+    """
+
+    rates: Mapping[int, float] = field(default_factory=dict)
+    inc: Mapping[int, int] = field(default_factory=dict)
+    ports: Mapping[Pair, int] = field(default_factory=dict)
+
+
+class Policy(Protocol):
+    """Decides slot by slot. Its answer depends on its settings, its seed and the states that it was shown, on nothing else."""
+
+    @property
+    def name(self) -> str: ...
+
+    def plan(self, state: State) -> Plan: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A whole run: jobs, the circuits lit before it, and what was done in each slot from 0."""
+
+    fabric: Fabric
+    jobs: tuple[Job, ...]
+    plans: tuple[Plan, ...]
+    ports: Mapping[Pair, int] = field(default_factory=dict)
+
+
+def lost_gigabits(
+    fabric: Fabric,
+    links: Sequence[tuple[Pair, int]],
+    rate_before: float,
+    rate_now: float,
+    before: Mapping[Pair, int],
+    now: Mapping[Pair, int],
+) -> float:
+    """What a worker could not send in a slot because circuits were being set up: the last term of equation (10).
+
+    A rate that grows over a pair of units whose circuits grow comes into force epsilon late.
+    """
+    grown = rate_now - rate_before
+    if grown <= 0 or not any(now.get(p, 0) > before.get(p, 0) for p, _ in links):
+        return 0.0
+    return grown * fabric.reconfiguration_s
+
+
+def set_up(before: Mapping[Pair, int], now: Mapping[Pair, int]) -> int:
+    """How many circuits a reconfiguration sets up: the reconfigured connections that section VII counts."""
+    return sum(max(0, count - before.get(p, 0)) for p, count in now.items())
