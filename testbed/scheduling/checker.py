@@ -1,0 +1,280 @@
+"""Verifies a schedule against P4INC-AOI's equations (2) to (11), as docs/p4inc-aoi.md reads them. Owns no decision.
+
+Written apart from the policies, the simulator and the MILP, so that an error there is not repeated here: of
+`testbed.scheduling.model` it takes the data, none of the functions and methods. Equations (7) and (9) define quantities, and
+(1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, and the rates of the servers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from testbed.errors import TestbedError
+from testbed.scheduling.model import Job, Pair, Plan, Schedule
+
+FINISHED = 1e-9
+"""Of a job's volume: what may remain when it is finished."""
+LISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`left` should not be greater than `right`, or not differ from it; `what` says what these are.
+
+    `equation` is the paper's number, or a word: "arrival", "server", "form". `unit` or `link` where there is one.
+    """
+
+    equation: str
+    what: str
+    left: float
+    right: float
+    slot: int | None = None
+    job: int | None = None
+    unit: int | None = None
+    link: Pair | None = None
+
+    def __str__(self) -> str:
+        at = [] if self.job is None else [f"job {self.job}"]
+        at += [] if self.unit is None else [f"unit {self.unit}"]
+        at += [] if self.link is None else [f"units {self.link[0]}-{self.link[1]}"]
+        at += [] if self.slot is None else [f"slot {self.slot}"]
+        where = f" ({', '.join(at)})" if at else ""
+        name = f"equation {self.equation}" if self.equation.isdigit() else self.equation
+        return f"{name}{where}: {self.what}: {self.left:.9g} against {self.right:.9g}"
+
+
+class BrokenSchedule(TestbedError):
+    """A schedule breaks constraints: `violations` has all of them, the message the first."""
+
+    def __init__(self, violations: tuple[Violation, ...]) -> None:
+        self.violations = violations
+        more = f"; and {len(violations) - LISTED} more" if len(violations) > LISTED else ""
+        told = "; ".join(str(violation) for violation in violations[:LISTED])
+        super().__init__(f"check the schedule: {len(violations)} violations: {told}{more}")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a correct schedule comes to: t_j by job (equation 11), the CT-BTI, and the circuits that were set up."""
+
+    finish_s: Mapping[int, float]
+    ct_bti_s: float
+    reconfigured_connections: int
+    reconfigurations: int
+
+
+def check(schedule: Schedule, tolerance: float = 1e-6) -> Report:
+    """Raises BrokenSchedule. `tolerance` is relative, and for capacities alone: solvers and sums of floats miss them by as much."""
+    return _Check(schedule, tolerance).report()
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job on its way. `volume` is what each worker has left, `links` the workers' streams between units: D and B of (8) and (4)."""
+
+    job: Job
+    volume: float
+    links: dict[Pair, int] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+    inc: int | None = None
+    first: int | None = None
+    last: int | None = None
+    stopped: bool = False
+    rate: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        return self.volume <= FINISHED * self.job.gigabits
+
+
+class _Check:
+    def __init__(self, schedule: Schedule, tolerance: float) -> None:
+        self.schedule, self.fabric, self.slack = schedule, schedule.fabric, 1 + tolerance
+        self.found: list[Violation] = []
+        self.runs: dict[int, _Run] = {}
+        self.sending: dict[int, _Run] = {}  # in the slot before
+        self.connections = self.events = 0
+
+    def report(self) -> Report:
+        for job in self.schedule.jobs:
+            self._enter(job)
+        self._circuits(None, self.schedule.ports)
+        lit, checked = self.schedule.ports, self.schedule.ports
+        for slot, plan in enumerate(self.schedule.plans):
+            if plan.ports is not checked:
+                self._circuits(slot, plan.ports)
+                checked = plan.ports
+            grown = {pair for pair, count in plan.ports.items() if count > lit.get(pair, 0)}
+            self.connections += sum(plan.ports[pair] - lit.get(pair, 0) for pair in grown)
+            self.events += bool(grown)
+            running = self._runs_of(slot, plan)
+            self._capacities(slot, plan, running)
+            self._send(slot, plan, running, grown)
+            lit = plan.ports
+        finish_s = self._finishes()
+        if self.found:
+            raise BrokenSchedule(tuple(self.found))
+        began = min((run.first for run in self.runs.values() if run.first is not None), default=0)
+        ct_bti_s = max(finish_s.values(), default=0.0) - began * self.fabric.slot_s if finish_s else 0.0
+        return Report(finish_s, ct_bti_s, self.connections, self.events)
+
+    def _broken(self, equation: str, what: str, left: float, right: float, **where: int | Pair | None) -> None:
+        self.found.append(Violation(equation, what, left, right, **where))  # type: ignore[arg-type]
+
+    # -------------------------------------------------------------- what is given
+
+    def _enter(self, job: Job) -> None:
+        units = len(self.fabric.ports)
+        placed = [unit for unit, _ in job.workers]
+        if job.id in self.runs:
+            self._broken("form", "two jobs have this id", 2, 1, job=job.id)
+        if not placed or placed != sorted(set(placed)):
+            self._broken("form", "units of workers, at least one, each once, ascending", len(placed), 1, job=job.id)
+        for unit in (*placed, job.ps):
+            if not 0 <= unit < units:
+                self._broken("form", "units in the fabric", unit, units - 1, job=job.id, unit=unit)
+        for unit, count in job.workers:
+            if count < 1:
+                self._broken("form", "workers in a unit", count, 1, job=job.id, unit=unit)
+        if not 0 < job.gigabits < math.inf:
+            self._broken("form", "volume of a worker in Gb", job.gigabits, 0, job=job.id)
+        self.runs[job.id] = _Run(job, job.gigabits)
+
+    def _circuits(self, slot: int | None, ports: Mapping[Pair, int]) -> None:
+        """Equation (6), first and third line."""
+        units, of_unit = len(self.fabric.ports), [0] * len(self.fabric.ports)
+        for link, count in ports.items():
+            low, high = link
+            if not 0 <= low < high < units:
+                self._broken(
+                    "6", "a circuit joins two units, the smaller number first", low, high, slot=slot, link=link
+                )
+            elif count < 0 or count != int(count):
+                self._broken("6", "circuits are counted in whole numbers", count, 0, slot=slot, link=link)
+            else:
+                of_unit[low] += count
+                of_unit[high] += count
+        for unit, (count, most) in enumerate(zip(of_unit, self.fabric.ports, strict=True)):
+            if count > most:
+                self._broken("6", "optical ports in use", count, most, slot=slot, unit=unit)
+
+    # -------------------------------------------------------------- slot by slot
+
+    def _runs_of(self, slot: int, plan: Plan) -> list[_Run]:
+        """The jobs that send in this slot, each with what it takes: equations (2), (4) and (11), and their arrival."""
+        for id_ in plan.inc:
+            if id_ not in plan.rates:
+                self._broken("11", "INC for a job without a rate", 1, 0, slot=slot, job=id_)
+        running = []
+        for id_, rate in plan.rates.items():
+            run = self.runs.get(id_)
+            if run is None:
+                self._broken("form", "a rate for a job that is not given", rate, 0, slot=slot, job=id_)
+                continue
+            if not 0 < rate < math.inf:
+                self._broken("11", "the rate of a job that runs, in Gb/s", rate, 0, slot=slot, job=id_)
+                continue
+            if slot < run.job.arrival:
+                self._broken("arrival", "a slot in which it runs", slot, run.job.arrival, slot=slot, job=id_)
+            self._enter_slot(slot, run, plan.inc.get(id_))
+            running.append(run)
+        for id_ in [id_ for id_ in self.sending if id_ not in plan.rates]:
+            run = self.sending.pop(id_)
+            run.rate = 0.0
+            if not run.finished and not run.stopped:
+                run.stopped = True
+                self._broken("11", "Gb left when it stops", run.volume, 0, slot=slot, job=id_)
+        return running
+
+    def _enter_slot(self, slot: int, run: _Run, inc: int | None) -> None:
+        if run.first is None:
+            run.first, run.inc = slot, inc
+            self._mode(slot, run)
+        elif run.inc != inc:
+            new, old = (-1 if unit is None else unit for unit in (inc, run.inc))
+            self._broken("2", "its unit of INC changes, -1 being none", new, old, slot=slot, job=run.job.id)
+        if run.finished:
+            self._broken("11", "it runs after its last slot", slot, run.last or 0, slot=slot, job=run.job.id)
+
+    def _mode(self, slot: int, run: _Run) -> None:
+        """Equation (2); then for each Gb/s of the job's rate its links, equation (4), and switches, equation (5)."""
+        job, inc = run.job, run.inc
+        if inc is not None:
+            if inc not in [unit for unit, _ in job.workers]:
+                self._broken("2", "its workers in its unit of INC", 0, 1, slot=slot, job=job.id, unit=inc)
+            if len(job.workers) > 1 and not self.fabric.partial_inc:
+                self._broken("2", "units of a job with INC", len(job.workers), 1, slot=slot, job=job.id, unit=inc)
+        in_one_unit = len(job.workers) == 1
+        k = {unit: int(unit == inc) for unit, _ in job.workers}
+        for unit, workers in job.workers:
+            run.taken[unit] = run.taken.get(unit, 0) + workers
+            if unit == job.ps:
+                run.taken[unit] += (1 - k[unit]) * workers
+                continue
+            streams = k[unit] * (1 - in_one_unit) + (1 - k[unit]) * workers
+            if streams:
+                run.links[min(unit, job.ps), max(unit, job.ps)] = streams
+                run.taken[job.ps] = run.taken.get(job.ps, 0) + streams
+
+    def _capacities(self, slot: int, plan: Plan, running: list[_Run]) -> None:
+        """Equations (3), (5) and (6), second line, and what a server's interface allows."""
+        inc: dict[int, int] = {}
+        switch: dict[int, float] = {}
+        between: dict[Pair, float] = {}
+        for run in running:
+            rate, id_ = plan.rates[run.job.id], run.job.id
+            if run.inc is not None:
+                inc[run.inc] = inc.get(run.inc, 0) + 1
+            for unit, streams in run.taken.items():
+                switch[unit] = switch.get(unit, 0.0) + streams * rate
+            for link, streams in run.links.items():
+                between[link] = between.get(link, 0.0) + streams * rate
+            if rate > self.fabric.host_gbps * self.slack:
+                self._broken("server", "Gb/s of a worker", rate, self.fabric.host_gbps, slot=slot, job=id_)
+            into_ps = _into_ps(run) * rate
+            if into_ps > self.fabric.ps_gbps * self.slack:
+                self._broken("server", "Gb/s into a PS", into_ps, self.fabric.ps_gbps, slot=slot, job=id_)
+        for unit, count in inc.items():
+            if not 0 <= unit < len(self.fabric.inc) or count > self.fabric.inc[unit]:
+                most = self.fabric.inc[unit] if 0 <= unit < len(self.fabric.inc) else 0
+                self._broken("3", "jobs with INC", count, most, slot=slot, unit=unit)
+        for unit, gbps in switch.items():
+            if 0 <= unit < len(self.fabric.switch_gbps) and gbps > self.fabric.switch_gbps[unit] * self.slack:
+                self._broken("5", "Gb/s of the switch", gbps, self.fabric.switch_gbps[unit], slot=slot, unit=unit)
+        for link, gbps in between.items():
+            room = plan.ports.get(link, 0) * self.fabric.port_gbps
+            if gbps > room * self.slack:
+                self._broken("6", "Gb/s between two units", gbps, room, slot=slot, link=link)
+
+    def _send(self, slot: int, plan: Plan, running: list[_Run], grown: set[Pair]) -> None:
+        """Equation (10): D of the next slot. All workers wait for the one whose circuits come up last."""
+        for run in running:
+            rate = plan.rates[run.job.id]
+            beta = max(0.0, rate - run.rate)
+            lost = max((beta * self.fabric.reconfiguration_s for link in run.links if link in grown), default=0.0)
+            run.volume = max(0.0, run.volume - (rate * self.fabric.slot_s - lost))
+            run.rate, run.last = rate, slot
+            self.sending[run.job.id] = run
+
+    def _finishes(self) -> dict[int, float]:
+        """Equation (10), second line, and t_j by equation (11), the last slot being used up to its end."""
+        finish_s = {}
+        for id_, run in self.runs.items():
+            if not run.finished:
+                if not run.stopped:
+                    self._broken("10", "Gb left at the end", run.volume, 0, slot=len(self.schedule.plans), job=id_)
+                continue
+            switched = run.inc is not None and len(run.job.workers) == 1
+            assert run.last is not None
+            finish_s[id_] = (run.last + 1) * self.fabric.slot_s + (0.0 if switched else run.job.update_s)
+        return finish_s
+
+
+def _into_ps(run: _Run) -> int:
+    """Streams that end in the server of the job's PS: none where a switch is all of the PS."""
+    if run.inc is not None and len(run.job.workers) == 1:
+        return 0
+    beside = sum(count for unit, count in run.job.workers if unit == run.job.ps and run.inc != unit)
+    return sum(run.links.values()) + beside
