@@ -1,0 +1,38 @@
+"""The policies by name. Owns no policy."""
+
+from __future__ import annotations
+
+from testbed.errors import RequestError
+from testbed.scheduling.model import Policy
+
+TITLES = {
+    "noinc-fcfs": "noINC-FCFS",
+    "inc-fcfs": "INC-FCFS",
+    "noinc-tw": "noINC-TW",
+    "inc-tw": "INC-TW",
+    "inc-tw-norecon": "INC-TW-NoRecon",
+    "noinc-tw+": "noINC-TW+",
+    "inc-tw+": "INC-TW+",
+}
+"""By name, the spelling of the paper's tables."""
+
+NAMES = tuple(TITLES)
+
+
+def make(name: str, seed: int = 0) -> Policy:
+    """A policy of its own, to be used for one run. `seed` is for the policies that draw."""
+    inc = name.startswith("inc-")
+    match name:
+        case "noinc-fcfs" | "inc-fcfs":
+            from testbed.scheduling.fcfs import Fcfs
+
+            return Fcfs(inc=inc)
+        case "noinc-tw" | "inc-tw" | "inc-tw-norecon":
+            from testbed.scheduling.time_window import TimeWindow
+
+            return TimeWindow(inc=inc, reconfigures=not name.endswith("-norecon"))
+        case "noinc-tw+" | "inc-tw+":
+            from testbed.scheduling.time_window_plus import TimeWindowPlus
+
+            return TimeWindowPlus(inc=inc, seed=seed)
+    raise RequestError(f"policy {name!r}: there is no such policy; there are {', '.join(NAMES)}")

@@ -1,0 +1,123 @@
+"""What running jobs take of a fabric, and what room that leaves: equations (3), (5) and (6) of P4INC-AOI, section IV. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from testbed.scheduling.model import Fabric, Job, Load, Pair, Progress, load
+
+SLACK = 1e-9
+"""Of a capacity: sums of rates in another order differ by less."""
+
+
+class Loads:
+    """`model.load` of each job and mode, computed once per fabric."""
+
+    def __init__(self) -> None:
+        self._fabric: Fabric | None = None
+        self._known: dict[tuple[int, int | None], tuple[Job, Load]] = {}
+
+    def of(self, fabric: Fabric, job: Job, inc: int | None) -> Load:
+        if fabric is not self._fabric:
+            self._fabric = fabric
+            self._known.clear()
+        key = (job.id, inc)
+        known = self._known.get(key)
+        if known is None or known[0] is not job:
+            known = (job, load(fabric, job, inc))
+            self._known[key] = known
+        return known[1]
+
+
+class Room:
+    """The fabric less what was taken. Circuits are counted as needed: an idle one can be torn down, so it takes no port here.
+
+    With `fixed` circuits, links have these and no others.
+    """
+
+    def __init__(self, fabric: Fabric, fixed: Mapping[Pair, int] | None = None) -> None:
+        self.fabric = fabric
+        self.fixed = fixed
+        self.inc_left = list(fabric.inc)
+        self.switch_used = [0.0] * len(fabric.ports)
+        self.ports_used = [0] * len(fabric.ports)
+        self.link_used: dict[Pair, float] = {}
+        self.circuits: dict[Pair, int] = {}
+        self._switch_most = [gbps * (1 + SLACK) for gbps in fabric.switch_gbps]
+
+    @classmethod
+    def beside(
+        cls, fabric: Fabric, running: Iterable[tuple[Progress, Load]], fixed: Mapping[Pair, int] | None = None
+    ) -> Room:
+        """What is left beside the jobs that run, each at its rate."""
+        room = cls(fabric, fixed)
+        for progress, its in running:
+            room.take(its, progress.rate_gbps)
+            if its.inc is not None:
+                room.inc_left[its.inc] -= 1
+        return room
+
+    def fits(self, its: Load, gbps: float) -> bool:
+        """Whether each worker of a job could have `gbps` more; INC places aside."""
+        used, most = self.switch_used, self._switch_most
+        for unit, count in its.switches:
+            if used[unit] + count * gbps > most[unit]:
+                return False
+        grown: dict[int, int] = {}
+        for pair, count in its.links:
+            more = self._circuits(self.link_used.get(pair, 0.0) + count * gbps) - self.circuits.get(pair, 0)
+            if more <= 0:
+                continue
+            if self.fixed is not None:
+                if self.circuits.get(pair, 0) + more > self.fixed.get(pair, 0):
+                    return False
+                continue
+            for unit in pair:
+                grown[unit] = grown.get(unit, 0) + more
+                if self.ports_used[unit] + grown[unit] > self.fabric.ports[unit]:
+                    return False
+        return True
+
+    def take(self, its: Load, gbps: float) -> None:
+        """Takes `gbps` more for each worker of a job; whether that fits is not asked."""
+        for unit, count in its.switches:
+            self.switch_used[unit] += count * gbps
+        for pair, count in its.links:
+            used = self.link_used.get(pair, 0.0) + count * gbps
+            self.link_used[pair] = used
+            needed, had = self._circuits(used), self.circuits.get(pair, 0)
+            if needed > had:
+                self.circuits[pair] = needed
+                self.ports_used[pair[0]] += needed - had
+                self.ports_used[pair[1]] += needed - had
+
+    def largest(self, its: Load, ceiling_gbps: float) -> float:
+        """The largest rate up to `ceiling_gbps` that still fits."""
+        rate = ceiling_gbps
+        for unit, count in its.switches:
+            rate = min(rate, (self.fabric.switch_gbps[unit] - self.switch_used[unit]) / count)
+        if rate <= 0 or not its.links:
+            return max(rate, 0.0)
+        given = {pair: self.circuits.get(pair, 0) for pair, _ in its.links}
+        left = {unit: self.fabric.ports[unit] - self.ports_used[unit] for pair in given for unit in pair}
+
+        def bears(pair: Pair, count: int) -> float:
+            return (given[pair] * self.fabric.port_gbps - self.link_used.get(pair, 0.0)) / count
+
+        # one circuit after the other to the link that limits: every larger rate needs it there
+        while True:
+            least, pair = min((bears(pair, count), pair) for pair, count in its.links)
+            if least >= rate:
+                return rate
+            if self.fixed is not None:
+                if given[pair] >= self.fixed.get(pair, 0):
+                    return max(least, 0.0)
+            elif not (left[pair[0]] and left[pair[1]]):
+                return max(least, 0.0)
+            given[pair] += 1
+            left[pair[0]] -= 1
+            left[pair[1]] -= 1
+
+    def _circuits(self, gbps: float) -> int:
+        return math.ceil(gbps / self.fabric.port_gbps - SLACK)
