@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 from testbed.scheduling import circuits
 from testbed.scheduling.model import Load, Plan, Progress, State
-from testbed.scheduling.room import Loads, Room
+from testbed.scheduling.room import SLACK, Loads, Room
 
 
 class Fcfs:
     """Jobs start one by one in the order of arrival, each with INC if there is a place, else with its PS, and with the largest rate
-    that fits; it keeps that rate. The first job for which there is not room for one step of delta B blocks those behind it."""
+    in steps of delta B that fits; it keeps that rate. The first job for which there is not room for one step blocks those behind it.
 
-    def __init__(self, *, inc: bool) -> None:
+    With `capped` a job gets no more steps than finish it in its first slot; without, all that fit.
+    """
+
+    def __init__(self, *, inc: bool, capped: bool = False) -> None:
         self._inc = inc
+        self._capped = capped
         self._loads = Loads()
 
     @property
@@ -30,9 +36,8 @@ class Fcfs:
             if waiting.started is not None:
                 continue
             load = self._load(state, waiting, room)
-            least = min(fabric.step_gbps, load.limit_gbps)
-            rate = room.largest(load, min(load.limit_gbps, _useful(state, waiting)))
-            if rate <= 0 or rate < min(least, _useful(state, waiting)):
+            rate = self._rate(state, waiting, load, room)
+            if rate <= 0:
                 break
             room.take(load, rate)
             rates[waiting.job.id] = rate
@@ -50,8 +55,16 @@ class Fcfs:
             unit = max(units, key=lambda unit: (workers[unit], -unit), default=None)
         return self._loads.of(state.fabric, job, unit)
 
-
-def _useful(state: State, waiting: Progress) -> float:
-    """The rate that finishes a job in this slot, whatever circuits must be set up for it."""
-    fabric = state.fabric
-    return waiting.remaining_gigabits / (fabric.slot_s - fabric.reconfiguration_s)
+    def _rate(self, state: State, waiting: Progress, load: Load, room: Room) -> float:
+        """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one does."""
+        fabric = state.fabric
+        # the least rate that finishes the job in one slot, though its circuits come up epsilon late
+        enough = waiting.remaining_gigabits / (fabric.slot_s - fabric.reconfiguration_s)
+        steps = max(1, math.ceil(enough / fabric.step_gbps - SLACK))
+        most = load.limit_gbps
+        if self._capped or most == math.inf:
+            most = min(most, steps * fabric.step_gbps)
+        rate = room.largest(load, most)
+        if rate >= most * (1 - SLACK):
+            return most
+        return math.floor(rate / fabric.step_gbps + SLACK) * fabric.step_gbps

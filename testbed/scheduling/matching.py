@@ -1,0 +1,68 @@
+"""Which waiting jobs get INC: P4INC-AOI, algorithm 2, lines 1 to 14. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+from testbed.scheduling.model import Fabric, Job, Load, Progress
+from testbed.scheduling.room import Loads
+
+_LAST = 1e-6
+"""The weight of a job's volume beside that of inter-unit traffic: jobs that save none get the places that are left."""
+
+
+def saved(without: Load, its: Load) -> int:
+    """How many streams of a job cross the AOI less with INC (`its`) than `without`."""
+    return sum(count for _, count in without.links) - sum(count for _, count in its.links)
+
+
+def assign(fabric: Fabric, waiting: Sequence[Progress], places: Sequence[int], loads: Loads) -> dict[int, int]:
+    """The unit of each job that gets INC, from the `places` left by unit: in each round a matching of units and jobs of the largest
+    inter-unit traffic saved, in as many rounds as a unit has places."""
+    left = list(places)
+    edges: list[tuple[int, Job, float]] = []
+    for progress in waiting:
+        job = progress.job
+        units = [unit for unit in job.inc_units(fabric) if left[unit] > 0]
+        if not units:
+            continue
+        without = loads.of(fabric, job, None)
+        for unit in units:
+            its = loads.of(fabric, job, unit)
+            weight = (saved(without, its) + _LAST) * progress.remaining_gigabits
+            if its.limit_gbps > 0 and weight > 0:
+                edges.append((unit, job, weight))
+    chosen: dict[int, int] = {}
+    while edges:
+        for unit, job in _matched(edges):
+            chosen[job.id] = unit
+            left[unit] -= 1
+        edges = [edge for edge in edges if left[edge[0]] > 0 and edge[1].id not in chosen]
+    return chosen
+
+
+def _matched(edges: Sequence[tuple[int, Job, float]]) -> list[tuple[int, Job]]:
+    """The matching of the largest weight, not necessarily of the most edges.
+
+    SciPy's is one in which every row is matched: so each unit has a column of its own beside those of the jobs, of weight 0.
+    """
+    row_of = {unit: row for row, unit in enumerate(dict.fromkeys(unit for unit, _, _ in edges))}
+    column_of = {job_id: column for column, job_id in enumerate(dict.fromkeys(job.id for _, job, _ in edges))}
+    units, jobs = len(row_of), len(column_of)
+    rows = np.fromiter((row_of[unit] for unit, _, _ in edges), np.int32, len(edges))
+    columns = np.fromiter((column_of[job.id] for _, job, _ in edges), np.int32, len(edges))
+    weights = np.fromiter((weight for _, _, weight in edges), np.float64, len(edges))
+    own = np.arange(units, dtype=np.int32)
+    entries = np.concatenate([weights, np.zeros(units)])
+    # an entry of 0 counts as no edge, and the same for all that every row must have one does not change which is best
+    entries += max(1.0, float(weights.max()))
+    graph = csr_array(
+        (entries, (np.concatenate([rows, own]), np.concatenate([columns, jobs + own]))), shape=(units, jobs + units)
+    )
+    matched = zip(*min_weight_full_bipartite_matching(graph, maximize=True), strict=True)
+    unit_at, job_at = list(row_of), {column_of[job.id]: job for _, job, _ in edges}
+    return [(unit_at[row], job_at[column]) for row, column in matched if column < jobs]
