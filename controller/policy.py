@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from testbed.ocs.circuits import Circuit, circuit
-from testbed.ocs.routes import next_hops
+from testbed.ocs.routes import next_hops, port_for
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -50,8 +50,10 @@ def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]
 
 
 def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, frozenset[Flow]]:
-    """For each unit: a flow for each of its hosts, which also sets the host's MAC, and one for each other unit that has a path."""
+    """For each unit: a flow for each of its hosts, which also sets the host's MAC, one for each other unit that has a path, and one for
+    each host there that is reached by another of several parallel circuits."""
     hops = next_hops(circuits, (unit.index for unit in topology.units))
+    hosts = {unit.index: unit.hosts for unit in topology.units}
     flows = {}
     for unit in topology.units:
         local = {
@@ -65,10 +67,19 @@ def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, froz
             for host in range(1, unit.hosts + 1)
         }
         remote = {
-            Flow(UNIT_PRIORITY, ip=addresses.unit_network(other), prefix=24, out_port=addresses.optical_number(port))
-            for other, port in hops[unit.index].items()
+            Flow(
+                UNIT_PRIORITY, ip=addresses.unit_network(other), prefix=24, out_port=addresses.optical_number(ports[0])
+            )
+            for other, ports in hops[unit.index].items()
         }
-        flows[unit.index] = frozenset(local | remote)
+        spread = {
+            Flow(HOST_PRIORITY, ip=addresses.host_ip(other, host), prefix=32, out_port=addresses.optical_number(port))
+            for other, ports in hops[unit.index].items()
+            for host in range(1, hosts[other] + 1)
+            for port in [port_for(ports, host)]
+            if port != ports[0]
+        }
+        flows[unit.index] = frozenset(local | remote | spread)
     return flows
 
 

@@ -191,7 +191,13 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
     def _sums_are_there(self, start: float, tensors: list[torch.Tensor], failures: list[Exception]) -> None:
         if failures:
             raise failures[0]
-        self._statistics.add(start, time.perf_counter(), sum(t.numel() * t.element_size() for t in tensors))
+        self._count(start, tensors)
+
+    def _count(self, start: float, tensors: list[torch.Tensor]) -> None:
+        size_bytes = sum(t.numel() * t.element_size() for t in tensors)
+        self._statistics.add(start, time.perf_counter(), size_bytes)
+        if self._job:
+            self._job.board.add_summed(size_bytes)
 
     # ---- the ring ----
 
@@ -209,7 +215,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         if average:
             for tensor in tensors:
                 tensor.div_(self.size())
-        self._statistics.add(start, time.perf_counter(), sum(t.numel() * t.element_size() for t in tensors))
+        self._count(start, tensors)
 
     def _explained(self, error: Exception) -> Exception:
         if self._job is None:

@@ -1,15 +1,18 @@
 """What a worker process is told about its job. Owns the reading of `TESTBED_JOB`; imports nothing but NumPy.
 
-The launcher writes the JSON object (testbed/jobs/launch.py). It describes the layout of the job board (a memory
+The launcher writes the JSON object (testbed/jobs/environment.py). A scheduled job's worker is told the rest, how it sums, through
+its gate (testbed/jobs/gates.py), where it waits until its job is started. The object describes the layout of the job board (a memory
 file shared by the job's processes), so that the layout is said once, in testbed/jobs/board.py.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import mmap
 import os
 import signal
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 VARIABLE = "TESTBED_JOB"
+_LARGEST_MESSAGE_BYTES = 1 << 16
 
 
 class NotInJobError(RuntimeError):
@@ -51,8 +55,8 @@ def how_it_ended(exit_code: int) -> str:
 class Board:
     """The job board: a record per worker, written by the launcher as processes start and exit, and read in place.
 
-    A worker writes one field only, its own `progress`: no field has two writers, and each is an aligned word, so
-    that no lock is needed.
+    A worker writes two fields of its own record, `progress` and `summed_bytes`: no field has two writers, and each is an aligned
+    word, so that no lock is needed.
     """
 
     def __init__(
@@ -91,9 +95,27 @@ class Board:
         assert field is not None
         return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["progress"][1])
 
+    def add_summed(self, size_bytes: int) -> None:
+        """Says that this worker has the sums of so many bytes of gradients more."""
+        self._records["summed_bytes"][self._rank] += size_bytes
+
     def progress(self) -> list[int]:
         """Every worker's progress, by rank."""
         return [int(value) for value in self._records["progress"][: len(self._hosts)]]
+
+
+@functools.cache
+def _through_gate(fd: int) -> dict[str, Any]:
+    """Says that this worker is there, and waits for what it is told; descriptors come along, and get other numbers here."""
+    with socket.socket(fileno=fd) as gate:
+        gate.sendall(b"here")
+        message, fds, _, _ = socket.recv_fds(gate, _LARGEST_MESSAGE_BYTES, 8)
+    if not message:
+        raise NotInJobError("the testbed ended before it started this job")
+    told: dict[str, Any] = json.loads(message)
+    numbers = dict(zip(told.pop("fds"), fds, strict=True))
+    told["engine"] = {name: numbers[value] if name.endswith("_fd") else value for name, value in told["engine"].items()}
+    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +147,8 @@ class JobEnv:
             raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
         try:
             told = json.loads(text)
+            if "gate" in told:
+                told |= _through_gate(int(told["gate"]))
             hosts = tuple(told["hosts"])
             ps = None if told["ps"] is None else (str(told["ps"][0]), int(told["ps"][1]))
             return cls(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,12 @@ class Fabric:
         if self._wires is None:
             raise RequestError("link statistics: the fabric is not up")
         return self._wires.statistics(queues_only)
+
+    def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
+        """Changes links' rates, by name. See Wires.set_rates."""
+        if self._wires is None:
+            raise RequestError("link rates: the fabric is not up")
+        self._wires.set_rates(rates_mbps)
 
     def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
         """Frames that each host's own interface could not hand to its link, since the testbed came up."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from testbed.emulation.namespaces import NetworkNamespaces, entered
 from testbed.emulation.netlink import (
@@ -33,6 +33,7 @@ from testbed.emulation.netlink import (
     add_redirect,
     add_token_bucket,
     add_veth,
+    change_token_bucket,
     delete_device,
     delete_group,
     is_missing_feature,
@@ -40,7 +41,7 @@ from testbed.emulation.netlink import (
     set_up,
 )
 from testbed.emulation.offloads import FeatureControl, wire_features
-from testbed.errors import HostError, SettingError
+from testbed.errors import HostError, RequestError, SettingError
 
 WIRES = "wires"
 # Before a device exists: no IPv6 noise on the fabric, and a host takes packets whatever their return path.
@@ -179,7 +180,7 @@ class Wires:
 
     def __init__(self, namespaces: NetworkNamespaces, wires: Sequence[WireSpec]) -> None:
         self._namespaces = namespaces
-        self._wires = tuple(wires)
+        self._wires = tuple(wires)  # a changed rate replaces its wire in this and the next
         self._shaped = [wire for wire in self._wires if wire.rate_mbps is not None]
         self._inner = {
             device: _INNER_IFINDEX + at
@@ -295,6 +296,31 @@ class Wires:
                     raise SettingError(
                         f"link {wire.name}: {device} was set to merge no frames and reads back {reads}; Linux 5.19 or later is needed"
                     )
+
+    def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
+        """Changes the rates of shaped wires, by name, both directions of each, and reads them back; nothing that is queued is lost.
+
+        RequestError for a wire that is not there or was made without a rate, SettingError for a rate that did not take effect.
+        """
+        changed: dict[str, WireSpec] = {}
+        messages: list[Message] = []
+        with self._counting:
+            shaped = {wire.name: wire for wire in self._shaped}
+            for name, rate_mbps in rates_mbps.items():
+                if name not in shaped:
+                    raise RequestError(f"link {name}: no link with a rate of that name; there are {', '.join(shaped)}")
+                wire = changed[name] = replace(shaped[name], rate_mbps=rate_mbps)
+                check_rate(wire)
+                rate, burst = rate_bytes_per_s(rate_mbps), burst_bytes(rate_mbps, wire.mtu)
+                for device in inner_devices(wire):
+                    messages.append(change_token_bucket(self._inner[device], rate, burst, wire.buffer_bytes))
+            self._wires_route.send(messages)
+            self._wires = tuple(changed.get(wire.name, wire) for wire in self._wires)
+            self._shaped = [changed.get(wire.name, wire) for wire in self._shaped]
+            buckets = self._wires_route.token_buckets()
+        for wire in changed.values():
+            for device in inner_devices(wire):
+                check_bucket(wire, device, buckets.get(self._inner[device]))
 
     def configure_hosts(self, hosts: Sequence[HostAddress], progress: Progress) -> None:
         """Offloads, addresses, route and neighbours of every host, read back where a setting can fail silently."""

@@ -202,6 +202,15 @@ def _tc_header(ifindex: int, handle: int, parent: int, info: int = 0) -> bytes:
 
 def add_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int) -> Message:
     """TBF at a device's root. Rates to 34 Gb/s fit the 32-bit field; beyond it the 64-bit attribute holds."""
+    return _token_bucket(ifindex, rate_bytes_per_s, burst_bytes, limit_bytes, _CREATE | _EXCL)
+
+
+def change_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int) -> Message:
+    """The TBF that a device has gets other numbers. What is queued in it stays: the kernel changes the limit of its queue in place."""
+    return _token_bucket(ifindex, rate_bytes_per_s, burst_bytes, limit_bytes, 0)
+
+
+def _token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int, flags: int) -> Message:
     narrow = min(rate_bytes_per_s, 0xFFFFFFFF)
     rate = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, narrow)  # linklayer Ethernet: no rate table
     parms = rate + bytes(12) + struct.pack("=III", limit_bytes, 0, 0)
@@ -209,7 +218,7 @@ def add_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limi
     if rate_bytes_per_s > 0xFFFFFFFF:
         options.append(attribute(4, struct.pack("=Q", rate_bytes_per_s)))
     body = _tc_header(ifindex, 0x10000, TC_ROOT) + attribute(1, b"tbf\0") + _nested(2, *options)
-    return Message(_NEWQDISC, _CREATE | _EXCL, body, f"shape device {ifindex} to {rate_bytes_per_s * 8 / 1e6:g} Mb/s")
+    return Message(_NEWQDISC, flags, body, f"shape device {ifindex} to {rate_bytes_per_s * 8 / 1e6:g} Mb/s")
 
 
 def add_ingress(ifindex: int) -> Message:

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-FIELDS = (("state", "<u4"), ("exit_code", "<i4"), ("progress", "<u8"))
+FIELDS = (("state", "<u4"), ("exit_code", "<i4"), ("progress", "<u8"), ("summed_bytes", "<u8"))
 LAYOUT = np.dtype([*FIELDS])
 
 
@@ -30,7 +30,8 @@ class State(enum.IntEnum):
 class JobBoard:
     """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
 
-    Writers: the launcher writes state and exit code, worker N writes record N's progress. Every field is an aligned
+    Writers: the launcher writes state and exit code, worker N writes record N's progress (fragments that the network summed) and
+    summed_bytes (of gradients, by whatever kind of synchronisation). Every field is an aligned
     word with one writer, and state is written after exit_code: no lock is needed.
     """
 
@@ -67,6 +68,10 @@ class JobBoard:
     def progress(self) -> list[int]:
         """By rank."""
         return [int(value) for value in self._records["progress"][: self.workers]]
+
+    def summed_bytes(self) -> int:
+        """What every worker has its sums of, of those that go through the backend `inc`."""
+        return int(self._records["summed_bytes"][: self.workers].min())
 
     def close(self) -> None:
         if self.fd < 0:

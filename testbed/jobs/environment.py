@@ -69,10 +69,13 @@ def job_description(
     engine: Mapping[str, Any],
     ps: tuple[str, int] | None,
     ps_host: str | None,
+    gate: int | None = None,
 ) -> str:
-    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ."""
+    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. With a gate, what comes through it replaces sync, engine
+    and ps."""
     return json.dumps(
-        {
+        ({} if gate is None else {"gate": gate})
+        | {
             "testbed": testbed,
             "job_id": job_id,
             "generation": generation,

@@ -10,6 +10,7 @@ from typing import Any
 
 from testbed.errors import RequestError
 from testbed.jobs.board import JobBoard
+from testbed.jobs.launch import JobProcesses
 from testbed.jobs.placement import Placement, parse_place
 from testbed.runtime import Caller
 from testbed.topology import addresses
@@ -73,6 +74,7 @@ class Job:
     failure: str | None = None  # of something that it needs, not of its processes
     notes: list[str] = field(default_factory=list)  # what a reader of the result must know
     board: JobBoard | None = None
+    processes: JobProcesses | None = None
 
     @property
     def hosts(self) -> list[str]:

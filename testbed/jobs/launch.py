@@ -101,6 +101,7 @@ class JobProcesses:
         self._grace_s, self._term_s = grace_s, term_s
         self._children: list[Child] = []
         self._selector = selectors.DefaultSelector()
+        self._server_dismissed = False
 
     def start(self, specs: Sequence[ProcessSpec]) -> None:
         """In this order. Raises TestbedError, naming the process, when one cannot be started."""
@@ -157,6 +158,9 @@ class JobProcesses:
             if broken is not None and outcome.failure is None:
                 outcome.failure = broken
                 term_at = min(term_at, now)
+            if self._server_dismissed:
+                self._server_dismissed = False
+                self._signal(signal.SIGTERM, servers=True)
             if self._running() and not self._running(workers=True):
                 term_at = min(term_at, now)
             if now >= term_at:
@@ -168,6 +172,10 @@ class JobProcesses:
         outcome.wall_s = time.monotonic() - began
         self._drain()
         return outcome
+
+    def dismiss_server(self) -> None:
+        """Has a parameter server ended that the job turned out not to need. From any thread."""
+        self._server_dismissed = True
 
     def _running(self, workers: bool = False) -> list[Child]:
         return [child for child in self._children if child.exit_code is None and not (workers and child.spec.serves)]
@@ -204,8 +212,11 @@ class JobProcesses:
         os.close(child.pidfd)
         self._board.exited(child.spec.index, child.exit_code)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals, servers: bool = False) -> None:
+        """To all, or to the servers among them."""
         for child in self._running():
+            if servers and not child.spec.serves:
+                continue
             child.told = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.process.pid, number)

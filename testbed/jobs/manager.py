@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +17,9 @@ from testbed.errors import RequestError, TestbedError
 from testbed.inc.engine import Admission, Engine, Member
 from testbed.inc.segments import NoRoomError
 from testbed.jobs import result
-from testbed.jobs.board import JobBoard
-from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, worker_environment
+from testbed.jobs.execution import Executor
 from testbed.jobs.job import Job, JobRequest
-from testbed.jobs.launch import Emit, JobProcesses, Outcome, ProcessSpec
-from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.logs import files_as
+from testbed.jobs.launch import Emit
 from testbed.jobs.observation import Observation
 from testbed.jobs.placement import Placement, Rack, at_parameter_server, place
 from testbed.jobs.retry import outliving_switches
@@ -62,10 +56,11 @@ class Jobs:
         folder: Path,
         owner: Caller,
     ) -> None:
-        self._name, self._topology, self._hosts = name, topology, hosts
-        self._controller, self._engine, self._folder, self._owner = controller, engine, folder, owner
+        self._topology, self._hosts, self._controller, self._engine = topology, hosts, controller, engine
+        self._owner = owner
         self._racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
         self._sampler = Sampler(hosts, self._segments)
+        self._executor = Executor(name, hosts, folder)
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
         self._closed = False
@@ -113,13 +108,13 @@ class Jobs:
             held = stack.enter_context(contextlib.ExitStack())
             admission = held.enter_context(self._network(job))
             told = self._tell_notes(job, emit, 0)
-            folder = stack.enter_context(self._job_folder(job))
+            folder = stack.enter_context(self._executor.folder(job))
             senders = [*job.hosts, *([job.ps_host] if job.ps_host else [])]
             attempts: list[dict[str, Any]] = []
             stop = self._stop_reason(job, disconnected, time.monotonic())
             with Observation(self._sampler, self._hosts, senders, self._topology.mtu) as observation:
                 while True:
-                    specs, outcome = self._attempt(job, admission, folder, len(attempts), emit, stop)
+                    specs, outcome = self._executor.attempt(job, admission, folder, len(attempts), emit, stop)
                     held.close()
                     attempts.append(
                         {"generation": job.generation, "wall_s": outcome.wall_s, "failure": outcome.failure}
@@ -135,30 +130,13 @@ class Jobs:
                         outcome.failure = f"{outcome.failure}; and no restart: {error}"
                         break
                     told = self._tell_notes(job, emit, told)
-            with files_as(request.caller):
-                stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
+            report = self._executor.report(job, folder, specs, outcome)
+            stats = [worker["stats"] for worker in report["workers"]]
             return {
-                "id": job.id,
-                "testbed": self._name,
-                "script": request.script,
-                "sync": job.placement.sync,
+                **report,
                 "asked_sync": request.sync,
-                "notes": job.notes,
                 "attempts": attempts,
-                "placement": [addresses.unit_name(unit) for unit, _ in job.placement.workers],
-                "ps_host": job.ps_host,
-                "failure": outcome.failure,
                 "wall_s": sum(attempt["wall_s"] for attempt in attempts),
-                "workers": [
-                    {
-                        "rank": rank,
-                        "host": host,
-                        "exit_code": outcome.exit_codes.get(rank),
-                        "log": str(specs_log(specs, rank)),
-                        "stats": stats[rank],
-                    }
-                    for rank, host in enumerate(job.hosts)
-                ],
                 "ocs": {"events": result.events_after(self._controller("history"), history)},
                 **observation.report(stats, outcome.failure, request.with_series),
             }
@@ -168,31 +146,6 @@ class Jobs:
         for note in job.notes[told:]:
             emit({"note": note})
         return len(job.notes)
-
-    def _attempt(
-        self,
-        job: Job,
-        admission: Admission | None,
-        folder: Path,
-        number: int,
-        emit: Emit,
-        stop: Callable[[], str | None],
-    ) -> tuple[list[ProcessSpec], Outcome]:
-        """All processes of the job, from start to end, in its present generation."""
-        request = job.request
-        with JobBoard(len(job.hosts), job.placement.sync == "ps") as board, contextlib.ExitStack() as stack:
-            job.board = board
-            stack.callback(setattr, job, "board", None)
-            for rank in range(len(job.hosts)):
-                (folder / f"stats-{rank}.json").unlink(missing_ok=True)
-            specs = self._specs(job, board, admission, folder, number)
-            with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
-                processes.start(specs)
-                job.state = "running"
-                outcome = processes.wait(stop, lambda: job.failure)
-            job.state = "ended"
-            end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
-            return specs, outcome
 
     def _segments(self) -> dict[str, int]:
         """How many segments are taken, by switch, or by PS host."""
@@ -306,93 +259,6 @@ class Jobs:
             int(unit): [addresses.optical_device(int(unit), port) for port in found] for unit, found in ports.items()
         }
 
-    @contextlib.contextmanager
-    def _job_folder(self, job: Job) -> Iterator[Path]:
-        """The job's own, which is its user's. It stays when its logs are in it."""
-        folder = self._folder / str(job.id)
-        if folder.exists():  # of the job before, 65,535 jobs ago
-            shutil.rmtree(folder)
-        folder.mkdir(mode=0o700)
-        os.chown(folder, job.request.caller.uid, job.request.caller.gid)
-        try:
-            yield folder
-        finally:
-            if job.request.logs is not None:
-                shutil.rmtree(folder)
-
-    # ------------------------------------------------------------------ its processes
-
-    def _specs(
-        self, job: Job, board: JobBoard, admission: Admission | None, folder: Path, attempt: int
-    ) -> list[ProcessSpec]:
-        request, specs = job.request, []
-        logs = request.logs or folder
-        start = f".restart-{attempt}" if attempt else ""
-        ps_address: tuple[str, int] | None = None
-        if job.placement.sync == "ps" and job.placement.ps and job.ps_host:
-            address, port = ps_address = (addresses.host_ip(*job.placement.ps), PS_PORT_BASE + job.id % 1000)
-            argv = [sys.executable, "-u", "-m", "workloads.parameter_server", "--bind", address, "--port", str(port)]
-            argv += ["--workers", str(len(job.hosts)), "--job", str(job.id)]
-            env = worker_environment(request.environ, request.caller)
-            specs.append(
-                ProcessSpec(
-                    len(job.hosts),
-                    f"{job.ps_host} ps",
-                    "the parameter server",
-                    job.ps_host,
-                    tuple(argv),
-                    env,
-                    logs / f"ps{start}.log",
-                    serves=True,
-                )
-            )
-        for rank, host in enumerate(job.hosts):
-            engine = admission.worker_env(rank) if admission else {}
-            fds = admission.worker_fds(rank) if admission else []
-            description = job_description(
-                self._name, job.id, job.generation, rank, job.placement.sync, job.hosts, board.settings(),
-                folder / f"stats-{rank}.json", engine, ps_address, job.ps_host,
-            )  # fmt: skip
-            env = worker_environment(
-                request.environ,
-                request.caller,
-                rank=rank,
-                world_size=len(job.hosts),
-                master=addresses.host_ip(*job.placement.workers[0]),
-                job_id=job.id,
-                description=description,
-                attempt=attempt,
-            )
-            argv = [sys.executable, "-u", request.script, *request.arguments]
-            log = logs / f"worker-{rank}{start}.log"
-            specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
-        return specs
-
-    def _popen(
-        self,
-        host: str,
-        argv: Sequence[str],
-        *,
-        caller: Caller,
-        env: Mapping[str, str],
-        cwd: str,
-        stdout: int,
-        pass_fds: Sequence[int],
-    ) -> subprocess.Popen[bytes]:
-        return self._hosts.popen_in(
-            host,
-            argv,
-            uid=caller.uid,
-            gid=caller.gid,
-            groups=caller.groups,
-            env=env,
-            cwd=cwd,
-            stdout=stdout,
-            stderr=stdout,
-            pass_fds=pass_fds,
-            new_session=True,
-        )
-
     @staticmethod
     def _stop_reason(job: Job, disconnected: threading.Event, began: float) -> Callable[[], str | None]:
         """What says why a job must end now, if it must. Its time limit is for all its starts together."""
@@ -406,11 +272,6 @@ class Jobs:
             return job.stop_reason
 
         return reason
-
-
-def specs_log(specs: Sequence[ProcessSpec], index: int) -> Path:
-    """The log of the process with this record on the board."""
-    return next(spec.log for spec in specs if spec.index == index)
 
 
 def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:

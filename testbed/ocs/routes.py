@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import networkx as nx
 
@@ -27,21 +27,29 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph[
     return graph, ports
 
 
-def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, dict[int, int]]:
-    """For each unit and each other unit that it can reach: the optical port of the first hop of a shortest path.
+def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, dict[int, tuple[int, ...]]]:
+    """For each unit and each other unit that it can reach: the optical ports of the first hop of a shortest path, the port that
+    most of its traffic takes first (`port_for`).
 
-    Of several parallel circuits, destinations take turns. Unreachable units are left out.
+    Of several parallel circuits, destinations take turns in being that. Unreachable units are left out.
     """
     graph, ports = _graph(circuits, units)
-    hops: dict[int, dict[int, int]] = {unit: {} for unit in graph}
+    hops: dict[int, dict[int, tuple[int, ...]]] = {unit: {} for unit in graph}
     for destination in graph:
         distance = nx.single_source_shortest_path_length(graph, destination)
         for unit in graph:
             if unit != destination and unit in distance:
                 via = min(n for n in graph[unit] if distance[n] == distance[unit] - 1)
                 parallel = ports[unit, via]
-                hops[unit][destination] = parallel[destination % len(parallel)]
+                first = destination % len(parallel)
+                hops[unit][destination] = (*parallel[first:], *parallel[:first])
     return hops
+
+
+def port_for(parallel: Sequence[int], host: int) -> int:
+    """Which of parallel circuits' ports leads to a host: hosts 1, 2, 3, ... take turns, so that P circuits carry P times the rate of
+    one to P hosts, and what goes to one host stays in order."""
+    return parallel[(host - 1) % len(parallel)]
 
 
 def tree(circuits: Iterable[Circuit], units: Iterable[int], root: int, members: Iterable[int]) -> dict[int, list[int]]:

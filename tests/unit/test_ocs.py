@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from random import Random
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
+from testbed.ocs.exact import counted, exact
 from testbed.ocs.latency import draw
 from testbed.ocs.plan import plan
-from testbed.ocs.routes import next_hops, tree
+from testbed.ocs.routes import next_hops, port_for, tree
 from testbed.topology.addresses import optical_port_name
 from testbed.topology.model import Delay, OcsSpec
 
@@ -123,11 +125,48 @@ def test_next_hops_lead_to_every_reachable_unit(
     for start in table:
         assert set(hops[start]) == nx.node_connected_component(graph, start) - {start}
         for goal in hops[start]:
-            here, steps = start, 0
-            while here != goal:
-                here = int(far[optical_port_name(here, hops[here][goal])].split("o")[0][1:])
-                steps += 1
-            assert steps == nx.shortest_path_length(graph, start, goal)
+            for host in (1, 2, 3):
+                here, steps = start, 0
+                while here != goal:
+                    port = port_for(hops[here][goal], host)
+                    here = int(far[optical_port_name(here, port)].split("o")[0][1:])
+                    steps += 1
+                assert steps == nx.shortest_path_length(graph, start, goal)
+
+
+def test_hosts_take_turns_over_parallel_circuits() -> None:
+    circuits = checked(
+        [("u1o1", "u2o2"), ("u1o2", "u2o1"), ("u1o3", "u2o3")], [f"u{u}o{p}" for u in (1, 2) for p in (1, 2, 3)]
+    )
+    hops = next_hops(circuits, [1, 2])
+    for start, goal in ((1, 2), (2, 1)):
+        assert sorted(port_for(hops[start][goal], host) for host in (1, 2, 3)) == [1, 2, 3]
+        assert port_for(hops[start][goal], 4) == port_for(hops[start][goal], 1)
+
+
+@given(fabrics(), st.data())
+def test_exact_counts_are_met_with_as_few_new_circuits_as_that_takes(
+    fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    table, current, _ = fabric
+    left = {unit: len(names) for unit, names in table.items()}
+    counts: dict[tuple[int, int], int] = {}
+    for pair in itertools.combinations(sorted(table), 2):
+        most = min(left[unit] for unit in pair)
+        if count := data.draw(st.integers(0, most)):
+            counts[pair] = count
+            for unit in pair:
+                left[unit] -= count
+    target = exact(current, counts, table)
+    assert counted(target) == counts
+    assert checked([c.ports for c in target], [port for names in table.values() for port in names]) == target
+    lit = counted(current)
+    assert len(target - current) == sum(max(0, count - lit.get(pair, 0)) for pair, count in counts.items())
+
+
+def test_more_circuits_than_ports_are_refused() -> None:
+    with pytest.raises(RequestError, match="need 2 optical ports of u2; it has 1"):
+        exact(frozenset(), {(1, 2): 1, (2, 3): 1}, {1: ("u1o1",), 2: ("u2o1",), 3: ("u3o1",)})
 
 
 @given(fabrics())

@@ -1,0 +1,196 @@
+"""A job's processes from what they are told to what they left: its folder, its workers and parameter server, its report.
+
+Owns no decision: where the job runs and how it sums is in the `Job`; what its network gave it is the admission, or its gates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.inc.engine import Admission
+from testbed.jobs import result
+from testbed.jobs.board import JobBoard
+from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, worker_environment
+from testbed.jobs.gates import Gates
+from testbed.jobs.job import Job
+from testbed.jobs.launch import Emit, JobProcesses, Outcome, ProcessSpec
+from testbed.jobs.leftovers import end_leftovers
+from testbed.jobs.logs import files_as
+from testbed.runtime import Caller
+from testbed.topology import addresses
+
+
+class Spawning(Protocol):
+    """What this needs of the fabric (testbed/emulation/fabric.py)."""
+
+    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
+
+
+class Executor:
+    """Starts the jobs of the testbed `name`; `root` holds their folders. Thread-safe: it keeps nothing."""
+
+    def __init__(self, name: str, hosts: Spawning, root: Path) -> None:
+        self._name, self._hosts, self._root = name, hosts, root
+
+    @contextlib.contextmanager
+    def folder(self, job: Job) -> Iterator[Path]:
+        """The job's own, which is its user's. It stays when its logs are in it."""
+        folder = self._root / str(job.id)
+        if folder.exists():  # of the job before, 65,535 jobs ago
+            shutil.rmtree(folder)
+        folder.mkdir(mode=0o700)
+        os.chown(folder, job.request.caller.uid, job.request.caller.gid)
+        try:
+            yield folder
+        finally:
+            if job.request.logs is not None:
+                shutil.rmtree(folder)
+
+    def attempt(
+        self,
+        job: Job,
+        admission: Admission | None,
+        folder: Path,
+        number: int,
+        emit: Emit,
+        stop: Callable[[], str | None],
+        gates: Gates | None = None,
+    ) -> tuple[list[ProcessSpec], Outcome]:
+        """All processes of the job, from start to end, in its present generation. With gates, the workers wait there to be told what
+        their network gave them, and the parameter server, if the job has one, runs already."""
+        request = job.request
+        with JobBoard(len(job.hosts), ps_address_of(job) is not None) as board, contextlib.ExitStack() as stack:
+            job.board = board
+            stack.callback(setattr, job, "board", None)
+            for rank in range(len(job.hosts)):
+                (folder / f"stats-{rank}.json").unlink(missing_ok=True)
+            specs = self._specs(job, board, admission, folder, number, gates)
+            with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
+                processes.start(specs)
+                job.processes = processes
+                stack.callback(setattr, job, "processes", None)
+                if gates:
+                    gates.are_inherited()
+                else:
+                    job.state = "running"
+                outcome = processes.wait(stop, lambda: job.failure)
+            job.state = "ended"
+            end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
+            return specs, outcome
+
+    def report(self, job: Job, folder: Path, specs: Sequence[ProcessSpec], outcome: Outcome) -> dict[str, Any]:
+        """What every job's result says of it and its workers."""
+        with files_as(job.request.caller):
+            stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
+        return {
+            "id": job.id,
+            "testbed": self._name,
+            "script": job.request.script,
+            "sync": job.placement.sync,
+            "notes": job.notes,
+            "placement": [addresses.unit_name(unit) for unit, _ in job.placement.workers],
+            "ps_host": job.ps_host,
+            "failure": outcome.failure,
+            "workers": [
+                {
+                    "rank": rank,
+                    "host": host,
+                    "exit_code": outcome.exit_codes.get(rank),
+                    "log": str(next(spec.log for spec in specs if spec.index == rank)),
+                    "stats": stats[rank],
+                }
+                for rank, host in enumerate(job.hosts)
+            ],
+        }
+
+    def _specs(
+        self,
+        job: Job,
+        board: JobBoard,
+        admission: Admission | None,
+        folder: Path,
+        attempt: int,
+        gates: Gates | None,
+    ) -> list[ProcessSpec]:
+        request, specs = job.request, []
+        logs = request.logs or folder
+        start = f".restart-{attempt}" if attempt else ""
+        ps_address = ps_address_of(job)
+        if ps_address and job.ps_host:
+            address, port = ps_address
+            argv = [sys.executable, "-u", "-m", "workloads.parameter_server", "--bind", address, "--port", str(port)]
+            argv += ["--workers", str(len(job.hosts)), "--job", str(job.id)]
+            env = worker_environment(request.environ, request.caller)
+            specs.append(
+                ProcessSpec(
+                    len(job.hosts),
+                    f"{job.ps_host} ps",
+                    "the parameter server",
+                    job.ps_host,
+                    tuple(argv),
+                    env,
+                    logs / f"ps{start}.log",
+                    serves=True,
+                )
+            )
+        for rank, host in enumerate(job.hosts):
+            engine = admission.worker_env(rank) if admission else {}
+            fds = admission.worker_fds(rank) if admission else []
+            description = job_description(
+                self._name, job.id, job.generation, rank, job.placement.sync, job.hosts, board.settings(),
+                folder / f"stats-{rank}.json", engine, ps_address, job.ps_host, gates.fd(rank) if gates else None,
+            )  # fmt: skip
+            env = worker_environment(
+                request.environ,
+                request.caller,
+                rank=rank,
+                world_size=len(job.hosts),
+                master=addresses.host_ip(*job.placement.workers[0]),
+                job_id=job.id,
+                description=description,
+                attempt=attempt,
+            )
+            argv = [sys.executable, "-u", request.script, *request.arguments]
+            log = logs / f"worker-{rank}{start}.log"
+            fds += [gates.fd(rank)] if gates else []
+            specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
+        return specs
+
+    def _popen(
+        self,
+        host: str,
+        argv: Sequence[str],
+        *,
+        caller: Caller,
+        env: Mapping[str, str],
+        cwd: str,
+        stdout: int,
+        pass_fds: Sequence[int],
+    ) -> subprocess.Popen[bytes]:
+        return self._hosts.popen_in(
+            host,
+            argv,
+            uid=caller.uid,
+            gid=caller.gid,
+            groups=caller.groups,
+            env=env,
+            cwd=cwd,
+            stdout=stdout,
+            stderr=stdout,
+            pass_fds=pass_fds,
+            new_session=True,
+        )
+
+
+def ps_address_of(job: Job) -> tuple[str, int] | None:
+    """Where the job's parameter server listens; None for one that sums otherwise."""
+    if job.placement.sync != "ps" or job.placement.ps is None:
+        return None
+    return addresses.host_ip(*job.placement.ps), PS_PORT_BASE + job.id % 1000

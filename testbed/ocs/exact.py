@@ -1,0 +1,42 @@
+"""Circuits in exactly the numbers that are asked for between units, with as few changes as that takes. Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from testbed.errors import RequestError
+from testbed.ocs.circuits import Circuit, circuit, ports_of
+from testbed.ocs.plan import Pair, PortTable
+from testbed.topology.addresses import parse_optical_port, unit_name
+
+
+def counted(circuits: Iterable[Circuit]) -> dict[Pair, int]:
+    """How many circuits there are between two units, the smaller first; a circuit from a unit to itself is none."""
+    return dict(Counter(c.units for c in circuits if c.units[0] != c.units[1]))
+
+
+def exact(current: frozenset[Circuit], counts: Mapping[Pair, int], ports: PortTable) -> frozenset[Circuit]:
+    """As many circuits between two units as `counts` says, and no others. Those that are lit stay where they can.
+
+    RequestError when a unit has fewer ports than it needs.
+    """
+    need: Counter[int] = Counter()
+    for pair, count in counts.items():
+        for unit in pair:
+            need[unit] += count
+    for unit, count in sorted(need.items()):
+        if count > len(ports.get(unit, ())):
+            raise RequestError(
+                f"circuits need {count} optical ports of {unit_name(unit)}; it has {len(ports.get(unit, ()))}"
+            )
+    target: set[Circuit] = set()
+    for (a, b), count in counts.items():
+        target.update(sorted(c for c in current if c.units == (min(a, b), max(a, b)))[:count])
+    used = set(ports_of(target))
+    free = {unit: sorted(set(names) - used, key=parse_optical_port) for unit, names in ports.items()}
+    there = counted(target)
+    for a, b in sorted(counts):
+        for _ in range(counts[a, b] - there.get((min(a, b), max(a, b)), 0)):
+            target.add(circuit(free[a].pop(0), free[b].pop(0)))
+    return frozenset(target)
