@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from testbed.errors import RequestError
 from testbed.topology import addresses
+from testbed.topology.fields import choice, integer, is_number, listed, mapping, read_yaml, shown, text
 from testbed.topology.model import (
     BMV2_LAYOUTS,
     DISTRIBUTIONS,
@@ -32,17 +30,7 @@ MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 
 def load(path: Path) -> Topology:
     """Reads a file. RequestError if it is not there, is no YAML, or describes no topology."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise RequestError(f"read configuration {path}: {reason}") from error
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        raise RequestError(f"{path}{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+    data = read_yaml(path)
     try:
         return parse(data, path.stem)
     except RequestError as error:
@@ -51,7 +39,7 @@ def load(path: Path) -> Topology:
 
 def parse(data: Any, name: str) -> Topology:
     """A topology from parsed YAML. RequestError names the first thing that is wrong."""
-    top = _mapping(
+    top = mapping(
         data,
         "configuration",
         (
@@ -68,15 +56,15 @@ def parse(data: Any, name: str) -> Topology:
             "bmv2",
         ),
     )
-    scale = _integer(top, "scale", 200, low=1, high=100_000)
-    mtu = _integer(top, "mtu", 1500, low=1280, high=MAX_MTU)
-    buffer_packets = _integer(top, "buffer_packets", 256, low=16, high=10_000)
-    ports = _integer(top, "optical_ports", 2, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT)
+    scale = integer(top, "scale", 200, low=1, high=100_000)
+    mtu = integer(top, "mtu", 1500, low=1280, high=MAX_MTU)
+    buffer_packets = integer(top, "buffer_packets", 256, low=16, high=10_000)
+    ports = integer(top, "optical_ports", 2, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT)
     if "units" not in top:
         raise RequestError("units: missing; a list of units is needed, each with kind and hosts")
     raw_units = top["units"]
     if not isinstance(raw_units, list) or not 1 <= len(raw_units) <= addresses.MAX_UNITS:
-        raise RequestError(f"units: {_shown(raw_units)}; a list of 1 to {addresses.MAX_UNITS} units is accepted")
+        raise RequestError(f"units: {shown(raw_units)}; a list of 1 to {addresses.MAX_UNITS} units is accepted")
     units = tuple(_unit(raw, index, ports) for index, raw in enumerate(raw_units, 1))
     if len(units) > 1:
         for unit in units:
@@ -87,14 +75,14 @@ def parse(data: Any, name: str) -> Topology:
     else:
         units = (Unit(1, units[0].kind, units[0].hosts, 0, units[0].engine),)
     return Topology(
-        name=_choice_free(top, "name", name),
+        name=text(top, "name", name),
         units=units,
         host_link=LinkSpec(_rate(top, "host_rate_mbps", scale, 40_000), buffer_packets),
         optical_link=LinkSpec(
             _rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets
         ),
         ocs=_ocs(top.get("ocs", {}), units),
-        inc=IncSpec(_integer(_mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=32, path="inc.")),
+        inc=IncSpec(integer(mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=32, path="inc.")),
         scale=scale,
         mtu=mtu,
         bmv2=_bmv2(top.get("bmv2", {})),
@@ -103,37 +91,37 @@ def parse(data: Any, name: str) -> Topology:
 
 def _unit(raw: Any, index: int, ports: int) -> Unit:
     path = f"units[{index - 1}]"
-    data = _mapping(raw, path, ("kind", "hosts", "optical_ports", "engine"))
+    data = mapping(raw, path, ("kind", "hosts", "optical_ports", "engine"))
     if "hosts" not in data:
         raise RequestError(f"{path}.hosts: missing; a unit needs 1 to {addresses.MAX_HOSTS_PER_UNIT} hosts")
     return Unit(
         index=index,
-        kind=_choice(data, "kind", "gpu", UNIT_KINDS, path),
-        hosts=_integer(data, "hosts", 0, low=1, high=addresses.MAX_HOSTS_PER_UNIT, path=f"{path}."),
-        optical_ports=_integer(
+        kind=choice(data, "kind", "gpu", UNIT_KINDS, path),
+        hosts=integer(data, "hosts", 0, low=1, high=addresses.MAX_HOSTS_PER_UNIT, path=f"{path}."),
+        optical_ports=integer(
             data, "optical_ports", ports, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT, path=f"{path}."
         ),
-        engine=_choice(data, "engine", "xdp", ENGINES, path),
+        engine=choice(data, "engine", "xdp", ENGINES, path),
     )
 
 
 def _bmv2(raw: Any) -> Bmv2Spec:
-    data = _mapping(raw, "bmv2", ("layout", "log"))
+    data = mapping(raw, "bmv2", ("layout", "log"))
     default = Bmv2Spec()
     log = data.get("log", default.log)
     if not isinstance(log, bool):
-        raise RequestError(f"bmv2.log: {_shown(log)}; true or false is accepted")
-    return Bmv2Spec(_choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2"), log)
+        raise RequestError(f"bmv2.log: {shown(log)}; true or false is accepted")
+    return Bmv2Spec(choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2"), log)
 
 
 def _ocs(raw: Any, units: tuple[Unit, ...]) -> OcsSpec:
-    data = _mapping(raw, "ocs", ("switch_ms", "lock_ms", "seed", "circuits"))
+    data = mapping(raw, "ocs", ("switch_ms", "lock_ms", "seed", "circuits"))
     default = OcsSpec()
     circuits = data.get("circuits", "ring")
     return OcsSpec(
         switch_ms=_delay(data, "switch_ms", default.switch_ms),
         lock_ms=_delay(data, "lock_ms", default.lock_ms),
-        seed=_integer(data, "seed", default.seed, low=0, high=2**63 - 1, path="ocs."),
+        seed=integer(data, "seed", default.seed, low=0, high=2**63 - 1, path="ocs."),
         circuits=ring_circuits(units) if circuits == "ring" else _circuits(circuits, units),
     )
 
@@ -141,7 +129,7 @@ def _ocs(raw: Any, units: tuple[Unit, ...]) -> OcsSpec:
 def _circuits(raw: Any, units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
     if not isinstance(raw, list):
         raise RequestError(
-            f"ocs.circuits: {_shown(raw)}; the word ring or a list of pairs like [u1o1, u2o1] is accepted"
+            f"ocs.circuits: {shown(raw)}; the word ring or a list of pairs like [u1o1, u2o1] is accepted"
         )
     ports = {addresses.optical_port_name(u.index, p) for u in units for p in range(1, u.optical_ports + 1)}
     if 2 * len(raw) > len(ports):
@@ -153,10 +141,10 @@ def _circuits(raw: Any, units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
     for position, pair in enumerate(raw):
         path = f"ocs.circuits[{position}]"
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(end, str) for end in pair):
-            raise RequestError(f"{path}: {_shown(pair)}; a pair of optical ports like [u1o1, u2o1] is accepted")
+            raise RequestError(f"{path}: {shown(pair)}; a pair of optical ports like [u1o1, u2o1] is accepted")
         for end in pair:
             if end not in ports:
-                raise RequestError(f"{path}: {end}; no such optical port, there are {_list(sorted(ports))}")
+                raise RequestError(f"{path}: {end}; no such optical port, there are {listed(sorted(ports))}")
             if end in used:
                 raise RequestError(f"{path}: {end} is in another circuit; a port carries one")
             used.add(end)
@@ -170,78 +158,26 @@ def _delay(data: Mapping[str, Any], key: str, default: Delay) -> Delay:
     accepted = "milliseconds from 0 to 60000, {uniform: [low, high]} or {normal: [mean, deviation]} is accepted"
     if raw is None and key not in data:
         return default
-    if raw is not None and _is_number(raw) and 0 <= raw <= 60_000:
+    if raw is not None and is_number(raw) and 0 <= raw <= 60_000:
         return Delay("constant", float(raw))
     if isinstance(raw, dict) and len(raw) == 1:
         ((kind, values),) = raw.items()
         numbers = (
-            isinstance(values, list) and len(values) == 2 and all(_is_number(v) and 0 <= v <= 60_000 for v in values)
+            isinstance(values, list) and len(values) == 2 and all(is_number(v) and 0 <= v <= 60_000 for v in values)
         )
         if kind in DISTRIBUTIONS[1:] and numbers and (kind == "normal" or values[0] <= values[1]):
             return Delay(kind, float(values[0]), float(values[1]))
-    raise RequestError(f"{path}: {_shown(raw)}; {accepted}")
+    raise RequestError(f"{path}: {shown(raw)}; {accepted}")
 
 
 def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any) -> float | None:
     raw = data.get(key, default)
     if raw == "unshaped":
         return None
-    if not _is_number(raw) or raw <= 0:
-        raise RequestError(f"{key}: {_shown(raw)}; a rate in Mb/s or the word unshaped is accepted")
+    if not is_number(raw) or raw <= 0:
+        raise RequestError(f"{key}: {shown(raw)}; a rate in Mb/s or the word unshaped is accepted")
     if not MIN_MBPS <= raw / scale <= MAX_MBPS:
         raise RequestError(
-            f"{key}: {_shown(raw)} at scale {scale} is {raw / scale:g} Mb/s; from {MIN_MBPS:g} to {MAX_MBPS:g} Mb/s can be emulated"
+            f"{key}: {shown(raw)} at scale {scale} is {raw / scale:g} Mb/s; from {MIN_MBPS:g} to {MAX_MBPS:g} Mb/s can be emulated"
         )
     return float(raw)
-
-
-def _mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:
-    if not isinstance(raw, dict):
-        raise RequestError(f"{path}: {_shown(raw)}; keys and values are accepted, the keys being {_list(accepted)}")
-    for key in raw:
-        if key not in accepted:
-            where = key if path == "configuration" else f"{path}.{key}"
-            near = difflib.get_close_matches(str(key), accepted, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise RequestError(f"{where}: {_shown(raw[key])}; unknown key; {hint}accepted are {_list(accepted)}")
-    return raw
-
-
-def _integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: int, path: str = "") -> int:
-    raw = data.get(key, default)
-    if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
-        accepted = f"{low}" if low == high else f"a whole number from {low} to {high}"
-        raise RequestError(f"{path}{key}: {_shown(raw)}; {accepted} is accepted")
-    return raw
-
-
-def _choice(data: Mapping[str, Any], key: str, default: str, accepted: tuple[str, ...], path: str) -> str:
-    raw = data.get(key, default)
-    if raw not in accepted:
-        raise RequestError(f"{path}.{key}: {_shown(raw)}; {_list(accepted)} are accepted")
-    return str(raw)
-
-
-def _choice_free(data: Mapping[str, Any], key: str, default: str) -> str:
-    raw = data.get(key, default)
-    if not isinstance(raw, str) or not raw:
-        raise RequestError(f"{key}: {_shown(raw)}; a text is accepted")
-    return raw
-
-
-def _is_number(raw: Any) -> bool:
-    return isinstance(raw, int | float) and not isinstance(raw, bool)
-
-
-def _list(words: Iterable[str]) -> str:
-    every = list(words)
-    return ", ".join(every) if len(every) <= 16 else f"{', '.join(every[:16])} and {len(every) - 16} more"
-
-
-def _shown(raw: Any) -> str:
-    text = (
-        str(raw)
-        if not isinstance(raw, dict | list)
-        else yaml.safe_dump(raw, default_flow_style=True, width=10_000).strip()
-    )
-    return text if len(text) <= 60 else text[:57] + "..."

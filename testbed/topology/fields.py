@@ -1,0 +1,79 @@
+"""Values from a user's YAML. What is wrong is said in one line: the key, its value, and what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.errors import RequestError
+
+TOP = ("configuration", "jobs file")  # what whole files are called; their keys have no path in front of them
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file holds. RequestError if it is not there or is no YAML."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise RequestError(f"read configuration {path}: {reason}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        raise RequestError(f"{path}{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+
+
+def mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(raw, dict):
+        raise RequestError(f"{path}: {shown(raw)}; keys and values are accepted, the keys being {listed(accepted)}")
+    for key in raw:
+        if key not in accepted:
+            where = key if path in TOP else f"{path}.{key}"
+            near = difflib.get_close_matches(str(key), accepted, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise RequestError(f"{where}: {shown(raw[key])}; unknown key; {hint}accepted are {listed(accepted)}")
+    return raw
+
+
+def integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: int, path: str = "") -> int:
+    raw = data.get(key, default)
+    if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
+        accepted = f"{low}" if low == high else f"a whole number from {low} to {high}"
+        raise RequestError(f"{path}{key}: {shown(raw)}; {accepted} is accepted")
+    return raw
+
+
+def choice(data: Mapping[str, Any], key: str, default: str, accepted: tuple[str, ...], path: str) -> str:
+    raw = data.get(key, default)
+    if raw not in accepted:
+        raise RequestError(f"{path}.{key}: {shown(raw)}; {listed(accepted)} are accepted")
+    return str(raw)
+
+
+def text(data: Mapping[str, Any], key: str, default: str) -> str:
+    raw = data.get(key, default)
+    if not isinstance(raw, str) or not raw:
+        raise RequestError(f"{key}: {shown(raw)}; a text is accepted")
+    return raw
+
+
+def is_number(raw: Any) -> bool:
+    return isinstance(raw, int | float) and not isinstance(raw, bool)
+
+
+def listed(words: Iterable[str]) -> str:
+    every = list(words)
+    return ", ".join(every) if len(every) <= 16 else f"{', '.join(every[:16])} and {len(every) - 16} more"
+
+
+def shown(raw: Any) -> str:
+    words = (
+        str(raw)
+        if not isinstance(raw, dict | list)
+        else yaml.safe_dump(raw, default_flow_style=True, width=10_000).strip()
+    )
+    return words if len(words) <= 60 else words[:57] + "..."
