@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.errors import RequestError
+from testbed.scheduling import catalogue
 from testbed.scheduling.model import Fabric, Job, Pair
 from testbed.simulation import arrivals, coflows
 
@@ -60,7 +61,7 @@ class Setting:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type in ("int", "float"):
-                least = 0 if field.name in ("inc", "update_gbytes_per_s", "reconfiguration_s", "ports") else None
+                least = 0 if field.name in ("inc", "reconfiguration_s", "ports") else None
                 self._number(field.name, value, least, field.type == "int")
         for name in ("values", "workers", "megabytes", "schemes"):
             if not getattr(self, name):
@@ -70,6 +71,9 @@ class Setting:
         for name, accepted in (("kind", KINDS), ("circuits", CIRCUITS)):
             if getattr(self, name) not in accepted:
                 raise RequestError(f"{self.name}: {name} {getattr(self, name)!r}; accepted: {', '.join(accepted)}")
+        for scheme in self.schemes:
+            if scheme not in catalogue.NAMES:
+                raise RequestError(f"{self.name}: schemes: no {scheme!r}; accepted: {', '.join(catalogue.NAMES)}")
         if len(self.megabytes) != 2 or not 0 < self.megabytes[0] <= self.megabytes[1] < math.inf:
             raise RequestError(
                 f"{self.name}: megabytes {self.megabytes}; a smallest and a largest above 0 are accepted"
@@ -83,7 +87,7 @@ class Setting:
             raise RequestError(f"{self.name}: workers {max(self.workers)}; at most the {room} servers are accepted")
 
     def _number(self, name: str, value: float, least: float | None, whole: bool) -> None:
-        infinite = name.endswith("_gbps") and name != "step_gbps" and value == math.inf
+        infinite = name in ("switch_gbps", "host_gbps", "ps_gbps", "update_gbytes_per_s") and value == math.inf
         low = value < 0 if least == 0 else value <= 0
         if low or not (math.isfinite(value) or infinite) or (whole and value != int(value)):
             sort = "a whole number" if whole else "a number"
@@ -115,7 +119,7 @@ class Setting:
         """The same for the same seed and fields. MapReduce jobs are drawn from `trace`."""
         if overrides:
             return self.having(overrides).jobs(seed, trace)
-        rates = {"update_gbytes_per_s": self.update_gbytes_per_s or math.inf, "nominal_gbps": self.nominal_gbps}
+        rates = {"update_gbytes_per_s": self.update_gbytes_per_s, "nominal_gbps": self.nominal_gbps}
         if self.kind == "dml":
             least, most = self.megabytes
             demands = arrivals.dml_demands(
