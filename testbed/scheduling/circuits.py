@@ -7,20 +7,17 @@ from collections.abc import Mapping, Sequence
 from testbed.scheduling.model import Pair
 
 
-def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[int]) -> dict[Pair, int]:
+def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[int]) -> Mapping[Pair, int]:
     """At least the circuits `needed`, and of the others that are `lit` as many as `ports` leave room for.
 
     Idle circuits are torn down only where a unit has too few ports, first those whose two ends both want one, then those between
     the pairs with most idle circuits. `needed` must fit the ports by itself.
     """
-    now = {pair: count for pair, count in lit.items() if count}
-    over: dict[int, int] = {}
-    for pair, count in needed.items():
-        if count > now.get(pair, 0):
-            now[pair] = count
-            over[pair[0]] = over[pair[1]] = 0
-    if not over:
-        return now
+    more = {pair: count for pair, count in needed.items() if count > lit.get(pair, 0)}
+    if not more:
+        return lit
+    now = {**lit, **more}
+    over = {unit: 0 for pair in more for unit in pair}
     used = dict.fromkeys(over, 0)
     for (a, b), count in now.items():
         if a in used:
@@ -30,20 +27,15 @@ def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[in
     over = {unit: count - ports[unit] for unit, count in used.items() if count > ports[unit]}
     if not over:
         return now
-    idle = [
-        (needed.get(pair, 0) - count, pair)
-        for pair, count in now.items()
-        if count > needed.get(pair, 0) and (pair[0] in over or pair[1] in over)
-    ]
-    idle.sort()
+    spare = {pair: count - needed.get(pair, 0) for pair, count in now.items() if pair[0] in over or pair[1] in over}
+    idle = sorted((pair for pair, count in spare.items() if count > 0), key=lambda pair: (-spare[pair], pair))
     for ends in (2, 1):
-        for surplus, pair in idle:
+        for pair in idle:
             wanting = [over[unit] for unit in pair if over.get(unit, 0) > 0]
-            if len(wanting) < ends:
+            torn = min([spare[pair], *wanting]) if len(wanting) >= ends else 0
+            if not torn:
                 continue
-            torn = min(now.get(pair, 0) - needed.get(pair, 0), -surplus, min(wanting))
-            if torn <= 0:
-                continue
+            spare[pair] -= torn
             now[pair] -= torn
             if not now[pair]:
                 del now[pair]

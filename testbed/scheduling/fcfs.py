@@ -58,12 +58,13 @@ class Fcfs:
     def _rate(self, state: State, waiting: Progress, load: Load, room: Room) -> float:
         """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one does."""
         fabric = state.fabric
-        # the least rate that finishes the job in one slot, though its circuits come up epsilon late
-        enough = waiting.remaining_gigabits / (fabric.slot_s - fabric.reconfiguration_s)
-        steps = max(1, math.ceil(enough / fabric.step_gbps - SLACK))
         most = load.limit_gbps
         if self._capped or most == math.inf:
-            most = min(most, steps * fabric.step_gbps)
+            # finishes the job in one slot, though circuits may come up epsilon late
+            lit_s = fabric.slot_s - (fabric.reconfiguration_s if load.links else 0.0)
+            if lit_s > 0:
+                steps = max(1, math.ceil(waiting.remaining_gigabits / lit_s / fabric.step_gbps - SLACK))
+                most = min(most, steps * fabric.step_gbps)
         rate = room.largest(load, most)
         if rate >= most * (1 - SLACK):
             return most

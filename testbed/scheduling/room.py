@@ -58,6 +58,13 @@ class Room:
                 room.inc_left[its.inc] -= 1
         return room
 
+    def limit(self, its: Load) -> float:
+        """The largest rate that a job could have here, alone."""
+        if self.fixed is None or not its.links:
+            return its.limit_gbps
+        port_gbps = self.fabric.port_gbps
+        return min(its.limit_gbps, *(self.fixed.get(pair, 0) * port_gbps / count for pair, count in its.links))
+
     def fits(self, its: Load, gbps: float) -> bool:
         """Whether each worker of a job could have `gbps` more; INC places aside."""
         used, most = self.switch_used, self._switch_most

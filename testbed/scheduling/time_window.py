@@ -15,11 +15,12 @@ from testbed.scheduling.room import SLACK, Loads, Room
 
 @dataclass(slots=True)
 class Candidate:
-    """A job in a slot with the mode that it has, or would start with. `gbps` is what it has been given so far."""
+    """A job in a slot with the mode that it has, or would start with. `gbps` is what it has been given so far, of `limit_gbps`."""
 
     progress: Progress
     load: Load
-    gbps: float
+    limit_gbps: float
+    gbps: float = 0.0
 
 
 class TimeWindow:
@@ -44,8 +45,10 @@ class TimeWindow:
         room = Room.beside(fabric, running, None if self._reconfigures else state.ports)
         waiting = [p for p in state.jobs if p.started is None]
         chosen = matching.assign(fabric, waiting, room.inc_left, self._loads) if self._inc and waiting else {}
-        candidates = [Candidate(p, its, p.rate_gbps) for p, its in running]
-        candidates += [Candidate(p, self._loads.of(fabric, p.job, chosen.get(p.job.id)), 0.0) for p in waiting]
+        candidates = [Candidate(p, its, room.limit(its), p.rate_gbps) for p, its in running]
+        for p in waiting:
+            its = self._loads.of(fabric, p.job, chosen.get(p.job.id))
+            candidates.append(Candidate(p, its, room.limit(its)))
         for related in by_window(fabric, candidates):
             _raise(fabric, related, room)
         given = [c for c in candidates if c.gbps > 0]
@@ -113,10 +116,11 @@ def _projected(fabric: Fabric, number: int, candidate: Candidate) -> tuple[float
     """The ICT after one step more, negated for the heap, and the step; None if more would not make the job finish earlier."""
     progress, had = candidate.progress, candidate.progress.rate_gbps
     left = progress.remaining_gigabits
-    # what is new may come into force epsilon late
-    if had * fabric.slot_s + (candidate.gbps - had) * (fabric.slot_s - fabric.reconfiguration_s) >= left:
+    # what is new of its rate may come into force epsilon late
+    lost = (candidate.gbps - had) * fabric.reconfiguration_s if candidate.load.links else 0.0
+    if candidate.gbps > 0 and candidate.gbps * fabric.slot_s - lost >= left:
         return None
-    step = min(fabric.step_gbps, candidate.load.limit_gbps - candidate.gbps)
+    step = min(fabric.step_gbps, candidate.limit_gbps - candidate.gbps)
     if step <= SLACK * candidate.gbps:
         return None
     return -(left / (candidate.gbps + step) + candidate.load.update_s), number, step

@@ -53,16 +53,17 @@ def simulate(
         raise RequestError("simulate: there are no jobs")
     if len({job.id for job in arriving}) < len(arriving):
         raise RequestError("simulate: two jobs have the same id")
+    _check_ports(fabric, ports, "the circuits lit at the start")
     loads = Loads()
     present: dict[int, Progress] = {}
     finish_s: dict[int, float] = {}
     plans: list[Plan] = []
-    lit = dict(ports)
+    lit: Mapping[Pair, int] = dict(ports)
     slot, next_, first = arriving[0].arrival, 0, None
     connections = events = 0
     policy_s = 0.0
     if record:
-        plans.extend([Plan(ports=dict(lit))] * slot)
+        plans.extend([Plan(ports=lit)] * slot)
     while len(finish_s) < len(arriving):
         while next_ < len(arriving) and arriving[next_].arrival <= slot:
             job = arriving[next_]
@@ -74,7 +75,11 @@ def simulate(
         policy_s += clock() - before if clock else 0.0
         if check:
             _check(state, plan, loads, policy.name)
-        new = set_up(lit, plan.ports)
+        new = 0
+        if plan.ports is not lit:
+            if check:
+                _check_ports(fabric, plan.ports, f"{policy.name}, slot {slot}")
+            new = set_up(lit, plan.ports)
         connections += new
         events += new > 0
         if plan.rates and first is None:
@@ -93,7 +98,7 @@ def simulate(
             if progress.remaining_gigabits <= _LEFT * progress.job.gigabits:
                 finish_s[id_] = (slot + 1) * fabric.slot_s + its.update_s
                 del present[id_]
-        lit = dict(plan.ports)
+        lit = plan.ports
         if record:
             plans.append(plan)
         if on_slot is not None:
@@ -164,17 +169,9 @@ def _check(state: State, plan: Plan, loads: Loads, name: str) -> None:
     if seen < len(rates):
         here = {progress.job.id for progress in state.jobs}
         raise broken(f"job {min(set(rates) - here)} has a rate, but is finished or has not arrived")
-    used = [0] * len(fabric.ports)
-    for pair, count in plan.ports.items():
-        if count < 0 or not 0 <= pair[0] < pair[1] < len(used):
-            raise broken(f"{count} circuits between {pair}: at least 0, the smaller unit first")
-        used[pair[0]] += count
-        used[pair[1]] += count
     for unit in fabric.units:
         if places[unit] < 0:
             raise broken(f"unit {unit} has {fabric.inc[unit] - places[unit]} INC jobs, and room for {fabric.inc[unit]}")
-        if used[unit] > fabric.ports[unit]:
-            raise broken(f"unit {unit} has {used[unit]} circuits, and {fabric.ports[unit]} ports")
         if switch[unit] > fabric.switch_gbps[unit] * (1 + SLACK):
             raise broken(
                 f"the switch of unit {unit} has {switch[unit]} Gb/s, and {fabric.switch_gbps[unit]} of capacity"
@@ -183,3 +180,16 @@ def _check(state: State, plan: Plan, loads: Loads, name: str) -> None:
         most = plan.ports.get(pair, 0) * fabric.port_gbps
         if gbps > most * (1 + SLACK) + SLACK:
             raise broken(f"the link {pair} has {gbps} Gb/s, and circuits for {most}")
+
+
+def _check_ports(fabric: Fabric, ports: Mapping[Pair, int], who: str) -> None:
+    """Equation (6), second part: whether units have ports for the circuits."""
+    used = [0] * len(fabric.ports)
+    for pair, count in ports.items():
+        if count < 0 or not 0 <= pair[0] < pair[1] < len(used):
+            raise TestbedError(f"{who}: {count} circuits between units {pair}; at least 0, and the smaller unit first")
+        used[pair[0]] += count
+        used[pair[1]] += count
+    for unit in fabric.units:
+        if used[unit] > fabric.ports[unit]:
+            raise TestbedError(f"{who}: unit {unit} has {used[unit]} circuits, and {fabric.ports[unit]} ports")
