@@ -1,0 +1,136 @@
+"""What is to be scheduled, in whole slots: each job's modes, how long each takes at least, and when it must be over for a given CT-BTI.
+
+A CT-BTI here is max t_j less the start of the first slot with an arrival: equation (1), with the clock set to that arrival.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import RequestError
+from testbed.scheduling.model import Fabric, Job, Load, Pair, load
+
+ROUNDING = 1e-9
+"""A volume is done when less than this part of it is left (equation 10, D = 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A job run with INC in a unit or without. `limit_gbps` is the largest rate that can help, `slots` the least time that it takes."""
+
+    index: int
+    job: Job
+    load: Load
+    limit_gbps: float
+    slots: int
+
+    @property
+    def fixed(self) -> bool:
+        """INC that takes no link: at its full rate, it takes just `slots`."""
+        return self.load.inc is not None and not self.load.links
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    fabric: Fabric
+    jobs: tuple[Job, ...]
+    ports: Mapping[Pair, int]
+    modes: tuple[tuple[Mode, ...], ...]
+
+    @property
+    def first(self) -> int:
+        """The slot that CT-BTI is counted from."""
+        return min(job.arrival for job in self.jobs)
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Those that a job could use."""
+        return tuple(sorted({p for modes in self.modes for mode in modes for p, _ in mode.load.links}))
+
+    def end(self, mode: Mode, ct_bti_s: float) -> int:
+        """The slot before which it must be over, so that t_j is not later than `ct_bti_s` from the first arrival."""
+        return self.first + math.floor((ct_bti_s - mode.load.update_s) / self.fabric.slot_s + 1e-6)
+
+    def possible(self, ct_bti_s: float) -> tuple[tuple[Mode, ...], ...]:
+        """The modes in which each job can be over in time, were it alone."""
+        return tuple(
+            tuple(mode for mode in modes if self.end(mode, ct_bti_s) - mode.job.arrival >= mode.slots)
+            for modes in self.modes
+        )
+
+    def candidates(self, low_s: float, high_s: float) -> list[float]:
+        """The values that CT-BTI can have in low_s..high_s: whole slots, and whole slots and an update time."""
+        slot_s = self.fabric.slot_s
+        updates = {mode.load.update_s for modes in self.modes for mode in modes}
+        found = set()
+        for update_s in updates:
+            first = max(1, math.ceil((low_s - update_s) / slot_s - 1e-6))
+            for slots in itertools.count(first):
+                value = slots * slot_s + update_s
+                if value > high_s + 1e-9:
+                    break
+                found.add(round(value, 9))
+        return sorted(found)
+
+    @property
+    def alone_s(self) -> float:
+        """No CT-BTI is shorter: every job alone in the fabric, in its fastest mode."""
+        slot_s = self.fabric.slot_s
+        return max(
+            min((mode.job.arrival - self.first + mode.slots) * slot_s + mode.load.update_s for mode in modes)
+            for modes in self.modes
+        )
+
+
+def prepare(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> Instance:
+    """Raises RequestError for what no schedule can be made of."""
+    if not jobs:
+        raise RequestError("no jobs to schedule: at least one is needed")
+    if len({job.id for job in jobs}) < len(jobs):
+        raise RequestError("two jobs have the same id: each needs its own")
+    if not 0 < fabric.slot_s < math.inf:
+        raise RequestError(f"slot_s is {fabric.slot_s}: a time above 0 is needed")
+    if not 0 <= fabric.reconfiguration_s < fabric.slot_s:
+        raise RequestError(
+            f"reconfiguration_s is {fabric.reconfiguration_s}: from 0 to below slot_s ({fabric.slot_s}) is accepted"
+        )
+    for p, count in ports.items():
+        if not (0 <= p[0] < p[1] < len(fabric.ports)) or count < 0:
+            raise RequestError(
+                f"initial circuits {p}: {count}: two units, the smaller first, and a count from 0 are accepted"
+            )
+    for unit in fabric.units:
+        lit = sum(count for p, count in ports.items() if unit in p)
+        if lit > fabric.ports[unit]:
+            raise RequestError(f"initial circuits of unit {unit}: {lit}, and it has {fabric.ports[unit]} ports")
+    counter = itertools.count()
+    modes = tuple(tuple(_modes(fabric, job, counter)) for job in jobs)
+    return Instance(fabric, tuple(jobs), dict(ports), modes)
+
+
+def _modes(fabric: Fabric, job: Job, counter: itertools.count[int]) -> list[Mode]:
+    named = {job.ps, *(unit for unit, _ in job.workers)}
+    if not job.workers or not named <= set(fabric.units) or any(count < 1 for _, count in job.workers):
+        raise RequestError(
+            f"job {job.id}: workers {job.workers} and PS in unit {job.ps} do not fit {len(fabric.ports)} units"
+        )
+    if not 0 < job.gigabits < math.inf or job.update_s < 0 or job.arrival < 0:
+        raise RequestError(f"job {job.id}: a volume above 0 Gb, an update time and an arrival from 0 are accepted")
+    found = []
+    # sent in one slot, set-up and all
+    useful = job.gigabits / (fabric.slot_s - fabric.reconfiguration_s)
+    for inc in (*job.inc_units(fabric), None):
+        taken = load(fabric, job, inc)
+        if taken.limit_gbps <= 0:
+            continue
+        limit = min(taken.limit_gbps, useful)
+        slots = max(1, math.ceil(job.gigabits * (1 - ROUNDING) / (limit * fabric.slot_s) - 1e-9))
+        found.append(Mode(next(counter), job, taken, limit, slots))
+    if not found:
+        raise RequestError(
+            f"job {job.id}: no mode has a rate above 0: its units have no ports, or its switch no bandwidth"
+        )
+    return found

@@ -1,0 +1,78 @@
+"""Which jobs can share one INC place of a switch: the sets that fit between their arrivals and a common end, one after the other.
+
+A place is held for whole slots, and a job with INC at its full rate holds it for a known number of them. So the places of a switch
+are machines, and jobs in the order of arrival are the best that a machine can do. Choosing from these sets is what makes the bound
+tight: it counts the slots at the end of a place that no other job fits into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_SETS = 6000
+"""Of one switch. Beyond it the sets are left out, and the time that places have, altogether, is what limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A job that would hold a place: from `arrival` on, for `slots`."""
+
+    key: int
+    arrival: int
+    slots: int
+
+
+def fits(tasks: Sequence[Task], end: int) -> bool:
+    """Whether one place has room for all of them; they come in the order of arrival."""
+    free = 0
+    for task in tasks:
+        free = max(free, task.arrival) + task.slots
+        if free > end:
+            return False
+    return True
+
+
+def starts(tasks: Sequence[Task]) -> dict[int, int]:
+    """The first slot of each, one after the other."""
+    free, found = 0, {}
+    for task in sorted(tasks, key=lambda task: (task.arrival, task.key)):
+        found[task.key] = max(free, task.arrival)
+        free = found[task.key] + task.slots
+    return found
+
+
+def largest_sets(tasks: Sequence[Task], end: int, most: int = MOST_SETS) -> list[tuple[int, ...]] | None:
+    """The sets of keys that fit one place and into which no other task fits; None if there are more than `most` to look at."""
+    ordered = sorted((task for task in tasks if fits([task], end)), key=lambda task: (task.arrival, task.key))
+    found: list[tuple[int, ...]] = []
+    looked = 0
+    # depth first, from the last arrival backwards: `room` is the slot at which the chosen ones must begin
+    pending: list[tuple[int, int, tuple[int, ...]]] = [(len(ordered) - 1, end, ())]
+    while pending:
+        position, room, chosen = pending.pop()
+        looked += 1
+        if looked > 40 * most or len(found) > most:
+            return None
+        while position >= 0 and room - ordered[position].slots < ordered[position].arrival:
+            position -= 1
+        if position < 0:
+            picked = tuple(reversed(chosen))
+            if _is_largest(ordered, picked, end):
+                found.append(tuple(ordered[place].key for place in picked))
+            continue
+        pending.append((position - 1, room, chosen))
+        pending.append((position - 1, room - ordered[position].slots, (*chosen, position)))
+    return found
+
+
+def _is_largest(ordered: Sequence[Task], picked: Sequence[int], end: int) -> bool:
+    others = set(range(len(ordered))) - set(picked)
+    return not any(fits([ordered[at] for at in sorted((*picked, other))], end) for other in others)
+
+
+def held_at_least(arrival: int, slots: int, end: int, low: int, high: int) -> int:
+    """The slots in low..high (high excluded) that a task between its arrival and `end` cannot avoid, wherever it starts."""
+    early = min(high, arrival + slots) - max(low, arrival)
+    late = min(high, end) - max(low, end - slots)
+    return max(0, min(early, late))

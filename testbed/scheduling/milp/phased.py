@@ -1,0 +1,165 @@
+"""Schedules whose circuits change at most at a few slots (phases), and whose INC jobs run at their full rate: fewer choices than the whole
+model has, so that solutions are found early. Every solution is a schedule; that there is none proves nothing.
+
+In the first slot of a phase all rates over links are counted as if they had just grown over new circuits (equation 10), which needs no
+products. In a span between arrivals, ends and phases the rate of a job is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from testbed.scheduling.milp.choice import Choice, choose
+from testbed.scheduling.milp.instance import Instance, Mode
+from testbed.scheduling.milp.played import played
+from testbed.scheduling.milp.program import Program
+from testbed.scheduling.milp.relaxed import binding_switches
+from testbed.scheduling.model import Pair, Schedule
+
+LEAST = 1e-4
+"""Of a job's largest rate: what it has at least once it runs, since a transfer does not stop (section IV-B)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phased:
+    """A program and where its answer stands: `rates` (first slot, slot after the last, column) by mode, `ports` by phase and pair."""
+
+    program: Program
+    choice: Choice
+    phases: tuple[int, ...]
+    rates: Mapping[int, Sequence[tuple[int, int, int]]]
+    ports: tuple[Mapping[Pair, int], ...]
+
+
+def phased(
+    instance: Instance, ct_bti_s: float, phases: Sequence[int], *, kept: bool = False, fewest: bool = False
+) -> Phased | None:
+    """`phases` are the slots at which circuits may change. `kept` leaves the initial ones for good; `fewest` asks for the fewest circuits
+    to be set up."""
+    possible = instance.possible(ct_bti_s)
+    modes = [[mode for mode in each if mode.fixed or mode.load.inc is None] for each in possible]
+    if not all(modes):
+        return None
+    program = Program()
+    choice = choose(program, instance, ct_bti_s, modes, exact=True)
+    ports = _circuits(program, instance, phases, kept, fewest)
+    moved = [mode for mode in choice.modes if not mode.fixed]
+    first_slots = {slot for phase in phases for slot in (phase, phase + 1)} if not kept else set()
+    cuts = sorted({mode.job.arrival for mode in moved} | {instance.end(mode, ct_bti_s) for mode in moved} | first_slots)
+    rates: dict[int, list[tuple[int, int, int]]] = {}
+    for mode in moved:
+        rates[mode.index] = _rates(program, instance, choice, mode, cuts, () if kept else phases)
+    _capacities(program, instance, choice, moved, cuts, rates, phases, ports)
+    return Phased(program, choice, tuple(phases), rates, tuple(ports))
+
+
+def _circuits(
+    program: Program, instance: Instance, phases: Sequence[int], kept: bool, fewest: bool
+) -> list[dict[Pair, int]]:
+    """Equation (6): whole ports in each phase, and what is set up at its start."""
+    fabric, before = instance.fabric, None
+    ports: list[dict[Pair, int]] = []
+    every = sorted(set(instance.pairs) | set(instance.ports))
+    for _ in phases:
+        now = {p: program.whole(0, min(fabric.ports[p[0]], fabric.ports[p[1]])) for p in every}
+        ports.append(now)
+        for p, column in now.items():
+            lit = instance.ports.get(p, 0)
+            if kept:
+                program.fix(column, lit)
+            elif fewest:
+                new = program.real(cost=1.0)
+                if before is None:
+                    program.row([(new, 1.0), (column, -1.0)], -lit)
+                else:
+                    program.row([(new, 1.0), (column, -1.0), (before[p], 1.0)], 0.0)
+        for unit in fabric.units:
+            mine = [(column, 1.0) for p, column in now.items() if unit in p]
+            if mine:
+                program.row(mine, high=fabric.ports[unit])
+        before = now
+    return ports
+
+
+def _rates(
+    program: Program, instance: Instance, choice: Choice, mode: Mode, cuts: Sequence[int], phases: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """Equation (10) for a job: its rates move its volume, if it runs in this mode."""
+    fabric, use = instance.fabric, choice.uses[mode.index]
+    end = instance.end(mode, choice.ct_bti_s)
+    found, sent = [], []
+    for low, high in pairwise(cuts):
+        if mode.job.arrival <= low and high <= end:
+            rate = program.real()
+            found.append((low, high, rate))
+            late_s = fabric.reconfiguration_s if low in phases and mode.load.links else 0.0
+            sent.append((rate, (high - low) * fabric.slot_s - late_s))
+            program.row([(rate, 1.0), (use, -mode.limit_gbps)], high=0.0)
+            program.row([(rate, 1.0), (use, -mode.limit_gbps * LEAST)], 0.0)
+    program.row([*sent, (use, -mode.job.gigabits)], 0.0, 0.0)
+    return found
+
+
+def _capacities(
+    program: Program,
+    instance: Instance,
+    choice: Choice,
+    moved: Sequence[Mode],
+    cuts: Sequence[int],
+    rates: Mapping[int, Sequence[tuple[int, int, int]]],
+    phases: Sequence[int],
+    ports: Sequence[Mapping[Pair, int]],
+) -> None:
+    """Equations (5) and (6) in each span. Where a switch could be full, its INC places are counted as if all ran at once."""
+    fabric = instance.fabric
+    binding = binding_switches(instance, choice.modes)
+    inc = {
+        unit: [(column, _gbps(instance, choice, each)) for column, (at, _), each in choice.sets if at == unit]
+        for unit in binding
+    }
+    for unit, terms in inc.items():
+        program.row(terms, high=fabric.switch_gbps[unit])
+    for low, _ in pairwise(cuts):
+        phase = max((n for n, slot in enumerate(phases) if slot <= low), default=0)
+        between: dict[Pair, list[tuple[int, float]]] = {}
+        switched: dict[int, list[tuple[int, float]]] = {}
+        for mode in moved:
+            for column in (column for at, _, column in rates[mode.index] if at == low):
+                for p, streams in mode.load.links:
+                    between.setdefault(p, []).append((column, streams))
+                for unit, taken in mode.load.switches:
+                    switched.setdefault(unit, []).append((column, taken))
+        for p, terms in between.items():
+            program.row([*terms, (ports[phase][p], -fabric.port_gbps)], high=0.0)
+        for unit in binding:
+            program.row([*switched.get(unit, []), *inc[unit]], high=fabric.switch_gbps[unit])
+
+
+def _gbps(instance: Instance, choice: Choice, indices: Sequence[int]) -> float:
+    """The most that jobs that follow each other in an INC place take of its switch."""
+    modes = [mode for mode in choice.modes if mode.index in indices]
+    return max(mode.limit_gbps * dict(mode.load.switches).get(mode.load.inc or 0, 0) for mode in modes)
+
+
+def schedule(instance: Instance, model: Phased, values: Sequence[float]) -> Schedule:
+    """What the answer says, slot by slot."""
+    chosen = model.choice.chosen(values)
+    slots = max(instance.end(mode, model.choice.ct_bti_s) for mode in chosen.values())
+    rates: dict[int, dict[int, float]] = {}
+    for id_, slot in model.choice.starts(values).items():
+        mode = chosen[id_]
+        rates[id_] = dict.fromkeys(
+            range(slot, slot + mode.slots), min(mode.limit_gbps, mode.job.gigabits / instance.fabric.slot_s)
+        )
+    for id_, mode in chosen.items():
+        if not mode.fixed:
+            spans = model.rates[mode.index]
+            rates[id_] = {slot: values[column] for low, high, column in spans for slot in range(low, high)}
+    given = [{p: round(values[column]) for p, column in now.items()} for now in model.ports]
+    ports = [dict(instance.ports)] * model.phases[0]
+    for number, low in enumerate(model.phases):
+        high = model.phases[number + 1] if number + 1 < len(model.phases) else slots
+        ports += [{p: count for p, count in given[number].items() if count}] * (high - low)
+    return played(instance, chosen, rates, ports[:slots])

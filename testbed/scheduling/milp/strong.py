@@ -1,0 +1,205 @@
+"""The search for the shortest CT-BTI: a bound from below, schedules from above, and the whole model for what is between.
+
+CT-BTI has few values: whole slots, and whole slots and an update time. For each, the ends of all jobs are known, which makes every program
+one of whether, not of how long; and both what is impossible and what is possible are found by bisection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from testbed.scheduling.milp import phased, slots
+from testbed.scheduling.milp.instance import Instance
+from testbed.scheduling.milp.played import ct_bti_s
+from testbed.scheduling.milp.program import Answer, Program
+from testbed.scheduling.milp.relaxed import relaxation
+from testbed.scheduling.milp.solution import Budget
+from testbed.scheduling.model import Schedule, set_up
+
+PHASES = (1, 2, 4)
+"""How often circuits may change, tried in this order."""
+NODES = 400
+"""Of a search for a schedule with phases, which may go on for ever."""
+MOST_COLUMNS = 60_000
+"""Of the whole model. Larger ones are not tried: HiGHS has not solved the root in minutes."""
+
+
+@dataclass(slots=True)
+class Search:
+    instance: Instance
+    budget: Budget
+    gap: float
+    schedule: Schedule | None = None
+    high_s: float = math.inf
+    low_s: float = 0.0
+    tried: list[float] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        near = self.schedule is not None and self.high_s - self.low_s <= self.gap * self.high_s + 1e-9
+        return near or self.budget.left_s <= 0
+
+    def take(self, schedule: Schedule) -> None:
+        """Keeps the better one."""
+        value = ct_bti_s(self.instance, schedule)
+        if value < self.high_s - 1e-9:
+            self.schedule, self.high_s = schedule, value
+
+    def run(self, fewest: bool) -> None:
+        self.low_s = self.instance.alone_s
+        for name, relaxed in (("linear bound", True), ("integer bound", False)):
+            if not self.done:
+                with self.budget.stage(name):
+                    self._raise_bound(relaxed)
+        if not self.done:
+            with self.budget.stage("phases"):
+                self._lower_schedule(self._try_phases)
+        if not self.done:
+            with self.budget.stage("slots"):
+                self._between()
+        if fewest and self.schedule is not None and self.budget.left_s > 0:
+            with self.budget.stage("fewest circuits"):
+                self._fewest()
+
+    # -------------------------------------------------------------- from below
+
+    def _raise_bound(self, relaxed: bool) -> None:
+        """Bisection: below the bound there is no solution, at it there may be."""
+        candidates = self._candidates(self.low_s, self._far(self.low_s))
+        low, high, step = 0, 0, 1
+        while not self._possible(candidates[high], relaxed):
+            if self.budget.left_s <= 0:
+                return
+            low, step = high + 1, step * 2
+            if low >= len(candidates):
+                candidates += self._candidates(candidates[-1] + 1e-6, self._far(candidates[-1]))
+            self.low_s = candidates[low]
+            high = min(high + step, len(candidates) - 1)
+        while low < high:
+            middle = (low + high) // 2
+            if self._possible(candidates[middle], relaxed):
+                high = middle
+            else:
+                low = middle + 1
+                self.low_s = candidates[low]
+            if self.budget.left_s <= 0:
+                return
+
+    def _possible(self, value_s: float, relaxed: bool) -> bool:
+        """False only if it is proven that there is no schedule of that CT-BTI."""
+        made = relaxation(self.instance, value_s)
+        if made is None:
+            return False
+        return self._solve(made[0], relaxed=relaxed, nodes=20 * NODES).status != "infeasible"
+
+    def _candidates(self, low_s: float, high_s: float) -> list[float]:
+        return self.instance.candidates(low_s, high_s)
+
+    def _far(self, value_s: float) -> float:
+        """High enough above to hold a candidate more."""
+        return min(
+            1.3 * value_s + 2 * self.instance.fabric.slot_s, max(self.high_s, value_s + 2 * self.instance.fabric.slot_s)
+        )
+
+    # -------------------------------------------------------------- from above
+
+    def _lower_schedule(self, attempt: Callable[[float], Schedule | None]) -> None:
+        """From the bound upwards in growing steps, then by bisection down."""
+        failed, step_s = self.low_s, 0.0
+        value_s = self.low_s
+        while True:
+            value_s = next(iter(self._candidates(value_s, self._far(value_s))))
+            if value_s >= self.high_s - 1e-9:
+                break
+            found = attempt(value_s)
+            if found is not None:
+                self.take(found)
+                break
+            if self.done:
+                return
+            failed = value_s
+            step_s = max(2 * step_s, 0.005 * self.low_s)
+            value_s += step_s
+        while not self.done:
+            between = [c for c in self._candidates(failed + 1e-6, self.high_s) if c < self.high_s - 1e-9]
+            if not between:
+                return
+            middle = between[(len(between) - 1) // 2]
+            found = attempt(middle)
+            if found is None:
+                failed = middle
+            else:
+                self.take(found)
+
+    def _try_phases(self, value_s: float) -> Schedule | None:
+        found = self._phased(value_s, [self.instance.first], kept=True)
+        for count in PHASES:
+            if found is not None or self.budget.left_s <= 0:
+                break
+            found = self._phased(value_s, self._phases(value_s, count))
+        return found
+
+    def _phases(self, value_s: float, count: int) -> list[int]:
+        """Evenly over the time from the first arrival to the end, since all of it is needed."""
+        length = value_s / self.instance.fabric.slot_s
+        return sorted({self.instance.first + math.floor(length * n / count) for n in range(count)})
+
+    def _phased(
+        self, value_s: float, starts: list[int], *, kept: bool = False, fewest: bool = False
+    ) -> Schedule | None:
+        model = phased.phased(self.instance, value_s, starts, kept=kept, fewest=fewest)
+        if model is None:
+            return None
+        answer = self._solve(model.program, any_solution=not fewest, nodes=NODES)
+        return None if answer.values is None else phased.schedule(self.instance, model, answer.values)
+
+    # -------------------------------------------------------------- between
+
+    def _between(self) -> None:
+        """The whole model by bisection: each answer moves the bound or the schedule."""
+        while not self.done:
+            between = [c for c in self._candidates(self.low_s, self.high_s) if c < self.high_s - 1e-9]
+            if not between:
+                self.low_s = self.high_s
+                return
+            middle = between[(len(between) - 1) // 2]
+            model = slots.slots(self.instance, middle)
+            if model is not None and len(model.program.low) > MOST_COLUMNS:
+                return
+            answer = None if model is None else self._solve(model.program, any_solution=True)
+            if model is None or answer is None or answer.status == "infeasible":
+                self.low_s = next((c for c in between if c > middle), self.high_s)
+            elif answer.values is not None:
+                self.take(slots.schedule(model, answer.values))
+            else:
+                return
+
+    # -------------------------------------------------------------- circuits
+
+    def _fewest(self) -> None:
+        """Of the schedules with one phase and this CT-BTI, one that sets up the fewest circuits."""
+        assert self.schedule is not None
+        value_s, first, best = self.high_s, [self.instance.first], _set_up(self.schedule)
+        for kept in (True, False):
+            if not best:
+                return
+            found = self._phased(value_s, first, kept=kept, fewest=True)
+            if found is not None and _set_up(found) < best:
+                self.schedule, best = found, _set_up(found)
+
+    def _solve(
+        self, program: Program, *, relaxed: bool = False, any_solution: bool = False, nodes: int | None = None
+    ) -> Answer:
+        answer = program.solve(self.budget.left_s, nodes=nodes, relaxed=relaxed, any_solution=any_solution)
+        self.budget.count(answer, len(program.low), len(program.row_low))
+        return answer
+
+
+def _set_up(schedule: Schedule) -> int:
+    before, count = schedule.ports, 0
+    for plan in schedule.plans:
+        count += set_up(before, plan.ports)
+        before = plan.ports
+    return count
