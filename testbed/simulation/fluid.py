@@ -129,6 +129,12 @@ def simulate(
     )
 
 
+def check_plan(state: State, plan: Plan, name: str) -> None:
+    """What `simulate` asks of each plan of the policy `name`; TestbedError says what it breaks."""
+    _check(state, plan, Loads(), name)
+    _check_ports(state.fabric, plan.ports, f"{name}, slot {state.slot}")
+
+
 def _check(state: State, plan: Plan, loads: Loads, name: str) -> None:
     """Equations (2), (3), (5) and (6), and that jobs run on as they started."""
 
