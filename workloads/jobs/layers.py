@@ -1,0 +1,220 @@
+"""Trains a model that has the layers of a well-known one and none of its arithmetic, by plain DistributedDataParallel.
+
+Each tensor has its real size divided by --scale. What a GPU would compute is waited for, by a declared profile, each layer its
+share: forward first, then backward, and a layer's gradients are there when its share of backward is over, so that DDP sums
+buckets while later gradients are still to come. Links that are slower by the same scale carry these gradients in the time
+that the real ones take at the declared rates: with waiting times as declared, this job's clock is the real one's.
+
+Gradients are known beforehand. At the end every worker compares its parameters, which hold the averages of all
+iterations, with what they must be; a wrong sum ends it with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workloads import models
+
+BUCKET_MB = 25  # DDP's own, of real gradients
+ROUNDING = 2.0**-24  # of binary32, relative
+
+
+class Gpu:
+    """Work queued one after the other, each for a time declared. Who is late to fetch a result delays no later work."""
+
+    def __init__(self) -> None:
+        self._free_s = 0.0
+        self.late_s = 0.0
+
+    def start(self) -> None:
+        self._free_s, self.late_s = time.monotonic(), 0.0
+
+    def compute(self, seconds: float) -> None:
+        """Until that work is done."""
+        self._free_s += seconds
+        left = self._free_s - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        self.late_s = max(self.late_s, time.monotonic() - self._free_s)
+
+
+class Step:
+    """What the layers share in an iteration: the GPU, and this worker's factor of all gradients."""
+
+    def __init__(self, rank: int) -> None:
+        self.gpu = Gpu()
+        self.rank = rank
+        self.factor = 0.0
+
+    def begin(self, turn: int) -> None:
+        self.factor = factor(self.rank, turn)
+        self.gpu.start()
+
+
+def factor(rank: int, turn: int) -> float:
+    """Small integers, so that neighbours differ in rank and in time, and a sum that lacks or repeats one is wrong."""
+    return float(1 + (5 * rank + 3 * turn) % 7)
+
+
+class _Computed(torch.autograd.Function):
+    """A layer's forward and backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, layer: EmulatedLayer, *_weights: Tensor) -> Tensor:
+        ctx.layer = layer
+        layer.step.gpu.compute(layer.forward_s)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        layer: EmulatedLayer = ctx.layer
+        layer.step.gpu.compute(layer.backward_s)
+        return upstream[0], None, *(pattern * layer.step.factor for pattern in layer.patterns)
+
+
+class EmulatedLayer(nn.Module):
+    """Parameters of these sizes, all zero at first."""
+
+    def __init__(self, step: Step, tensors: Sequence[int], forward_s: float, backward_s: float) -> None:
+        super().__init__()
+        self.step, self.forward_s, self.backward_s = step, forward_s, backward_s
+        self.weights = nn.ParameterList(torch.zeros(size) for size in tensors)
+        self.patterns = [torch.cos(torch.arange(size, dtype=torch.float64) * 0.7).float() for size in tensors]
+
+    def forward(self, value: Tensor) -> Tensor:
+        result: Tensor = _Computed.apply(value, self, *self.weights)  # type: ignore[no-untyped-call]
+        return result
+
+
+def emulated(model: str, profile: models.Profile, scale: int, step: Step) -> nn.Sequential:
+    """The model. A layer's share of the times is that of its multiply-accumulates."""
+    layers = models.layers(model)
+    macs = math.fsum(layer.macs for layer in layers)
+    return nn.Sequential(
+        *(
+            EmulatedLayer(
+                step,
+                layer.scaled(scale).tensors,
+                profile.forward_ms / 1e3 * layer.macs / macs,
+                profile.backward_ms / 1e3 * layer.macs / macs,
+            )
+            for layer in layers
+        )
+    )
+
+
+def error_over_bound(net: nn.Sequential, workers: int, turns: int) -> float:
+    """How far the parameters are from the sum of all averages, at worst, in parts of what is allowed.
+
+    Allowed is, for each iteration: the fixed point of a switch, W M 2^(log2 W - 30) with M the largest share of a worker; the roundings
+    of each worker's share and of their sums; and that of the step on the parameters.
+    """
+    shares = [[factor(rank, turn) / workers for rank in range(workers)] for turn in range(turns)]
+    total = math.fsum(math.fsum(of_turn) for of_turn in shares)
+    fixed = math.fsum(max(of_turn) for of_turn in shares) * workers * 2.0 ** (math.ceil(math.log2(workers)) - 30)
+    bound = fixed + ((workers + 1) + turns) * ROUNDING * total
+    worst = 0.0
+    for layer in net:
+        assert isinstance(layer, EmulatedLayer)
+        for weight, pattern in zip(layer.weights, layer.patterns, strict=True):
+            error = (weight.detach().double() + pattern.double() * total).abs().max().item()
+            worst = max(worst, error / bound if math.isfinite(error) else math.inf)
+    return worst
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train with the gradient sizes and computing times of a known model.")
+    parser.add_argument("--model", default="resnet50", metavar="|".join(models.MODELS))
+    parser.add_argument("--profile", default="gtx1080ti", help="computing times: " + " or ".join(models.PROFILES))
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--warm-up", type=int, default=2, help="of the iterations, left out of what is reported")
+    parser.add_argument("--batch", type=int, default=models.BATCH, help="images per worker and iteration")
+    parser.add_argument("--scale", type=int, default=200, help="gradients are divided by this, as links are (200)")
+    parser.add_argument("--backend", default="inc")
+    parser.add_argument("--out", type=Path, help="rank 0 writes its results here, as JSON")
+    parsed = parser.parse_args()
+    if not 0 <= parsed.warm_up < parsed.iterations or parsed.batch < 1 or parsed.scale < 1:
+        parser.error("--batch and --scale are at least 1, and --iterations more than --warm-up")
+    try:
+        parsed.times = models.profile(parsed.profile, parsed.model).for_batch(parsed.batch)
+    except ValueError as problem:
+        parser.error(str(problem))
+    return parsed
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(1)  # the workers share the machine's cores
+    dist.init_process_group(args.backend)
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    step = Step(rank)
+    net = emulated(args.model, args.times, args.scale, step)
+    bucket: Any = BUCKET_MB / args.scale  # a fraction is taken, whatever the type says
+    model = DistributedDataParallel(net, bucket_cap_mb=bucket, gradient_as_bucket_view=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0, foreach=True)
+    image = torch.zeros(1)
+
+    dist.barrier()
+    ready_s = time.monotonic()
+    started_s: list[float] = []
+    late_ms: list[float] = []
+    for turn in range(args.iterations):
+        started_s.append(time.monotonic())
+        step.begin(turn)
+        optimiser.zero_grad()
+        model(image).sum().backward()
+        optimiser.step()
+        late_ms.append(step.gpu.late_s * 1e3)
+    done_s = time.monotonic()
+
+    iteration_ms = [(b - a) * 1e3 for a, b in zip(started_s, [*started_s[1:], done_s], strict=True)]
+    counted = iteration_ms[args.warm_up :]
+    images_per_s = args.batch * workers * len(counted) / (math.fsum(counted) / 1e3)
+    error = error_over_bound(net, workers, args.iterations)
+    if rank == 0:
+        print(
+            f"{args.model} on {workers} workers: {images_per_s:.1f} images/s, {statistics.median(counted):.1f} ms per iteration, "
+            f"of it {args.times.total_ms:.1f} computing",
+            flush=True,
+        )
+        if args.out is not None:
+            results = {
+                "model": args.model,
+                "profile": args.profile,
+                "scale": args.scale,
+                "batch": args.batch,
+                "workers": workers,
+                "params": sum(parameter.numel() for parameter in net.parameters()),
+                "compute_ms": args.times.total_ms,
+                "iterations": args.iterations,
+                "warm_up": args.warm_up,
+                "images_per_s": images_per_s,
+                "iteration_ms": statistics.median(counted),
+                "iteration_ms_list": iteration_ms,
+                "iteration_start_s": started_s,  # CLOCK_MONOTONIC, as the two below
+                "ready_s": ready_s,
+                "done_s": done_s,
+                "late_ms_list": late_ms,  # of the layer that was fetched latest after its time, by iteration
+                "error_over_bound": error,
+            }
+            args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    dist.destroy_process_group()
+    if error > 1:
+        sys.exit(f"rank {rank}: the sums are wrong by {error:.3g} times what is allowed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The layers of well-known image classifiers, and how long a GPU computes them: numbers only, for jobs that emulate their training.
+
+Sizes follow from the architectures' definitions for 1000 classes: VGG without batch normalisation (arXiv 1409.1556,
+configurations A, D, E), ResNet with bottlenecks, the stride in the 3 by 3 convolution and batch normalisation (arXiv
+1512.03385). Imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+IMAGE = 224  # pixels a side
+CLASSES = 1000
+BATCH = 32  # of the profiles
+
+_VGG = {"vgg11": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
+_RESNET = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
+_WIDTHS = (64, 128, 256, 512, 512)
+_EXPANSION = 4
+
+MODELS = (*_RESNET, *_VGG)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer with parameters. `tensors` are their sizes in elements; `macs` are its multiply-accumulates for one image, forward."""
+
+    name: str
+    tensors: tuple[int, ...]
+    macs: int
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.tensors)
+
+    def scaled(self, scale: int) -> Layer:
+        """With each tensor's size divided by `scale`, at least 1."""
+        return Layer(self.name, tuple(max(1, size // scale) for size in self.tensors), self.macs)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Milliseconds of a GPU for a batch of `BATCH` images."""
+
+    forward_ms: float
+    backward_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return self.forward_ms + self.backward_ms
+
+    def for_batch(self, images: int) -> Profile:
+        """In proportion to the images."""
+        return Profile(self.forward_ms * images / BATCH, self.backward_ms * images / BATCH)
+
+
+def layers(model: str) -> tuple[Layer, ...]:
+    """The layers with parameters, in forward order. Raises ValueError, naming the models, where there is none such."""
+    if model in _VGG:
+        return _vgg(_VGG[model])
+    if model in _RESNET:
+        return _resnet(_RESNET[model])
+    raise ValueError(f"model {model!r}: accepted are {', '.join(MODELS)}")
+
+
+def parameters(model: str, scale: int = 1) -> int:
+    return sum(layer.scaled(scale).parameters for layer in layers(model))
+
+
+def gigabits(model: str, scale: int = 1) -> float:
+    """Of its gradients in binary32."""
+    return parameters(model, scale) * 32 / 1e9
+
+
+def profile(name: str, model: str) -> Profile:
+    """Raises ValueError, naming what there is."""
+    if name not in PROFILES:
+        raise ValueError(f"profile {name!r}: accepted are {', '.join(PROFILES)}")
+    if model not in PROFILES[name]:
+        raise ValueError(f"profile {name!r} has no model {model!r}; it has {', '.join(PROFILES[name])}")
+    return PROFILES[name][model]
+
+
+def _convolution(name: str, ins: int, outs: int, kernel: int, pixels: int, *, normalised: bool) -> Layer:
+    """Of `pixels` a side at its output; with a bias, or with batch normalisation's two vectors instead."""
+    weights = ins * outs * kernel * kernel
+    return Layer(name, (weights, outs, outs) if normalised else (weights, outs), weights * pixels * pixels)
+
+
+def _dense(name: str, ins: int, outs: int) -> Layer:
+    return Layer(name, (ins * outs, outs), ins * outs)
+
+
+def _vgg(stages: tuple[int, ...]) -> tuple[Layer, ...]:
+    found: list[Layer] = []
+    pixels, ins = IMAGE, 3
+    for stage, (count, outs) in enumerate(zip(stages, _WIDTHS, strict=True), 1):
+        for number in range(1, count + 1):
+            found.append(_convolution(f"conv{stage}_{number}", ins, outs, 3, pixels, normalised=False))
+            ins = outs
+        pixels //= 2
+    return (*found, _dense("fc6", ins * pixels * pixels, 4096), _dense("fc7", 4096, 4096), _dense("fc8", 4096, CLASSES))
+
+
+def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
+    pixels, ins = IMAGE // 2, 64
+    found = [_convolution("conv1", 3, ins, 7, pixels, normalised=True)]
+    pixels //= 2
+    for stage, (count, width) in enumerate(zip(stages, _WIDTHS, strict=False), 2):
+        for block in range(1, count + 1):
+            name, outs = f"conv{stage}_{block}", width * _EXPANSION
+            before = pixels
+            if block == 1 and stage > 2:
+                pixels //= 2
+            found.append(_convolution(f"{name}a", ins, width, 1, before, normalised=True))
+            found.append(_convolution(f"{name}b", width, width, 3, pixels, normalised=True))
+            found.append(_convolution(f"{name}c", width, outs, 1, pixels, normalised=True))
+            if block == 1:
+                found.append(_convolution(f"{name}s", ins, outs, 1, pixels, normalised=True))
+            ins = outs
+    return (*found, _dense("fc", ins, CLASSES))
+
+
+# jcjohnson/cnn-benchmarks on GitHub: GTX 1080 Ti, binary32, cuDNN 5.1.10, forward and backward of 16 images in ms
+_MEASURED_OF_16 = {
+    "resnet50": (34.14, 67.06),
+    "resnet101": (52.18, 102.08),
+    "resnet152": (73.52, 142.02),
+    "vgg16": (41.23, 86.91),
+    "vgg19": (48.15, 100.04),
+}
+
+
+def _gtx_1080_ti() -> dict[str, Profile]:
+    """Twice the time of 16 images for 32. VGG11 is not in the source: VGG16's time by the ratio of their multiply-accumulates."""
+    found = {model: Profile(2 * forward, 2 * backward) for model, (forward, backward) in _MEASURED_OF_16.items()}
+    ratio = math.fsum(layer.macs for layer in layers("vgg11")) / math.fsum(layer.macs for layer in layers("vgg16"))
+    found["vgg11"] = Profile(found["vgg16"].forward_ms * ratio, found["vgg16"].backward_ms * ratio)
+    return found
+
+
+PROFILES = {"gtx1080ti": _gtx_1080_ti(), "none": {model: Profile(0.0, 0.0) for model in MODELS}}
+"""By name and model. "none" computes in no time at all."""
