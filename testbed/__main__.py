@@ -15,6 +15,7 @@ COMMANDS = {
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
     "capture": "the frames of one of its links, as a pcap file",
     "down": "end it",
+    "reproduce": "a published figure, run again, beside the paper's",
     "demo": "up, train with each kind of synchronisation, report, down",
     "doctor": "what this host can do, and the remedy for each lack",
 }

@@ -55,7 +55,7 @@ def draw_all(report: Report, folder: Path, series: Mapping[str, Path] | None = N
     if series:
         pictures["telemetry"] = lambda report: timeline.telemetry(report, series)
     paths = []
-    with _matplotlib() as plt:
+    with drawing() as plt:
         for name, draw in pictures.items():
             figure = draw(report)
             path = folder / f"{name}.png"
@@ -66,7 +66,7 @@ def draw_all(report: Report, folder: Path, series: Mapping[str, Path] | None = N
 
 
 @contextmanager
-def _matplotlib() -> Iterator[Any]:
+def drawing() -> Iterator[Any]:
     """matplotlib.pyplot in this report's style. Where the user has no home to write to, its cache goes to a passing folder."""
     with tempfile.TemporaryDirectory(prefix="matplotlib-") as cache:
         os.environ.setdefault("MPLCONFIGDIR", cache)
@@ -105,7 +105,7 @@ def loss(report: Report) -> Figure:
     by_time.set_xlabel("real seconds spent in iterations")
     by_time.legend(loc="upper right", frameon=False, fontsize=9, borderaxespad=0)
     accuracies = spread([f"{job['test_accuracy']:.1%}" for job in jobs.values()])
-    _headline(
+    headline(
         figure,
         f"They learn the same, at different speed: {accuracies} test accuracy",
         f"{loss_agreement(jobs)} Curves are medians over 9 iterations.",
@@ -142,7 +142,7 @@ def iteration_time(report: Report) -> Figure:
     emulated.tick_params(length=0, labelsize=9)
     emulated.spines["top"].set_visible(False)
     axes.grid(True, axis="x")
-    _headline(
+    headline(
         figure, fastest(jobs), "Full colour: communication. Pale: computation that no communication overlaps with."
     )
     height = figure.get_figheight()
@@ -186,9 +186,7 @@ def links(report: Report) -> Figure:
     idle = len(report["links"]) - len(used)
     also = f" {idle} more link{'s' * (idle > 1)} carried nothing." if idle else ""
     drops = sum(link["drops"] for link in used)
-    _headline(
-        figure, busiest(used, syncs), f"Both directions, headers included; {drops:,} frames dropped in all.{also}"
-    )
+    headline(figure, busiest(used, syncs), f"Both directions, headers included; {drops:,} frames dropped in all.{also}")
     figure.subplots_adjust(left=0.14, right=0.99, top=1 - 1.05 / height, bottom=0.18 / height)
     return figure
 
@@ -224,7 +222,7 @@ def reconfigurations(report: Report) -> Figure:
     axes.set_xlabel("milliseconds dark")
     axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)
-    _headline(figure, *dark_times(events))
+    headline(figure, *dark_times(events))
     figure.subplots_adjust(left=0.21, right=0.985, top=1 - 0.85 / height, bottom=0.6 / height)
     return figure
 
@@ -311,7 +309,7 @@ def _inside(axes: Axes, row: int, left: float, width: float, whole: float, text:
         axes.text(left + whole * 0.008, row, text, va="center", color=colour, fontsize=9)
 
 
-def _headline(figure: Figure, finding: str, detail: str) -> None:
+def headline(figure: Figure, finding: str, detail: str) -> None:
     height = figure.get_figheight()
     figure.text(0.015, 1 - 0.16 / height, finding, fontsize=13, fontweight="bold", va="top")
     figure.text(0.015, 1 - 0.46 / height, detail, fontsize=9.5, color=MUTED, va="top")

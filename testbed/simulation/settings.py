@@ -17,6 +17,7 @@ from testbed.scheduling.model import Fabric, Job, Pair
 from testbed.simulation import arrivals, coflows
 
 FOUR = ("noinc-fcfs", "noinc-tw", "inc-fcfs", "inc-tw")
+MILP = "milp"
 KINDS = ("dml", "mapreduce")
 CIRCUITS = ("mesh", "none")
 
@@ -72,8 +73,10 @@ class Setting:
             if getattr(self, name) not in accepted:
                 raise RequestError(f"{self.name}: {name} {getattr(self, name)!r}; accepted: {', '.join(accepted)}")
         for scheme in self.schemes:
-            if scheme not in catalogue.NAMES:
-                raise RequestError(f"{self.name}: schemes: no {scheme!r}; accepted: {', '.join(catalogue.NAMES)}")
+            if scheme not in (MILP, *catalogue.NAMES):
+                raise RequestError(
+                    f"{self.name}: schemes: no {scheme!r}; accepted: {MILP}, {', '.join(catalogue.NAMES)}"
+                )
         if len(self.megabytes) != 2 or not 0 < self.megabytes[0] <= self.megabytes[1] < math.inf:
             raise RequestError(
                 f"{self.name}: megabytes {self.megabytes}; a smallest and a largest above 0 are accepted"
@@ -203,7 +206,7 @@ SETTINGS: Mapping[str, Setting] = {
         "small scale, against the optimum",
         "job_count",
         (40, 50, 60, 80, 100),
-        schemes=("inc-fcfs", "inc-tw", "inc-tw-norecon", "inc-tw+"),
+        schemes=(MILP, "inc-fcfs", "inc-tw", "inc-tw-norecon", "inc-tw+"),
         units=8,
         iterations=30.0,
         slot_s=0.25,

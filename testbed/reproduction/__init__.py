@@ -1,0 +1,1 @@
+"""The published figures, run again. Above all layers: commands alone use it."""

@@ -1,0 +1,72 @@
+"""How long an iteration of workloads/jobs/layers.py takes, from declared numbers alone: sizes, computing times, a rate. Pure.
+
+DDP sums a bucket when the last of its gradients is there; buckets follow each other over the worker's link at its rate. An iteration
+ends when all is computed and the last bucket is summed: what communication the computing hides, and what not, follows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from testbed.scheduling.live import gigabits
+from testbed.topology.model import Topology
+from workloads import models
+from workloads.jobs.bucket import BUCKET_MB
+
+_TENSOR_BYTES = 4
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of job: what it trains, for how many iterations. `batch` is the images of a worker in an iteration."""
+
+    model: str
+    iterations: int
+    batch: int = models.BATCH
+    profile: str = "gtx1080ti"
+
+    def megabytes(self, scale: int) -> float:
+        """That a worker sends in an iteration, without headers."""
+        return models.parameters(self.model, scale) * _TENSOR_BYTES / 1e6
+
+    def volume_gigabits(self, topology: Topology) -> float:
+        """Of a worker and an iteration, with headers, as at the declared rates."""
+        return gigabits(topology, self.megabytes(topology.scale), 1)
+
+    @property
+    def compute_s(self) -> float:
+        return models.profile(self.profile, self.model).for_batch(self.batch).total_ms / 1e3
+
+
+@functools.cache
+def buckets(kind: Kind) -> tuple[tuple[float, float], ...]:
+    """(seconds from an iteration's begin until it is there, share of all bytes) of each bucket, in their order.
+
+    Tensors are taken from the last layer to the first; a bucket is full with `BUCKET_MB` or more.
+    """
+    times = models.profile(kind.profile, kind.model).for_batch(kind.batch)
+    layers = models.layers(kind.model)
+    macs = math.fsum(layer.macs for layer in layers)
+    total = sum(layer.parameters for layer in layers)
+    now_s, held, found = times.forward_ms / 1e3, 0, []
+    for layer in reversed(layers):
+        now_s += times.backward_ms / 1e3 * layer.macs / macs
+        for size in reversed(layer.tensors):
+            held += size
+            if held * _TENSOR_BYTES >= BUCKET_MB * _MIB:
+                found.append((now_s, held / total))
+                held = 0
+    if held:
+        found.append((now_s, held / total))
+    return tuple(found)
+
+
+def iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
+    """With `volume_gigabits` of each worker, all at `rate_gbps`, up and down at once."""
+    free_s = 0.0
+    for there_s, share in buckets(kind):
+        free_s = max(free_s, there_s) + share * volume_gigabits / rate_gbps
+    return max(free_s, kind.compute_s)
