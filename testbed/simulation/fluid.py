@@ -74,12 +74,10 @@ def simulate(
         plan = policy.plan(state)
         policy_s += clock() - before if clock else 0.0
         if check:
-            _check(state, plan, loads, policy.name)
-        new = 0
-        if plan.ports is not lit:
-            if check:
+            if plan.ports is not lit:
                 _check_ports(fabric, plan.ports, f"{policy.name}, slot {slot}")
-            new = set_up(lit, plan.ports)
+            _check(state, plan, loads, policy.name)
+        new = set_up(lit, plan.ports) if plan.ports is not lit else 0
         connections += new
         events += new > 0
         if plan.rates and first is None:
