@@ -10,6 +10,8 @@ from testbed import environment
 COMMANDS = {
     "up": "bring a testbed up and keep it",
     "run": "run a training job on it",
+    "submit": "queue training jobs; a policy schedules them",
+    "cancel": "end queued jobs",
     "status": "what runs on it",
     "circuits": "its optical circuits: show, plan, set",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",

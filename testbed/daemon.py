@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from testbed.emulation import capture, faults
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.manager import Jobs, held_hosts
 from testbed.jobs.names import mount_names
+from testbed.jobs.scheduler import Scheduler
 from testbed.network import Network
 from testbed.runtime import Caller, Runtime
 from testbed.topology import addresses
@@ -86,6 +88,18 @@ class Daemon:
                 self._runtime.jobs,
                 self._owner,
             )
+            fabric = self._network.fabric
+            self._scheduler = Scheduler(
+                self._topology,
+                self._jobs,
+                fabric,
+                self._network.engine,
+                self._network.ask,
+                partial(fabric.popen_in, self._topology.host_names[-1]),
+                self._owner,
+                self._runtime.jobs / "policy",
+                self._note,
+            )
             with rpc.serve(self._runtime.socket, self._handle, uid):
                 self._state = "ready"
                 self._main.say(ready=self._summary())
@@ -99,6 +113,7 @@ class Daemon:
                     self._state = "ending"
                     self._network.ending.set()
                     self._main.say(phase="ending", done=0, total=0)
+                    self._scheduler.end(why)
                     self._jobs.stop_all(why, _JOBS_END_S)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
@@ -140,12 +155,18 @@ class Daemon:
         operation = request["op"]
         if operation == "status":
             return self._status()
-        if operation == "run":
+        if operation in ("run", "submit"):
+            work = self._jobs.run if operation == "run" else self._scheduler.submit
             try:
-                return self._jobs.run(request, emit, disconnected)
+                return work(request, emit, disconnected)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 traceback.print_exc()
-                raise TestbedError(f"run: {type(error).__name__}: {error}; the daemon's log says more") from error
+                raise TestbedError(
+                    f"{operation}: {type(error).__name__}: {error}; the daemon's log says more"
+                ) from error
+        if operation == "cancel":
+            ids = [int(job) for job in request["jobs"]]
+            return self._scheduler.cancel(ids, str(request.get("reason", "cancelled")), int(request["uid"]))
         if operation == "stop":
             return self._jobs.stop(int(request["job"]), str(request.get("reason", "asked to end")))
         if operation == "fault":
@@ -159,7 +180,7 @@ class Daemon:
         if operation == "down":
             self._end.set()
             return None
-        raise RequestError(f"op {operation!r}: accepted are status, run, stop, fault, capture, down")
+        raise RequestError(f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, capture, down")
 
     def _summary(self) -> dict[str, Any]:
         return {
@@ -210,6 +231,7 @@ class Daemon:
             "controller": controller,
             "datapath": self._network.fabric.openvswitch.datapath,
             "jobs": jobs,
+            "schedule": self._scheduler.status(),
             "cores_busy": self._jobs.cores_busy(),
             "links": [
                 {

@@ -21,7 +21,7 @@ from testbed.jobs.execution import Executor
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.launch import Emit
 from testbed.jobs.observation import Observation
-from testbed.jobs.placement import Placement, Rack, at_parameter_server, place
+from testbed.jobs.placement import Host, Placement, Rack, at_parameter_server, place
 from testbed.jobs.retry import outliving_switches
 from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
@@ -58,11 +58,12 @@ class Jobs:
     ) -> None:
         self._topology, self._hosts, self._controller, self._engine = topology, hosts, controller, engine
         self._owner = owner
-        self._racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
-        self._sampler = Sampler(hosts, self._segments)
-        self._executor = Executor(name, hosts, folder)
+        self.racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+        self.sampler = Sampler(hosts, self._segments)
+        self.executor = Executor(name, hosts, folder)
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
+        self.circuits_are_scheduled: Callable[[], bool] = lambda: False
         self._closed = False
         self._lock = threading.Lock()  # the fields above
         self._optics = threading.Lock()  # one job at a time asks for circuits; taken before _lock, never after
@@ -74,7 +75,7 @@ class Jobs:
 
     def cores_busy(self) -> list[float] | None:
         """The share of the last moments in which each core was busy; None while no job runs."""
-        return self._sampler.cores_busy()
+        return self.sampler.cores_busy()
 
     def stop(self, job_id: int, reason: str) -> None:
         """Asks a job to end. Raises RequestError when there is none of this number."""
@@ -108,13 +109,13 @@ class Jobs:
             held = stack.enter_context(contextlib.ExitStack())
             admission = held.enter_context(self._network(job))
             told = self._tell_notes(job, emit, 0)
-            folder = stack.enter_context(self._executor.folder(job))
+            folder = stack.enter_context(self.executor.folder(job))
             senders = [*job.hosts, *([job.ps_host] if job.ps_host else [])]
             attempts: list[dict[str, Any]] = []
             stop = self._stop_reason(job, disconnected, time.monotonic())
-            with Observation(self._sampler, self._hosts, senders, self._topology.mtu) as observation:
+            with Observation(self.sampler, self._hosts, senders, self._topology.mtu) as observation:
                 while True:
-                    specs, outcome = self._executor.attempt(job, admission, folder, len(attempts), emit, stop)
+                    specs, outcome = self.executor.attempt(job, admission, folder, len(attempts), emit, stop)
                     held.close()
                     attempts.append(
                         {"generation": job.generation, "wall_s": outcome.wall_s, "failure": outcome.failure}
@@ -130,7 +131,7 @@ class Jobs:
                         outcome.failure = f"{outcome.failure}; and no restart: {error}"
                         break
                     told = self._tell_notes(job, emit, told)
-            report = self._executor.report(job, folder, specs, outcome)
+            report = self.executor.report(job, folder, specs, outcome)
             stats = [worker["stats"] for worker in report["workers"]]
             return {
                 **report,
@@ -152,6 +153,51 @@ class Jobs:
         taken = self._engine.occupancy() if self._engine else {}
         return {addresses.aggregator_name(owner): count for owner, count in taken.items()}
 
+    # ------------------------------------------------------------------ for jobs that are scheduled
+
+    def number(self) -> int:
+        """A number that no other job will have."""
+        with self._lock:
+            return self._new_number()[1]
+
+    def hold(self, job_id: int, request: JobRequest, choose: Callable[[set[Host]], Placement | None]) -> Job | None:
+        """A job of that number with the hosts that `choose` names, told which are busy; None where it names none."""
+        with self._lock:
+            if self._closed:
+                raise TestbedError("the testbed is ending")
+            placement = choose(self._busy())
+            if placement is None:
+                return None
+            job = self._jobs[job_id] = Job(job_id, next(self._numbers), request, placement)
+            return job
+
+    def replace(self, job: Job, placement: Placement) -> None:
+        """The job has these hosts from now on, and gives up the others that it had."""
+        with self._lock:
+            job.placement = placement
+
+    def drop(self, job: Job) -> None:
+        """Its hosts are free again."""
+        with self._idle:
+            del self._jobs[job.id]
+            self._idle.notify_all()
+
+    def joining_units(self) -> list[int]:
+        """The numbers of those jobs that asked for circuits."""
+        with self._lock:
+            return [job.id for job in self._jobs.values() if job.placement.demands]
+
+    def _busy(self) -> set[Host]:
+        return {host for job in self._jobs.values() for host in job.placement.hosts()}
+
+    def _new_number(self) -> tuple[int, int]:
+        """A generation, and the number of a job that begins with it."""
+        generation = next(self._numbers)
+        job_id = (generation - 1) % MAX_JOB_ID + 1
+        if job_id in self._jobs:
+            raise TestbedError(f"job number {job_id} is still running, after {MAX_JOB_ID} others")
+        return generation, job_id
+
     # ------------------------------------------------------------------ what a job holds
 
     @contextlib.contextmanager
@@ -161,13 +207,9 @@ class Jobs:
         with self._lock:
             if self._closed:
                 raise TestbedError("the testbed is ending")
-            busy = {host for job in self._jobs.values() for host in job.placement.hosts()}
-            placement = place(self._racks, busy, request.sync, request.place, joined)
+            placement = place(self.racks, self._busy(), request.sync, request.place, joined)
             self._check_engines(placement)
-            generation = next(self._numbers)
-            job_id = (generation - 1) % MAX_JOB_ID + 1
-            if job_id in self._jobs:
-                raise TestbedError(f"job number {job_id} is still running, after {MAX_JOB_ID} others")
+            generation, job_id = self._new_number()
             job = self._jobs[job_id] = Job(job_id, generation, request, placement)
         try:
             yield job
@@ -216,6 +258,10 @@ class Jobs:
     def _ask_for_circuits(self, job: Job) -> None:
         if not job.placement.demands:
             return
+        if self.circuits_are_scheduled():
+            raise RequestError(
+                "the circuits are the scheduler's while jobs are queued (testbed status): place the job within one unit, or wait"
+            )
         with self._lock:
             jobs = list(self._jobs.values())
         demands = list(dict.fromkeys(pair for each in jobs for pair in each.placement.demands))
@@ -230,7 +276,7 @@ class Jobs:
         joined = self._joined_units()
         with self._lock:
             busy = {host for other in self._jobs.values() if other is not job for host in other.placement.hosts()}
-            job.placement = at_parameter_server(self._racks, busy, job.placement, joined)
+            job.placement = at_parameter_server(self.racks, busy, job.placement, joined)
         job.notes.append(f"no INC capacity ({full}): sums at the parameter server on {job.ps_host}")
 
     def across_units(self) -> list[Job]:

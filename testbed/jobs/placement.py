@@ -9,6 +9,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from testbed.errors import RequestError
 from testbed.topology import addresses
@@ -116,6 +117,49 @@ def choose_ps(
     if not free:
         raise RequestError("no free host for the parameter server: place fewer workers, or wait for a job to end")
     return min(free, key=cost)
+
+
+def place_in_queue(
+    racks: Sequence[Rack],
+    busy: Collection[Host],
+    workers: int,
+    wanted: Sequence[tuple[int, int]] | None,
+    together: bool,
+    ps_unit: int | None,
+    random: Random,
+) -> Placement | None:
+    """Hosts for a scheduled job and its parameter server; None while there are too few.
+
+    Where nothing is `wanted`, workers go to a random gpu unit that has room for all of them, else, unless they must be `together`, to as
+    few units as possible; the parameter server to a random cpu unit, or to any where there is none. The first free hosts of a unit.
+    """
+    free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
+    roles = {rack.unit: rack.role for rack in racks}
+    if wanted is None:
+        wanted = _drawn({unit: len(free[unit]) for unit in free if roles[unit] == "gpu"}, workers, together, random)
+    if wanted is None or any(count > len(free[unit]) for unit, count in wanted):
+        return None
+    chosen = [host for unit, count in wanted for host in free[unit][:count]]
+    left = {unit: [host for host in hosts if host not in chosen] for unit, hosts in free.items()}
+    cpu = [unit for unit in roles if roles[unit] == "cpu"]
+    allowed = [ps_unit] if ps_unit is not None else cpu or list(roles)
+    able = [unit for unit in allowed if left[unit]]
+    if not able:
+        return None
+    return Placement("ps", tuple(chosen), left[random.choice(able)][0], ())
+
+
+def _drawn(free: Mapping[int, int], workers: int, together: bool, random: Random) -> list[tuple[int, int]] | None:
+    if sum(free.values()) < workers or (together and max(free.values()) < workers):
+        return None
+    rest, found = dict(free), []
+    while workers:
+        most = max(rest.values())
+        unit = random.choice([unit for unit, count in rest.items() if count >= min(workers, most)])
+        found.append((unit, min(workers, most)))
+        workers -= min(workers, most)
+        del rest[unit]
+    return found
 
 
 def demands(sync: str, workers: Sequence[Host], ps: Host | None) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,33 @@
+"""`testbed cancel`: ends jobs that `testbed submit` queued, whether they wait or run."""
+
+from __future__ import annotations
+
+import argparse
+
+from testbed import environment
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py."""
+    from testbed import rpc
+    from testbed.errors import RequestError
+    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
+
+    parser = argparse.ArgumentParser(prog="testbed cancel", description="Ends queued jobs, whether they wait or run.")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser.add_argument("--all", action="store_true", help="all that this user queued")
+    parser.add_argument("jobs", nargs="*", type=int, metavar="JOB", help="its number, as testbed status has it")
+    options = parser.parse_args(argv)
+    if options.all == bool(options.jobs):
+        raise RequestError("numbers of jobs, or --all: one of the two is needed")
+    runtime = Runtime.of(options.name)
+    runtime.require_alive()
+    uid = Caller.of_this_process().uid
+    found = rpc.call(runtime.socket, "cancel", jobs=options.jobs, reason="testbed cancel", uid=uid)
+    print(f"cancelled: {', '.join(map(str, found)) or 'none; they had ended'}")
+    return 0
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

@@ -1,0 +1,92 @@
+"""The process that a policy runs in: `python -m testbed.jobs.policy_host POLICY --seed N`, as the user who submitted the jobs.
+
+On the socket that is its standard input come states, a JSON object a line, and go plans. What the policy prints goes to its log. A
+policy is one of the catalogue's names, or FILE.py:CLASS, or MODULE:CLASS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RequestError, TestbedError
+from testbed.scheduling.catalogue import NAMES, make
+from testbed.scheduling.messages import plan_to_json, state_from_json
+from testbed.scheduling.model import Policy
+
+
+def policy_of(name: str, seed: int) -> Policy:
+    """RequestError that names what is wrong with it."""
+    if ":" not in name:
+        return make(name, seed)
+    where, _, attribute = name.rpartition(":")
+    try:
+        module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        factory = getattr(module, attribute)
+        wants_seed = "seed" in inspect.signature(factory).parameters
+        policy: Policy = factory(seed=seed) if wants_seed else factory()
+        if not callable(getattr(policy, "plan", None)):
+            raise TypeError(f"{attribute} has no method plan")
+    except Exception as error:  # a user's code may raise anything
+        traceback.print_exc()
+        raise RequestError(f"policy {name}: {type(error).__name__}: {error}") from error
+    return policy
+
+
+def _file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(argv: list[str]) -> int:
+    """Until the other end closes."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.jobs.policy_host", description=__doc__)
+    parser.add_argument("policy", help=f"FILE.py:CLASS, MODULE:CLASS, or one of {', '.join(NAMES)}")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    with socket.socket(fileno=os.dup(0)) as peer, peer.makefile("rwb") as lines:
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+
+        def say(message: dict[str, Any]) -> None:
+            lines.write(json.dumps(message).encode() + b"\n")
+            lines.flush()
+
+        try:
+            policy = policy_of(arguments.policy, arguments.seed)
+        except TestbedError as error:
+            say({"refused": str(error)})
+            return error.exit_code
+        say({"ready": str(getattr(policy, "name", arguments.policy))})
+        for line in lines:
+            asked = json.loads(line)
+            answer: dict[str, Any] = {"number": asked["number"]}
+            began = time.perf_counter()
+            try:
+                plan = policy.plan(state_from_json(asked["state"]))
+                answer["took_s"] = time.perf_counter() - began
+                answer["plan"] = plan_to_json(plan)
+            except Exception as error:  # a policy may raise anything, and is asked again in the next slot
+                traceback.print_exc()
+                answer["raised"] = f"{type(error).__name__}: {error}"
+            say(answer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,191 @@
+"""The daemon's side of a policy's process: asks it within a time limit, and starts it again when it ended or hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.environment import worker_environment
+from testbed.jobs.launch import ending
+from testbed.jobs.logs import open_log
+from testbed.runtime import Caller
+from testbed.scheduling.messages import plan_from_json, state_to_json
+from testbed.scheduling.model import Plan, State
+
+READY_S = 60.0
+RESTARTS = 5
+_STUCK_S = 10.0
+_STUCK_SLOTS = 10
+_END_S = 2.0
+
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+
+class PolicyError(TestbedError):
+    """There is no plan for this slot: the policy raised, ended, or answered something that is no plan."""
+
+
+class OverrunError(PolicyError):
+    """There is no plan yet, and the time for it is over."""
+
+
+class PolicyProcess:
+    """A context manager around a policy's life. Calls come from one thread. `spawn(argv, **options)` starts a process."""
+
+    def __init__(
+        self, spawn: Spawn, policy: str, seed: int, caller: Caller, cwd: str, environ: Mapping[str, str], log: Path
+    ) -> None:
+        self._spawn, self._argument, self._seed = spawn, policy, seed
+        self.policy = policy
+        self._caller, self._cwd, self._environ, self._log = caller, cwd, environ, log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._pending = b""
+        self._number = 0
+        self._ready = False
+        self._asked_at: float | None = None  # of a state that was not answered yet
+        self.restarts = 0
+
+    def __enter__(self) -> Self:
+        """Starts it and waits until it is ready. RequestError when there is no such policy, or it cannot be made."""
+        self._start()
+        try:
+            message = self._next(time.monotonic() + READY_S)
+        except PolicyError as error:
+            self._end()
+            raise RequestError(str(error)) from error
+        self._ready = True
+        self.policy = str(message["ready"])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
+        """A plan, and the time that the policy took. OverrunError at the deadline (of time.monotonic), when the answer is given up;
+        PolicyError when it has none."""
+        self._see_to_it(slot_s)
+        while (
+            not self._ready or self._asked_at is not None
+        ):  # it starts, or is at an earlier state still: that answer is too late
+            if "ready" in self._next(deadline):
+                self._ready = True
+            else:
+                self._asked_at = None
+        self._number += 1
+        self._asked_at = time.monotonic()
+        self._send(json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline)
+        answer = self._next(deadline)
+        self._asked_at = None
+        if "raised" in answer:
+            raise PolicyError(f"policy {self.policy} raised {answer['raised']} (log: {self._log})")
+        try:
+            return plan_from_json(answer["plan"]), float(answer["took_s"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise PolicyError(f"policy {self.policy}: {error}") from error
+
+    def _see_to_it(self, slot_s: float) -> None:
+        if self._process is not None and self._asked_at is not None:
+            busy_s = time.monotonic() - self._asked_at
+            if busy_s > max(_STUCK_S, _STUCK_SLOTS * slot_s):
+                self._end()
+        if self._process is None:
+            if self.restarts >= RESTARTS:
+                raise PolicyError(f"policy {self.policy} ended {RESTARTS + 1} times, and is not started again")
+            self.restarts += 1
+            self._start()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        env = worker_environment(self._environ, self._caller)
+        env["PYTHONPATH"] += f":{self._cwd}"
+        argv = [sys.executable, "-u", "-m", "testbed.jobs.policy_host", self._argument, "--seed", str(self._seed)]
+        log = open_log(self._log, self._caller)
+        try:
+            self._process = self._spawn(
+                argv,
+                uid=self._caller.uid,
+                gid=self._caller.gid,
+                groups=self._caller.groups,
+                env=env,
+                cwd=self._cwd,
+                stdin=theirs.fileno(),
+                stdout=log,
+                stderr=log,
+                new_session=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            ours.close()
+            raise PolicyError(f"start policy {self.policy}: {error}") from error
+        finally:
+            theirs.close()
+            os.close(log)
+        ours.setblocking(False)
+        self._socket, self._pending, self._ready, self._asked_at = ours, b"", False, None
+
+    def _end(self) -> int:
+        """Ends the process, if there is one; its exit code."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        with contextlib.suppress(ProcessLookupError):  # what it started goes with it
+            os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+    def _ended(self) -> PolicyError:
+        """Its end was noticed by the socket's, which comes a little before."""
+        if self._process is not None:
+            pidfd = os.pidfd_open(self._process.pid)
+            select.select([pidfd], [], [], _END_S)
+            os.close(pidfd)
+        return PolicyError(f"policy {self.policy} {ending(self._end())} (log: {self._log})")
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        assert self._socket is not None
+        while data:
+            if not select.select([], [self._socket], [], max(0.0, deadline - time.monotonic()))[1]:
+                # half a state cannot be taken back: it starts afresh
+                self._end()
+                raise OverrunError(f"policy {self.policy} did not take its state in time, and is started again")
+            try:
+                data = data[self._socket.send(data) :]
+            except OSError as error:
+                raise self._ended() from error
+
+    def _next(self, deadline: float) -> dict[str, Any]:
+        """The next line of its own."""
+        assert self._socket is not None
+        while b"\n" not in self._pending:
+            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                doing = "had no plan" if self._ready else "was not ready"
+                raise OverrunError(f"policy {self.policy} {doing} when its time was over")
+            try:
+                piece = self._socket.recv(1 << 16)
+            except OSError as error:
+                raise self._ended() from error
+            if not piece:
+                raise self._ended()
+            self._pending += piece
+        line, _, self._pending = self._pending.partition(b"\n")
+        try:
+            message = dict(json.loads(line))
+        except (TypeError, ValueError) as error:
+            raise PolicyError(f"policy {self.policy} wrote what is no answer: {error}") from error
+        if "refused" in message:
+            self._end()
+            raise PolicyError(str(message["refused"]))
+        return message

@@ -1,0 +1,85 @@
+"""What a session and a submission come to, as JSON. Pure: reads what the session kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from testbed.jobs.scheduled import Scheduled, describe
+from testbed.jobs.session import Session
+from testbed.scheduling.messages import fabric_to_json, job_to_json, ports_to_json
+from testbed.topology.model import Topology
+
+_COMPLAINTS_SHOWN = 3
+
+
+def of_session(session: Session) -> dict[str, Any]:
+    """For `status`."""
+    account = session.account
+    with session.lock:
+        return {
+            "policy": session.policy_name,
+            "slot": session.slot,
+            "slot_s": session.fabric.slot_s,
+            "seconds": round(session.clock(), 3),
+            "jobs": [describe(one) for one in session.all],
+            "reconfigured_connections": account.connections,
+            "reconfigurations": account.reconfigurations,
+            "overruns": account.overruns,
+            "policy_failures": account.failures,
+            "complaints": account.complaints[-_COMPLAINTS_SHOWN:],
+        }
+
+
+def of_batch(jobs: Sequence[Scheduled], session: Session, topology: Topology) -> dict[str, Any]:
+    """A submission's result. Circuits and the policy's times are the whole session's."""
+    account = session.account
+    done = [one for one in jobs if one.failure is None and one.ended_s is not None]
+    started = [one.started_s for one in done if one.started_s is not None]
+    return {
+        "policy": session.policy_name,
+        "slot_s": session.fabric.slot_s,
+        "seed": session.seed,
+        "scale": topology.scale,
+        "configuration": topology.name,
+        "jobs": [_job(one) for one in jobs],
+        "done": len(done),
+        "failed": len(jobs) - len(done),
+        "total_jct_s": math.fsum((one.ended_s or 0.0) - one.arrival_s for one in done),
+        "ct_bti_s": max((one.ended_s or 0.0 for one in done), default=0.0) - min(started, default=0.0),
+        "reconfigured_connections": account.connections,
+        "reconfigurations": account.reconfigurations,
+        "policy_s": math.fsum(account.policy_s),
+        "policy_s_max": max(account.policy_s, default=0.0),
+        "overruns": account.overruns,
+        "policy_failures": account.failures,
+        "late_slots": account.late_slots,
+        "complaints": account.complaints,
+        "slots": account.slots,
+        "model": {
+            "fabric": fabric_to_json(session.fabric),
+            "jobs": [job_to_json(session.model(one)) for one in jobs if one.arrival is not None],
+            "ports": ports_to_json(session.initial_ports),
+        },
+    }
+
+
+def _job(one: Scheduled) -> dict[str, Any]:
+    """Times since the session's first slot; JCT is waiting (for hosts, start-up, the policy) and training."""
+    times: dict[str, float | None] = {"waiting_s": None, "start_up_s": None, "training_s": None, "jct_s": None}
+    if one.ended_s is not None:
+        times["jct_s"] = one.ended_s - one.arrival_s
+    if one.ready_s is not None and one.placed_s is not None:
+        times["start_up_s"] = one.ready_s - one.placed_s
+    if one.started_s is not None and one.ended_s is not None:
+        times |= {"waiting_s": one.started_s - one.arrival_s, "training_s": one.ended_s - one.started_s}
+    return {
+        **describe(one),
+        **times,
+        "iterations": one.spec.iterations,
+        "megabytes": one.spec.megabytes,
+        "gigabits": one.gigabits,
+        "rates": [[slot, rate] for slot, rate in one.rates],
+        "run": one.run,
+    }

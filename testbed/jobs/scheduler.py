@@ -1,0 +1,227 @@
+"""`testbed submit` and `testbed cancel` in the daemon: submissions, the session that they share, what is said of them.
+
+One session at a time: its policy, slot length and seed are those of the submission that began it, and it ends with its last job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RequestError, TestbedError
+from testbed.inc.engine import Engine
+from testbed.jobs import submission
+from testbed.jobs.job import JobRequest
+from testbed.jobs.logs import files_as
+from testbed.jobs.manager import Jobs
+from testbed.jobs.policy_process import PolicyProcess, Spawn
+from testbed.jobs.schedule_result import of_batch, of_session
+from testbed.jobs.scheduled import Links, Scheduled
+from testbed.jobs.session import Session
+from testbed.jobs.submission import Submission
+from testbed.rpc import Emit
+from testbed.runtime import Caller
+from testbed.scheduling import live
+from testbed.topology.model import Topology
+
+_JOIN_S = 5.0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one `testbed submit` queued. `said` are the events for it, None at its end."""
+
+    caller: Caller
+    jobs: list[Scheduled]
+    session: Session
+    result_file: Path | None
+    said: queue.SimpleQueue[dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
+
+
+class Scheduler:
+    """Thread-safe. `spawn` starts a policy's process, whose log is in `folder`; `note` tells the user of `up`."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        jobs: Jobs,
+        links: Links,
+        engine: Engine | None,
+        controller: Callable[..., Any],
+        spawn: Spawn,
+        owner: Caller,
+        folder: Path,
+        note: Callable[[str], None],
+    ) -> None:
+        self._topology, self._jobs, self._links, self._engine = topology, jobs, links, engine
+        self._controller, self._spawn, self._owner, self._folder, self._note = controller, spawn, owner, folder, note
+        self._lock = threading.Lock()  # one submission at a time
+        self._session: Session | None = None
+        self._asked_policy = ""
+        self._thread: threading.Thread | None = None
+        self._batches: list[Batch] = []
+        self._closed = False
+        jobs.circuits_are_scheduled = lambda: self._session is not None
+
+    # ------------------------------------------------------------------ requests
+
+    def submit(self, asked: Mapping[str, Any], emit: Emit, disconnected: threading.Event) -> dict[str, Any]:
+        """Queues jobs. With `wait` it goes on until they have ended, and returns the result; without it, their numbers."""
+        wanted = submission.parse(asked["submission"])
+        submission.check_against(wanted, self._topology)
+        first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": "ps"}, self._owner)
+        with self._lock:
+            batch = self._queue(wanted, first, asked)
+        emit(
+            {
+                "queued": [one.id for one in batch.jobs],
+                "policy": batch.session.policy_name,
+                "slot_s": batch.session.fabric.slot_s,
+                "what": submission.kinds(wanted),
+            }
+        )
+        if not asked.get("wait", True):
+            return {"jobs": [one.id for one in batch.jobs]}
+        while True:
+            with suppress(queue.Empty):
+                event = batch.said.get(timeout=0.2)
+                if event is None:
+                    return of_batch(batch.jobs, batch.session, self._topology)
+                emit(event)
+            if disconnected.is_set():
+                ids = {one.id for one in batch.jobs}
+                batch.session.cancel(ids, "the command that submitted it went away")
+
+    def cancel(self, ids: list[int], reason: str, uid: int) -> list[int]:
+        """Ends queued and running jobs of that user, by number, or all of them; the numbers of those that it ended."""
+        with self._lock:
+            batches = list(self._batches)
+        mine = {one.id for batch in batches for one in batch.jobs if uid in (0, batch.caller.uid)}
+        if unknown := sorted(set(ids) - mine):
+            raise RequestError(
+                f"job {unknown[0]} is not among the jobs queued here by this user; they are {sorted(mine) or 'none'}"
+            )
+        found: list[int] = []
+        for batch in batches:
+            found += batch.session.cancel((set(ids) or mine) & {one.id for one in batch.jobs}, reason)
+        return sorted(set(found))
+
+    def status(self) -> dict[str, Any] | None:
+        """None while nothing is queued."""
+        session = self._session
+        return None if session is None else of_session(session)
+
+    def end(self, reason: str) -> None:
+        """Cancels everything, and waits until it has ended."""
+        with self._lock:
+            self._closed = True
+            session, thread = self._session, self._thread
+        if session is None or thread is None:
+            return
+        session.cancel({one.id for one in session.all}, reason)
+        session.end()
+        thread.join(_JOIN_S)
+
+    # ------------------------------------------------------------------ sessions
+
+    def _queue(self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any]) -> Batch:
+        if self._closed:
+            raise TestbedError("the testbed is ending")
+        fabric = live.fabric_of(self._topology, wanted.slot_s, wanted.step_gbps)
+        session = self._session
+        if session is not None and (wanted.policy, fabric, wanted.seed) != (
+            self._asked_policy,
+            session.fabric,
+            session.seed,
+        ):
+            raise RequestError(
+                f"policy {wanted.policy}, slot {wanted.slot_s:g} s, seed {wanted.seed}: jobs are queued with policy {self._asked_policy},"
+                f" slot {session.fabric.slot_s:g} s, seed {session.seed}; submit with the same, or wait until they have ended"
+            )
+        if session is None and (others := self._jobs.joining_units()):
+            raise RequestError(f"job {others[0]} of testbed run has circuits of its own; wait for its end, or end it")
+        fresh = session is None
+        if session is None:
+            session = Session(
+                self._topology, fabric, wanted.seed, self._jobs, self._links, self._engine, self._controller,
+                self._note, self._tell,
+            )  # fmt: skip
+        batch = self._batch(wanted, request, asked, session)
+        self._batches.append(batch)
+        try:
+            if fresh:
+                self._open(session, wanted, request, batch)
+            elif not session.add(batch.jobs):
+                raise TestbedError("the jobs before have just ended: submit again")
+        except BaseException:
+            self._batches.remove(batch)
+            raise
+        return batch
+
+    def _batch(self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], session: Session) -> Batch:
+        now_s = session.clock() if session is self._session else 0.0
+        jobs = []
+        for index, spec in enumerate(wanted.jobs):
+            logs = None if request.logs is None else request.logs / spec.name
+            one = replace(request, script=spec.script, arguments=spec.arguments, logs=logs, timeout_s=spec.limit_s)
+            volume = live.gigabits(self._topology, spec.megabytes, spec.iterations)
+            place_seed = f"{wanted.seed}/place/{index}"
+            jobs.append(Scheduled(self._jobs.number(), spec, one, place_seed, now_s + spec.arrival_s, volume))
+        file = asked.get("json")
+        return Batch(request.caller, jobs, session, None if file is None else Path(file))
+
+    def _open(self, session: Session, wanted: Submission, request: JobRequest, batch: Batch) -> None:
+        """Starts the policy, and the slots when it is ready."""
+        caller = request.caller
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        os.chown(self._folder, caller.uid, caller.gid)
+        log = self._folder / "policy.log"
+        with ExitStack() as undo:
+            process = PolicyProcess(self._spawn, wanted.policy, wanted.seed, caller, request.cwd, request.environ, log)
+            policy = undo.enter_context(process)
+            session.policy_name, self._asked_policy = policy.policy, wanted.policy
+            session.add(batch.jobs)
+            self._session = session
+            self._thread = threading.Thread(
+                target=self._run, args=(session, policy, undo.pop_all()), name="scheduler", daemon=True
+            )
+            self._thread.start()
+
+    def _run(self, session: Session, policy: PolicyProcess, end_policy: ExitStack) -> None:
+        with end_policy:
+            try:
+                session.begin()
+                session.run(policy)
+            except Exception as error:  # a defect: the jobs must not wait for ever, and the log must show it
+                session.cancel({one.id for one in session.all}, f"scheduler: {type(error).__name__}: {error}")
+                self._note(f"scheduler: {type(error).__name__}: {error}; the daemon's log says more")
+                raise
+            finally:
+                self._session = None
+
+    def _tell(self, one: Scheduled, what: str) -> None:
+        """An event of a job, for whoever submitted it. It may be called under the session's lock, and waits for nobody."""
+        for batch in list(self._batches):
+            if one not in batch.jobs:
+                continue
+            batch.said.put({"job": one.id, "name": one.spec.name, "at_s": batch.session.clock(), "what": what})
+            if one.state == "ended" and all(other.state == "ended" for other in batch.jobs):
+                self._batches.remove(batch)
+                threading.Thread(target=self._finish, args=(batch,), name="result", daemon=True).start()
+
+    def _finish(self, batch: Batch) -> None:
+        if batch.result_file is not None:
+            content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
+            try:
+                with files_as(batch.caller):
+                    batch.result_file.write_text(content)
+            except OSError as error:
+                self._note(f"scheduler: result {batch.result_file}: {error.strerror}")
+        batch.said.put(None)

@@ -1,0 +1,208 @@
+"""What `testbed submit` queues: the jobs file, read and checked, its draws made. Pure; docs/scheduling.md is its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from testbed.errors import RequestError
+from testbed.jobs.placement import parse_place
+from testbed.simulation.arrivals import poisson_s, stream
+from testbed.topology import addresses
+from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
+from testbed.topology.model import Topology
+from testbed.wire.spec import MAX_WORKERS
+
+TOGETHER = "together"
+MAX_JOBS = 10_000
+_TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
+_OF_A_JOB = (
+    *("name", "script", "arguments", "workers", "place", "ps", "copies", "iterations", "megabytes", "update_ms"),
+    *("at_s", "limit_s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic, `together` in one unit;
+    `ps` is the unit of its parameter server, None: automatic."""
+
+    name: str
+    script: str
+    arguments: tuple[str, ...]
+    workers: int
+    place: tuple[tuple[int, int], ...] | None
+    together: bool
+    ps: int | None
+    iterations: int
+    megabytes: float
+    update_ms: float
+    limit_s: float | None
+    arrival_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Jobs in the order of arrival. `step_gbps` None: a quarter of an optical port."""
+
+    policy: str
+    slot_s: float
+    seed: int
+    step_gbps: float | None
+    jobs: tuple[JobSpec, ...]
+
+
+def parse(data: Any) -> Submission:
+    """From parsed YAML. RequestError names the first thing that is wrong. The same data gives the same jobs, to the last draw."""
+    top = mapping(data, "jobs file", _TOP)
+    seed = integer(top, "seed", 1, low=0, high=2**32 - 1)
+    slot_s = _number(top, "slot_s", 1.0, 0.1, 3600.0)
+    per_slot = None
+    if "arrivals" in top:
+        arrivals = mapping(top["arrivals"], "arrivals", ("per_slot",))
+        per_slot = _number(arrivals, "per_slot", None, 1e-6, 1e6, "arrivals.")
+    if not isinstance(top.get("jobs"), list) or not top["jobs"]:
+        raise RequestError(f"jobs: {shown(top.get('jobs', 'missing'))}; a list of jobs is accepted")
+    drawing = Random(f"{seed}/workers")
+    jobs: list[JobSpec] = []
+    for at, raw in enumerate(top["jobs"]):
+        jobs += _copies(raw, f"jobs[{at}]", drawing, per_slot is not None)
+    if len(jobs) > MAX_JOBS:
+        raise RequestError(f"jobs: {len(jobs)} of them; up to {MAX_JOBS} are accepted")
+    names = [job.name for job in jobs]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise RequestError(f"jobs: two are named {twice[0]!r}; each needs a name of its own")
+    if per_slot is not None:
+        Random(f"{seed}/order").shuffle(jobs)
+        times = poisson_s(len(jobs), per_slot / slot_s, stream(seed, "arrivals"))
+        jobs = [_at(job, time) for job, time in zip(jobs, times, strict=True)]
+    jobs.sort(key=lambda job: job.arrival_s)
+    step = None if "step_gbps" not in top else _number(top, "step_gbps", None, 1e-6, 1e6)
+    return Submission(text(top, "policy", "inc-tw"), slot_s, seed, step, tuple(jobs))
+
+
+def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobSpec]:
+    data = mapping(raw, path, _OF_A_JOB)
+    for key in ("script", "iterations", "megabytes"):
+        if key not in data:
+            raise RequestError(f"{path}.{key}: missing; a job needs script, iterations and megabytes")
+    if is_poisson and "at_s" in data:
+        raise RequestError(f"{path}.at_s: {shown(data['at_s'])}; with arrivals.per_slot the times of arrival are drawn")
+    copies = integer(data, "copies", 1, low=1, high=MAX_JOBS, path=f"{path}.")
+    name = _text(data, "name", f"job-{path[5:-1]}", path)
+    if not all(character.isalnum() or character in "-_." for character in name) or name.startswith("."):
+        raise RequestError(f"{path}.name: {shown(name)}; letters, digits, hyphens, underscores and dots are accepted")
+    place, together = _place(data, path)
+    made = []
+    for copy in range(1, copies + 1):
+        made.append(
+            JobSpec(
+                name=name if copies == 1 else f"{name}-{copy}",
+                script=_text(data, "script", "", path),
+                arguments=_arguments(data, path),
+                workers=_workers(data, path, place, drawing),
+                place=place,
+                together=together,
+                ps=_unit(data, path),
+                iterations=integer(data, "iterations", 1, low=1, high=10**9, path=f"{path}."),
+                megabytes=_number(data, "megabytes", None, 1e-6, 1e6, f"{path}."),
+                update_ms=_number(data, "update_ms", 0.0, 0.0, 1e7, f"{path}."),
+                limit_s=None if "limit_s" not in data else _number(data, "limit_s", None, 0.1, 1e7, f"{path}."),
+                arrival_s=_number(data, "at_s", 0.0, 0.0, 1e7, f"{path}."),
+            )
+        )
+    return made
+
+
+def _workers(data: Mapping[str, Any], path: str, place: tuple[tuple[int, int], ...] | None, drawing: Random) -> int:
+    raw = data.get("workers")
+    if place is not None:
+        total = sum(count for _, count in place)
+        if raw not in (None, total):
+            raise RequestError(f"{path}.workers: {shown(raw)}; {path}.place has {total}")
+        return total
+    choices = raw if isinstance(raw, list) else [raw]
+    if not choices or not all(type(one) is int and 1 <= one <= MAX_WORKERS for one in choices):
+        raise RequestError(
+            f"{path}.workers: {shown(raw)}; a whole number from 1 to {MAX_WORKERS}, or a list of such to draw from, is accepted"
+        )
+    return int(drawing.choice(choices))
+
+
+def _place(data: Mapping[str, Any], path: str) -> tuple[tuple[tuple[int, int], ...] | None, bool]:
+    if "place" not in data or data["place"] == TOGETHER:
+        return None, "place" in data
+    accepted = f"UNIT:WORKERS such as u1:2,u2:2, or the word {TOGETHER}, is accepted"
+    if not isinstance(data["place"], str):
+        raise RequestError(f"{path}.place: {shown(data['place'])}; {accepted}")
+    try:
+        return parse_place(data["place"]), False
+    except RequestError as error:
+        raise RequestError(f"{path}.place: {str(error).removeprefix('--place ')}") from error
+
+
+def _unit(data: Mapping[str, Any], path: str) -> int | None:
+    raw = data.get("ps")
+    if raw is None:
+        return None
+    if isinstance(raw, str) and raw[:1] == "u" and raw[1:].isdecimal() and int(raw[1:]) > 0:
+        return int(raw[1:])
+    raise RequestError(f"{path}.ps: {shown(raw)}; a unit such as u3 is accepted")
+
+
+def _arguments(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    raw = data.get("arguments", [])
+    if not isinstance(raw, list) or not all(isinstance(one, str) or is_number(one) for one in raw):
+        raise RequestError(f"{path}.arguments: {shown(raw)}; a list of words and numbers is accepted")
+    return tuple(str(one) for one in raw)
+
+
+def _text(data: Mapping[str, Any], key: str, default: str, path: str) -> str:
+    try:
+        return text(data, key, default)
+    except RequestError as error:
+        raise RequestError(f"{path}.{error}") from error
+
+
+def _number(data: Mapping[str, Any], key: str, default: float | None, low: float, high: float, path: str = "") -> float:
+    raw = data.get(key, default)
+    if not is_number(raw) or not low <= raw <= high:
+        raise RequestError(
+            f"{path}{key}: {'missing' if raw is None else shown(raw)}; a number from {low:g} to {high:g} is accepted"
+        )
+    return float(raw)
+
+
+def _at(job: JobSpec, time_s: float) -> JobSpec:
+    return replace(job, arrival_s=time_s)
+
+
+def check_against(submission: Submission, topology: Topology) -> None:
+    """RequestError for a job that could never be placed on this testbed."""
+    units = {unit.index: unit for unit in topology.units}
+    known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
+    gpu = [unit.hosts for unit in topology.units if unit.kind == "gpu"]
+    every = sum(unit.hosts for unit in topology.units)
+    for job in submission.jobs:
+        for unit, count in job.place or ():
+            if unit not in units or count > units[unit].hosts:
+                raise RequestError(f"job {job.name}: place: {addresses.unit_name(unit)}:{count}; there are {known}")
+        if job.ps is not None and job.ps not in units:
+            raise RequestError(f"job {job.name}: ps: {addresses.unit_name(job.ps)}; there are {known}")
+        most = max(gpu, default=0) if job.together else sum(gpu)
+        if job.place is None and job.workers > most:
+            raise RequestError(
+                f"job {job.name}: workers: {job.workers}; {most} hosts of gpu units can be had {'in one' if job.together else 'in all'};"
+                f" there are {known}"
+            )
+        at_ps = dict(job.place or {}).get(job.ps, 0) if job.ps is not None else 0
+        if job.workers == every or (job.ps is not None and at_ps == units[job.ps].hosts):
+            raise RequestError(f"job {job.name}: ps: no host is left for its parameter server; there are {known}")
+
+
+def kinds(submission: Submission) -> str:
+    """In words, for who submitted it."""
+    sizes = sorted({job.workers for job in submission.jobs})
+    return f"{len(submission.jobs)} jobs of {listed(str(size) for size in sizes)} workers"

@@ -1,0 +1,110 @@
+"""A running testbed in the terms of the model, and a plan in the testbed's. Pure.
+
+Policies see the declared rates, and volumes that are multiplied by the time scale: what takes a second at a declared 40 Gb/s takes a
+second at the emulated 200 Mb/s. Units are numbers from 0 there, and from 1 in the testbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import RequestError
+from testbed.scheduling.model import Fabric, Job, Pair, Plan, State
+from testbed.topology.model import Delay, Topology
+from testbed.wire.spec import lanes_for, payload_bytes
+
+_HEADERS_BYTES = (
+    14 + 20 + 8
+)  # Ethernet, IPv4, UDP; TCP's are 10 bytes longer with timestamps, and its packets carry no header of ours
+LEAST_SHARE = 1e-3
+"""Of a job's volume: what is left of it, as policies see it, while its processes still run."""
+
+
+def fabric_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Fabric:
+    """The fabric that a topology declares. Where no engine sums, no job can use INC. RequestError where links have no rate."""
+    for key, link in (("host_rate_mbps", topology.host_link), ("optical_rate_mbps", topology.optical_link)):
+        if link.rate_mbps is None:
+            raise RequestError(f"{key}: unshaped; to schedule jobs, links need a rate")
+    port_gbps, host_gbps = ((link.rate_mbps or 0.0) / 1e3 for link in (topology.optical_link, topology.host_link))
+    return Fabric(
+        ports=tuple(unit.optical_ports for unit in topology.units),
+        inc=tuple(0 if unit.engine == "none" else topology.inc.jobs for unit in topology.units),
+        switch_gbps=(float("inf"),) * len(topology.units),
+        port_gbps=port_gbps,
+        host_gbps=host_gbps,
+        ps_gbps=host_gbps,
+        slot_s=slot_s,
+        reconfiguration_s=(_mean_ms(topology.ocs.switch_ms) + _mean_ms(topology.ocs.lock_ms)) / 1e3,
+        step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
+    )
+
+
+def _mean_ms(delay: Delay) -> float:
+    return (delay.a + delay.b) / 2 if delay.kind == "uniform" else delay.a
+
+
+def gigabits(topology: Topology, megabytes: float, iterations: int) -> float:
+    """What a worker sends, headers included, as at the declared rates, when its script sends `megabytes` in an iteration."""
+    lanes = lanes_for(topology.mtu)
+    with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (4 * lanes)  # TCP's share is the same to half a per cent
+    return megabytes * 8e-3 * iterations * topology.scale * with_headers
+
+
+def emulated_mbps(topology: Topology, rate_gbps: float) -> float:
+    return rate_gbps * 1e3 / topology.scale
+
+
+def model_job(
+    id_: int, hosts: Iterable[tuple[int, int]], ps_unit: int, volume_gigabits: float, update_s: float, arrival: int
+) -> Job:
+    """`hosts` are its workers' (unit, host), `ps_unit` its parameter server's, as the testbed counts units."""
+    counts: dict[int, int] = {}
+    for unit, _ in hosts:
+        counts[unit - 1] = counts.get(unit - 1, 0) + 1
+    return Job(id_, tuple(sorted(counts.items())), ps_unit - 1, volume_gigabits, update_s, arrival)
+
+
+def remaining_gigabits(volume_gigabits: float, done_share: float) -> float:
+    return volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
+
+
+def ports_of(lit: Mapping[Pair, int]) -> dict[Pair, int]:
+    """Circuits between the testbed's units as the model's."""
+    return {(a - 1, b - 1): count for (a, b), count in sorted(lit.items())}
+
+
+def circuits_of(ports: Mapping[Pair, int]) -> dict[Pair, int]:
+    """The inverse of `ports_of`."""
+    return {(a + 1, b + 1): count for (a, b), count in sorted(ports.items()) if count}
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What a plan asks for beyond what is so already: jobs to start, with INC or not; rates that fall, to be set before circuits
+    change; rates that rise, after it. Gb/s by job."""
+
+    start: Mapping[int, int | None]
+    lower: Mapping[int, float]
+    higher: Mapping[int, float]
+    circuits: Mapping[Pair, int]
+
+
+def actions(state: State, plan: Plan) -> Actions:
+    """The plan must have been checked against the state."""
+    running = {progress.job.id: progress.rate_gbps for progress in state.jobs if progress.started is not None}
+    return Actions(
+        start={job: plan.inc.get(job) for job in plan.rates if job not in running},
+        lower={job: rate for job, rate in plan.rates.items() if job in running and rate < running[job]},
+        higher={job: rate for job, rate in plan.rates.items() if job in running and rate > running[job]},
+        circuits=circuits_of(plan.ports),
+    )
+
+
+def lasting(plan: Plan, present: Sequence[int]) -> Plan:
+    """The last plan, for the jobs that are still there: what stays in force when there is no new one."""
+    return Plan(
+        {job: rate for job, rate in plan.rates.items() if job in present},
+        {job: unit for job, unit in plan.inc.items() if job in present},
+        plan.ports,
+    )

@@ -1,0 +1,180 @@
+"""`testbed submit`: queues jobs on a running testbed, whose scheduler decides when and how they run (docs/scheduling.md)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from testbed import environment
+
+if TYPE_CHECKING:
+    from testbed.jobs.submission import Submission
+    from testbed.runtime import Caller, Runtime
+
+
+def main(argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py. 0 only if every job ended well, or with --detach, if they were queued."""
+    from testbed.errors import RequestError, TestbedError
+    from testbed.jobs import submission
+    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.scheduling.catalogue import NAMES
+    from testbed.topology.fields import read_yaml
+
+    parser = argparse.ArgumentParser(prog="testbed submit", description="Queues jobs on a testbed.")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser.add_argument("--policy", help=f"in place of the file's: {', '.join(NAMES)}, FILE.py:CLASS, or MODULE:CLASS")
+    parser.add_argument("--slot", type=float, metavar="S", help="in place of the file's slot_s")
+    parser.add_argument("--seed", type=int, metavar="N", help="in place of the file's seed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, when the last job has ended")
+    parser.add_argument(
+        "--logs", type=Path, metavar="DIR", help="keep the workers' logs there, in a folder for each job"
+    )
+    parser.add_argument("--detach", action="store_true", help="return when they are queued; Ctrl-C would cancel them")
+    parser.add_argument(
+        "--wait", action="store_false", dest="detach", help="go on until the last job has ended (so by default)"
+    )
+    parser.add_argument("jobs", type=Path, metavar="JOBS.yaml")
+    options = parser.parse_args(argv)
+    data = read_yaml(options.jobs)
+    overrides = {"policy": options.policy, "slot_s": options.slot, "seed": options.seed}
+    try:
+        if isinstance(data, dict):
+            data = data | {key: value for key, value in overrides.items() if value is not None}
+        wanted = submission.parse(data)
+    except RequestError as error:
+        raise RequestError(f"{options.jobs}: {error}") from error
+    caller = Caller.of_this_process()
+    runtime = Runtime.of(options.name)
+    try:
+        runtime.require_alive()
+    except TestbedError as error:
+        raise RequestError(str(error)) from error
+    _check_files(caller, wanted, options.json, options.logs)
+    request = {
+        "submission": data,
+        "wait": not options.detach,
+        "json": str(options.json.absolute()) if options.json else None,
+        "logs": str(options.logs.absolute()) if options.logs else None,
+        "uid": caller.uid,
+        "gid": caller.gid,
+        "cwd": str(Path.cwd()),
+        "environ": dict(os.environ),
+    }
+    result, interrupted = _follow(runtime, request, caller)
+    if options.detach:
+        print(
+            f"testbed submit: queued jobs {_range(result['jobs'])}; look: testbed status; end: testbed cancel",
+            file=sys.stderr,
+        )
+        return 0
+    print(_summary(result), file=sys.stderr)
+    if interrupted:
+        return environment.INTERRUPTED
+    if result["failed"]:
+        first = next(job for job in result["jobs"] if job["failure"])
+        what = f"{result['failed']} of {len(result['jobs'])} jobs failed, the first of them"
+        raise TestbedError(f"{what} job {first['id']} ({first['name']}): {first['failure']}")
+    return 0
+
+
+def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: Path | None) -> None:
+    """What a job's user cannot read or write is found before it is queued. Makes the folders of logs."""
+    from testbed.run import check_files
+
+    for script in dict.fromkeys(job.script for job in wanted.jobs):
+        check_files(caller, Path(script), None, logs)
+    with caller.acting():
+        if result is not None and not (
+            os.access(result, os.W_OK, effective_ids=True) if result.exists() else _can_make(result)
+        ):
+            from testbed.errors import RequestError
+
+            raise RequestError(f"--json {result}: user {caller.user} cannot write it")
+        if logs is not None:
+            for job in wanted.jobs:
+                (logs / job.name).mkdir(exist_ok=True)
+
+
+def _can_make(path: Path) -> bool:
+    return path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True)
+
+
+class _Follower:
+    """Shows what becomes of the jobs."""
+
+    def __init__(self, runtime: Runtime, caller: Caller) -> None:
+        self._runtime, self._caller = runtime, caller
+        self._jobs: list[int] = []
+        self.interrupted = False
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        if "queued" in event:
+            self._jobs = list(event["queued"])
+            line = f"{event['what']} queued; policy {event['policy']}, slots of {event['slot_s']:g} s"
+        else:
+            line = f"{event['at_s']:7.1f} s  job {event['job']} ({event['name']}): {event['what']}"
+        print(f"testbed submit: {line}", file=sys.stderr, flush=True)
+
+    def interrupt(self, number: int, _frame: FrameType | None) -> None:
+        """The first time, cancels the jobs and goes on listening; the second, leaves, which cancels them as well."""
+        from testbed import rpc
+        from testbed.errors import RequestError
+
+        if not self._jobs or self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        reason = f"{signal.Signals(number).name} to testbed submit"
+        with contextlib.suppress(RequestError):  # they have just ended
+            rpc.call(self._runtime.socket, "cancel", jobs=self._jobs, reason=reason, uid=self._caller.uid)
+
+
+def _follow(runtime: Runtime, request: dict[str, Any], caller: Caller) -> tuple[dict[str, Any], bool]:
+    from testbed import rpc
+
+    follower = _Follower(runtime, caller)
+    with _handling(follower):
+        result = rpc.call(runtime.socket, "submit", on_event=follower.on_event, timeout_s=None, **request)
+    return dict(result), follower.interrupted
+
+
+@contextlib.contextmanager
+def _handling(follower: _Follower) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, follower.interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summary(result: dict[str, Any]) -> str:
+    lines = [f"{'job':<20} {'mode':<5}{'wait s':>8}{'train s':>9}{'JCT s':>8}"]
+    for job in result["jobs"]:
+        times = "".join(
+            f"{'-' if job[key] is None else format(job[key], '.1f'):>{width}}"
+            for key, width in (("waiting_s", 8), ("training_s", 9), ("jct_s", 8))
+        )
+        lines.append(f"{job['name']:<20} {job['mode'] or '-':<5}{times}{'   failed' if job['failure'] else ''}")
+    lines.append(
+        f"{result['policy']}: {result['done']} jobs done, total JCT {result['total_jct_s']:.1f} s;"
+        f" {result['reconfigured_connections']} connections set up in {result['reconfigurations']} reconfigurations;"
+        f" policy {1e3 * result['policy_s_max']:.0f} ms at most, {result['overruns']} overruns"
+    )
+    return "\n".join(lines)
+
+
+def _range(ids: list[int]) -> str:
+    return f"{ids[0]} to {ids[-1]}" if len(ids) > 1 and ids[-1] - ids[0] == len(ids) - 1 else " ".join(map(str, ids))
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)
