@@ -13,6 +13,7 @@ from dataclasses import dataclass
 IMAGE = 224  # pixels a side
 CLASSES = 1000
 BATCH = 32  # of the profiles
+BUCKET_MIB = 25  # of gradients that DDP sums at once, unless told otherwise
 
 _VGG = {"vgg11": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
 _RESNET = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from testbed.scheduling.live import gigabits
 from testbed.topology.model import Topology
 from workloads import models
-from workloads.jobs.bucket import BUCKET_MB
 
 _TENSOR_BYTES = 4
 _MIB = 1 << 20
@@ -45,7 +44,7 @@ class Kind:
 def buckets(kind: Kind) -> tuple[tuple[float, float], ...]:
     """(seconds from an iteration's begin until it is there, share of all bytes) of each bucket, in their order.
 
-    Tensors are taken from the last layer to the first; a bucket is full with `BUCKET_MB` or more.
+    Tensors are taken from the last layer to the first; a bucket is full with `models.BUCKET_MIB` or more.
     """
     times = models.profile(kind.profile, kind.model).for_batch(kind.batch)
     layers = models.layers(kind.model)
@@ -56,7 +55,7 @@ def buckets(kind: Kind) -> tuple[tuple[float, float], ...]:
         now_s += times.backward_ms / 1e3 * layer.macs / macs
         for size in reversed(layer.tensors):
             held += size
-            if held * _TENSOR_BYTES >= BUCKET_MB * _MIB:
+            if held * _TENSOR_BYTES >= models.BUCKET_MIB * _MIB:
                 found.append((now_s, held / total))
                 held = 0
     if held:

@@ -28,7 +28,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from workloads import models
 
-BUCKET_MB = 25  # DDP's own, of real gradients
 ROUNDING = 2.0**-24  # of binary32, relative
 
 
@@ -162,7 +161,7 @@ def main() -> None:
     rank, workers = dist.get_rank(), dist.get_world_size()
     step = Step(rank)
     net = emulated(args.model, args.times, args.scale, step)
-    bucket: Any = BUCKET_MB / args.scale  # a fraction is taken, whatever the type says
+    bucket: Any = models.BUCKET_MIB / args.scale  # a fraction is taken, whatever the type says
     model = DistributedDataParallel(net, bucket_cap_mb=bucket, gradient_as_bucket_view=True)
     optimiser = torch.optim.SGD(model.parameters(), lr=1.0, foreach=True)
     image = torch.zeros(1)
