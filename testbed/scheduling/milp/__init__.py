@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from testbed.errors import RequestError
 from testbed.scheduling.checker import check
+from testbed.scheduling.milp import literal
 from testbed.scheduling.milp.instance import prepare
 from testbed.scheduling.milp.solution import Budget, Solution, Stage
 from testbed.scheduling.milp.strong import Search
@@ -27,6 +28,7 @@ def solve(
     warm: Schedule | None = None,
     formulation: str = "strong",
     fewest: bool = False,
+    horizon: int | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Solution:
     """The shortest CT-BTI for jobs whose arrivals are all known, from the circuits `ports`.
@@ -43,15 +45,37 @@ def solve(
         raise RequestError(f"formulation {formulation!r}: accepted are {', '.join(FORMULATIONS)}")
     budget = Budget(time_limit_s, clock)
     instance = prepare(fabric, jobs, ports)
+    if horizon is not None:
+        instance.within(horizon)
     search = Search(instance, budget, gap)
     if warm is not None:
         if warm.fabric != fabric or set(warm.jobs) != set(jobs):
             raise RequestError("the schedule to start from is of another fabric or other jobs")
         check(warm)
         search.take(warm)
+    if formulation == "literal":
+        return _literal(search, horizon)
     search.run(fewest)
-    found = search.schedule is not None
-    reached = (search.high_s - search.low_s) / search.high_s if found else math.inf
-    reached = max(0.0, reached) if reached > 1e-9 else 0.0
-    status = "unsolved" if not found else "optimal" if reached <= gap + 1e-12 else "feasible"
-    return Solution(search.schedule, search.high_s, search.low_s, reached, status, budget.spent_s, budget.stages())
+    return _solution(search, search.schedule, search.high_s, search.low_s)
+
+
+def _literal(search: Search, horizon: int | None) -> Solution:
+    """All corrections made. Without a look-ahead T is what a schedule needs that `strong` finds first."""
+    instance, budget = search.instance, search.budget
+    if horizon is None:
+        search.run(fewest=False)
+        if search.schedule is None:
+            return _solution(search, None, math.inf, search.low_s)
+        horizon = len(search.schedule.plans)
+    with budget.stage("literal"):
+        found = literal.solve(instance, horizon, budget.left_s)
+        budget.count(found.answer, *found.size)
+    began_s = instance.first * instance.fabric.slot_s
+    return _solution(search, found.schedule, found.objective_s - began_s, max(0.0, found.bound_s - began_s))
+
+
+def _solution(search: Search, schedule: Schedule | None, high_s: float, low_s: float) -> Solution:
+    reached = max(0.0, high_s - low_s) / high_s if schedule is not None else math.inf
+    reached = reached if reached > 1e-9 else 0.0
+    status = "unsolved" if schedule is None else "optimal" if reached <= search.gap + 1e-9 else "feasible"
+    return Solution(schedule, high_s, low_s, reached, status, search.budget.spent_s, search.budget.stages())

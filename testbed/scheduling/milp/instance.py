@@ -84,6 +84,15 @@ class Instance:
             for modes in self.modes
         )
 
+    def within(self, horizon: int) -> None:
+        """Raises RequestError for a job that could not be over in slots 0 to `horizon` - 1 even alone."""
+        for job, modes in zip(self.jobs, self.modes, strict=True):
+            least = min(mode.slots for mode in modes)
+            if job.arrival + least > horizon:
+                raise RequestError(
+                    f"job {job.id}: from slot {job.arrival} it needs {least} slots, and the look-ahead ends with slot {horizon - 1}"
+                )
+
 
 def prepare(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> Instance:
     """Raises RequestError for what no schedule can be made of."""

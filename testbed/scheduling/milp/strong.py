@@ -74,7 +74,8 @@ class Search:
                 return
             low, step = high + 1, step * 2
             if low >= len(candidates):
-                candidates += self._candidates(candidates[-1] + 1e-6, self._far(candidates[-1]))
+                last = candidates[-1]
+                candidates += [c for c in self._candidates(last, self._far(last)) if c > last]
             self.low_s = candidates[low]
             high = min(high + step, len(candidates) - 1)
         while low < high:
@@ -123,7 +124,7 @@ class Search:
             step_s = max(2 * step_s, 0.005 * self.low_s)
             value_s += step_s
         while not self.done:
-            between = [c for c in self._candidates(failed + 1e-6, self.high_s) if c < self.high_s - 1e-9]
+            between = [c for c in self._candidates(failed, self.high_s) if failed < c < self.high_s - 1e-9]
             if not between:
                 return
             middle = between[(len(between) - 1) // 2]

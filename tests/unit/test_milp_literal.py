@@ -1,0 +1,165 @@
+"""The equations as they are printed: what each correction changes, and that with all of them the optimum is the strong form's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import pytest
+
+from testbed.errors import RequestError
+from testbed.scheduling.checker import check
+from testbed.scheduling.milp import literal, solve
+from testbed.scheduling.milp.instance import prepare
+from testbed.scheduling.milp.linearised import ZERO, Sum, both, maximum, minimum, product
+from testbed.scheduling.milp.program import Program
+from testbed.scheduling.model import Fabric, Job, Pair
+
+ALL = literal.ALL
+FABRIC = Fabric.uniform(2, 2, 1, 10.0, slot_s=1.0, reconfiguration_s=0.2)
+LINK = {(0, 1): 1}
+
+
+def optimum(fabric: Fabric, jobs: list[Job], ports: dict[Pair, int], last: int, without: str = "") -> float:
+    found = literal.solve(prepare(fabric, jobs, ports), last, 60.0, ALL - set(without.split()))
+    assert found.answer.status == "optimal"
+    return found.objective_s
+
+
+def tiny(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
+    """Few ports and INC places, spread jobs among them."""
+    draw = random.Random(seed)
+    fabric = Fabric.uniform(
+        3, draw.choice([2, 3]), 1, 10.0, host_gbps=draw.choice([20.0, math.inf]), slot_s=1.0, reconfiguration_s=0.2
+    )
+    jobs = []
+    for number in range(3):
+        units = sorted(draw.sample(range(3), draw.choice([1, 1, 1, 2])))
+        workers = tuple((unit, draw.randint(1, 2)) for unit in units)
+        volume = draw.uniform(4, 15)
+        jobs.append(Job(number, workers, draw.randrange(3), volume, draw.choice([0.3, 0.8]), draw.randint(0, 1)))
+    return fabric, jobs, draw.choice([{}, {(0, 1): 1}, fabric.full_mesh()])
+
+
+@pytest.mark.parametrize("seed", [3, 7, 11, 12, 14, 16, 18, 21])
+def test_with_all_corrections_the_optimum_is_the_strong_one(seed: int) -> None:
+    fabric, jobs, ports = tiny(seed)
+    strong = solve(fabric, jobs, ports=ports, time_limit_s=60.0)
+    printed = solve(fabric, jobs, ports=ports, time_limit_s=60.0, formulation="literal")
+    assert (strong.status, printed.status) == ("optimal", "optimal")
+    assert printed.ct_bti_s == pytest.approx(strong.ct_bti_s, abs=1e-5)
+    assert printed.schedule is not None
+    finish_s = check(printed.schedule).finish_s
+    assert max(finish_s.values()) - min(job.arrival for job in jobs) == pytest.approx(strong.ct_bti_s, abs=1e-5)
+
+
+class TestEachCorrection:
+    def test_local_inc_without_data_ends_at_once(self) -> None:
+        """(8), second line: with INC where the PS is not, neither line leaves any data."""
+        fabric = dataclasses.replace(FABRIC, host_gbps=10.0)
+        jobs = [Job(0, ((0, 2),), 1, 25.0, 5.0)]
+        assert optimum(fabric, jobs, LINK, 4, "one-rate") == pytest.approx(3.0)
+        assert optimum(fabric, jobs, LINK, 4, "one-rate local") == pytest.approx(1.0)
+
+    def test_alpha_of_ports_that_stay_costs_epsilon(self) -> None:
+        jobs = [Job(0, ((0, 1),), 1, 10.0)]
+        fabric = dataclasses.replace(FABRIC, inc=(0, 0), ports=(1, 1))
+        assert optimum(fabric, jobs, LINK, 3) == pytest.approx(1.0)
+        assert optimum(fabric, jobs, LINK, 3, "increase") == pytest.approx(2.0)
+
+    def test_circuits_of_slot_0_are_free(self) -> None:
+        jobs = [Job(0, ((0, 1),), 1, 10.0)]
+        fabric = dataclasses.replace(FABRIC, inc=(0, 0), ports=(1, 1))
+        assert optimum(fabric, jobs, {}, 3) == pytest.approx(2.0)
+        assert optimum(fabric, jobs, {}, 3, "initial") == pytest.approx(1.0)
+
+    def test_links_of_a_job_lose_apart(self) -> None:
+        """Job 0 starts over a new circuit to unit 2, and gets faster over a new one to unit 1: each pair loses once, the job twice."""
+        fabric = Fabric.uniform(4, 3, 0, 10.0, slot_s=1.0, reconfiguration_s=0.2)
+        jobs = [Job(0, ((1, 2), (2, 1)), 0, 13.5, 4.0), Job(1, ((3, 1),), 0, 10.0, 5.0)]
+        ports = {(0, 1): 1, (0, 3): 1}
+        assert optimum(fabric, jobs, ports, 4) == pytest.approx(7.0)
+        assert optimum(fabric, jobs, ports, 4, "one-rate") == pytest.approx(6.0)
+
+    def test_a_duration_alone_lets_a_job_pause(self) -> None:
+        fabric = Fabric.uniform(3, 1, 0, 10.0, slot_s=1.0, reconfiguration_s=0.0)
+        jobs = [Job(0, ((1, 1),), 0, 20.0), Job(1, ((2, 1),), 0, 10.0, 1.0, 1)]
+        assert optimum(fabric, jobs, {}, 5) == pytest.approx(4.0)
+        assert optimum(fabric, jobs, {}, 5, "runs") == pytest.approx(3.0)
+
+    def test_slots_and_their_ends_are_counted_from_0_and_from_1(self) -> None:
+        """Either alone is a slot off, one way and the other; both together hide each other."""
+        jobs = [Job(0, ((0, 1),), 0, 5.0)]
+        assert optimum(FABRIC, jobs, LINK, 3) == pytest.approx(1.0)
+        assert optimum(FABRIC, jobs, LINK, 3, "slots") == pytest.approx(2.0)
+        assert optimum(FABRIC, jobs, LINK, 3, "end") == pytest.approx(0.0)
+        assert optimum(FABRIC, jobs, LINK, 3, "slots end") == pytest.approx(1.0)
+
+    def test_update_in_slots_is_added_to_seconds(self) -> None:
+        fabric = dataclasses.replace(FABRIC, inc=(0, 0), slot_s=0.5)
+        jobs = [Job(0, ((0, 1),), 0, 5.0, 1.5)]
+        assert optimum(fabric, jobs, LINK, 3) == pytest.approx(2.0)
+        assert optimum(fabric, jobs, LINK, 3, "update") == pytest.approx(3.5)
+
+    def test_nothing_waits_for_an_arrival(self) -> None:
+        jobs = [Job(0, ((0, 1),), 0, 5.0, 0.0, 2)]
+        assert optimum(FABRIC, jobs, LINK, 3) == pytest.approx(3.0)
+        assert optimum(FABRIC, jobs, LINK, 3, "arrival") == pytest.approx(1.0)
+
+    def test_servers_have_no_interface(self) -> None:
+        fabric = dataclasses.replace(FABRIC, host_gbps=2.5)
+        jobs = [Job(0, ((0, 1),), 0, 5.0)]
+        assert optimum(fabric, jobs, LINK, 3) == pytest.approx(2.0)
+        assert optimum(fabric, jobs, LINK, 3, "server") == pytest.approx(1.0)
+
+    def test_the_list_is_whole(self) -> None:
+        """A correction that no test above takes away would be untested."""
+        tested = {"local", "increase", "initial", "one-rate", "runs", "slots", "end", "update", "arrival", "server"}
+        assert tested == ALL
+
+
+def test_the_printed_model_has_a_solution() -> None:
+    fabric, jobs, ports = tiny(0)
+    found = literal.solve(prepare(fabric, jobs, ports), 4, 60.0, frozenset())
+    assert found.answer.status == "optimal"
+    assert found.schedule is None  # none that the checker would take
+
+
+def test_an_unknown_correction_is_named() -> None:
+    with pytest.raises(RequestError, match="'ends'"):
+        literal.solve(prepare(FABRIC, [Job(0, ((0, 1),), 0, 5.0)], {}), 3, 10.0, {"ends"})
+
+
+class TestLinearised:
+    """Appendix A: the result for fixed arguments."""
+
+    @pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+    def test_flags(self, a: int, b: int) -> None:
+        program = Program()
+        z = both(program, ZERO + a, ZERO + b)
+        assert _value(program, z) == a * b
+
+    @pytest.mark.parametrize(("a", "b"), [(0, -7.5), (1, -7.5), (1, 3.0), (0, 3.0)])
+    def test_flag_and_number(self, a: int, b: float) -> None:
+        program = Program()
+        assert _value(program, product(program, ZERO + a, ZERO + b, 10.0)) == pytest.approx(a * b)
+
+    @pytest.mark.parametrize(("a", "b"), [(2.0, 5.0), (5.0, -2.0), (3.0, 3.0)])
+    def test_extremes(self, a: float, b: float) -> None:
+        program = Program()
+        assert _value(program, maximum(program, ZERO + a, ZERO + b, 20.0)) == pytest.approx(max(a, b))
+        program = Program()
+        assert _value(program, minimum(program, ZERO + a, ZERO + b, 20.0)) == pytest.approx(min(a, b))
+
+    def test_the_printed_minimum_takes_only_equals(self) -> None:
+        for a, b, solved in ((3.0, 3.0, True), (2.0, 5.0, False)):
+            program = Program()
+            minimum(program, ZERO + a, ZERO + b, 20.0, printed=True)
+            assert (program.solve(10.0).status == "optimal") is solved
+
+
+def _value(program: Program, z: Sum) -> float:
+    answer = program.solve(10.0)
+    assert answer.values is not None
+    return z.value(answer.values)
