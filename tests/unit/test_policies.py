@@ -175,7 +175,7 @@ def worlds(draw: st.DrawFn) -> tuple[Fabric, tuple[Job, ...], dict[Pair, int]]:
 
 
 @given(worlds(), st.sampled_from([name for name in OURS if name != "inc-tw-norecon"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_policy_keeps_every_constraint_and_ends(
     world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]], name: str
 ) -> None:
@@ -260,7 +260,7 @@ def searched(state: State, with_inc: bool) -> dict[int, float]:
 
 
 @given(worlds(), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_heap_gives_what_the_papers_repeated_search_gives(
     world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]], with_inc: bool
 ) -> None:
