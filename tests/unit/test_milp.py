@@ -1,0 +1,333 @@
+"""The strong form: brute force agrees, bounds are below schedules, the checker passes them, limits are kept."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+from scipy.optimize import linprog
+
+from testbed.errors import RequestError
+from testbed.scheduling import catalogue
+from testbed.scheduling.checker import BrokenSchedule, check
+from testbed.scheduling.milp import Solution, solve
+from testbed.scheduling.milp.instance import prepare
+from testbed.scheduling.milp.packing import Task, fits, held_at_least, largest_sets, starts
+from testbed.scheduling.milp.program import Program
+from testbed.scheduling.milp.relaxed import relaxation
+from testbed.scheduling.milp.slots import slots
+from testbed.scheduling.model import Fabric, Job, Pair, Schedule, load
+from testbed.simulation.fluid import simulate
+from testbed.simulation.settings import SETTINGS
+
+LINK = (0, 1)
+
+
+class Ticks:
+    """A clock that goes on by a second each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def table1(seed: int, count: int) -> tuple[Fabric, tuple[Job, ...], dict[Pair, int]]:
+    setting = SETTINGS["table1"]
+    return setting.fabric, setting.jobs(seed, job_count=count), setting.initial
+
+
+def verified(found: Solution) -> Schedule:
+    """Its schedule, after the checker and what the solution says of it."""
+    assert found.schedule is not None
+    schedule = found.schedule
+    report = check(schedule)
+    slot_s = schedule.fabric.slot_s
+    first = min(job.arrival for job in schedule.jobs)
+    assert max(report.finish_s.values()) - first * slot_s == pytest.approx(found.ct_bti_s, abs=1e-6)
+    assert report.ct_bti_s <= found.ct_bti_s + 1e-6
+    assert found.bound_s <= found.ct_bti_s + 1e-9
+    return schedule
+
+
+# ------------------------------------------------------------------ brute force
+
+
+def two_units(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
+    draw = random.Random(seed)
+    most = draw.choice([1, 2])
+    host = draw.choice([10.0, math.inf])
+    switch = draw.choice([25.0, math.inf])
+    fabric = Fabric.uniform(
+        2,
+        most,
+        draw.choice([0, 1]),
+        10.0,
+        switch,
+        host_gbps=host,
+        slot_s=1.0,
+        reconfiguration_s=draw.choice([0.0, 0.3]),
+    )
+    jobs = []
+    for number in range(2):
+        at = draw.randrange(2)
+        volume, update = draw.uniform(2.0, 11.0), draw.choice([0.0, 0.4, 1.2])
+        jobs.append(Job(number, ((at, draw.randint(1, 2)),), draw.randrange(2), volume, update, draw.randint(0, 1)))
+    return fabric, jobs, draw.choice([{}, {LINK: 1}])
+
+
+def brute_force(fabric: Fabric, jobs: list[Job], ports: dict[Pair, int], horizon: int) -> float:
+    """The least max t_j, over all modes, spans and circuits; rates by a linear program. Written from the paper, not from `slots`."""
+    best = math.inf
+    spans = [list(_spans(fabric, job, horizon)) for job in jobs]
+    for choice in itertools.product(*spans):
+        latest = max(
+            high * fabric.slot_s + load(fabric, job, inc).update_s
+            for job, (inc, _, high) in zip(jobs, choice, strict=True)
+        )
+        if latest >= best - 1e-9:
+            continue
+        lit = itertools.product(range(fabric.ports[0] + 1), repeat=horizon)
+        if any(_carried(fabric, jobs, ports, choice, circuits) for circuits in lit):
+            best = latest
+    return best
+
+
+def _spans(fabric: Fabric, job: Job, horizon: int) -> Iterator[tuple[int | None, int, int]]:
+    for inc in (*job.inc_units(fabric), None):
+        for low in range(job.arrival, horizon):
+            for high in range(low + 1, horizon + 1):
+                yield inc, low, high
+
+
+def _carried(
+    fabric: Fabric,
+    jobs: list[Job],
+    ports: dict[Pair, int],
+    choice: tuple[tuple[int | None, int, int], ...],
+    circuits: tuple[int, ...],
+) -> bool:
+    horizon = len(circuits)
+    loads = [load(fabric, job, inc) for job, (inc, _, _) in zip(jobs, choice, strict=True)]
+    index = {(j, i): n for n, (j, i) in enumerate(itertools.product(range(len(jobs)), range(horizon)))}
+    width = 2 * len(index)  # rates, then what is lost
+    rows, most = [], []
+    for slot in range(horizon):
+        on = [j for j, (_, low, high) in enumerate(choice) if low <= slot < high]
+        for unit in fabric.units:
+            if sum(choice[j][0] == unit for j in on) > fabric.inc[unit]:
+                return False
+            row = [0.0] * width
+            for j in on:
+                row[index[j, slot]] = dict(loads[j].switches).get(unit, 0)
+            if fabric.switch_gbps[unit] < math.inf:
+                rows.append(row)
+                most.append(fabric.switch_gbps[unit])
+        row = [0.0] * width
+        for j in on:
+            if loads[j].links and not circuits[slot]:
+                return False
+            row[index[j, slot]] = dict(loads[j].links).get(LINK, 0)
+        rows.append(row)
+        most.append(circuits[slot] * fabric.port_gbps)
+        before = circuits[slot - 1] if slot else ports.get(LINK, 0)
+        for j in on:
+            if loads[j].links and circuits[slot] > before:
+                row = [0.0] * width
+                row[index[j, slot]] = fabric.reconfiguration_s
+                if slot:
+                    row[index[j, slot - 1]] = -fabric.reconfiguration_s
+                row[len(index) + index[j, slot]] = -1.0
+                rows.append(row)
+                most.append(0.0)
+    limits = []
+    for j, (_, low, high) in enumerate(choice):
+        limits += [(0.0, min(loads[j].limit_gbps, 1e3) if low <= slot < high else 0.0) for slot in range(horizon)]
+    for j, job in enumerate(jobs):
+        row = [0.0] * width
+        for slot in range(horizon):
+            row[index[j, slot]] = -fabric.slot_s
+            row[len(index) + index[j, slot]] = 1.0
+        rows.append(row)
+        most.append(-job.gigabits)
+    return bool(linprog([0.0] * width, rows, most, bounds=[*limits, *[(0.0, None)] * len(index)]).success)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_brute_force_finds_the_same(seed: int) -> None:
+    fabric, jobs, ports = two_units(seed)
+    found = solve(fabric, jobs, ports=ports, time_limit_s=60.0)
+    assert found.status == "optimal"
+    schedule = verified(found)
+    best = brute_force(fabric, jobs, ports, min(len(schedule.plans), 4))
+    assert found.ct_bti_s + min(job.arrival for job in jobs) == pytest.approx(best, abs=1e-6)
+
+
+# ------------------------------------------------------------------ the aim, small
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_40_jobs_on_8_units_are_optimal(seed: int) -> None:
+    fabric, jobs, ports = table1(seed, 40)
+    found = solve(fabric, jobs, ports=ports, time_limit_s=60.0)
+    assert (found.status, found.gap) == ("optimal", 0.0)
+    verified(found)
+
+
+def test_no_policy_is_below_the_bound() -> None:
+    fabric, jobs, ports = table1(2, 60)
+    found = solve(fabric, jobs, ports=ports, time_limit_s=60.0)
+    for name in ("inc-fcfs", "inc-tw"):
+        assert simulate(fabric, jobs, catalogue.make(name), ports).ct_bti_s >= found.bound_s - 1e-9
+
+
+def test_fewest_circuits_at_the_same_ct_bti() -> None:
+    fabric, jobs, ports = table1(2, 50)
+    plain = solve(fabric, jobs, ports=ports, time_limit_s=60.0)
+    fewest = solve(fabric, jobs, ports=ports, time_limit_s=60.0, fewest=True)
+    assert fewest.ct_bti_s == plain.ct_bti_s
+    few, many = (check(verified(each)).reconfigured_connections for each in (fewest, plain))
+    assert few < many
+
+
+def test_the_same_twice() -> None:
+    fabric, jobs, ports = table1(3, 30)
+    first, second = (solve(fabric, jobs, ports=ports, time_limit_s=60.0, fewest=True) for _ in range(2))
+    assert first.schedule == second.schedule
+    assert (first.ct_bti_s, first.bound_s) == (second.ct_bti_s, second.bound_s)
+
+
+# ------------------------------------------------------------------ limits, starts
+
+
+def test_no_time_leaves_the_start_and_a_bound() -> None:
+    fabric, jobs, ports = table1(1, 40)
+    warm = simulate(fabric, jobs, catalogue.make("inc-fcfs"), ports, record=True).schedule
+    found = solve(fabric, jobs, ports=ports, time_limit_s=0.5, warm=warm, clock=Ticks())
+    assert found.schedule is warm
+    assert found.status == "feasible"
+    assert 0 < found.bound_s < found.ct_bti_s
+    assert found.wall_s < 20  # ticks: how often it looked at the clock after the time was up
+
+
+def test_no_time_and_no_start() -> None:
+    fabric, jobs, ports = table1(1, 40)
+    found = solve(fabric, jobs, ports=ports, time_limit_s=0.5, clock=Ticks())
+    assert (found.schedule, found.status, found.ct_bti_s) == (None, "unsolved", math.inf)
+    assert found.bound_s > 0
+
+
+def test_a_start_is_not_made_worse() -> None:
+    fabric, jobs, ports = table1(1, 30)
+    warm = solve(fabric, jobs, ports=ports, time_limit_s=60.0)
+    again = solve(fabric, jobs, ports=ports, time_limit_s=60.0, warm=warm.schedule)
+    assert again.schedule is warm.schedule
+    assert again.status == "optimal"
+
+
+def test_a_broken_start_is_refused() -> None:
+    fabric, jobs, ports = table1(1, 10)
+    with pytest.raises(BrokenSchedule):
+        solve(fabric, jobs, ports=ports, time_limit_s=10.0, warm=Schedule(fabric, jobs, (), ports))
+
+
+FABRIC = Fabric.uniform(2, 2, 1, 10.0)
+JOB = Job(0, ((0, 1),), 1, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "changes", "told"),
+    [
+        ([], {}, "no jobs"),
+        ([JOB, JOB], {}, "same id"),
+        ([JOB], {"time_limit_s": -1.0}, "time limit -1"),
+        ([JOB], {"time_limit_s": math.nan}, "time limit nan"),
+        ([JOB], {"gap": 1.0}, "gap 1"),
+        ([JOB], {"formulation": "weak"}, "'weak'.*strong, literal"),
+        ([JOB], {"ports": {(1, 0): 1}}, "smaller first"),
+        ([JOB], {"ports": {(0, 1): 3}}, "unit 0: 3"),
+        ([Job(0, ((0, 1),), 2, 10.0)], {}, "job 0.*unit 2"),
+        ([Job(0, ((0, 1),), 1, -1.0)], {}, "job 0: a volume"),
+        (
+            [Job(0, ((0, 1),), 1, 90.0)],
+            {"horizon": 3, "fabric": Fabric.uniform(2, 2, 0, 10.0)},
+            "job 0.*5 slots.*look-ahead",
+        ),
+        ([Job(0, ((0, 1), (1, 1)), 1, 1.0)], {"fabric": Fabric.uniform(2, 0, 1, 10.0)}, "job 0: no mode"),
+    ],
+)
+def test_what_is_refused(jobs: list[Job], changes: dict[str, object], told: str) -> None:
+    asked = {"fabric": FABRIC, "jobs": jobs, "ports": {}, "time_limit_s": 10.0} | changes
+    with pytest.raises(RequestError, match=told):
+        solve(**asked)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------ parts
+
+
+def test_sets_of_a_place_are_all_and_largest() -> None:
+    draw = random.Random(5)
+    for _ in range(30):
+        tasks = [Task(key, draw.randrange(6), draw.randint(1, 7)) for key in range(7)]
+        end = draw.randint(8, 14)
+        by_key = {task.key: task for task in tasks}
+
+        def possible(keys: tuple[int, ...], end: int = end, by_key: dict[int, Task] = by_key) -> bool:
+            return any(fits([by_key[key] for key in order], end) for order in itertools.permutations(keys))
+
+        every = [keys for n in range(1, 8) for keys in itertools.combinations(range(7), n) if possible(keys)]
+        largest = {frozenset(keys) for keys in every if not any(set(keys) < set(more) for more in every)}
+        found = largest_sets(tasks, end)
+        assert found is not None
+        assert {frozenset(keys) for keys in found} == largest
+        assert len(found) == len(largest)
+        for keys in found:
+            began = starts([by_key[key] for key in keys])
+            assert all(began[key] + by_key[key].slots <= end for key in keys)
+
+
+def test_too_many_sets_are_not_listed() -> None:
+    assert largest_sets([Task(key, 0, 1) for key in range(30)], 10, most=100) is None
+
+
+def test_what_a_task_holds_at_least() -> None:
+    for arrival, length, end, low, high in itertools.product(range(3), range(1, 4), range(4, 7), range(5), range(1, 7)):
+        held = [len(set(range(s, s + length)) & set(range(low, high))) for s in range(arrival, end - length + 1)]
+        if held:
+            assert held_at_least(arrival, length, end, low, high) == min(held)
+
+
+def test_many_jobs_in_one_place_need_no_sets() -> None:
+    """Beyond MOST_SETS each place is a machine of its own in a schedule, and all share their time in the bound."""
+    fabric = Fabric.uniform(2, 1, 2, 10.0, host_gbps=10.0, slot_s=1.0)
+    jobs = [Job(number, ((0, 2),), 1, 10.0 * (1 + number % 2), 30.0, number // 8) for number in range(24)]
+    found = solve(fabric, jobs, ports={}, time_limit_s=30.0)
+    verified(found)
+    assert found.gap < 0.1
+
+
+def test_the_relaxation_is_below_the_whole_model() -> None:
+    """Where the whole model has a solution the relaxation has one."""
+    for seed in range(12):
+        fabric, jobs, ports = two_units(seed)
+        instance = prepare(fabric, jobs, ports)
+        for value_s in instance.candidates(0.5, 5.0):
+            whole, part = slots(instance, value_s), relaxation(instance, value_s)
+            if whole is not None and whole.program.solve(10.0, any_solution=True).values is not None:
+                assert part is not None
+                assert part[0].solve(10.0).status == "optimal"
+
+
+def test_a_program_tells_limits_from_proofs() -> None:
+    program = Program()
+    x = program.whole(0, 10, cost=-1.0)
+    program.row([(x, 2.0)], high=7.0)
+    assert program.solve(10.0).values == (3.0,)
+    assert program.solve(0.0).status == "limit"
+    program.row([(x, 1.0)], low=4.0)
+    assert program.solve(10.0).status == "infeasible"
