@@ -72,12 +72,12 @@ class Pool(Generic[Piece, Done]):
     def _start(self) -> None:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._work, self._given), daemon=True)
-        # before its first line runs, too: it would otherwise print a traceback
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # it is born with Ctrl-C blocked, for its first lines would answer with a traceback; here one that comes now waits
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
         try:
             process.start()
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._running[ours] = process
 
@@ -85,6 +85,7 @@ class Pool(Generic[Piece, Done]):
 def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
     """In a process: pieces in, (None, result) or (exit code, message) out, until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     while True:
         try:
             piece = connection.recv()
