@@ -1,10 +1,12 @@
 """Makes the `inc` backend known to torch. Torch calls `register` at `import torch` through the entry point group `torch.backends`.
 
-It must stay light: it runs in every process of the environment that imports torch, in a job or not.
+It must stay light: it runs in every process of the environment that imports torch, in a job or not. A worker of a scheduled job waits
+here until the job is started: before anything of it uses the network, and after most of what a process needs to start.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 
@@ -14,6 +16,10 @@ def register() -> None:
 
     if dist.is_available() and "INC" not in dist.Backend._plugins:
         dist.Backend.register_backend("inc", _create, devices=["cpu"])
+    if '"gate"' in os.environ.get("TESTBED_JOB", ""):
+        from workloads import backend, endpoint, job_env, ps_client  # noqa: F401  so that they need not be loaded after it
+
+        job_env.wait_at_gate()
 
 
 def _create(store: Any, rank: int, size: int, timeout: Any) -> Any:

@@ -147,6 +147,8 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             self._tasks.put(None)
             self._thread.join(_END_TIMEOUT_S)
             self._write_statistics()
+            if self._job:
+                self._job.board.leave()
 
     def _work(self) -> None:
         while task := self._tasks.get():

@@ -13,6 +13,7 @@ import mmap
 import os
 import signal
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +56,8 @@ def how_it_ended(exit_code: int) -> str:
 class Board:
     """The job board: a record per worker, written by the launcher as processes start and exit, and read in place.
 
-    A worker writes two fields of its own record, `progress` and `summed_bytes`: no field has two writers, and each is an aligned
-    word, so that no lock is needed.
+    A worker writes three fields of its own record, `progress`, `summed_bytes` and `left_ns`: no field has two writers, and each is an
+    aligned word, so that no lock is needed.
     """
 
     def __init__(
@@ -99,9 +100,29 @@ class Board:
         """Says that this worker has the sums of so many bytes of gradients more."""
         self._records["summed_bytes"][self._rank] += size_bytes
 
+    def leave(self) -> None:
+        """Says that this worker will sum nothing more."""
+        self._records["left_ns"][self._rank] = time.monotonic_ns()
+
     def progress(self) -> list[int]:
         """Every worker's progress, by rank."""
         return [int(value) for value in self._records["progress"][: len(self._hosts)]]
+
+
+def wait_at_gate(environ: Mapping[str, str] = os.environ) -> None:
+    """Returns when this worker's job is started; at once where there is no gate, or where it is another process's: the variable goes
+    to every process that a worker starts, the descriptor does not."""
+    gate = json.loads(environ.get(VARIABLE, "{}")).get("gate")
+    if gate is not None and _is_gate(int(gate)):
+        _through_gate(int(gate))
+
+
+def _is_gate(fd: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(fd)) as there:
+            return (there.family, there.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError:
+        return False
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-FIELDS = (("state", "<u4"), ("exit_code", "<i4"), ("progress", "<u8"), ("summed_bytes", "<u8"))
+FIELDS = (("state", "<u4"), ("exit_code", "<i4"), ("progress", "<u8"), ("summed_bytes", "<u8"), ("left_ns", "<u8"))
 LAYOUT = np.dtype([*FIELDS])
 
 
@@ -31,7 +31,8 @@ class JobBoard:
     """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
 
     Writers: the launcher writes state and exit code, worker N writes record N's progress (fragments that the network summed) and
-    summed_bytes (of gradients, by whatever kind of synchronisation). Every field is an aligned
+    summed_bytes (of gradients, by whatever kind of synchronisation), and left_ns (when it left its process group, by the monotonic
+    clock). Every field is an aligned
     word with one writer, and state is written after exit_code: no lock is needed.
     """
 
@@ -72,6 +73,11 @@ class JobBoard:
     def summed_bytes(self) -> int:
         """What every worker has its sums of, of those that go through the backend `inc`."""
         return int(self._records["summed_bytes"][: self.workers].min())
+
+    def left_ns(self) -> int:
+        """When the last worker left the process group of the backend `inc`, by the monotonic clock; 0 before."""
+        left = self._records["left_ns"][: self.workers]
+        return int(left.max()) if left.all() else 0
 
     def close(self) -> None:
         if self.fd < 0:

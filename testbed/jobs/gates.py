@@ -1,7 +1,7 @@
 """The gates of a scheduled job: where its workers wait, their libraries loaded, until it is started and they are told how they sum.
 
-One socket pair a worker. The worker's end is inherited; workloads/job_env.py says `here` on it and receives one message, with the
-descriptors that it names.
+One socket pair a worker. The worker's end is inherited; workloads/job_env.py, called at the end of `import torch`, says `here` on it
+and receives one message, with the descriptors that it names.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def of_batch(jobs: Sequence[Scheduled], session: Session, topology: Topology) ->
         "jobs": [_job(one) for one in jobs],
         "done": len(done),
         "failed": len(jobs) - len(done),
-        "total_jct_s": math.fsum((one.ended_s or 0.0) - one.arrival_s for one in done),
-        "ct_bti_s": max((one.ended_s or 0.0 for one in done), default=0.0) - min(started, default=0.0),
+        "total_jct_s": math.fsum(_end_s(one) - one.arrival_s for one in done),
+        "ct_bti_s": max((_end_s(one) for one in done), default=0.0) - min(started, default=0.0),
         "reconfigured_connections": account.connections,
         "reconfigurations": account.reconfigurations,
         "policy_s": math.fsum(account.policy_s),
@@ -65,15 +65,20 @@ def of_batch(jobs: Sequence[Scheduled], session: Session, topology: Topology) ->
     }
 
 
+def _end_s(one: Scheduled) -> float:
+    """When its workers left their process group; of a job that has none, when its processes had ended."""
+    return one.trained_s or one.ended_s or 0.0
+
+
 def _job(one: Scheduled) -> dict[str, Any]:
-    """Times since the session's first slot; JCT is waiting (for hosts, start-up, the policy) and training."""
+    """Times since the session's first slot. JCT is waiting, which is for hosts, start-up and the policy, and training."""
     times: dict[str, float | None] = {"waiting_s": None, "start_up_s": None, "training_s": None, "jct_s": None}
-    if one.ended_s is not None:
-        times["jct_s"] = one.ended_s - one.arrival_s
     if one.ready_s is not None and one.placed_s is not None:
         times["start_up_s"] = one.ready_s - one.placed_s
+    if one.ended_s is not None:
+        times["jct_s"] = _end_s(one) - one.arrival_s
     if one.started_s is not None and one.ended_s is not None:
-        times |= {"waiting_s": one.started_s - one.arrival_s, "training_s": one.ended_s - one.started_s}
+        times |= {"waiting_s": one.started_s - one.arrival_s, "training_s": _end_s(one) - one.started_s}
     return {
         **describe(one),
         **times,

@@ -31,11 +31,12 @@ class Links(Hosts, Protocol):
 
 @dataclass(slots=True, eq=False)
 class Scheduled:
-    """A job in the queue, from its submission to its end. Times are seconds from the session's first slot.
+    """A job in the queue, from its submission to its end. Times are seconds since the session's first slot.
 
     `state` goes from coming (not arrived) to queued (no hosts yet), starting (its processes start), ready (shown to the policy),
-    running and ended. `arrival` is the first slot that it was shown in; `inc` the unit, from 0, whose switch sums for it; `rates` are
-    the slots in which its rate changed, each with the new one in declared Gb/s.
+    running, leaving (its workers have left their process group, and their processes end), finishing (its result is made) and ended.
+    `arrival` is the first slot that it was shown in; `inc` the unit, from 0, whose switch sums for it; `rates` are the slots in which its
+    rate changed, each with the new one in declared Gb/s.
     """
 
     id: int
@@ -56,6 +57,7 @@ class Scheduled:
     placed_s: float | None = None
     ready_s: float | None = None
     started_s: float | None = None
+    trained_s: float | None = None
     ended_s: float | None = None
     cancelled: str | None = None
     failure: str | None = None
@@ -64,7 +66,7 @@ class Scheduled:
 
     @property
     def rate_gbps(self) -> float:
-        return self.rates[-1][1] if self.rates and self.state == "running" else 0.0
+        return self.rates[-1][1] if self.state == "running" else 0.0
 
     @property
     def mode(self) -> str | None:
@@ -72,18 +74,22 @@ class Scheduled:
             return None
         return "PS" if self.inc is None else "INC"
 
-    def look(self) -> None:
-        """Takes note of how far it is."""
+    def look(self, began_s: float) -> None:
+        """Takes note of how far it is; `began_s` is the session's first slot by the system's monotonic clock."""
         board = self.job.board if self.job else None
-        if board is not None and self.state == "running":
-            with contextlib.suppress(ValueError):  # another thread closes the board
-                self.done_share = board.summed_bytes() / (self.spec.iterations * self.spec.megabytes * 1e6)
+        if board is None or self.started is None:
+            return
+        with contextlib.suppress(ValueError):  # another thread closes the board
+            self.done_share = board.summed_bytes() / (self.spec.iterations * self.spec.megabytes * 1e6)
+            if self.state == "running" and (left_ns := board.left_ns()):
+                self.trained_s, self.state = left_ns / 1e9 - began_s, "leaving"
 
 
 class Runner:
     """Runs scheduled jobs: each in a thread of its own, from its processes to their end, when all that it held is given back.
 
-    `lock` is held for each change of a job; `changed` is called when one has ended; `clock` gives the session's seconds.
+    `lock` is held for each change of a job; `changed` is called when one has freed its hosts and when it has ended; `clock` gives the
+    session's seconds.
     """
 
     def __init__(
@@ -157,15 +163,9 @@ class Runner:
             one.failure = f"{type(error).__name__}: {error}; the daemon's log says more"
             raise
         finally:
+            self._release(one, job, gates)
             with self._lock:
-                one.look()
-                gates.close()
-                try:
-                    self._give_back(one, job)
-                except TestbedError as error:
-                    self._note(f"job {one.id} ({one.spec.name}): {error}")
-                self._jobs.drop(job)
-                one.state, one.ended_s = "ended", self._clock()
+                one.state = "ended"
             self._changed(one)
 
     def _live(self, one: Scheduled, job: Job, gates: Gates) -> None:
@@ -175,29 +175,48 @@ class Runner:
             with Observation(self._jobs.sampler, self._links, senders, self._mtu) as observation:
                 stop = self._stop_reason(one, job, time.monotonic())
                 specs, outcome = executor.attempt(job, None, folder, 0, lambda event: None, stop, gates)
-                one.look()
+                self._look(one)
+                one.ended_s = self._clock()
+            self._release(one, job, gates)  # before the result is made, which takes a moment
             report = executor.report(job, folder, specs, outcome)
             one.failure = outcome.failure
             stats = [worker["stats"] for worker in report["workers"]]
             one.run = {**report, "wall_s": outcome.wall_s, **observation.report(stats, outcome.failure, False)}
 
+    def _release(self, one: Scheduled, job: Job, gates: Gates) -> None:
+        """Gives back all that it holds, if it holds it still."""
+        with self._lock:
+            if one.state == "finishing":
+                return
+            gates.close()
+            try:
+                self._give_back(one, job)
+            except TestbedError as error:
+                self._note(f"scheduler: job {one.id} ({one.spec.name}): {error}")
+            self._jobs.drop(job)
+            one.state = "finishing"
+            one.ended_s = one.ended_s or self._clock()
+        self._changed(one)
+
     def _stop_reason(self, one: Scheduled, job: Job, began: float) -> Callable[[], str | None]:
         limit_s = one.spec.limit_s
 
         def reason() -> str | None:
-            one.look()
+            self._look(one)
             if job.stop_reason is not None:
                 return job.stop_reason
             if one.started_s is None:
                 if one.state == "starting" and time.monotonic() - began > START_UP_S:
-                    return (
-                        f"its workers did not ask for their process group (init_process_group) within {START_UP_S:g} s"
-                    )
+                    return f"its workers did not import torch within {START_UP_S:g} s"
             elif limit_s is not None and self._clock() - one.started_s > limit_s:
                 return f"not done {limit_s:g} s after its start"
             return None
 
         return reason
+
+    def _look(self, one: Scheduled) -> None:
+        with self._lock:
+            one.look(time.monotonic() - self._clock())
 
     def _give_back(self, one: Scheduled, job: Job) -> None:
         """Its place on a switch, and its links' rates."""
@@ -228,6 +247,7 @@ def describe(one: Scheduled) -> dict[str, Any]:
         "placed_s": one.placed_s,
         "ready_s": one.ready_s,
         "started_s": one.started_s,
+        "trained_s": one.trained_s,
         "ended_s": one.ended_s,
         "failure": one.failure,
     }

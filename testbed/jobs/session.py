@@ -90,7 +90,7 @@ class Session:
         }
         self._ending = self._over = False
         host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
-        self._runner = Runner(jobs, links, engine, topology.mtu, host_mbps, self.lock, self.clock, self._ended, note)
+        self._runner = Runner(jobs, links, engine, topology.mtu, host_mbps, self.lock, self.clock, self._changed, note)
 
     def clock(self) -> float:
         """Seconds since the first slot."""
@@ -118,7 +118,7 @@ class Session:
                     one.job.stop_reason = reason
                 else:
                     one.state, one.failure, one.ended_s = "ended", reason, self.clock()
-                    self._ended(one)
+                    self._changed(one)
         return found
 
     def end(self) -> None:
@@ -127,8 +127,7 @@ class Session:
             self._ending = True
             self._moved.notify_all()
 
-    @property
-    def is_idle(self) -> bool:
+    def _is_idle(self) -> bool:
         return all(one.state == "ended" for one in self.all)
 
     # ------------------------------------------------------------------ slots
@@ -141,15 +140,12 @@ class Session:
     def run(self, policy: Asking) -> None:
         """Until no job is left."""
         slot_s = self.fabric.slot_s
-        while True:
-            began = self.slot * slot_s
-            self._wait_until(began)
-            with self.lock:
-                if self.is_idle:
-                    self._over = True
-                    return
+        while not self._over:
+            began_s = self.slot * slot_s
             try:
-                self._one_slot(policy, self._began + began + slot_s)
+                self._wait_until(began_s)
+                if not self._over:
+                    self._one_slot(policy, self._began + began_s + slot_s)
             except TestbedError as error:  # of the controller or a link: what is so stays so
                 self._complain(f"slot {self.slot}: {error}")
             following = max(self.slot + 1, round(self.clock() / slot_s))  # a little late is not too late
@@ -157,11 +153,15 @@ class Session:
             self.slot = following
 
     def _wait_until(self, at_s: float) -> None:
+        """Meanwhile, jobs that arrive get hosts, and so do those that wait for hosts when some are free."""
         with self._moved:
-            while (rest := at_s - self.clock()) > 0 and not (self.is_idle or self._ending):
-                self._moved.wait(rest)
+            while not self._is_idle() and not self._ending and (rest := at_s - self.clock()) > 0:
+                self._place()
+                coming = [one.arrival_s - self.clock() for one in self.all if one.state == "coming"]
+                self._moved.wait(max(0.0, min(rest, *coming)) if coming else rest)
             if self._ending:
-                self._moved.wait_for(lambda: self.is_idle)
+                self._moved.wait_for(self._is_idle)
+            self._over = self._is_idle()
 
     def _one_slot(self, policy: Asking, deadline: float) -> None:
         with self.lock:
@@ -169,6 +169,8 @@ class Session:
             self._see_ready()
         lit = self._lit()
         with self.lock:
+            for one in self.all:
+                one.look(self._began)
             shown = [one for one in self.all if one.state in ("ready", "running")]
             state = self._state(shown, lit)
         if not shown:
@@ -210,7 +212,6 @@ class Session:
         for one in shown:
             assert one.job is not None
             assert one.arrival is not None
-            one.look()
             remaining = live.remaining_gigabits(one.gigabits, one.done_share)
             progress.append(Progress(self.model(one), remaining, one.started, one.inc, one.rate_gbps))
         return State(self._fabric_now(shown), self.slot, tuple(progress), live.ports_of(counted(lit)))
@@ -289,8 +290,9 @@ class Session:
         except (NoRoomError, TestbedError) as error:  # it is shown to the policy again
             self._complain(f"slot {self.slot}: job {one.id} ({one.spec.name}) was not started: {error}")
 
-    def _ended(self, one: Scheduled) -> None:
-        self._tell(one, f"failed: {one.failure}" if one.failure else "done")
+    def _changed(self, one: Scheduled) -> None:
+        if one.state == "ended":
+            self._tell(one, f"failed: {one.failure}" if one.failure else "done")
         with self._moved:
             self._moved.notify_all()
 
