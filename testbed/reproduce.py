@@ -24,6 +24,7 @@ LIVE = ("fig5", "fig6", "fig7")
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     from testbed.errors import RequestError
+    from testbed.simulation.settings import READINGS
 
     if argv[:1] == ["p4inc"] and argv[1:2] and argv[1] in LIVE:
         # the experiment on the testbed has options of its own, and needs root
@@ -37,6 +38,8 @@ def main(argv: list[str]) -> int:
     for name, value in (("--seeds", options.seeds), ("--jobs-in-parallel", options.jobs_in_parallel)):
         if value < 1:
             raise RequestError(f"{name} {value}: at least 1 is accepted")
+    if options.reading not in READINGS:
+        raise RequestError(f"--reading {options.reading}: accepted: {', '.join(READINGS)}")
     if not 0 < options.time_limit < float("inf"):
         raise RequestError(f"--time-limit {options.time_limit:g}: seconds above 0 are accepted")
     return _simulate(options)
@@ -58,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the JSON file and the plot (out/p4inc)")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the Facebook coflow trace, for fig9")
     parser.add_argument(
+        "--reading",
+        default="batch",
+        metavar="NAME",
+        help="batch, jobs of many iterations, or printed, the paper's numbers as they stand (batch); docs/p4inc-aoi.md",
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a number of the setting, as often as needed"
     )
     parser.add_argument(
@@ -73,9 +82,9 @@ def _simulate(options: argparse.Namespace) -> int:
     from testbed.report import document, p4inc, p4inc_plots
     from testbed.reproduction import simulated
     from testbed.reproduction.points import Point
-    from testbed.simulation.settings import SETTINGS
+    from testbed.simulation.settings import READINGS, SETTINGS
 
-    setting = SETTINGS[options.figure].reading(options.set)
+    setting = SETTINGS[options.figure].having(READINGS[options.reading]).reading(options.set)
     trace = _trace(setting, options.trace)
     out = _folder(options.out or Path("out") / "p4inc")
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -96,7 +105,12 @@ def _simulate(options: argparse.Namespace) -> int:
             time_limit_s=options.time_limit,
             on_done=on_done,
         )
-    written = {"time_limit_s": options.time_limit, "processes": options.jobs_in_parallel, "set": options.set}
+    written = {
+        "reading": options.reading,
+        "time_limit_s": options.time_limit,
+        "processes": options.jobs_in_parallel,
+        "set": options.set,
+    }
     report = simulated.document(
         setting, found, trace, took_s=time.monotonic() - began, checkout=environment.CHECKOUT, options=written
     )

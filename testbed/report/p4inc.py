@@ -130,7 +130,7 @@ def _claims(report: Report) -> Table:
 def _title(report: Report) -> str:
     name: str = report["figure"]
     figure = "Table I" if name == "table1" else f"Fig. {name.removeprefix('fig')}"
-    return f"{figure}: {report['setting']['about']}"
+    return f"{figure}: {report['setting']['about']}, reading: {report['options']['reading']}"
 
 
 def _footnote(report: Report) -> Text:

@@ -99,4 +99,4 @@ def best(report: Report) -> str:
 def _detail(report: Report) -> str:
     seeds = len(report["seeds"])
     whiskers = f"Means of {seeds} seeds; whiskers: least and most." if seeds > 1 else "One seed."
-    return f"{report['setting']['about'].capitalize()}. {whiskers}"
+    return f"{report['setting']['about'].capitalize()}. {whiskers} Reading: {report['options']['reading']}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -72,14 +73,29 @@ class Pool(Generic[Piece, Done]):
     def _start(self) -> None:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._work, self._given), daemon=True)
-        # it is born with Ctrl-C blocked, for its first lines would answer with a traceback; here one that comes now waits
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
-        try:
+        with _undisturbed():
             process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._running[ours] = process
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C comes after the block, not in it; for a process born in the block, never.
+
+    One that is interrupted before it has been told what to do answers with a traceback. The mask is what it inherits; it does
+    not keep Python from interrupting this thread, since the signal may go to another.
+    """
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
@@ -96,4 +112,7 @@ def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, .
             answer = (None, work(piece, *given))
         except TestbedError as error:
             answer = (error.exit_code, str(error))
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except BrokenPipeError:
+            return  # who asked is gone

@@ -22,6 +22,14 @@ KINDS = ("dml", "mapreduce")
 CIRCUITS = ("mesh", "none")
 
 
+READINGS: Mapping[str, Mapping[str, float]] = {
+    "batch": {},
+    "printed": {"iterations": 1.0, "host_gbps": math.inf, "nominal_gbps": 0.01},
+}
+"""`batch`: jobs of many iterations, sent through servers' interfaces. `printed`: one iteration, interfaces without a limit, as
+section VII-C gives none, and servers that are never free for long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A simulation, and its sweep: `values` of the field `sweep`. Rates are Gb/s; `jobs_per_s` is the paper's 20 a TS of 1 s.

@@ -191,7 +191,7 @@ def timeless(report: dict[str, object]) -> object:
 def test_fig8_is_printed_written_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = ran("fig8", tmp_path)
     printed = capsys.readouterr().out
-    assert "Fig. 8: numbers of training jobs" in printed
+    assert "Fig. 8: numbers of training jobs, reading: batch" in printed
     assert "What the paper says, and our runs" in printed
     assert "92.8%" in printed
     assert "noINC-FCFS" in printed
@@ -224,7 +224,11 @@ def test_table1_has_the_milp(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_fig9_draws_from_the_trace(tmp_path: Path, trace: Path) -> None:
-    report = ran("fig9", tmp_path, "--trace", str(trace), "--set", "schemes=inc-tw")
+    report = ran("fig9", tmp_path, "--trace", str(trace), "--reading", "printed", "--set", "schemes=inc-tw")
+    setting = report["setting"]
+    assert isinstance(setting, dict)
+    # of the reading, but for what is set beside it
+    assert (setting["host_gbps"], setting["nominal_gbps"], setting["iterations"]) == ("inf", 0.01, 20)
     runs = report["runs"]
     assert isinstance(runs, list)
     assert len(runs) == 4
@@ -240,6 +244,7 @@ def test_fig9_draws_from_the_trace(tmp_path: Path, trace: Path) -> None:
         (["p4inc", "fig8", "--jobs-in-parallel", "0"], "--jobs-in-parallel 0: at least 1"),
         (["p4inc", "table1", "--time-limit", "0"], "--time-limit 0: seconds above 0"),
         (["p4inc", "table1", "--time-limit", "nan"], "--time-limit nan: seconds above 0"),
+        (["p4inc", "fig8", "--reading", "aloud"], "--reading aloud: accepted: batch, printed"),
         (["p4inc", "fig8", "--set", "speed=3"], "--set speed=3: NAME=VALUE is accepted"),
         (["p4inc", "fig8", "--set", "units=-3"], "units -3; a whole number above 0"),
         (["p4inc", "fig9"], "--trace FILE is accepted"),
