@@ -17,6 +17,8 @@ def register() -> None:
     if dist.is_available() and "INC" not in dist.Backend._plugins:
         dist.Backend.register_backend("inc", _create, devices=["cpu"])
     if '"gate"' in os.environ.get("TESTBED_JOB", ""):
+        import torch._dynamo  # noqa: F401  DDP's constructor does, which would take as long after the gate as torch before it
+
         from workloads import backend, endpoint, job_env, ps_client  # noqa: F401  so that they need not be loaded after it
 
         job_env.wait_at_gate()

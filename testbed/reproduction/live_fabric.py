@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,9 +71,10 @@ class Testbed:
 
 @contextlib.contextmanager
 def testbed(name: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed]:
-    """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts."""
+    """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name gets this process's number."""
     import yaml
 
+    name = f"{name}-{os.getpid()}"
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(config, sort_keys=False))
     log = folder / f"{name}.log"

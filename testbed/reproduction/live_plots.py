@@ -1,0 +1,135 @@
+"""Figures 5 to 7 as pictures like the paper's, from the live experiment's report. Imports matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.report.p4inc_plots import COLOURS
+from testbed.report.plots import DPI, drawing, headline
+from testbed.report.style import INK, MUTED
+from testbed.reproduction.live_claims import CONNECTIONS, JCT, LESS
+from testbed.reproduction.live_throughput import CASES, PAPER, ratio
+from testbed.scheduling.catalogue import TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Report = Mapping[str, Any]
+
+MODELS = {
+    "resnet50": "ResNet50",
+    "resnet101": "ResNet101",
+    "resnet152": "ResNet152",
+    "vgg11": "VGG11",
+    "vgg16": "VGG16",
+    "vgg19": "VGG19",
+}
+_CASES = {"inc": "#0072B2", "ps": "#D55E00", "ring": "#E69F00", "ps-10g": "#8C3B00"}
+
+
+def draw(report: Report, path: Path) -> None:
+    """Writes a PNG."""
+    with drawing() as plt:
+        figure = throughput(report) if report["figure"] == "fig5" else queue(report)
+        figure.savefig(path, dpi=DPI)
+        plt.close(figure)
+
+
+def throughput(report: Report) -> Figure:
+    """Images a second by model and case, INC's ratio over each way without it beside the paper's."""
+    import matplotlib.pyplot as plt
+
+    rows: Sequence[dict[str, Any]] = report["rows"]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    by = {(row["model"], row["case"]): row for row in rows}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8))
+    for order, case in enumerate(CASES):
+        places = [at + (order - 1.5) * 0.21 for at in range(len(models))]
+        heights = [by[model, case.name]["images_per_s"] for model in models]
+        left.bar(places, heights, 0.19, color=_CASES[case.name], label=case.title)
+    left.set_title("(a) training throughput, images per second of 2 workers")
+    for order, (case_name, label) in enumerate((("ps", "ours, 40 Gb/s"), ("ps-10g", "ours, optics at 10 Gb/s"))):
+        places = [at + (order - 1) * 0.28 for at in range(len(models))]
+        heights = [ratio(rows, model, case_name) for model in models]
+        right.bar(places, heights, 0.26, color=_CASES[case_name], label=label)
+        foreseen = [ratio(rows, model, case_name, "predicted_ms") for model in models]
+        right.plot(places, foreseen, "_", color=INK, markersize=11, label="predicted" if order else None)
+    right.bar([at + 0.28 for at in range(len(models))], [PAPER[m] for m in models], 0.26, color=MUTED, label="paper")
+    right.set_title("(b) throughput with INC in parts of that without")
+    right.axhline(1, color=MUTED, linewidth=0.7)
+    for axes, columns in ((left, 2), (right, 2)):
+        axes.set_xticks(range(len(models)), [MODELS[model] for model in models])
+        axes.tick_params(axis="x", length=0)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=columns, frameon=False, fontsize=9)
+    best = max(models, key=lambda model: ratio(rows, model, "ps"))
+    found = ratio(rows, best, "ps")
+    headline(figure, f"INC trains {MODELS[best]} {found:.2f} times as fast as a parameter server does", _detail(report))
+    figure.subplots_adjust(left=0.055, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
+    return figure
+
+
+def queue(report: Report) -> Figure:
+    """A row of panels a model: total JCT, the same less start-ups, and connections set up, by number of jobs and scheme."""
+    import matplotlib.pyplot as plt
+
+    rows: Sequence[dict[str, Any]] = report["rows"]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    schemes = list(dict.fromkeys(row["scheme"] for row in rows))
+    panels = ((JCT, "total JCT, s"), (LESS, "total JCT less start-ups, s"), (CONNECTIONS, "connections set up"))
+    figure, grid = plt.subplots(len(models), len(panels), figsize=(11, 1.4 + 2.7 * len(models)), squeeze=False)
+    for line, model in zip(grid, models, strict=True):
+        for axes, (metric, title) in zip(line, panels, strict=True):
+            _bars(axes, [row for row in rows if row["model"] == model], schemes, metric)
+            axes.set_title(f"{MODELS[model]}: {title}")
+    for axes in grid[-1]:
+        axes.set_xlabel("number of jobs")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=len(schemes), frameon=False)
+    height = figure.get_figheight()
+    headline(figure, _finding(report), _detail(report))
+    figure.subplots_adjust(left=0.055, right=0.985, top=1 - 1.0 / height, bottom=0.85 / height, wspace=0.16, hspace=0.3)
+    return figure
+
+
+def _bars(axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], metric: str) -> None:
+    """Means; a dot for each run; a dash for what was predicted from the submission alone."""
+    counts = sorted({row["jobs"] for row in rows})
+    width = 0.84 / len(schemes)
+    for order, scheme in enumerate(schemes):
+        for at, jobs in enumerate(counts):
+            found = [row for row in rows if (row["scheme"], row["jobs"]) == (scheme, jobs)]
+            if not found:
+                continue
+            values = [row[metric] for row in found]
+            place = at + (order - (len(schemes) - 1) / 2) * width
+            label = TITLES[scheme] if at == 0 else None
+            axes.bar(place, sum(values) / len(values), width * 0.92, color=COLOURS[scheme], label=label)
+            axes.plot([place] * len(values), values, ".", color=INK, markersize=3)
+            key = {JCT: "ahead_total_jct_s", CONNECTIONS: "ahead_connections"}.get(metric)
+            if key:
+                foreseen = sum(row["predicted"][key] for row in found) / len(found)
+                axes.plot(place, foreseen, "_", color=INK, markersize=14)
+    axes.set_xticks(range(len(counts)), [str(jobs) for jobs in counts])
+    axes.tick_params(axis="x", length=0)
+
+
+def _finding(report: Report) -> str:
+    parts = [
+        f"{claim['ours'][LESS]:.0%} ({MODELS[claim['model']]})"
+        for claim in report["claims"]
+        if claim["model"]
+        and claim["text"].endswith("INC-FCFS below noINC-FCFS")
+        and claim["ours"].get(LESS) is not None
+    ]
+    return f"INC shortens total JCT, less start-ups, by {' and '.join(parts)} under FCFS" if parts else "Live schedules"
+
+
+def _detail(report: Report) -> str:
+    trust = report["trust"]
+    told = f"{trust['trustworthy']} of {trust['of']} jobs' verdicts: trustworthy"
+    if report["figure"] == "fig5":
+        return f"{report['iterations']} iterations, links at a {report['scale']}th of the declared rates; dashes: predicted; {told}"
+    return f"means of {report['runs']} runs, dots: runs, dashes: predicted; links at a {report['scale']}th of the rates; {told}"
