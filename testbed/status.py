@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from testbed import environment
@@ -11,27 +13,38 @@ from testbed import environment
 if TYPE_CHECKING:
     from testbed.runtime import Runtime
 
+WATCH_S = 1.0
+
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed.runtime import DEFAULT_NAME, Runtime, running
-
     parser = argparse.ArgumentParser(prog="testbed status", description="Says what runs on a testbed.")
     parser.add_argument("--name", help="of one testbed; without it, the one that runs, or a list if several do")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--watch", action="store_true", help="again every second, until Ctrl-C")
     arguments = parser.parse_args(argv)
+    while True:
+        text = said(arguments)
+        if not arguments.watch:
+            print(text)
+            return 0
+        clear = "\033[H\033[J" if sys.stdout.isatty() else ""
+        print(f"{clear}{text}", flush=True)
+        time.sleep(WATCH_S)
+
+
+def said(arguments: argparse.Namespace) -> str:
+    """What is printed once. Raises TestbedError when no such testbed runs."""
+    from testbed.runtime import DEFAULT_NAME, Runtime, running
+
     names = [arguments.name] if arguments.name else running() or [DEFAULT_NAME]
     runtimes = [Runtime.of(name) for name in names]
     for runtime in runtimes:
         runtime.require_alive()
     found = [status(runtime) for runtime in runtimes]
     if arguments.json:
-        print(json.dumps(found[0] if len(found) == 1 else found, indent=2))
-    elif len(found) == 1:
-        print(page(found[0]))
-    else:
-        print("\n".join(line(one) for one in found))
-    return 0
+        return json.dumps(found[0] if len(found) == 1 else found, indent=2)
+    return page(found[0]) if len(found) == 1 else "\n".join(line(one) for one in found)
 
 
 def status(runtime: Runtime) -> dict[str, Any]:
@@ -79,7 +92,10 @@ def page(one: dict[str, Any]) -> str:
     if one.get("cores_busy"):
         lines.append(f"  cores       {' '.join(f'{share:.0%}' for share in one['cores_busy'])} busy")
     lines.append("")
+    queued = {job["id"] for job in (one.get("schedule") or {"jobs": []})["jobs"]}
     for job in one["jobs"]:
+        if job["id"] in queued:
+            continue
         ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
         lines.append(
             f"  job {job['id']}: {job['state']} for {job['running_s']:.0f} s, {job['sync']}, {job['user']}'s {job['script']}"
@@ -87,7 +103,33 @@ def page(one: dict[str, Any]) -> str:
         )
     if not one["jobs"]:
         lines.append("  no jobs")
+    if one.get("schedule"):
+        lines += ["", *queue_lines(one["schedule"])]
     return "\n".join(lines)
+
+
+def queue_lines(schedule: dict[str, Any]) -> list[str]:
+    """The policy, and the jobs that are not over; those that have not arrived are counted."""
+    jobs = schedule["jobs"]
+    states = {state: sum(job["state"] == state for job in jobs) for state in ("coming", "ended")}
+    lines = [
+        f"  queue       policy {schedule['policy']}, slot {schedule['slot']} of {schedule['slot_s']:g} s; {len(jobs)} jobs,"
+        f" {states['ended']} ended, {states['coming']} to come",
+        f"              {schedule['reconfigured_connections']} connections set up in {schedule['reconfigurations']} reconfigurations;"
+        f" {schedule['overruns']} slots overrun, {schedule['policy_failures']} without a valid plan",
+    ]
+    lines += [f"  attention   {text}" for text in schedule["complaints"]]
+    lines += ["", f"  {'job':>5} {'name':<16} {'state':<10} {'mode':<4} {'Gb/s':>7} {'done':>5} {'s':>7}  hosts"]
+    for job in jobs:
+        if job["state"] in ("coming", "ended"):
+            continue
+        begin = job["arrival_s"] if job["started_s"] is None else job["started_s"]
+        ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
+        lines.append(
+            f"  {job['id']:>5} {job['name']:<16} {job['state']:<10} {job['mode'] or '-':<4} {job['rate_gbps']:>7g}"
+            f" {job['progress']:>5.0%} {schedule['seconds'] - begin:>7.1f}  {' '.join(job['hosts']) or '-'}{ps}"
+        )
+    return lines
 
 
 def circuits_text(one: dict[str, Any]) -> str:

@@ -1,0 +1,166 @@
+"""The jobs file: what is accepted, what is drawn, and where jobs are placed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import RequestError
+from testbed.jobs.placement import Rack, place_in_queue
+from testbed.jobs.submission import check_against, parse
+from testbed.topology import catalogue
+
+JOB = {"script": "train.py", "workers": 2, "iterations": 7, "megabytes": 1.5}
+RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]
+
+
+def of(*jobs: dict[str, Any], **top: Any) -> dict[str, Any]:
+    return {"jobs": [{**JOB, **job} for job in jobs], **top}
+
+
+def test_what_is_not_said_has_defaults() -> None:
+    submission = parse(of({}))
+    assert (submission.policy, submission.slot_s, submission.seed, submission.step_gbps) == ("inc-tw", 1.0, 1, None)
+    (job,) = submission.jobs
+    assert (job.name, job.arguments, job.place, job.ps, job.arrival_s) == ("job-0", (), None, None, 0.0)
+    assert (job.update_ms, job.limit_s, job.together) == (0.0, None, False)
+
+
+def test_copies_have_names_of_their_own_and_draw_their_workers() -> None:
+    jobs = parse(of({"name": "vgg", "copies": 53, "workers": [2, 4], "arguments": ["--model", "vgg16", 3]})).jobs
+    assert [job.name for job in jobs[:2]] == ["vgg-1", "vgg-2"]
+    assert jobs[0].arguments == ("--model", "vgg16", "3")
+    assert min(Counter(job.workers for job in jobs)[size] for size in (2, 4)) > 10
+
+
+def test_poisson_arrivals_are_the_same_for_the_same_seed_and_mix_the_kinds() -> None:
+    data = of(
+        {"name": "a", "copies": 211}, {"name": "b", "copies": 211}, arrivals={"per_slot": 2.0}, slot_s=0.5, seed=5
+    )
+    jobs = parse(data).jobs
+    assert jobs == parse(data).jobs
+    assert jobs != parse({**data, "seed": 6}).jobs
+    times = [job.arrival_s for job in jobs]
+    assert times == sorted(times)
+    assert 90 < times[-1] < 125, "422 jobs, 4 a second"
+    assert 70 < sum(job.name.startswith("a") for job in jobs[:211]) < 140
+
+
+def test_jobs_come_in_the_order_of_their_times() -> None:
+    jobs = parse(of({"name": "late", "at_s": 3}, {"name": "early", "at_s": 0.5})).jobs
+    assert [(job.name, job.arrival_s) for job in jobs] == [("early", 0.5), ("late", 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([1], "jobs file: .*keys and values are accepted"),
+        ({"job": []}, "job: .*did you mean jobs"),
+        ({"jobs": []}, "jobs: .*a list of jobs is accepted"),
+        (of({"scrip": "x"}), r"jobs\[0\].scrip: x; unknown key; did you mean script"),
+        ({"jobs": [{"script": "x", "iterations": 1}]}, r"jobs\[0\].megabytes: missing"),
+        (of({"workers": 0}), r"jobs\[0\].workers: 0; a whole number from 1 to 64"),
+        (of({"workers": [2, "x"]}), r"jobs\[0\].workers: .*a list of such"),
+        (of({"workers": True}), r"jobs\[0\].workers: True"),
+        (of({"place": "u1:2,u1:1"}), r"jobs\[0\].place: .*u1 is named twice"),
+        (of({"place": "rack"}), r"jobs\[0\].place: 'rack': accepted is UNIT:WORKERS"),
+        (of({"place": 3}), r"jobs\[0\].place: 3; .*together"),
+        (of({"place": "u1:3"}), r"jobs\[0\].workers: 2; jobs\[0\].place has 3"),
+        (of({"ps": "h3"}), r"jobs\[0\].ps: h3; a unit such as u3"),
+        (of({"iterations": 0}), r"jobs\[0\].iterations: 0; a whole number from 1"),
+        (of({"megabytes": "big"}), r"jobs\[0\].megabytes: big; a number from"),
+        (of({"megabytes": float("nan")}), r"jobs\[0\].megabytes: nan; a number from"),
+        (of({"update_ms": -1}), r"jobs\[0\].update_ms: -1; a number from 0"),
+        (of({"limit_s": 0}), r"jobs\[0\].limit_s: 0; a number from 0.1"),
+        (of({"arguments": "--fast"}), r"jobs\[0\].arguments: --fast; a list"),
+        (of({"name": "a/b"}), r"jobs\[0\].name: a/b; letters"),
+        (of({"name": "a"}, {"name": "a"}), "jobs: two are named 'a'"),
+        (of({}, slot_s=0), "slot_s: 0; a number from 0.1 to 3600"),
+        (of({}, seed=-1), "seed: -1; a whole number from 0"),
+        (of({}, policy=3), "policy: 3; a text is accepted"),
+        (of({}, arrivals={"rate": 1}), "arrivals.rate: 1; unknown key; accepted are per_slot"),
+        (of({}, arrivals={}), "arrivals.per_slot: missing"),
+        (of({"at_s": 1}, arrivals={"per_slot": 1}), r"jobs\[0\].at_s: 1; with arrivals.per_slot"),
+    ],
+)
+def test_what_is_wrong_is_named(data: Any, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        parse(data)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"place": "u9:2"}, "job job-0: place: u9:2; there are u1 .4 hosts"),
+        ({"place": "u1:5", "workers": 5}, "job job-0: place: u1:5; there are"),
+        ({"ps": "u7"}, "job job-0: ps: u7; there are"),
+        ({"workers": 9}, "job job-0: workers: 9; 8 hosts of gpu units can be had in all"),
+        ({"workers": 5, "place": "together"}, "job job-0: workers: 5; 4 hosts of gpu units can be had in one"),
+        ({"place": "u3:2", "ps": "u3"}, "job job-0: ps: no host is left for its parameter server"),
+    ],
+)
+def test_what_this_testbed_cannot_place_is_refused_at_once(job: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        check_against(parse(of(job)), catalogue.ready("default"))
+
+
+def test_what_it_can_place_is_not() -> None:
+    check_against(
+        parse(of({"workers": 8}, {"name": "b", "place": "u3:1,u1:2", "workers": 3, "ps": "u3"})),
+        catalogue.ready("default"),
+    )
+
+
+# ---------------------------------------------------------------- placement
+
+
+@given(
+    st.integers(1, 8), st.sets(st.sampled_from([host for rack in RACKS for host in rack.members()])), st.integers(0, 99)
+)
+def test_as_few_units_as_possible_hold_the_workers(workers: int, busy: set[tuple[int, int]], seed: int) -> None:
+    placed = place_in_queue(RACKS, busy, workers, None, False, None, Random(seed))
+    free = {unit: sum(host not in busy for host in RACKS[unit - 1].members()) for unit in (1, 2, 3, 4)}
+    if free[1] + free[2] < workers or free[3] + free[4] == 0:
+        assert placed is None
+        return
+    assert placed is not None
+    assert placed.ps is not None
+    assert len(set(placed.workers)) == workers
+    assert not {*placed.workers, placed.ps} & busy
+    assert placed.ps[0] in (3, 4)
+    assert {unit for unit, _ in placed.workers} <= {1, 2}
+    assert (len({unit for unit, _ in placed.workers}) == 1) == (max(free[1], free[2]) >= workers)
+
+
+def test_placement_is_random_by_the_seed() -> None:
+    drawn = [place_in_queue(RACKS, set(), 2, None, False, None, Random(seed)) for seed in range(29)]
+    assert drawn == [place_in_queue(RACKS, set(), 2, None, False, None, Random(seed)) for seed in range(29)]
+    assert {placed.workers[0][0] for placed in drawn if placed} == {1, 2}
+    assert {placed.ps[0] for placed in drawn if placed and placed.ps} == {3, 4}
+
+
+def test_together_waits_for_one_unit() -> None:
+    busy = {(1, 1), (2, 1)}
+    assert place_in_queue(RACKS, busy, 4, None, True, None, Random(1)) is None
+    assert place_in_queue(RACKS, busy, 4, None, False, None, Random(1)) is not None
+
+
+def test_what_is_asked_for_is_waited_for() -> None:
+    assert place_in_queue(RACKS, {(1, 1)}, 4, ((1, 4),), False, None, Random(1)) is None
+    placed = place_in_queue(RACKS, {(3, 1)}, 3, ((1, 2), (2, 1)), False, 3, Random(1))
+    assert placed is not None
+    assert (placed.workers, placed.ps) == (((1, 1), (1, 2), (2, 1)), (3, 2))
+    assert place_in_queue(RACKS, {(3, 1), (3, 2)}, 3, ((1, 2), (2, 1)), False, 3, Random(1)) is None
+
+
+def test_without_cpu_units_the_parameter_server_takes_any_free_host() -> None:
+    racks = [Rack(1, "gpu", 3)]
+    placed = place_in_queue(racks, set(), 2, None, False, None, Random(1))
+    assert placed is not None
+    assert placed.ps == (1, 3)
+    assert place_in_queue(racks, {(1, 1)}, 2, None, False, None, Random(1)) is None
