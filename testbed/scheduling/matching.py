@@ -37,8 +37,9 @@ def assign(fabric: Fabric, waiting: Sequence[Progress], places: Sequence[int], l
             if its.limit_gbps > 0 and weight > 0:
                 edges.append((unit, job, weight))
     chosen: dict[int, int] = {}
-    while edges:
-        for unit, job in _matched(edges):
+    # nothing is matched if what is left weighs nothing beside the rest
+    while edges and (matched := _matched(edges)):
+        for unit, job in matched:
             chosen[job.id] = unit
             left[unit] -= 1
         edges = [edge for edge in edges if left[edge[0]] > 0 and edge[1].id not in chosen]

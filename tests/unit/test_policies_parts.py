@@ -147,6 +147,12 @@ def test_places_go_to_the_jobs_that_save_most_traffic_between_units() -> None:
     assert inc(FABRIC, jobs, [3, 0, 0, 0]) == {2: 0, 1: 0, 3: 0}
 
 
+def test_a_weight_that_is_lost_beside_others_ends_the_rounds() -> None:
+    jobs = [Job(1, ((0, 2),), 1, 1e6), Job(2, ((1, 2),), 1, 1e-12)]
+    assert inc(FABRIC, jobs, [1, 1, 0, 0])[1] == 0
+    assert inc(FABRIC, [*jobs, Job(3, ((1, 2),), 1, 1e-12)], [1, 3, 0, 0])[1] == 0
+
+
 def test_a_job_in_several_units_takes_one_place() -> None:
     fabric = Fabric.uniform(3, 3, 1, 40.0, partial_inc=True)
     jobs = [Job(1, ((0, 5), (1, 4)), 2, 10.0), Job(2, ((0, 4),), 2, 10.0)]
