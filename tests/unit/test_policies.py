@@ -132,6 +132,14 @@ def test_norecon_keeps_the_circuits_and_steps_within_them() -> None:
 # --- all
 
 
+@pytest.mark.parametrize("name", ["inc-fcfs", "inc-tw"])
+def test_a_running_job_keeps_its_place(name: str) -> None:
+    running = Progress(Job(1, ((0, 1),), 0, 400.0), 300.0, started=0, inc=0, rate_gbps=40.0)
+    fabric = replace(FABRIC, host_gbps=40.0)
+    plan = planned(name, [running, *waiting(Job(2, ((0, 1),), 1, 400.0))], fabric=fabric)
+    assert plan == Plan({1: 40.0, 2: 40.0}, {1: 0}, {(0, 1): 1})
+
+
 def test_names() -> None:
     assert [make(name).name for name in OURS] == list(OURS)
     assert TITLES["inc-tw-norecon"] == "INC-TW-NoRecon"
