@@ -1,0 +1,234 @@
+"""TW+, first half: which waiting jobs use INC, which their PS, and which wait. Owns no rates and no circuits. Pure.
+
+Times are seconds from the slot that is planned.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.scheduling.model import Fabric, Load, Pair, Progress, State
+from testbed.scheduling.room import Loads
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What TW+ weighs, as fractions; docs/p4inc-aoi.md, section TW+, has what each is worth.
+
+    A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units' optical ports are, for it and
+    the PS jobs before, busy for less than `spare` of the time to the expected end, less `spare_per_place` for each further free place;
+    its links take, at its full rate, at most `narrow` of a unit's ports; and the circuits that are lit would carry `lit` of it.
+    The expected end takes a job of `longest` of the longest known one into account that could arrive now.
+
+    PS jobs get rates that end them at the expected end, then ones for `hurry` of that time, then what lit circuits have left. A job that
+    could use INC later starts with its PS only with `begin` of its largest rate, or more if that is needed.
+    """
+
+    spare: float = 0.6
+    spare_per_place: float = 0.1
+    narrow: float = 0.17
+    lit: float = 2.0
+    longest: float = 0.85
+    hurry: float = 0.5
+    begin: float = 0.5
+
+
+@dataclass(slots=True)
+class Sending:
+    """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update included; `may_wait` says that
+    it has not started and could use INC later."""
+
+    progress: Progress
+    load: Load
+    least_s: float
+    may_wait: bool = False
+
+
+@dataclass(slots=True)
+class _Queued:
+    """A waiting job that could use INC in the unit of `inc`."""
+
+    progress: Progress
+    inc: Load
+    ps: Load
+    inc_s: float
+    ps_s: float
+    streams: int
+
+
+class Modes:
+    """The choice for one slot. `sending` are the jobs that run or may start, `end_s` the expected end, not less than any can attain."""
+
+    def __init__(self, state: State, tuning: Tuning, loads: Loads, longest_s: float, inc: bool) -> None:
+        self.fabric, self.tuning, self._loads, self._lit = state.fabric, tuning, loads, state.ports
+        fabric = state.fabric
+        self.port_gbps = [max(count * fabric.port_gbps, 1e-9) for count in fabric.ports]
+        self.sending: list[Sending] = []
+        self.gigabits = [0.0] * len(fabric.ports)  # through each unit's optical ports
+        self._held: dict[int, list[float]] = {}  # by unit, when its INC places become free
+        self._needed: dict[Pair, float] = {}
+        queues = self._sort(state, inc)
+        self.end_s = max(self._known_s, tuning.longest * longest_s)
+        for entry in self.sending:
+            self._need(entry.load, entry.progress.remaining_gigabits)
+        for unit in sorted(queues):
+            self._choose(unit, queues[unit])
+
+    # -------------------------------------------------------------- who is there
+
+    def _sort(self, state: State, inc: bool) -> dict[int, list[_Queued]]:
+        fabric, of = self.fabric, self._loads.of
+        queues: dict[int, list[_Queued]] = {}
+        known = 0.0
+        for progress in state.jobs:
+            job, left = progress.job, progress.remaining_gigabits
+            if progress.started is not None:
+                its = of(fabric, job, progress.inc)
+                least = left / its.limit_gbps + its.update_s
+                if its.inc is not None:
+                    self._held.setdefault(its.inc, []).append(least)
+                self._add(its, left)
+                self.sending.append(Sending(progress, its, least))
+                known = max(known, least)
+                continue
+            its = of(fabric, job, None)
+            unit = self._inc_unit(progress, queues) if inc else None
+            if unit is None:
+                if its.limit_gbps > 0:
+                    least = left / its.limit_gbps + its.update_s
+                    self._add(its, left)
+                    self.sending.append(Sending(progress, its, least))
+                    known = max(known, least)
+                continue
+            with_inc = of(fabric, job, unit)
+            slots = math.ceil(left / (with_inc.limit_gbps * fabric.slot_s) - 1e-9)
+            ps_s = left / its.limit_gbps + its.update_s if its.limit_gbps > 0 else math.inf
+            inc_s = slots * fabric.slot_s + with_inc.update_s
+            streams = sum([count for _, count in its.links])
+            self._add(with_inc, left)
+            queues.setdefault(unit, []).append(_Queued(progress, with_inc, its, inc_s, ps_s, streams))
+            known = max(known, left / with_inc.limit_gbps + with_inc.update_s)
+        self._known_s = known
+        return queues
+
+    def _inc_unit(self, progress: Progress, queues: Mapping[int, Sequence[_Queued]]) -> int | None:
+        """Of the units where a job may use INC that with most of its workers, then the one with fewest jobs per place."""
+        fabric, job = self.fabric, progress.job
+        units = job.inc_units(fabric)
+        if len(units) == 1:
+            return units[0] if self._loads.of(fabric, job, units[0]).limit_gbps > 0 else None
+        workers = dict(job.workers)
+
+        def crowd(unit: int) -> tuple[int, float, int]:
+            jobs = len(self._held.get(unit, ())) + len(queues.get(unit, ()))
+            return (-workers[unit], jobs / fabric.inc[unit], unit)
+
+        able = [unit for unit in units if self._loads.of(fabric, job, unit).limit_gbps > 0]
+        return min(able, key=crowd, default=None)
+
+    def _add(self, its: Load, gigabits: float) -> None:
+        for (a, b), count in its.links:
+            self.gigabits[a] += count * gigabits
+            self.gigabits[b] += count * gigabits
+
+    def _need(self, its: Load, gigabits: float) -> None:
+        """What lit circuits would have to carry, were all to end together."""
+        gbps = gigabits / max(self.end_s - its.update_s, self.fabric.slot_s)
+        for pair, count in its.links:
+            self._needed[pair] = self._needed.get(pair, 0.0) + count * gbps
+
+    # -------------------------------------------------------------- one unit's INC places
+
+    def _choose(self, unit: int, queue: list[_Queued]) -> None:
+        free = max(0, self.fabric.inc[unit] - len(self._held.get(unit, ())))
+        spare = free - len(queue)
+        kept: list[_Queued] = []
+        # the jobs that weigh least on the optical ports leave their places first
+        for queued in sorted(queue, key=lambda q: (q.streams * q.inc_s, -q.progress.job.id)):
+            if self._may_leave(queued, max(0, spare)):
+                self._send(queued)
+                spare += 1
+            else:
+                kept.append(queued)
+        kept.sort(key=lambda q: (-q.inc_s, q.progress.job.id))  # longest first
+        if len(kept) > free:
+            self._relieve(unit, kept, free)
+        for queued in kept[:free]:
+            self.sending.append(Sending(queued.progress, queued.inc, queued.inc_s))
+
+    def _may_leave(self, queued: _Queued, spare: int) -> bool:
+        if queued.ps_s > self.end_s:
+            return False
+        tuning, left, its = self.tuning, queued.progress.remaining_gigabits, queued.ps
+        most_s = (tuning.spare - tuning.spare_per_place * spare) * self.end_s
+        gbps = left / max(self.end_s - its.update_s, self.fabric.slot_s)
+        for pair, count in its.links:
+            if self._needed.get(pair, 0.0) + count * gbps > tuning.lit * self.fabric.port_gbps * self._lit.get(pair, 0):
+                return False
+            for unit in pair:
+                if count * its.limit_gbps > tuning.narrow * self.port_gbps[unit]:
+                    return False
+                if self.gigabits[unit] + count * left > most_s * self.port_gbps[unit]:
+                    return False
+        return True
+
+    def _send(self, queued: _Queued) -> None:
+        left = queued.progress.remaining_gigabits
+        self._add(queued.inc, -left)
+        self._add(queued.ps, left)
+        self._need(queued.ps, left)
+        self.sending.append(Sending(queued.progress, queued.ps, queued.ps_s, may_wait=True))
+
+    def _relieve(self, unit: int, kept: list[_Queued], free: int) -> None:
+        """Jobs that would not all have a place soon enough: those with fewest streams go to their PS, as long as that ends before the
+        places of the unit would."""
+        end_s = self._places_end_s(unit, kept)
+        while len(kept) > free:
+            best: _Queued | None = None
+            for queued in kept:
+                if (best is None or queued.streams < best.streams) and self._ps_end_s(queued) < end_s:
+                    best = queued
+            if best is None:
+                break
+            kept.remove(best)
+            self._send(best)
+            end_s = self._places_end_s(unit, kept)
+        self.end_s = max(self.end_s, end_s)
+
+    def _ps_end_s(self, queued: _Queued) -> float:
+        end_s, left, its = queued.ps_s, queued.progress.remaining_gigabits, queued.ps
+        for pair, count in its.links:
+            for unit in pair:
+                end_s = max(end_s, (self.gigabits[unit] + count * left) / self.port_gbps[unit] + its.update_s)
+        return end_s
+
+    def _places_end_s(self, unit: int, queue: Sequence[_Queued]) -> float:
+        """When a unit's INC places are through with a queue, each job at the first place that is free."""
+        held = self._held.get(unit, [])
+        places = held + [0.0] * (self.fabric.inc[unit] - len(held))
+        heapq.heapify(places)
+        end_s = 0.0
+        for queued in queue:
+            free_s = places[0] + queued.inc_s
+            end_s = max(end_s, free_s)
+            heapq.heapreplace(places, free_s)
+        return end_s
+
+
+def ports_end_s(sending: Sequence[Sending], fabric: Fabric, port_gbps: Sequence[float]) -> float:
+    """When the optical ports can be through, updates included, if each unit serves those with the longest update first.
+
+    `sending` has to be in that order. No schedule is faster.
+    """
+    through = [0.0] * len(fabric.ports)
+    end_s = 0.0
+    for entry in sending:
+        left, update_s = entry.progress.remaining_gigabits, entry.load.update_s
+        for (a, b), count in entry.load.links:
+            through[a] += count * left
+            through[b] += count * left
+            end_s = max(end_s, through[a] / port_gbps[a] + update_s, through[b] / port_gbps[b] + update_s)
+    return end_s

@@ -1,0 +1,140 @@
+"""TW+, second half: the rates of the jobs that send, and the circuits that these need. Owns no choice of INC. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from testbed.scheduling.model import Fabric, Load, Pair
+from testbed.scheduling.room import SLACK
+from testbed.scheduling.tw_plus_modes import Sending, Tuning
+
+_CRITICAL = 0.9
+"""Of the time to the expected end: a job that needs as much at its largest rate comes before the others."""
+
+
+class Rates:
+    """Rates of one slot, in rounds; each only adds. `lit` are the circuits of the slot before."""
+
+    def __init__(self, fabric: Fabric, lit: Mapping[Pair, int], tuning: Tuning) -> None:
+        self.fabric, self.lit, self.tuning = fabric, lit, tuning
+        self.gbps: dict[int, float] = {}
+        self.circuits: dict[Pair, int] = {}
+        self._link_gbps: dict[Pair, float] = {}
+        self._ports = list(fabric.ports)  # left
+        self._switch = [gbps * (1 + SLACK / 2) for gbps in fabric.switch_gbps]  # left
+        self._bounded = any(math.isfinite(gbps) for gbps in fabric.switch_gbps)
+
+    def give(self, sending: Sequence[Sending], end_s: float) -> None:
+        """All rounds. `sending` comes with the longest updates first."""
+        linked = [entry for entry in sending if entry.load.links]
+        self._keep_running(sending)
+        for entry in sending:
+            if not entry.load.links:
+                its = entry.load
+                least = its.limit_gbps / 2 if entry.progress.started is None else 0.0
+                self._raise(entry, its.limit_gbps, True, least)
+        linked.sort(key=lambda entry: entry.least_s < _CRITICAL * end_s)
+        hurried_s = self.tuning.hurry * end_s
+        for until_s in (end_s, hurried_s):
+            for entry in linked:
+                if not entry.may_wait:
+                    self._raise(entry, self._in_time_gbps(entry, until_s), True)
+        for entry in linked:
+            if entry.may_wait:
+                least = max(self.tuning.begin * entry.load.limit_gbps, self._in_time_gbps(entry, hurried_s))
+                least = min(least, self._useful_gbps(entry))
+                self._raise(entry, least, True, least * (1 - SLACK))
+        for entry in linked:
+            if entry.progress.job.id in self.gbps:
+                self._raise(entry, entry.load.limit_gbps, False)
+
+    def give_one(self, entry: Sending) -> None:
+        """All that one job can have."""
+        self._raise(entry, entry.load.limit_gbps, True)
+
+    def _useful_gbps(self, entry: Sending) -> float:
+        """The rate that finishes a job in this slot, if what is new comes into force epsilon late."""
+        fabric, progress = self.fabric, entry.progress
+        left, had = progress.remaining_gigabits, progress.rate_gbps
+        if had * fabric.slot_s >= left or fabric.slot_s <= fabric.reconfiguration_s:
+            return left / fabric.slot_s
+        return (left - had * fabric.reconfiguration_s) / (fabric.slot_s - fabric.reconfiguration_s)
+
+    def _in_time_gbps(self, entry: Sending, until_s: float) -> float:
+        its = entry.load
+        gbps = entry.progress.remaining_gigabits / max(until_s - its.update_s, self.fabric.slot_s)
+        return min(its.limit_gbps, gbps)
+
+    def _keep_running(self, sending: Sequence[Sending]) -> None:
+        """What running jobs cannot lose: a rate above 0, for which each of their links keeps one circuit; without links, the rate."""
+        streams: dict[Pair, int] = {}
+        running = [entry for entry in sending if entry.progress.started is not None]
+        for entry in running:
+            for pair, count in entry.load.links:
+                streams[pair] = streams.get(pair, 0) + count
+        for entry in running:
+            progress, its = entry.progress, entry.load
+            gbps = min(progress.rate_gbps, self._useful_gbps(entry))
+            for pair, _ in its.links:
+                gbps = min(gbps, self.fabric.port_gbps / (2 * streams[pair]))
+            self._take(its, gbps)
+            self.gbps[progress.job.id] = gbps
+
+    # -------------------------------------------------------------- one job
+
+    def _raise(self, entry: Sending, gbps: float, new: bool, least_gbps: float = 0.0) -> None:
+        """Up to `gbps`, as far as it fits; not at all if a job would start below `least_gbps`. With `new`, circuits that are not lit
+        count as well."""
+        id_, its = entry.progress.job.id, entry.load
+        had = self.gbps.get(id_, 0.0)
+        more = min(gbps, self._useful_gbps(entry)) - had
+        if more <= SLACK * had:
+            return
+        if self._bounded:
+            for unit, count in its.switches:
+                more = min(more, self._switch[unit] / count)
+        if len(its.links) == 1:
+            pair, count = its.links[0]
+            lit = self.circuits.get(pair, 0)
+            circuits = min(self._ports[pair[0]], self._ports[pair[1]])
+            if not new:
+                circuits = min(circuits, max(0, self.lit.get(pair, 0) - lit))
+            more = min(more, ((lit + circuits) * self.fabric.port_gbps - self._link_gbps.get(pair, 0.0)) / count)
+        elif its.links:
+            more = self._over_links(its, more, new)
+        if more <= 1e-9 * its.limit_gbps or had + more < least_gbps:
+            return
+        self._take(its, more)
+        self.gbps[id_] = had + more
+
+    def _over_links(self, its: Load, gbps: float, new: bool) -> float:
+        """The largest rate up to `gbps` for a job with several links: one circuit after the other to the link that limits."""
+        given = {pair: self.circuits.get(pair, 0) for pair, _ in its.links}
+        left = {unit: self._ports[unit] for pair in given for unit in pair}
+        while True:
+            least, pair = min(
+                ((given[pair] * self.fabric.port_gbps - self._link_gbps.get(pair, 0.0)) / count, pair)
+                for pair, count in its.links
+            )
+            a, b = pair
+            if least >= gbps:
+                return gbps
+            if not left[a] or not left[b] or not (new or given[pair] < self.lit.get(pair, 0)):
+                return least
+            given[pair] += 1
+            left[a] -= 1
+            left[b] -= 1
+
+    def _take(self, its: Load, gbps: float) -> None:
+        if self._bounded:
+            for unit, count in its.switches:
+                self._switch[unit] -= count * gbps
+        for pair, count in its.links:
+            used = self._link_gbps.get(pair, 0.0) + count * gbps
+            self._link_gbps[pair] = used
+            circuits, had = math.ceil(used / self.fabric.port_gbps - SLACK), self.circuits.get(pair, 0)
+            if circuits > had:
+                self.circuits[pair] = circuits
+                self._ports[pair[0]] -= circuits - had
+                self._ports[pair[1]] -= circuits - had
