@@ -1,0 +1,248 @@
+"""Queued jobs on a real testbed: modes, circuits and rates as planned; what ends early frees what it held; policies that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.privileged.commands import ROOT, Testbed, alive, command, pids_in_testbed, running, start, wait_for
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch")]
+
+NOBODY = 65534
+AS_NOBODY = {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY)}
+SUMS = str(ROOT / "tests" / "privileged" / "jobs" / "sums.py")
+PORT_MBPS = 40.0
+SLOW = """
+units: [{hosts: 4}, {hosts: 2}, {kind: cpu, hosts: 2}, {kind: cpu, hosts: 2}]
+host_rate_mbps: 8000
+scale: 200
+inc: {jobs: 1}
+"""
+POLICIES = """
+import time
+from testbed.scheduling.catalogue import make
+from testbed.scheduling.model import Plan, pair
+
+class Halves:
+    "Every job at half a port; with INC in the unit u2; two circuits between u1 and u3."
+    name = "halves"
+    def plan(self, state):
+        assert state.fabric.port_gbps == 8.0
+        inc = {p.job.id: 1 for p in state.jobs if p.job.workers[0][0] == 1}
+        return Plan({p.job.id: 4.0 for p in state.jobs}, inc, {(0, 2): 2})
+
+class Moody:
+    "FCFS, which raises when it is asked the second time, and takes too long the fourth."
+    name = "moody"
+    def __init__(self):
+        self.policy, self.asked = make("inc-fcfs", 1), 0
+    def plan(self, state):
+        self.asked += 1
+        if self.asked == 2:
+            raise RuntimeError("out of ideas")
+        if self.asked == 4:
+            time.sleep(0.8)
+        return self.policy.plan(state)
+"""
+SCRIPTS = {
+    "fails": "dist.all_reduce(torch.ones(3)); sys.exit(5 if dist.get_rank() else 0)",
+    "waits": "time.sleep(600)",
+}
+
+
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    config = tmp_path_factory.mktemp("config") / "slow.yaml"
+    config.write_text(SLOW)
+    with running(str(config)) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With scripts and policies, and readable for every user, which pytest's own folders are not."""
+    path = tmp_path_factory.mktemp("submit")
+    for parent in (path, path.parent, path.parent.parent):
+        parent.chmod(0o755)
+    (path / "policies.py").write_text(POLICIES)
+    for name, text in SCRIPTS.items():
+        head = 'import sys, time\nimport torch, torch.distributed as dist\ndist.init_process_group("inc")\n'
+        (path / f"{name}.py").write_text(f"{head}{text}\n")
+    (path / "out").mkdir()
+    os.chown(path / "out", NOBODY, NOBODY)
+    return path
+
+
+def job(name: str, place: str, megabytes: float = 0.25, times: int = 20, **other: Any) -> dict[str, Any]:
+    arguments = [megabytes, times]
+    return {
+        **{"name": name, "place": place, "script": SUMS, "arguments": arguments},
+        **{"iterations": times, "megabytes": megabytes},
+        **other,
+    }
+
+
+def jobs_file(folder: Path, *jobs: dict[str, Any], **top: Any) -> str:
+    path = folder / "jobs.yaml"
+    path.write_text(yaml.safe_dump({"slot_s": 0.5, **top, "jobs": list(jobs)}))
+    return str(path)
+
+
+def status(testbed: Testbed) -> dict[str, Any]:
+    return dict(json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout))
+
+
+def states(testbed: Testbed) -> dict[str, str]:
+    schedule = status(testbed)["schedule"]
+    return {one["name"]: one["state"] for one in schedule["jobs"]} if schedule else {}
+
+
+def rates(told: dict[str, Any]) -> dict[str, float]:
+    return {link["name"]: link["rate_mbps"] for link in told["links"]}
+
+
+def nothing_is_held(testbed: Testbed) -> bool:
+    told = status(testbed)
+    free = all(host["job"] is None for host in told["hosts"])
+    return told["schedule"] is None and free and set(rates(told).values()) == {PORT_MBPS}
+
+
+def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) -> None:
+    """Two jobs of u1 sum at the two hosts of u3, over two circuits; the one of u2 sums in its switch."""
+    out = folder / "out" / "result.json"
+    jobs = [job("ps-1", "u1:2", ps="u3"), job("ps-2", "u1:2", ps="u3"), job("inc", "u2:2")]
+    path = jobs_file(folder, *jobs, policy=f"{folder / 'policies.py'}:Halves")
+    argv = ["--name", testbed.name, "--detach", "--json", str(out), "--logs", str(folder / "out" / "logs"), path]
+    done = command("testbed.submit", *argv, env=AS_NOBODY)
+    assert done.returncode == 0, done.stderr
+    assert "queued jobs" in done.stderr
+    wait_for(lambda: set(states(testbed).values()) == {"running"}, "all run", 60.0)
+    told = status(testbed)
+    assert sorted(tuple(sorted(end[:2] for end in pair)) for pair in told["circuits"]) == [("u1", "u3")] * 2
+    assert {name: rate for name, rate in rates(told).items() if rate != PORT_MBPS} == {
+        name: PORT_MBPS / 2 for name in ("u1h1", "u1h2", "u1h3", "u1h4", "u2h1", "u2h2")
+    }
+    wait_for(out.exists, "the result is written", 60.0)
+    wait_for(lambda: nothing_is_held(testbed), "all is free")
+    assert out.stat().st_uid == NOBODY
+    result = json.loads(out.read_text())
+    assert (result["policy"], result["done"], result["failed"]) == ("halves", 3, 0), result["complaints"]
+    assert (result["reconfigured_connections"], result["reconfigurations"]) == (2, 1)
+    assert {one["name"]: one["mode"] for one in result["jobs"]} == {"ps-1": "PS", "ps-2": "PS", "inc": "INC"}
+    by_name = {one["name"]: one for one in result["jobs"]}
+    assert sorted(by_name[name]["ps_host"] for name in ("ps-1", "ps-2")) == ["u3h1", "u3h2"]
+    assert by_name["inc"]["ps_host"] is None
+    for one in result["jobs"]:
+        megabits = 20 * 0.25 * 8 * 1514 / 1440
+        busy_s = max(worker["stats"]["allreduce"]["busy_s"] for worker in one["run"]["workers"])
+        assert megabits / busy_s < 1.1 * PORT_MBPS / 2, f"{one['name']} is no faster than its links"
+        assert megabits / busy_s > 0.4 * PORT_MBPS / 2, f"{one['name']} has its rate, but for the processors"
+        assert (folder / "out" / "logs" / one["name"] / "worker-1.log").read_text().startswith("group:")
+    links = {link["name"]: link["bytes_up"] for link in by_name["ps-1"]["run"]["links"]}
+    assert 0.6 < links["u1o1"] / links["u1o2"] < 1.6, "each circuit carries one of the two parameter servers' gradients"
+
+
+def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> None:
+    """Each switch takes one job, so that one which sums there later proves that the place was free again."""
+    out = folder / "result.json"
+    waits = {"script": str(folder / "waits.py"), "arguments": []}
+    jobs = [
+        job("fails", "u1:2", script=str(folder / "fails.py"), arguments=[]),
+        job("overstays", "u2:2", **waits, limit_s=1.0),
+        job("cancelled", "u1:2", **waits, at_s=0.1),
+        job("behind", "u1:4", **waits, at_s=0.2),
+        job("after-1", "u1:2", at_s=0.3, times=3),
+        job("after-2", "u2:2", at_s=0.4, times=3),
+    ]
+    argv = ["--name", testbed.name, "--json", str(out), jobs_file(folder, *jobs, policy="inc-fcfs")]
+    client = start("testbed.submit", *argv)
+    wait_for(lambda: states(testbed).get("cancelled") == "running", "it runs", 60.0)
+    assert states(testbed)["behind"] == "queued"
+    ids = {one["name"]: one["id"] for one in status(testbed)["schedule"]["jobs"]}
+    done = command("testbed.cancel", "--name", testbed.name, str(ids["behind"]), str(ids["cancelled"]))
+    assert done.returncode == 0, done.stderr
+    _, errors = client.communicate(timeout=60)
+    assert client.returncode == 1
+    assert "4 of 6 jobs failed, the first of them job" in errors
+    result = {one["name"]: one for one in json.loads(out.read_text())["jobs"]}
+    assert "worker 1 on u1h2 exited with code 5" in result["fails"]["failure"]
+    assert result["overstays"]["failure"] == "not done 1 s after its start"
+    assert result["cancelled"]["failure"] == result["behind"]["failure"] == "testbed cancel"
+    assert (result["fails"]["mode"], result["overstays"]["mode"]) == ("INC", "INC")
+    assert (result["after-1"]["mode"], result["after-2"]["mode"]) == ("INC", "INC")
+    assert result["after-1"]["failure"] is result["after-2"]["failure"] is None
+    wait_for(lambda: nothing_is_held(testbed), "all is free")
+    done = command("testbed.cancel", "--name", testbed.name, str(ids["behind"]))
+    assert done.returncode == 2
+    assert f"job {ids['behind']} is not among the jobs queued here" in done.stderr
+
+
+def test_a_policy_that_raises_or_overruns_costs_its_slot(testbed: Testbed, folder: Path) -> None:
+    out = folder / "result.json"
+    path = jobs_file(folder, job("a", "u1:2", times=40), policy=f"{folder / 'policies.py'}:Moody")
+    done = command("testbed.submit", "--name", testbed.name, "--json", str(out), path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(out.read_text())
+    assert (result["policy_failures"], result["overruns"] >= 1) == (1, True)
+    assert "policy moody raised RuntimeError: out of ideas" in result["complaints"][0]
+    assert "policy moody had no plan when its time was over; the last plan stays in force" in result["complaints"][1]
+    assert [rate for _, rate in result["jobs"][0]["rates"]] == [8.0], "it ran on as it did"
+
+
+def test_ctrl_c_cancels_what_was_submitted_and_the_circuits_are_the_schedulers_until_then(
+    testbed: Testbed, folder: Path
+) -> None:
+    waits = job("waits", "u1:2", script=str(folder / "waits.py"), arguments=[])
+    client = start("testbed.submit", "--name", testbed.name, jobs_file(folder, waits, policy="noinc-tw"))
+    wait_for(lambda: states(testbed) == {"waits": "running"}, "it runs", 60.0)
+    other = command("testbed.run", "--name", testbed.name, "--place", "u1:1,u2:1", "--sync", "ring", SUMS, "0.1", "1")
+    assert other.returncode == 2
+    assert "the circuits are the scheduler's while jobs are queued" in other.stderr
+    again = command("testbed.submit", "--name", testbed.name, jobs_file(folder, waits, policy="inc-tw"))
+    assert again.returncode == 2
+    assert "jobs are queued with policy noinc-tw" in again.stderr
+    client.send_signal(signal.SIGINT)
+    _, errors = client.communicate(timeout=30)
+    assert client.returncode == 130
+    assert "failed: SIGINT to testbed submit" in errors
+    wait_for(lambda: nothing_is_held(testbed), "all is free")
+
+
+def test_what_is_wrong_with_a_submission_is_said_at_once(testbed: Testbed, folder: Path) -> None:
+    for top, said in (
+        ({"policy": "best"}, "policy 'best': there is no such policy; there are noinc-fcfs"),
+        ({"policy": "nothing.py:Here"}, "policy nothing.py:Here: FileNotFoundError"),
+        ({"slot_s": 0}, "slot_s: 0; a number from 0.1 to 3600 is accepted"),
+    ):
+        done = command("testbed.submit", "--name", testbed.name, jobs_file(folder, job("a", "u1:2"), **top))
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    done = command("testbed.submit", "--name", testbed.name, jobs_file(folder, job("a", "u9:2")))
+    assert (done.returncode, "job a: place: u9:2; there are u1 (4 hosts)" in done.stderr) == (2, True), done.stderr
+    assert nothing_is_held(testbed)
+
+
+@pytest.mark.parametrize("ended_by", ["down", "SIGKILL"])
+def test_the_testbeds_end_is_its_queues_end(folder: Path, ended_by: str) -> None:
+    with running() as testbed:
+        waits = job("waits", "u1:1", script=str(folder / "waits.py"), arguments=[])
+        jobs = [waits, {**waits, "name": "later", "at_s": 600}]
+        done = command("testbed.submit", "--name", testbed.name, "--detach", jobs_file(folder, *jobs))
+        assert done.returncode == 0, done.stderr
+        wait_for(lambda: "running" in states(testbed).values(), "one runs", 60.0)
+        pids = pids_in_testbed(testbed.pid)
+        if ended_by == "down":
+            began = time.monotonic()
+            assert command("testbed.down", "--name", testbed.name).returncode == 0
+            assert time.monotonic() - began < 20.0
+        else:
+            os.kill(testbed.pid, signal.SIGKILL)
+        wait_for(lambda: not any(alive(pid) for pid in pids), "every process is gone")
