@@ -1,13 +1,13 @@
 """Schedules whose circuits change at most at a few slots (phases), and whose INC jobs run at their full rate: fewer choices than the whole
 model has, so that solutions are found early. Every solution is a schedule; that there is none proves nothing.
 
-In the first slot of a phase all rates over links are counted as if they had just grown over new circuits (equation 10), which needs no
-products. In a span between arrivals, ends and phases the rate of a job is constant.
+In a span between arrivals, ends and phases the rate of a job is constant, so that equation (10) takes effect in the first slot of a
+phase alone, with one alpha for each pair and phase.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -34,23 +34,32 @@ class Phased:
 
 
 def phased(
-    instance: Instance, ct_bti_s: float, phases: Sequence[int], *, kept: bool = False, fewest: bool = False
+    instance: Instance,
+    ct_bti_s: float,
+    phases: Sequence[int],
+    *,
+    kept: bool = False,
+    fewest: bool = False,
+    modes: Set[int] | None = None,
 ) -> Phased | None:
     """`phases` are the slots at which circuits may change. `kept` leaves the initial ones for good; `fewest` asks for the fewest circuits
-    to be set up."""
+    to be set up; `modes` are the indices of those that are left to choose from."""
     possible = instance.possible(ct_bti_s)
-    modes = [[mode for mode in each if mode.fixed or mode.load.inc is None] for each in possible]
-    if not all(modes):
+    simple = [[mode for mode in each if mode.fixed or mode.load.inc is None] for each in possible]
+    if modes is not None:
+        simple = [[mode for mode in each if mode.index in modes] for each in simple]
+    if not all(simple):
         return None
     program = Program()
-    choice = choose(program, instance, ct_bti_s, modes, exact=True)
+    choice = choose(program, instance, ct_bti_s, simple, exact=True)
     ports = _circuits(program, instance, phases, kept, fewest)
     moved = [mode for mode in choice.modes if not mode.fixed]
+    alphas = {} if kept else _grown(program, instance, phases, ports)
     first_slots = {slot for phase in phases for slot in (phase, phase + 1)} if not kept else set()
     cuts = sorted({mode.job.arrival for mode in moved} | {instance.end(mode, ct_bti_s) for mode in moved} | first_slots)
     rates: dict[int, list[tuple[int, int, int]]] = {}
     for mode in moved:
-        rates[mode.index] = _rates(program, instance, choice, mode, cuts, () if kept else phases)
+        rates[mode.index] = _rates(program, instance, choice, mode, cuts, phases, alphas)
     _capacities(program, instance, choice, moved, cuts, rates, phases, ports)
     return Phased(program, choice, tuple(phases), rates, tuple(ports))
 
@@ -83,23 +92,69 @@ def _circuits(
     return ports
 
 
+def _grown(
+    program: Program, instance: Instance, phases: Sequence[int], ports: Sequence[Mapping[Pair, int]]
+) -> dict[tuple[Pair, int], int]:
+    """Equation (7): alpha by pair and first slot of a phase."""
+    alphas: dict[tuple[Pair, int], int] = {}
+    for number, (slot, now) in enumerate(zip(phases, ports, strict=True)):
+        for p in instance.pairs:
+            most = min(instance.fabric.ports[p[0]], instance.fabric.ports[p[1]])
+            alpha = alphas[p, slot] = program.flag()
+            if number:
+                program.row([(now[p], 1.0), (ports[number - 1][p], -1.0), (alpha, -most)], high=0.0)
+            else:
+                lit = instance.ports.get(p, 0)
+                program.row([(now[p], 1.0), (alpha, -max(0, most - lit))], high=lit)
+    return alphas
+
+
 def _rates(
-    program: Program, instance: Instance, choice: Choice, mode: Mode, cuts: Sequence[int], phases: Sequence[int]
+    program: Program,
+    instance: Instance,
+    choice: Choice,
+    mode: Mode,
+    cuts: Sequence[int],
+    phases: Sequence[int],
+    alphas: Mapping[tuple[Pair, int], int],
 ) -> list[tuple[int, int, int]]:
     """Equation (10) for a job: its rates move its volume, if it runs in this mode."""
     fabric, use = instance.fabric, choice.uses[mode.index]
     end = instance.end(mode, choice.ct_bti_s)
     found, sent = [], []
+    active = _active(program, use, [slot for slot in phases[1:] if mode.job.arrival < slot < end])
     for low, high in pairwise(cuts):
         if mode.job.arrival <= low and high <= end:
             rate = program.real()
+            runs = active[max(slot for slot in active if slot <= low)]
             found.append((low, high, rate))
-            late_s = fabric.reconfiguration_s if low in phases and mode.load.links else 0.0
-            sent.append((rate, (high - low) * fabric.slot_s - late_s))
-            program.row([(rate, 1.0), (use, -mode.limit_gbps)], high=0.0)
-            program.row([(rate, 1.0), (use, -mode.limit_gbps * LEAST)], 0.0)
+            sent.append((rate, (high - low) * fabric.slot_s))
+            grown = [alphas[p, low] for p, _ in mode.load.links if (p, low) in alphas]
+            if grown:
+                most = mode.limit_gbps * fabric.reconfiguration_s
+                lost = program.real(0.0, most)
+                sent.append((lost, -1.0))
+                before = [(found[-2][2], fabric.reconfiguration_s)] if len(found) > 1 else []
+                for alpha in grown:
+                    program.row([(lost, 1.0), (rate, -fabric.reconfiguration_s), *before, (alpha, -most)], -most)
+            program.row([(rate, 1.0), (runs, -mode.limit_gbps)], high=0.0)
+            program.row([(rate, 1.0), (runs, -mode.limit_gbps * LEAST)], 0.0)
     program.row([*sent, (use, -mode.job.gigabits)], 0.0, 0.0)
     return found
+
+
+def _active(program: Program, use: int, phases: Sequence[int]) -> dict[int, int]:
+    """By first slot, the columns that say in which phases a job runs: in one after the other, so that it starts once."""
+    if not phases:
+        return {0: use}
+    active = {slot: program.flag() for slot in (0, *phases)}
+    begins = []
+    for before, now in pairwise((0, *phases)):
+        begins.append(program.real())
+        program.row([(begins[-1], 1.0), (active[now], -1.0), (active[before], 1.0)], 0.0)
+        program.row([(active[now], 1.0), (use, -1.0)], high=0.0)
+    program.row([(active[0], 1.0), *((begun, 1.0) for begun in begins), (use, -1.0)], high=0.0)
+    return active
 
 
 def _capacities(
@@ -156,7 +211,10 @@ def schedule(instance: Instance, model: Phased, values: Sequence[float]) -> Sche
     for id_, mode in chosen.items():
         if not mode.fixed:
             spans = model.rates[mode.index]
-            rates[id_] = {slot: values[column] for low, high, column in spans for slot in range(low, high)}
+            least = LEAST * mode.limit_gbps / 2
+            rates[id_] = {
+                slot: values[at] for low, high, at in spans if values[at] > least for slot in range(low, high)
+            }
     given = [{p: round(values[column]) for p, column in now.items()} for now in model.ports]
     ports = [dict(instance.ports)] * model.phases[0]
     for number, low in enumerate(model.phases):

@@ -7,16 +7,20 @@ and within such a span only the volume counts. Every schedule gives a solution, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from testbed.scheduling.milp.choice import Choice, choose
 from testbed.scheduling.milp.instance import Instance, Mode
 from testbed.scheduling.milp.program import Program
+from testbed.scheduling.model import Pair
 
 
-def relaxation(instance: Instance, ct_bti_s: float) -> tuple[Program, Choice] | None:
-    """A program without a solution if there is no schedule of `ct_bti_s`; None if a job cannot be over in time even alone."""
+def relaxation(instance: Instance, ct_bti_s: float, *, whole_ports: bool = False) -> tuple[Program, Choice] | None:
+    """A program without a solution if there is no schedule of `ct_bti_s`; None if a job cannot be over in time even alone.
+
+    With `whole_ports` the ports of a pair, summed over the slots of a span, are a whole number, as they are in every schedule.
+    """
     modes = instance.possible(ct_bti_s)
     if not all(modes):
         return None
@@ -40,21 +44,39 @@ def relaxation(instance: Instance, ct_bti_s: float) -> tuple[Program, Choice] | 
         program.row([*((v, 1.0) for _, v in flows[mode.index]), (use, -mode.job.gigabits)], 0.0, 0.0)
     for low, high in pairwise(cuts):
         seconds = (high - low) * fabric.slot_s
-        through: dict[int, list[tuple[int, float]]] = {}
+        between: dict[Pair, list[tuple[int, float]]] = {}
         switched: dict[int, list[tuple[int, float]]] = {}
         for mode in moved:
             for volume in (v for at, v in flows[mode.index] if at == low):
-                for (a, b), streams in mode.load.links:
-                    through.setdefault(a, []).append((volume, streams))
-                    through.setdefault(b, []).append((volume, streams))
+                for p, streams in mode.load.links:
+                    between.setdefault(p, []).append((volume, streams))
                 for unit, taken in mode.load.switches:
                     if unit in binding:
                         switched.setdefault(unit, []).append((volume, taken))
-        for unit, terms in through.items():
-            program.row(terms, high=fabric.ports[unit] * fabric.port_gbps * seconds)
+        if whole_ports:
+            _whole(program, instance, between, high - low)
+        else:
+            for unit in fabric.units:
+                through = [term for p, terms in between.items() if unit in p for term in terms]
+                if through:
+                    program.row(through, high=fabric.ports[unit] * fabric.port_gbps * seconds)
         for unit, terms in switched.items():
             program.row(terms, high=fabric.switch_gbps[unit] * seconds)
     return program, choice
+
+
+def _whole(
+    program: Program, instance: Instance, between: Mapping[Pair, Sequence[tuple[int, float]]], slots: int
+) -> None:
+    """Equation (6), in ports times slots."""
+    fabric = instance.fabric
+    lit = {p: program.whole(0, slots * min(fabric.ports[p[0]], fabric.ports[p[1]])) for p in between}
+    for p, terms in between.items():
+        program.row([*terms, (lit[p], -fabric.port_gbps * fabric.slot_s)], high=0.0)
+    for unit in fabric.units:
+        mine = [(column, 1.0) for p, column in lit.items() if unit in p]
+        if mine:
+            program.row(mine, high=fabric.ports[unit] * slots)
 
 
 def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[int]:

@@ -7,7 +7,7 @@ one of whether, not of how long; and both what is impossible and what is possibl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from testbed.scheduling.milp import phased, slots
@@ -18,8 +18,8 @@ from testbed.scheduling.milp.relaxed import relaxation
 from testbed.scheduling.milp.solution import Budget
 from testbed.scheduling.model import Schedule, set_up
 
-PHASES = (1, 2, 4)
-"""How often circuits may change, tried in this order."""
+PATIENCE, PATIENCE_S = 0.06, 1.0
+"""The part of the time limit, and the least, that one search for a schedule with phases may take."""
 NODES = 400
 """Of a search for a schedule with phases, which may go on for ever."""
 MOST_COLUMNS = 60_000
@@ -135,25 +135,81 @@ class Search:
                 self.take(found)
 
     def _try_phases(self, value_s: float) -> Schedule | None:
-        found = self._phased(value_s, [self.instance.first], kept=True)
-        for count in PHASES:
+        """With circuits that stay; with one change of them; then with modes as the relaxation has them and more and more changes."""
+        first = [self.instance.first]
+        found = self._phased(value_s, first, kept=True) or self._phased(value_s, first)
+        if found is not None or self.budget.left_s <= 0:
+            return found
+        made = relaxation(self.instance, value_s, whole_ports=True)
+        if made is None:
+            return None
+        answer = self._solve(made[0], any_solution=True, nodes=NODES)
+        if answer.values is None:
+            return None
+        modes = {mode.index for mode in made[1].chosen(answer.values).values()}
+        phases = self._phases(value_s, modes)
+        if phases is None:
+            return None
+        tight = self._tight(value_s)
+        for more in ((), tight[:2], (*tight[:3], *(slot + 1 for slot in phases)), (*tight, *self._even(value_s))):
+            slots = sorted({*phases, *more})
+            found = self._phased(value_s, [slot for slot in slots if slot <= self._last(value_s)], modes=modes)
             if found is not None or self.budget.left_s <= 0:
                 break
-            found = self._phased(value_s, self._phases(value_s, count))
         return found
 
-    def _phases(self, value_s: float, count: int) -> list[int]:
-        """Evenly over the time from the first arrival to the end, since all of it is needed."""
-        length = value_s / self.instance.fabric.slot_s
-        return sorted({self.instance.first + math.floor(length * n / count) for n in range(count)})
+    def _last(self, value_s: float) -> int:
+        return self.instance.first + math.floor(value_s / self.instance.fabric.slot_s + 1e-6) - 1
+
+    def _even(self, value_s: float) -> list[int]:
+        return list(range(self.instance.first, self._last(value_s), max(1, self._last(value_s) // 8)))
+
+    def _tight(self, value_s: float) -> list[int]:
+        """The arrivals of jobs that need links, those with the least time to spare first."""
+        spare = []
+        for modes in self.instance.possible(value_s):
+            if all(mode.load.links for mode in modes):
+                slots, mode = max((self.instance.end(mode, value_s) - mode.slots, mode.index) for mode in modes)
+                spare.append((slots - modes[0].job.arrival, mode, modes[0].job.arrival))
+        return [arrival for _, _, arrival in sorted(spare)[:4]]
+
+    def _phases(self, value_s: float, modes: Set[int]) -> list[int] | None:
+        """The few slots at which circuits have to change, were parts of ports allowed: ever smaller blocks are left out."""
+        phases = list(range(self.instance.first, self._last(value_s) + 1))
+
+        def enough(slots: list[int]) -> bool:
+            model = phased.phased(self.instance, value_s, slots, modes=modes)
+            return model is not None and self._solve(model.program, relaxed=True).status == "optimal"
+
+        if not enough(phases):
+            return None
+        block = max(1, len(phases) // 4)
+        while block:
+            at = 1
+            while at < len(phases):
+                if self.budget.left_s <= 0:
+                    return None
+                if enough(phases[:at] + phases[at + block :]):
+                    phases = phases[:at] + phases[at + block :]
+                else:
+                    at += block
+            block //= 2
+        return phases
 
     def _phased(
-        self, value_s: float, starts: list[int], *, kept: bool = False, fewest: bool = False
+        self,
+        value_s: float,
+        starts: list[int],
+        *,
+        kept: bool = False,
+        fewest: bool = False,
+        modes: Set[int] | None = None,
     ) -> Schedule | None:
-        model = phased.phased(self.instance, value_s, starts, kept=kept, fewest=fewest)
+        model = phased.phased(self.instance, value_s, starts, kept=kept, fewest=fewest, modes=modes)
         if model is None:
             return None
-        answer = self._solve(model.program, any_solution=not fewest, nodes=NODES)
+        patience_s = math.inf if fewest else max(PATIENCE_S, PATIENCE * self.budget.limit_s)
+        answer = self._solve(model.program, any_solution=not fewest, nodes=NODES, patience_s=patience_s)
         return None if answer.values is None else phased.schedule(self.instance, model, answer.values)
 
     # -------------------------------------------------------------- between
@@ -169,7 +225,8 @@ class Search:
             model = slots.slots(self.instance, middle)
             if model is not None and len(model.program.low) > MOST_COLUMNS:
                 return
-            answer = None if model is None else self._solve(model.program, any_solution=True)
+            patience_s = 0.9 * self.budget.left_s  # the root of large programs looks at the clock seconds late
+            answer = None if model is None else self._solve(model.program, any_solution=True, patience_s=patience_s)
             if model is None or answer is None or answer.status == "infeasible":
                 self.low_s = next((c for c in between if c > middle), self.high_s)
             elif answer.values is not None:
@@ -191,9 +248,16 @@ class Search:
                 self.schedule, best = found, _set_up(found)
 
     def _solve(
-        self, program: Program, *, relaxed: bool = False, any_solution: bool = False, nodes: int | None = None
+        self,
+        program: Program,
+        *,
+        relaxed: bool = False,
+        any_solution: bool = False,
+        nodes: int | None = None,
+        patience_s: float = math.inf,
     ) -> Answer:
-        answer = program.solve(self.budget.left_s, nodes=nodes, relaxed=relaxed, any_solution=any_solution)
+        limit_s = min(self.budget.left_s, patience_s)
+        answer = program.solve(limit_s, nodes=nodes, relaxed=relaxed, any_solution=any_solution)
         self.budget.count(answer, len(program.low), len(program.row_low))
         return answer
 
