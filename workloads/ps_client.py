@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Self
@@ -24,6 +26,8 @@ from workloads.ps_protocol import (
 )
 
 CHUNK = CHUNK_BYTES // GRADIENT_BYTES
+LEAST_CHUNK = 2048
+PARTS = 32  # of a vector, within these limits: a sum comes down when a part of each worker has gone up, and no earlier
 CONNECT_RETRY_S = 0.05
 ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
 
@@ -41,7 +45,8 @@ class MissingWorkersError(ParameterServerError):
 
 
 class PsClient:
-    """One worker's connection. Calls come from one thread, in the same order on all workers.
+    """One worker's connection. Vectors come in the same order on all workers; a vector that is submitted while another is waited for
+    is sent behind it at once. `submit` is called by one thread at a time, so are the other calls.
 
     After an error the connection is of no use: every later call raises the same error.
     """
@@ -55,16 +60,22 @@ class PsClient:
         self._where = f"parameter server {address[0]} port {address[1]}"
         self._rank = rank
         self._timeout_s = timeout_s
-        self._sequence = 0
+        self._started = self._sequence = 0  # the latest all-reduce under way, and the one waited for
+        self._received = 0
         self._joined: set[int] = set()
         self._gone: set[int] = set()
         self._late: set[int] | None = None
         self._failure: ParameterServerError | None = None
-        self._array: Floats = np.empty(0, np.float32)
-        self._pending: set[int] = set()
+        self._coming: deque[Floats] = deque()  # submitted, and not started yet
+        self._arrays: dict[int, Floats] = {}
+        self._pending: dict[int, set[int]] = {}  # offsets of chunks whose sums are to come
         self._channel = Channel(self._connect(address, time.monotonic() + timeout_s))
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
+        self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._channel.socket, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
         try:
             self._join(set(range(workers)), struct.pack("!H", workers) + job.encode())
         except BaseException:
@@ -72,28 +83,47 @@ class PsClient:
             raise
 
     def allreduce_(self, array: Floats) -> None:
-        """Replaces a contiguous 1-D binary32 array by its sum over all workers, added in the order of rank.
+        """`submit` and `finish`."""
+        self.submit(array)
+        self.finish()
+
+    def submit(self, array: Floats) -> None:
+        """Gives a contiguous 1-D binary32 array to be replaced by its sum over all workers, added in the order of rank."""
+        if array.dtype != np.float32 or array.ndim != 1 or not array.flags.c_contiguous or not array.flags.writeable:
+            raise ValueError("all-reduce takes a writable, contiguous, 1-D array of float32")
+        self._coming.append(array)
+        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: `finish` says why
+            self._waker.send(b"+")
+
+    def finish(self) -> None:
+        """Waits for the oldest array submitted and not finished.
 
         Raises MissingWorkersError or ParameterServerError; the array then holds sums in part.
         """
-        if array.dtype != np.float32 or array.ndim != 1 or not array.flags.c_contiguous or not array.flags.writeable:
-            raise ValueError("all-reduce takes a writable, contiguous, 1-D array of float32")
         if self._failure is not None:
             raise self._failure
-        if not len(array):
-            return
+        self._start_coming()
         self._sequence += 1
-        self._array = array
-        payload = array.data.cast("B")
-        for offset in range(0, len(array), CHUNK):
-            self._pending.add(offset)
-            start = offset * GRADIENT_BYTES
-            # the sum of a chunk may replace it at once: it exists only after all of the chunk was sent
-            chunk = payload[start : start + CHUNK_BYTES]
-            self._channel.put(Message(Kind.CHUNK, self._rank, chunk, self._sequence, len(array), offset))
-        while self._pending:
-            if not self._wait(partial(self._fewer_pending_than, len(self._pending)), self._timeout_s):
+        pending = self._pending[self._sequence]
+        while pending:
+            if not self._wait(partial(self._more_than, self._received), self._timeout_s):
                 self._raise_late()
+        del self._pending[self._sequence], self._arrays[self._sequence]
+
+    def _start_coming(self) -> None:
+        while self._coming:
+            array = self._coming.popleft()
+            self._started += 1
+            payload, length = array.data.cast("B"), chunk_of(len(array))
+            offsets = range(0, len(array), length)
+            self._arrays[self._started], self._pending[self._started] = array, set(offsets)
+            for offset in offsets:
+                # the sum of a chunk may replace it at once: it exists only after all of the chunk was sent
+                chunk = payload[offset * GRADIENT_BYTES : (offset + length) * GRADIENT_BYTES]
+                self._channel.put(Message(Kind.CHUNK, self._rank, chunk, self._started, len(array), offset))
+
+    def _more_than(self, received: int) -> bool:
+        return self._received > received
 
     def close(self) -> None:
         """Leaves in good order; a second call does nothing."""
@@ -147,17 +177,18 @@ class PsClient:
                     return False
                 writing = selectors.EVENT_WRITE if self._channel.unsent else 0
                 self._selector.modify(self._channel.socket, selectors.EVENT_READ | writing)
-                if self._selector.select(remaining):
-                    for message in self._channel.receive():
-                        self._take(message)
+                for key, _ in self._selector.select(remaining):
+                    if key.fileobj is self._woken:
+                        self._woken.recv(4096)
+                        self._start_coming()
+                    else:
+                        for message in self._channel.receive():
+                            self._take(message)
         except (EOFError, OSError, ProtocolError) as problem:
             self._failure = ParameterServerError(
                 f"{self._where}: {str(problem) or 'it has closed the connection'} ({self._doing()})"
             )
             raise self._failure from problem
-
-    def _fewer_pending_than(self, count: int) -> bool:
-        return len(self._pending) < count
 
     def _fail_if_alone(self, lonely: bool) -> None:
         if self._failure is None and self._gone and not lonely:
@@ -170,10 +201,12 @@ class PsClient:
     def _take(self, message: Message) -> None:
         if message.kind is Kind.CHUNK:
             size = len(message.payload) // GRADIENT_BYTES
-            if message.sequence != self._sequence or message.offset not in self._pending:
+            if message.offset not in self._pending.get(message.sequence, ()):
                 raise ProtocolError(f"a sum that nobody waits for: {message.offset} of all-reduce {message.sequence}")
-            self._array[message.offset : message.offset + size] = np.frombuffer(message.payload, dtype="<f4")
-            self._pending.remove(message.offset)
+            array = self._arrays[message.sequence]
+            array[message.offset : message.offset + size] = np.frombuffer(message.payload, dtype="<f4")
+            self._pending[message.sequence].remove(message.offset)
+            self._received += 1
         elif message.kind is Kind.JOINED:
             self._joined = unpack_ranks(message.payload)
         elif message.kind is Kind.GONE:
@@ -189,7 +222,8 @@ class PsClient:
     def _raise_late(self) -> None:
         """Asks the server whose contribution it lacks. Always raises."""
         self._late = None
-        self._channel.put(Message(Kind.WHO, self._rank, b"", self._sequence, len(self._array), min(self._pending)))
+        numel, first = len(self._arrays[self._sequence]), min(self._pending[self._sequence])
+        self._channel.put(Message(Kind.WHO, self._rank, b"", self._sequence, numel, first))
         answered = self._wait(lambda: self._late is not None, ANSWER_S)
         others: set[int] = (self._late or set()) - {self._rank}
         if answered and others:
@@ -208,7 +242,13 @@ class PsClient:
 
     def _hang_up(self) -> None:
         self._selector.close()
-        self._channel.socket.close()
+        for end in (self._channel.socket, self._waker, self._woken):
+            end.close()
+
+
+def chunk_of(length: int) -> int:
+    """Gradients in a chunk of a vector of this length, the same on all workers."""
+    return max(LEAST_CHUNK, min(CHUNK, -(-length // PARTS)))
 
 
 def named(ranks: set[int]) -> str:

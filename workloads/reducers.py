@@ -6,7 +6,6 @@ gloo does it.
 
 from __future__ import annotations
 
-import queue
 from typing import Protocol
 
 from workloads.job_env import JobEnv
@@ -58,14 +57,9 @@ class ParameterServer:
 
         if job.ps is None:
             raise ValueError(f"job {job.job_id}: it has no parameter server")
-        self._client = PsClient(job.ps, job.rank, job.world_size, timeout_s)
-        self._arrays: queue.SimpleQueue[Floats] = queue.SimpleQueue()
-
-    def submit(self, array: Floats) -> None:
-        self._arrays.put(array)
-
-    def finish(self) -> None:
-        self._client.allreduce_(self._arrays.get_nowait())
+        client = PsClient(job.ps, job.rank, job.world_size, timeout_s)
+        self.submit = client.submit
+        self.finish = client.finish
 
     def counters(self) -> dict[str, float]:
         return {}

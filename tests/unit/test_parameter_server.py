@@ -20,8 +20,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workloads.parameter_server import Server
-from workloads.ps_client import CHUNK, MissingWorkersError, ParameterServerError, PsClient, named
-from workloads.ps_protocol import HEADER, Channel, Floats, Kind, Message, ProtocolError
+from workloads.ps_client import CHUNK, MissingWorkersError, ParameterServerError, PsClient, chunk_of, named
+from workloads.ps_protocol import HEADER, Channel, Floats, Kind, Message, ProtocolError, pack_ranks
 
 Address = tuple[str, int]
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +95,45 @@ def test_sums_are_those_of_the_order_of_rank(start: Callable[[int], Address]) ->
         assert isinstance(result, list)
         for i in range(rounds):
             np.testing.assert_array_equal(result[i], in_rank_order(pushed[i]))
+
+
+def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
+    first, second = np.full(5, 1, np.float32), np.full(7, 2, np.float32)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
+        server = Channel(listener.accept()[0])
+        said = messages(server)
+        assert next(said).kind is Kind.HELLO
+        server.put(Message(Kind.JOINED, payload=pack_ranks({0})))
+        server.flush()
+        with connecting.result() as client:
+            client.submit(first)
+            finishing = pool.submit(client.finish)
+            pushed = [next(said)]
+            client.submit(second)  # the other thread waits for the first one's sum, of which nothing has come
+            pushed.append(next(said))
+            assert [message.sequence for message in pushed] == [1, 2]
+            for message in pushed:
+                doubled = (np.frombuffer(message.payload, "<f4") * 2).data.cast("B")
+                server.put(Message(Kind.CHUNK, 0, doubled, message.sequence, message.numel, message.offset))
+            server.flush()
+            finishing.result()
+            client.finish()
+        server.socket.close()
+    assert first.tolist() == [2.0] * 5
+    assert second.tolist() == [4.0] * 7
+
+
+def messages(channel: Channel) -> Iterator[Message]:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        select.select([channel.socket], [], [], max(0.0, deadline - time.monotonic()))
+        assert time.monotonic() < deadline, "nothing was said"
+        yield from channel.receive()
+
+
+def test_chunks_are_parts_of_a_vector_within_limits() -> None:
+    assert [chunk_of(length) for length in (1, 65_536, 65_568, 10**9)] == [2048, 2048, 2049, CHUNK]
 
 
 def test_a_second_group_of_workers_is_served(start: Callable[[int], Address]) -> None:
