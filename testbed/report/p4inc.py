@@ -111,7 +111,8 @@ def _table1(report: Report) -> Table:
             (_spread(mean["connections"], 0), "connections"),
         ]
         beside = [cell for ours, key in cells for cell in (ours, Text(_number(paper.get(key)), style="dim"))]
-        table.add_row(value, title_of(mean["scheme"]), *beside, above)
+        slots = _spread(mean["reconfigurations"], 0)
+        table.add_row(value, title_of(mean["scheme"]), *beside, slots, above)
     return table
 
 
@@ -136,7 +137,11 @@ def _title(report: Report) -> str:
 def _footnote(report: Report) -> Text:
     host, seeds = report["host"], len(report["seeds"])
     spread = f"Means of {seeds} seeds, least and most in brackets." if seeds > 1 else "One seed."
-    marks = " P is the paper. δ is (CT-BTI - MILP's) / CT-BTI, as there." if report["figure"] == "table1" else ""
+    marks = (
+        " P is the paper. δ is (CT-BTI - MILP's) / CT-BTI, as there; AOI are connections set up, in so many slots."
+        if report["figure"] == "table1"
+        else ""
+    )
     return Text(
         f"{spread}{marks} Every schedule was checked against equations (2) to (11). {report['took_s']:.0f} s with "
         f"{report['options']['processes']} processes on {host['cores']} cores, Python {host['python']}.",

@@ -83,20 +83,21 @@ def _bars(axes: Axes, report: Report, schemes: list[str], metric: str) -> None:
 
 
 def best(report: Report) -> str:
-    """Which scheme has the shortest CT-BTI and which the fewest reconfigurations, over the whole sweep."""
+    """Which scheme has the shortest CT-BTI, and which of those that may reconfigure does so least, over the whole sweep."""
     schemes = list(dict.fromkeys(mean["scheme"] for mean in report["means"]))
 
     def total(scheme: str, metric: str) -> float:
         return float(sum(mean[metric]["mean"] for mean in report["means"] if mean["scheme"] == scheme))
 
     shortest = min(schemes, key=lambda scheme: total(scheme, "ct_bti_s"))
-    fewest = min(schemes, key=lambda scheme: total(scheme, "connections"))
+    may = [scheme for scheme in schemes if scheme != "inc-tw-norecon"] or schemes
+    fewest = min(may, key=lambda scheme: total(scheme, "connections"))
     if shortest == fewest:
         return f"{title_of(shortest)} has the shortest CT-BTI and sets up the fewest connections"
     return f"{title_of(shortest)} has the shortest CT-BTI; {title_of(fewest)} sets up the fewest connections"
 
 
 def _detail(report: Report) -> str:
-    seeds = len(report["seeds"])
+    seeds, about = len(report["seeds"]), report["setting"]["about"]
     whiskers = f"Means of {seeds} seeds; whiskers: least and most." if seeds > 1 else "One seed."
-    return f"{report['setting']['about'].capitalize()}. {whiskers} Reading: {report['options']['reading']}."
+    return f"{about[0].upper()}{about[1:]}. {whiskers} Reading: {report['options']['reading']}."
