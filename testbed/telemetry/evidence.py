@@ -126,7 +126,10 @@ class _Steps:
         sent = np.diff(self._values[:, :, :QUEUE_DROPS], axis=0).max(axis=2)  # (steps, links), the busier direction
         middle_s = (self._shortest_s + self._longest_s) / 2
         self._mbps: Floats = sent * 8e-6 / middle_s[:, None]
-        rates = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
+        first = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
+        by_reading = np.array([first if links.rates_mbps is None else links.rates_mbps for _, links in read])
+        rates = np.fmax(by_reading[:-1], by_reading[1:])  # (steps, links): a rate that changes counts as the higher one
+        self._rates: Floats = rates
         self._shares: Floats = np.nan_to_num(self._mbps / rates)
         least = np.where(np.isnan(rates), ACTIVE_MBPS, rates * ACTIVE_SHARE)
         self.active: npt.NDArray[np.bool_] = (self._mbps >= least).any(axis=1)
@@ -158,10 +161,13 @@ class _Steps:
             carried = total[BYTES_AB:QUEUE_DROPS]
             if not carried.any():
                 continue
-            used = self._mbps[self.active, at] / (rate or 1.0) if self.active.any() else np.zeros(1)
-            allowed = 0.0 if rate is None else self._longest_s * rate * 1.25e5 + bursts.get(name, 0)
+            rates = np.ones(len(self._mbps)) if rate is None else self._rates[:, at]
+            used = (self._mbps[:, at] / rates)[self.active] if self.active.any() else np.zeros(1)
+            most_bytes = self._longest_s * rates * 1.25e5
             excess = (
-                0.0 if rate is None else ((self._sent_most[:, at] - allowed) / (self._longest_s * rate * 1.25e5)).max()
+                0.0
+                if rate is None
+                else ((self._sent_most[:, at] - most_bytes - bursts.get(name, 0)) / most_bytes).max()
             )
             yield LinkUse(
                 name, rate, int(carried.sum()), int(carried.max()), (float(np.median(used)), float(used.max())), max(0.0, float(excess)),

@@ -105,7 +105,8 @@ class Sampler:
             (link.bytes_ab, link.bytes_ba, link.drops - link.device_drops, link.backlog_bytes)
             for link in found.values()
         ]
-        return LinkReading(began, ended, np.array(rows, np.int64).reshape(-1, 4))
+        rates = np.array([math.nan if rate is None else rate for rate in self._rates])
+        return LinkReading(began, ended, np.array(rows, np.int64).reshape(-1, 4), rates)
 
     def _run(self, end: threading.Event, due: float) -> None:
         count = 0

@@ -40,11 +40,13 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkReading:
-    """Counters of all links, (links, 4), read at some time between `began_s` and `ended_s`."""
+    """Counters of all links, (links, 4), read at some time between `began_s` and `ended_s`; and their rates then, NaN for none, where
+    they are not those of the recording's begin: the links of scheduled jobs change theirs."""
 
     began_s: float
     ended_s: float
     values: npt.NDArray[np.int64]
+    rates_mbps: npt.NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -72,6 +72,19 @@ def found(recording: Recording) -> Evidence:
 # ---------------------------------------------------------------- from samples to evidence
 
 
+def test_a_link_whose_rate_was_lowered_is_full_at_the_lower_rate() -> None:
+    recording = made(busy=[0.9] * 20, link=[0.5] * 20)
+    lowered = np.array([RATE_MBPS / 2, RATE_MBPS])
+    recording.samples = [
+        dataclasses.replace(sample, links=dataclasses.replace(sample.links, rates_mbps=lowered))
+        for sample in recording.samples
+        if sample.links
+    ]
+    link = next(link for link in found(recording).links if link.name == "u1h1")
+    assert link.utilisation[0] == pytest.approx(1.0, abs=0.01)
+    assert link.excess < 0.01
+
+
 def test_only_the_time_with_traffic_is_judged() -> None:
     told = found(made([1.0] * 50 + [0.5] * 30 + [1.0] * 20, [0.0] * 50 + [0.5] * 30 + [0.0] * 20, waiting=0.25))
     assert told.sampled_s == pytest.approx(10.0)
