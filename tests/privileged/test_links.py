@@ -18,7 +18,7 @@ import pytest
 
 from testbed.emulation.links import WIRES
 from testbed.emulation.namespaces import command, entered
-from testbed.errors import SettingError
+from testbed.errors import RequestError, SettingError
 from tests.privileged.wire_traffic import FRAME_BYTES, KINDS, ROOT, WINDOW_S, Case, Found, Rig, measure
 
 CASES = (
@@ -27,6 +27,7 @@ CASES = (
 )
 PAYLOAD = bytes(1472)
 BUFFER_FRAMES, AT_ONCE = 16, 100
+CHANGED_FRAMES = 211  # of a queue of 256
 LIMIT_S = 60
 
 
@@ -67,6 +68,18 @@ class TestQueues:
             assert way["drops"] > 0, f"the link was not overloaded: {way}"
             assert way["sent"] - way["received"] == way["drops"], way
             assert way["bytes"] == way["received_bytes"], way
+
+    def test_a_rate_that_changes_drops_nothing_and_holds_both_ways(self) -> None:
+        found = inside("changed")
+        assert found["received"] == [CHANGED_FRAMES, CHANGED_FRAMES]
+        assert found["drops"] == 0
+        assert found["backlog_bytes"] > 50 * FRAME_BYTES, "frames were queued when the rate changed"
+        for change in found["mbps"]:  # asked, read back, measured; a busy machine may be slower
+            assert change["read_back"] == change["asked"]
+            assert 0.7 * change["asked"] < change["measured"] < 1.05 * change["asked"], found
+        assert found["unknown"] == "link d9: no link with a rate of that name; there are d1"
+        assert found["too_small"].startswith("link d1: 1e-06 Mb/s was asked for")
+        assert found["after"] == 2.0, "what was refused changed nothing"
 
     def test_a_rate_that_is_not_there_is_an_error(self) -> None:
         assert inside("settings") == {
@@ -185,6 +198,44 @@ def settings() -> dict[str, str]:
     return found
 
 
+def changed() -> dict[str, Any]:
+    """A link whose queues hold frames gets a higher rate, and a lower one while frames are queued again."""
+    found: dict[str, Any] = {"mbps": [], "received": [], "drops": 0}
+    with Rig([1], ["udp"]) as rig:
+        drained(rig, "d1")
+        for rate, (source, target) in ((8.0, ("d1s", "d1t")), (2.0, ("d1t", "d1s"))):
+            before, there = rig.wires.statistics()["d1"], counted(target)
+            with entered(rig.namespaces[source]):
+                sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            with sender:
+                sender.connect((rig.ip(target), 9))
+                for _ in range(CHANGED_FRAMES):
+                    sender.send(PAYLOAD)
+            found["backlog_bytes"] = rig.wires.statistics()["d1"].backlog_bytes
+            rig.wires.set_rates({"d1": rate})
+            there_now, start = counted(target), time.monotonic()
+            while (count := counted(target)["received"] - there["received"]) < CHANGED_FRAMES - 5:
+                assert time.monotonic() < start + 20
+                time.sleep(0.005)
+            seconds = time.monotonic() - start
+            moved = count - (there_now["received"] - there["received"])
+            drained(rig, "d1")
+            after = rig.wires.statistics()["d1"]
+            found["mbps"].append(
+                {"asked": rate, "read_back": after.rate_mbps, "measured": moved * FRAME_BYTES * 8e-6 / seconds}
+            )
+            found["received"].append(counted(target)["received"] - there["received"])
+            found["drops"] += after.drops - before.drops
+        for name, rates in (("unknown", {"d9": 1.0}), ("too_small", {"d1": 1e-6})):
+            try:
+                rig.wires.set_rates(rates)
+            except (RequestError, SettingError) as error:
+                found[name] = str(error)
+        rig.wires.check()
+        found["after"] = rig.wires.statistics()["d1"].rate_mbps
+    return found
+
+
 def setting_error(attempt: Callable[[], object]) -> str:
     try:
         attempt()
@@ -198,6 +249,7 @@ SCENARIOS: dict[str, Callable[[], Any]] = {
     "exact_udp": lambda: exact("udp"),
     "exact_tcp": lambda: exact("tcp"),
     "settings": settings,
+    "changed": changed,
 }
 
 
