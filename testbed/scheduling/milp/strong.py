@@ -55,7 +55,9 @@ class Search:
                     self._raise_bound(relaxed)
         if not self.done:
             with self.budget.stage("phases"):
-                self._lower_schedule(self._try_phases)
+                self._lower_schedule(self._try_one_phase)
+                if not self.done:
+                    self._lower_schedule(self._try_phases)
         if not self.done:
             with self.budget.stage("slots"):
                 self._between()
@@ -107,7 +109,7 @@ class Search:
     # -------------------------------------------------------------- from above
 
     def _lower_schedule(self, attempt: Callable[[float], Schedule | None]) -> None:
-        """From the bound upwards in growing steps, then by bisection down."""
+        """At the bound; without any schedule yet, from there upwards in growing steps; then by bisection down."""
         failed, step_s = self.low_s, 0.0
         value_s = self.low_s
         while True:
@@ -121,6 +123,8 @@ class Search:
             if self.done:
                 return
             failed = value_s
+            if self.schedule is not None:
+                break
             step_s = max(2 * step_s, 0.005 * self.low_s)
             value_s += step_s
         while not self.done:
@@ -134,12 +138,13 @@ class Search:
             else:
                 self.take(found)
 
-    def _try_phases(self, value_s: float) -> Schedule | None:
-        """With circuits that stay; with one change of them; then with modes as the relaxation has them and more and more changes."""
+    def _try_one_phase(self, value_s: float) -> Schedule | None:
+        """With the initial circuits, and with others from the first slot on."""
         first = [self.instance.first]
-        found = self._phased(value_s, first, kept=True) or self._phased(value_s, first)
-        if found is not None or self.budget.left_s <= 0:
-            return found
+        return self._phased(value_s, first, kept=True) or self._phased(value_s, first)
+
+    def _try_phases(self, value_s: float) -> Schedule | None:
+        """With modes as the relaxation has them, and more and more changes of circuits."""
         made = relaxation(self.instance, value_s, whole_ports=True)
         if made is None:
             return None
@@ -150,7 +155,7 @@ class Search:
         phases = self._phases(value_s, modes)
         if phases is None:
             return None
-        tight = self._tight(value_s)
+        tight, found = self._tight(value_s), None
         for more in ((), tight[:2], (*tight[:3], *(slot + 1 for slot in phases)), (*tight, *self._even(value_s))):
             slots = sorted({*phases, *more})
             found = self._phased(value_s, [slot for slot in slots if slot <= self._last(value_s)], modes=modes)
