@@ -103,7 +103,7 @@ def _table1(report: Report) -> Table:
     for value, mean in _rows(report):
         paper = mean.get("paper", {})
         delta = "" if mean["scheme"] == "milp" or "delta" not in mean else _spread(mean["delta"], 1, 100)
-        above = _spread(mean["above_bound"], 1, 100) if "above_bound" in mean else ""
+        above = f"{mean['above_bound']['mean'] * 100:.1f}" if "above_bound" in mean else ""
         cells = [
             (f"{mean['time_s']['mean']:.2f}", "time_s"),
             (_spread(mean["ct_bti_s"], 2), "ct_bti_s"),
@@ -111,7 +111,7 @@ def _table1(report: Report) -> Table:
             (_spread(mean["connections"], 0), "connections"),
         ]
         beside = [cell for ours, key in cells for cell in (ours, Text(_number(paper.get(key)), style="dim"))]
-        slots = _spread(mean["reconfigurations"], 0)
+        slots = f"{mean['reconfigurations']['mean']:.0f}"
         table.add_row(value, title_of(mean["scheme"]), *beside, slots, above)
     return table
 
