@@ -97,6 +97,7 @@ def _table1(report: Report) -> Table:
         "P",
         "AOI",
         "P",
+        "slots\nwith",
         "above the\nbound, %",
     ]
     table = _table(_title(report), columns, left=2)

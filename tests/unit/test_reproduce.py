@@ -214,6 +214,9 @@ def test_table1_has_the_milp(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "Table I" in printed
     # the paper's time of the MILP, beside ours
     assert "84.6" in printed
+    heading = printed.split("scheme", 1)[0].splitlines()[-2] + printed.split("scheme", 1)[1].splitlines()[0]
+    assert "slots" in heading
+    assert "above the" in heading
     means = report["means"]
     assert isinstance(means, list)
     (solved,) = (mean for mean in means if mean["scheme"] == "milp")
