@@ -136,6 +136,9 @@ class Scheduler:
             raise TestbedError("the testbed is ending")
         fabric = live.fabric_of(self._topology, wanted.slot_s, wanted.step_gbps)
         session = self._session
+        if session is not None and self._thread is not None and session.is_done():
+            self._thread.join(_JOIN_S)  # it is about to end, whose result may just have been read
+            session = None
         if session is not None and (wanted.policy, fabric, wanted.seed) != (
             self._asked_policy,
             session.fabric,
@@ -204,7 +207,8 @@ class Scheduler:
                 self._note(f"scheduler: {type(error).__name__}: {error}; the daemon's log says more")
                 raise
             finally:
-                self._session = None
+                if self._session is session:
+                    self._session = None
 
     def _tell(self, one: Scheduled, what: str) -> None:
         """An event of a job, for whoever submitted it. It may be called under the session's lock, and waits for nobody."""

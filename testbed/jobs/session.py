@@ -130,6 +130,11 @@ class Session:
     def _is_idle(self) -> bool:
         return all(one.state == "ended" for one in self.all)
 
+    def is_done(self) -> bool:
+        """Whether all its jobs have ended."""
+        with self.lock:
+            return self._is_idle()
+
     # ------------------------------------------------------------------ slots
 
     def begin(self) -> None:

@@ -60,6 +60,9 @@ class Machine:
     def statistics(self, queues_only: bool = False) -> dict[str, Any]:
         return {}
 
+    def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
+        raise AssertionError("no process is started in this test")
+
     def ask(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
             return {"circuits": self.circuits}

@@ -1,0 +1,107 @@
+"""Gates: the launcher's side and the worker's, which is another process with descriptors of its own numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.jobs.board import JobBoard
+from testbed.jobs.gates import Gates
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = """
+import json, os
+from workloads import job_env
+job_env.wait_at_gate()
+job = job_env.JobEnv.from_environ()
+again = job_env.JobEnv.from_environ()
+job.board.add_summed(4 << 20)
+job.board.leave()
+print(json.dumps([job.sync, job.ps, os.read(job.engine["ring_fd"], 99).decode(), job.engine["slots"], again.sync]))
+"""
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> dict[str, object]:
+    return {
+        "testbed": "t", "job_id": 7, "generation": 3, "rank": 0, "sync": "?", "hosts": ["u1h1"],
+        "stats": str(tmp_path / "stats.json"), "engine": {}, "ps": None, "ps_host": None,
+    }  # fmt: skip
+
+
+def start(described: dict[str, object], script: str, fds: list[int]) -> subprocess.Popen[str]:
+    environ = {**os.environ, "TESTBED_JOB": json.dumps(described), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=environ,
+        pass_fds=fds,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(gates: Gates) -> None:
+    deadline = time.monotonic() + 20
+    while not gates.all_there():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_worker_waits_and_is_told_with_descriptors(described: dict[str, object]) -> None:
+    gates = Gates(1)
+    reader, writer = os.pipe()
+    os.write(writer, b"through the ring")
+    with JobBoard(1) as board:
+        worker = start({**described, "board": board.settings(), "gate": gates.fd(0)}, WORKER, [gates.fd(0), board.fd])
+        gates.are_inherited()
+        assert not gates.all_there() or worker.poll() is None
+        wait_for(gates)
+        assert worker.poll() is None, "it waits"
+        assert (board.summed_bytes(), board.left_ns()) == (0, 0)
+        settings = {"sync": "inc", "ps": None, "ps_host": None, "engine": {"ring_fd": reader, "slots": 64}}
+        gates.open(0, settings, [reader])
+        said, errors = worker.communicate(timeout=20)
+        assert worker.returncode == 0, errors
+        assert json.loads(said) == ["inc", None, "through the ring", 64, "inc"]
+        assert board.summed_bytes() == 4 << 20
+        assert 0 < board.left_ns() <= time.monotonic_ns()
+    gates.close()
+
+
+def test_a_worker_whose_testbed_ends_is_told(described: dict[str, object]) -> None:
+    gates = Gates(1)
+    with JobBoard(1) as board:
+        worker = start({**described, "board": board.settings(), "gate": gates.fd(0)}, WORKER, [gates.fd(0), board.fd])
+        gates.are_inherited()
+        wait_for(gates)
+        gates.close()
+        _, errors = worker.communicate(timeout=20)
+        assert worker.returncode == 1
+        assert "the testbed ended before it started this job" in errors
+
+
+def test_the_gate_is_the_workers_own(described: dict[str, object]) -> None:
+    """What a worker starts has the variable, and not the descriptor, or another one of that number."""
+    script = "import os; from workloads import job_env; job_env.wait_at_gate(); print('went on')"
+    reader, writer = os.pipe()
+    for gate in (999, reader):
+        child = start({**described, "gate": gate}, script, [reader])
+        said, errors = child.communicate(timeout=20)
+        assert (child.returncode, said) == (0, "went on\n"), errors
+    os.close(reader)
+    os.close(writer)
+
+
+def test_one_that_has_ended_is_not_told() -> None:
+    gates = Gates(2)
+    gates.are_inherited()
+    assert not gates.all_there()
+    gates.open(0, {"engine": {}}, [])
+    gates.close()
