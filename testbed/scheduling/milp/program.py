@@ -6,7 +6,7 @@ HiGHS runs on one thread with a fixed seed, so that an answer that no time limit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import highspy
@@ -84,15 +84,13 @@ class Program:
         nodes: int | None = None,
         relaxed: bool = False,
         any_solution: bool = False,
-        start: Mapping[int, float] | None = None,
-        gap: float = 0.0,
     ) -> Answer:
-        """`relaxed` lets integers be real; `any_solution` stops at the first; `start` are values known to be part of a solution."""
+        """`relaxed` lets integers be real; `any_solution` stops at the first."""
         if time_limit_s <= 0:
             return Answer("limit", None, math.inf, -math.inf, 0.0, 0)
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("output_flag", False)
-        options = {"random_seed": SEED, "threads": THREADS, "time_limit": time_limit_s, "mip_rel_gap": gap}
+        options = {"random_seed": SEED, "threads": THREADS, "time_limit": time_limit_s, "mip_rel_gap": 0.0}
         options |= {"mip_feasibility_tolerance": TOLERANCE, "mip_abs_gap": 1e-9}
         if nodes is not None:
             options["mip_max_nodes"] = nodes
@@ -101,9 +99,6 @@ class Program:
         for name, value in options.items():
             solver.setOptionValue(name, value)
         solver.passModel(self._model(relaxed))
-        if start:
-            known = sorted(start)
-            solver.setSolution(len(known), np.array(known, np.int32), np.array([start[c] for c in known], np.float64))
         solver.run()
         return _answer(solver, relaxed or not any(self.integer))
 

@@ -150,6 +150,9 @@ class Search:
             return None
         answer = self._solve(made[0], any_solution=True, nodes=NODES)
         if answer.values is None:
+            if answer.status == "infeasible":
+                later = (c for c in self._candidates(value_s, self._far(value_s)) if c > value_s)
+                self.low_s = max(self.low_s, min(next(later, value_s), self.high_s))
             return None
         modes = {mode.index for mode in made[1].chosen(answer.values).values()}
         phases = self._phases(value_s, modes)
