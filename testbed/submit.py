@@ -40,6 +40,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--wait", action="store_false", dest="detach", help="go on until the last job has ended (so by default)"
     )
+    parser.add_argument(
+        "--preload", action="store_true", help="workers are forks of a process with torch loaded: they start at once"
+    )
     parser.add_argument("jobs", type=Path, metavar="JOBS.yaml")
     options = parser.parse_args(argv)
     data = read_yaml(options.jobs)
@@ -60,6 +63,7 @@ def main(argv: list[str]) -> int:
     request = {
         "submission": data,
         "wait": not options.detach,
+        "preload": options.preload,
         "json": str(options.json.absolute()) if options.json else None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,

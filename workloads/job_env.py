@@ -80,14 +80,16 @@ class Board:
         return cls(records, int(settings["exited"]), rank, hosts, ps_host)
 
     def missing(self) -> list[Missing]:
-        """The peers (and the parameter server) that have ended, whatever their exit code. Cheap: reads memory."""
+        """The peers (and the parameter server, unless this job was started without) that have ended, whatever their exit code. Cheap:
+        reads memory."""
         ended = np.flatnonzero(self._records["state"] == self._exited)
+        needed = len(self._hosts) + (self._ps_host is not None)
         return [
             Missing(int(index), self._hosts[index], int(self._records["exit_code"][index]))
             if index < len(self._hosts)
-            else Missing(None, self._ps_host or "?", int(self._records["exit_code"][index]))
+            else Missing(None, str(self._ps_host), int(self._records["exit_code"][index]))
             for index in ended
-            if index != self._rank
+            if index != self._rank and index < needed
         ]
 
     def progress_address(self) -> int:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,9 +21,10 @@ from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.job import Job
-from testbed.jobs.launch import Emit, JobProcesses, Outcome, ProcessSpec
+from testbed.jobs.launch import Emit, JobProcesses, Outcome, Process, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import files_as
+from testbed.jobs.template import Template
 from testbed.runtime import Caller
 from testbed.topology import addresses
 
@@ -31,13 +33,19 @@ class Spawning(Protocol):
     """What this needs of the fabric (testbed/emulation/fabric.py)."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
+    def host_namespace(self, host: str) -> Path: ...
 
 
 class Executor:
-    """Starts the jobs of the testbed `name`; `root` holds their folders. Thread-safe: it keeps nothing."""
+    """Starts the jobs of the testbed `name`; `root` holds their folders; workers of jobs that ask for it are forks of `template`.
+    Thread-safe: it keeps nothing else."""
 
-    def __init__(self, name: str, hosts: Spawning, root: Path) -> None:
-        self._name, self._hosts, self._root = name, hosts, root
+    def __init__(self, name: str, hosts: Spawning, root: Path, template: Template) -> None:
+        self._name, self._hosts, self._root, self._template = name, hosts, root, template
+
+    def close(self) -> None:
+        """Ends the template's process, if there is one."""
+        self._template.close()
 
     @contextlib.contextmanager
     def folder(self, job: Job) -> Iterator[Path]:
@@ -72,7 +80,8 @@ class Executor:
             for rank in range(len(job.hosts)):
                 (folder / f"stats-{rank}.json").unlink(missing_ok=True)
             specs = self._specs(job, board, admission, folder, number, gates)
-            with JobProcesses(self._popen, request.caller, request.cwd, board, emit) as processes:
+            popen = partial(self._fork, self._template) if request.preload else self._popen
+            with JobProcesses(popen, request.caller, request.cwd, board, emit) as processes:
                 processes.start(specs)
                 job.processes = processes
                 stack.callback(setattr, job, "processes", None)
@@ -162,6 +171,33 @@ class Executor:
             fds += [gates.fd(rank)] if gates else []
             specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
         return specs
+
+    def _fork(
+        self,
+        template: Template,
+        host: str,
+        argv: Sequence[str],
+        *,
+        caller: Caller,
+        env: Mapping[str, str],
+        cwd: str,
+        stdout: int,
+        pass_fds: Sequence[int],
+    ) -> Process:
+        """A worker as a fork; a parameter server, which needs no torch, as a process of its own."""
+        if VARIABLE not in env:
+            return self._popen(host, argv, caller=caller, env=env, cwd=cwd, stdout=stdout, pass_fds=pass_fds)
+        return template.popen(
+            self._hosts.host_namespace(host),
+            argv[2:],
+            uid=caller.uid,
+            gid=caller.gid,
+            groups=caller.groups,
+            env=env,
+            cwd=cwd,
+            stdout=stdout,
+            pass_fds=pass_fds,
+        )
 
     def _popen(
         self,

@@ -31,6 +31,7 @@ class JobRequest:
     timeout_s: float | None
     restarts: int
     with_series: bool = False
+    preload: bool = False
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], owner: Caller) -> JobRequest:
@@ -57,6 +58,7 @@ class JobRequest:
             timeout_s=None if request.get("limit_s") is None else float(request["limit_s"]),
             restarts=int(request.get("restarts", 0)),
             with_series=bool(request.get("series", False)),
+            preload=bool(request.get("preload", False)),
         )
 
 

@@ -31,6 +31,15 @@ _DRAIN_S = 1.0
 Emit = Callable[[dict[str, Any]], None]
 
 
+class Process(Protocol):
+    """What is needed of a started process; subprocess.Popen is one, and so is a fork (testbed/jobs/template.py)."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self) -> int: ...
+
+
 class Popen(Protocol):
     """Starts a process in a host's network namespace as a user, as the leader of a session of its own."""
 
@@ -44,7 +53,7 @@ class Popen(Protocol):
         cwd: str,
         stdout: int,
         pass_fds: Sequence[int],
-    ) -> subprocess.Popen[bytes]: ...
+    ) -> Process: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Child:
     """A started process. `told` is whether it was sent a signal: its exit code then is no failure of its own."""
 
     spec: ProcessSpec
-    process: subprocess.Popen[bytes]
+    process: Process
     pidfd: int
     output: Output
     exit_code: int | None = None

@@ -23,6 +23,7 @@ from testbed.jobs.launch import Emit
 from testbed.jobs.observation import Observation
 from testbed.jobs.placement import Host, Placement, Rack, at_parameter_server, place
 from testbed.jobs.retry import outliving_switches
+from testbed.jobs.template import Template
 from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
@@ -35,6 +36,7 @@ class Hosts(Protocol):
     """What jobs need of the fabric (testbed/emulation/fabric.py)."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
+    def host_namespace(self, host: str) -> Path: ...
     def statistics(self, queues_only: bool = False) -> Mapping[str, Any]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
@@ -60,7 +62,8 @@ class Jobs:
         self._owner = owner
         self.racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
         self.sampler = Sampler(hosts, self._segments)
-        self.executor = Executor(name, hosts, folder)
+        template = Template(lambda argv, **options: hosts.popen_in(topology.host_names[-1], argv, **options))
+        self.executor = Executor(name, hosts, folder, template)
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
         self.circuits_are_scheduled: Callable[[], bool] = lambda: False
@@ -98,7 +101,9 @@ class Jobs:
             self._closed = True
             for job in self._jobs.values():
                 job.stop_reason = reason
-            return self._idle.wait_for(lambda: not self._jobs, timeout_s)
+            ended = self._idle.wait_for(lambda: not self._jobs, timeout_s)
+        self.executor.close()
+        return ended
 
     def run(self, asked: Mapping[str, Any], emit: Emit, disconnected: threading.Event) -> dict[str, Any]:
         """From request to result, which says in `failure` why it failed, if it did."""

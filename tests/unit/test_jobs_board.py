@@ -67,6 +67,16 @@ def test_missing_names_peers_and_the_parameter_server_but_not_itself(board: JobB
     ]
 
 
+def test_a_parameter_server_that_a_scheduled_job_was_started_without_is_not_missing(
+    board: JobBoard, tmp_path: Path
+) -> None:
+    job = JobEnv.from_environ(environ(told(board, tmp_path) | {"sync": "inc", "ps": None, "ps_host": None}))
+    board.exited(3, -15)  # dismissed
+    assert job.board.missing() == []
+    board.exited(2, 1)
+    assert [gone.rank for gone in job.board.missing()] == [2]
+
+
 def test_progress_crosses_to_the_launcher(board: JobBoard, tmp_path: Path) -> None:
     worker = JobEnv.from_environ(environ(told(board, tmp_path))).board
     ctypes.c_uint64.from_address(worker.progress_address()).value = 2**40 + 1  # as the compiled endpoint does

@@ -1,0 +1,115 @@
+"""The daemon's side of workloads/template.py: workers that are forks of a process with torch loaded. Owns that process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.environment import CHECKOUT
+from testbed.errors import TestbedError
+
+READY_S = 120.0
+_ANSWER_S = 30.0
+_LARGEST_ANSWER_BYTES = 1 << 16
+
+
+class Forked:
+    """A worker, with as much of subprocess.Popen as its keeper needs. It is reaped by `wait`, and not before."""
+
+    def __init__(self, template: Template, pid: int) -> None:
+        self._template, self.pid = template, pid
+
+    def wait(self) -> int:
+        """Its exit code, the negative number of the signal that ended it; to be called when it has ended."""
+        return self._template.waited(self.pid)
+
+
+class Template:
+    """Starts its process at the first use. Thread-safe. `spawn(argv, **options)` starts a process that ends with the daemon."""
+
+    def __init__(self, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
+        self._spawn = spawn
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def popen(
+        self,
+        namespace: Path,
+        script: Sequence[str],
+        *,
+        uid: int,
+        gid: int,
+        groups: Sequence[int],
+        env: Mapping[str, str],
+        cwd: str,
+        stdout: int,
+        pass_fds: Sequence[int],
+    ) -> Forked:
+        """A worker in this network namespace, as the leader of a session of its own, its output at `stdout`. Raises TestbedError."""
+        asked = {
+            "argv": list(script),
+            "env": dict(env),
+            "cwd": cwd,
+            "uid": uid,
+            "gid": gid,
+            "groups": list(groups),
+            "fds": list(pass_fds),
+        }
+        with namespace.open("rb") as entered:
+            answer = self._ask(asked, [entered.fileno(), stdout, *pass_fds])
+        return Forked(self, int(answer["pid"]))
+
+    def waited(self, pid: int) -> int:
+        return int(self._ask({"wait": pid}, [])["code"])
+
+    def close(self) -> None:
+        """Ends it, and with it the workers that still run."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, asked: Mapping[str, Any], fds: Sequence[int]) -> dict[str, Any]:
+        with self._lock:
+            try:
+                if self._socket is None:
+                    self._start()
+                assert self._socket is not None
+                socket.send_fds(self._socket, [json.dumps(asked).encode()], list(fds))
+                return self._answer(_ANSWER_S)
+            except (OSError, ValueError) as error:
+                self._end()
+                raise TestbedError(f"the process that workers are forks of: {error or type(error).__name__}") from error
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._socket = ours
+            env = {name: value for name, value in os.environ.items() if not name.startswith(("SUDO_", "TESTBED_"))}
+            env |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
+            argv = [sys.executable, "-u", "-m", "workloads.template"]
+            self._process = self._spawn(argv, stdin=theirs.fileno(), env=env, cwd=str(CHECKOUT), new_session=True)
+        self._answer(READY_S)
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        assert self._socket is not None
+        self._socket.settimeout(timeout_s)
+        message = self._socket.recv(_LARGEST_ANSWER_BYTES)
+        if not message:
+            raise ValueError("it has ended; the daemon's log says more")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def _end(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._socket = self._process = None

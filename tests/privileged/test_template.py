@@ -1,0 +1,93 @@
+"""Workers as forks of a process with torch loaded (`testbed submit --preload`): each a process of its own as its user would have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.privileged.commands import ROOT, Testbed, command, pids_in_testbed, running, wait_for
+
+SCRIPT = ROOT / "tests" / "privileged" / "jobs" / "whoami.py"
+NOBODY = pwd.getpwnam("nobody")
+
+pytestmark = pytest.mark.needs("namespaces", "xdp", "ovs", "torch")
+
+
+@pytest.fixture(scope="module")
+def testbed() -> Iterator[Testbed]:
+    with running() as it:
+        yield it
+
+
+def submit(testbed: Testbed, tmp_path: Path, *jobs: dict[str, Any], env: Mapping[str, str]) -> tuple[int, str, Any]:
+    file, result = tmp_path / "jobs.yaml", tmp_path / "result.json"
+    file.write_text(json.dumps({"policy": "inc-fcfs", "jobs": list(jobs)}))  # JSON is YAML
+    words = ["--name", testbed.name, "--preload", "--json", str(result), str(file)]
+    ended = command("testbed.submit", *words, timeout_s=90, env=env)
+    return ended.returncode, ended.stdout + ended.stderr, json.loads(result.read_text()) if result.exists() else None
+
+
+def job(name: str, out: Path, *words: str) -> dict[str, Any]:
+    out.mkdir(exist_ok=True)
+    out.chmod(0o777)
+    arguments = [str(out), *words]
+    sizes = {"workers": 2, "iterations": 1, "megabytes": 5_003 * 4e-6}
+    return {"name": name, "script": str(SCRIPT), "arguments": arguments, **sizes}
+
+
+def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(testbed: Testbed, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    for folder in (tmp_path, *tmp_path.parents):  # where this user must get through
+        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    sudo = {"SUDO_USER": NOBODY.pw_name, "SUDO_UID": str(NOBODY.pw_uid), "SUDO_GID": str(NOBODY.pw_gid)}
+    code, said, result = submit(testbed, tmp_path, job("one", tmp_path / "one"), env={"WHOAMI_MARK": "seen", **sudo})
+    assert code == 0, said
+    found = [json.loads((tmp_path / "one" / f"{rank}.json").read_text()) for rank in (0, 1)]
+    for worker in found:
+        assert worker["uid"] == [NOBODY.pw_uid] * 3
+        assert worker["gid"] == [NOBODY.pw_gid] * 3
+        assert 0 not in worker["groups"]
+        assert worker["argv"] == [str(SCRIPT), str(tmp_path / "one")]
+        assert worker["path"] == str(SCRIPT.parent)
+        assert worker["name"] == "__main__"
+        assert (worker["marked"], worker["sudo"]) == ("seen", [])
+        assert worker["cwd"] == str(ROOT)
+        assert worker["leads"]
+    assert found[0]["namespace"] != found[1]["namespace"]
+    assert found[0]["drawn"][0] != found[1]["drawn"][0]
+    assert found[0]["drawn"][1] != found[1]["drawn"][1]
+    assert not any("/ns/net" in fd or fd.startswith("net:") for fd in found[0]["fds"])
+    (only,) = result["jobs"]
+    assert [worker["exit_code"] for worker in only["run"]["workers"]] == [0, 0]
+
+
+def test_they_start_faster_the_second_time_and_their_exit_codes_are_told(testbed: Testbed, tmp_path: Path) -> None:
+    jobs = [job("right", tmp_path / "right"), job("wrong", tmp_path / "wrong", "fail")]
+    code, said, result = submit(testbed, tmp_path, *jobs, env={})
+    assert code == 1, said
+    assert "exited with code 7" in said
+    ended = {one["name"]: one for one in result["jobs"]}
+    assert ended["right"]["failure"] is None
+    # torch alone takes longer, on any machine that this was tried on
+    assert ended["right"]["start_up_s"] < 1.5
+    wait_for(lambda: not _workers(testbed), "no worker is left, dead or alive")
+
+
+def _workers(testbed: Testbed) -> list[int]:
+    """Below the template: it and nobody else has its command line."""
+    template = [pid for pid in pids_in_testbed(testbed.pid) if b"workloads.template" in _cmdline(pid)]
+    return template[1:]
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return b""

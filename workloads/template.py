@@ -1,0 +1,116 @@
+"""A process with torch loaded, of which the workers of scheduled jobs are forks: `python -m workloads.template`, socket at standard input.
+
+Loading torch and what DDP needs of it takes a worker three to four seconds of a core; a fork takes hundredths. Runs as root, as far as
+the fork that becomes a worker: that one enters its host's network namespace, gives up root's rights for good, and runs its script.
+Requests and replies are a JSON object each; testbed/jobs/template.py is the other end. It has one thread, and must keep to that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+LOADED = (
+    *("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo"),
+    *("workloads.backend", "workloads.endpoint", "workloads.ps_client", "workloads.job_env"),
+)
+_LARGEST_REQUEST_BYTES = 1 << 20
+_MOST_FDS = 64
+_CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+
+
+def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Answers until the other end closes, then returns None; in a fork, returns at once, with what it is to become."""
+    me = os.getpid()
+    while True:
+        message, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, _MOST_FDS)
+        if not message:
+            return None
+        asked: dict[str, Any] = json.loads(message)
+        if "wait" in asked:
+            answer = _waited(int(asked["wait"]))
+        elif pid := os.fork():
+            answer = {"pid": pid}
+        else:
+            return {**asked, "parent": me}, fds
+        for fd in fds:
+            os.close(fd)
+        requests.send(json.dumps(answer).encode())
+
+
+def _waited(pid: int) -> dict[str, int]:
+    _, status = os.waitpid(pid, 0)
+    return {"code": os.waitstatus_to_exitcode(status)}
+
+
+def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
+    """Makes a worker of this process: `fds` are its network namespace, its output, and those that get the numbers `asked` has."""
+    wanted: list[int] = asked["fds"]
+    above = max([3, *wanted]) + 1
+    namespace, output, *passed = (fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in fds)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns: enter the host's network namespace")
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd, number in ((nothing, 0), (output, 1), (output, 2), *zip(passed, wanted, strict=True)):
+        os.dup2(fd, number)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, *wanted):
+            try:
+                os.close(int(name))
+            except OSError:  # the one that listed them
+                continue
+    os.setgroups(asked["groups"])
+    os.setresgid(asked["gid"], asked["gid"], asked["gid"])
+    os.setresuid(asked["uid"], asked["uid"], asked["uid"])
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
+    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after an exec: its own /proc entries are its user's
+    if os.getppid() != asked["parent"]:  # it ended before it could be said to end this one
+        os._exit(1)
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    script = Path(asked["argv"][0])
+    sys.argv = list(asked["argv"])
+    paths = [path for path in asked["env"].get("PYTHONPATH", "").split(":") if path and path not in sys.path]
+    sys.path[:1] = [str(script.resolve().parent), *paths]
+    # a process of its own would have drawn these from the system
+    random.seed()
+    import numpy
+
+    numpy.random.seed()
+
+
+def main() -> None:
+    requests = socket.socket(fileno=os.dup(0))
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what is loaded stays shared with the forks
+    requests.send(b'{"ready": true}')
+    mine = serve(requests)
+    if mine is None:
+        return
+    become(*mine)
+    from workloads import job_env
+
+    job_env.wait_at_gate()
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
