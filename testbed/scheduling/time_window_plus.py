@@ -1,7 +1,7 @@
 """TW+: this project's own policy, with INC and without. Pure.
 
-Where TW gives INC to the jobs that save most traffic, and starts the others at once, TW+ asks what decides when the last job ends: a switch's
-INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md, section TW+, has the reasons and the results.
+Where TW gives INC to the jobs that save most traffic, and starts the others at once, TW+ asks what decides when the last job
+ends: a switch's INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md, section TW+, has reasons and results.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _FORGETS = 0.99
 
 
 class TimeWindowPlus:
-    """In each slot it expects an end, that of the best schedule of the jobs known, and gives INC to the jobs that it would come too late for
-    with their PS, longest first; the others wait for INC or use their PS, whichever ends first. PS jobs get what ends them in time.
+    """In each slot it expects an end, that of the best schedule of the jobs known. INC goes to jobs that would be late with their
+    PS, longest first; the others wait for INC or use their PS, whichever ends first. PS jobs get what ends them in time.
 
     `seed` is taken as of all policies; nothing is drawn.
     """
@@ -41,7 +41,7 @@ class TimeWindowPlus:
         sending = modes.sending
         sending.sort(key=lambda entry: (-entry.load.update_s, entry.progress.job.id))
         end_s = max(
-            modes.end_s,
+            modes.known_s,
             max((entry.least_s for entry in sending), default=0.0),
             ports_end_s(sending, fabric, modes.port_gbps),
         )

@@ -32,19 +32,20 @@ class Tuning:
     narrow: float = 0.17
     lit: float = 2.0
     longest: float = 0.85
-    hurry: float = 0.5
+    hurry: float = 0.6
     begin: float = 0.5
 
 
 @dataclass(slots=True)
 class Sending:
-    """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update included; `may_wait` says that
-    it has not started and could use INC later."""
+    """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update included; `may_wait` says
+    that it has not started and could use INC later; `most_gbps` is the largest rate of use in this slot, once rates are given."""
 
     progress: Progress
     load: Load
     least_s: float
     may_wait: bool = False
+    most_gbps: float = 0.0
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Modes:
         self._held: dict[int, list[float]] = {}  # by unit, when its INC places become free
         self._needed: dict[Pair, float] = {}
         queues = self._sort(state, inc)
-        self.end_s = max(self._known_s, tuning.longest * longest_s)
+        self.end_s = max(self.known_s, tuning.longest * longest_s)
         for entry in self.sending:
             self._need(entry.load, entry.progress.remaining_gigabits)
         for unit in sorted(queues):
@@ -104,14 +105,14 @@ class Modes:
                     known = max(known, least)
                 continue
             with_inc = of(fabric, job, unit)
-            slots = math.ceil(left / (with_inc.limit_gbps * fabric.slot_s) - 1e-9)
+            slots = max(1, math.ceil(left / (with_inc.limit_gbps * fabric.slot_s) - 1e-9))
             ps_s = left / its.limit_gbps + its.update_s if its.limit_gbps > 0 else math.inf
             inc_s = slots * fabric.slot_s + with_inc.update_s
             streams = sum([count for _, count in its.links])
             self._add(with_inc, left)
             queues.setdefault(unit, []).append(_Queued(progress, with_inc, its, inc_s, ps_s, streams))
             known = max(known, left / with_inc.limit_gbps + with_inc.update_s)
-        self._known_s = known
+        self.known_s = known
         return queues
 
     def _inc_unit(self, progress: Progress, queues: Mapping[int, Sequence[_Queued]]) -> int | None:
@@ -197,6 +198,7 @@ class Modes:
             self._send(best)
             end_s = self._places_end_s(unit, kept)
         self.end_s = max(self.end_s, end_s)
+        self.known_s = max(self.known_s, end_s)
 
     def _ps_end_s(self, queued: _Queued) -> float:
         end_s, left, its = queued.ps_s, queued.progress.remaining_gigabits, queued.ps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -9,8 +11,27 @@ from testbed.scheduling.model import Fabric, Load, Pair
 from testbed.scheduling.room import SLACK
 from testbed.scheduling.tw_plus_modes import Sending, Tuning
 
-_CRITICAL = 0.9
+_CRITICAL = 0.97
 """Of the time to the expected end: a job that needs as much at its largest rate comes before the others."""
+_LEAST = 1e-6
+"""Of a rate: it is not raised by less."""
+
+
+@functools.lru_cache(maxsize=4096)
+def efficient_gbps(links: tuple[tuple[Pair, int], ...], port_gbps: float) -> tuple[float, ...]:
+    """The rates, ascending, at which a job with several links leaves little of their circuits empty."""
+    counts = [count for _, count in links]
+    rates = sorted({number * port_gbps / count for count in counts for number in range(1, count + 1)})
+    found = []
+    for rate in rates:
+        circuits = sum([math.ceil(count * rate / port_gbps - SLACK) for count in counts])
+        if sum(counts) * rate >= _EFFICIENT * circuits * port_gbps:
+            found.append(rate)
+    return tuple(found)
+
+
+_EFFICIENT = 0.9
+"""Of the circuits that a job needs: what it should fill."""
 
 
 class Rates:
@@ -19,6 +40,7 @@ class Rates:
     def __init__(self, fabric: Fabric, lit: Mapping[Pair, int], tuning: Tuning) -> None:
         self.fabric, self.lit, self.tuning = fabric, lit, tuning
         self.gbps: dict[int, float] = {}
+        self._port_gbps = fabric.port_gbps
         self.circuits: dict[Pair, int] = {}
         self._link_gbps: dict[Pair, float] = {}
         self._ports = list(fabric.ports)  # left
@@ -27,31 +49,40 @@ class Rates:
 
     def give(self, sending: Sequence[Sending], end_s: float) -> None:
         """All rounds. `sending` comes with the longest updates first."""
-        linked = [entry for entry in sending if entry.load.links]
+        linked = []
+        for entry in sending:
+            entry.most_gbps = min(entry.load.limit_gbps, self._useful_gbps(entry))
+            if entry.load.links:
+                linked.append(entry)
         self._keep_running(sending)
         for entry in sending:
             if not entry.load.links:
-                its = entry.load
-                least = its.limit_gbps / 2 if entry.progress.started is None else 0.0
-                self._raise(entry, its.limit_gbps, True, least)
+                self._raise(
+                    entry, entry.most_gbps, True, entry.most_gbps / 2 if entry.progress.started is None else 0.0
+                )
         linked.sort(key=lambda entry: entry.least_s < _CRITICAL * end_s)
         hurried_s = self.tuning.hurry * end_s
         for until_s in (end_s, hurried_s):
             for entry in linked:
-                if not entry.may_wait:
+                if not entry.may_wait and self._has_room(entry):
                     self._raise(entry, self._in_time_gbps(entry, until_s), True)
         for entry in linked:
-            if entry.may_wait:
+            if entry.may_wait and self._has_room(entry):
                 least = max(self.tuning.begin * entry.load.limit_gbps, self._in_time_gbps(entry, hurried_s))
-                least = min(least, self._useful_gbps(entry))
+                least = min(least, entry.most_gbps)
                 self._raise(entry, least, True, least * (1 - SLACK))
         for entry in linked:
             if entry.progress.job.id in self.gbps:
-                self._raise(entry, entry.load.limit_gbps, False)
+                self._raise(entry, entry.most_gbps, False)
 
     def give_one(self, entry: Sending) -> None:
         """All that one job can have."""
-        self._raise(entry, entry.load.limit_gbps, True)
+        self._raise(entry, entry.most_gbps, True)
+
+    def _has_room(self, entry: Sending) -> bool:
+        """Quick, and right when it says no: neither a circuit nor two ports for one."""
+        pair = entry.load.links[0][0]
+        return pair in self.circuits or (self._ports[pair[0]] > 0 and self._ports[pair[1]] > 0)
 
     def _useful_gbps(self, entry: Sending) -> float:
         """The rate that finishes a job in this slot, if what is new comes into force epsilon late."""
@@ -62,8 +93,17 @@ class Rates:
         return (left - had * fabric.reconfiguration_s) / (fabric.slot_s - fabric.reconfiguration_s)
 
     def _in_time_gbps(self, entry: Sending, until_s: float) -> float:
-        its = entry.load
-        gbps = entry.progress.remaining_gigabits / max(until_s - its.update_s, self.fabric.slot_s)
+        its, fabric, progress = entry.load, self.fabric, entry.progress
+        left, had = progress.remaining_gigabits, progress.rate_gbps
+        for_s = max(until_s - its.update_s, fabric.slot_s)
+        gbps = left / for_s
+        if gbps > had and for_s > fabric.reconfiguration_s:
+            gbps = (left - had * fabric.reconfiguration_s) / (for_s - fabric.reconfiguration_s)
+        if len(its.links) > 1:
+            levels = efficient_gbps(its.links, self._port_gbps)
+            at = bisect.bisect_left(levels, gbps * (1 - SLACK))
+            if at < len(levels):
+                gbps = levels[at]
         return min(its.limit_gbps, gbps)
 
     def _keep_running(self, sending: Sequence[Sending]) -> None:
@@ -75,9 +115,9 @@ class Rates:
                 streams[pair] = streams.get(pair, 0) + count
         for entry in running:
             progress, its = entry.progress, entry.load
-            gbps = min(progress.rate_gbps, self._useful_gbps(entry))
+            gbps = min(progress.rate_gbps, entry.most_gbps)
             for pair, _ in its.links:
-                gbps = min(gbps, self.fabric.port_gbps / (2 * streams[pair]))
+                gbps = min(gbps, self._port_gbps / (2 * streams[pair]))
             self._take(its, gbps)
             self.gbps[progress.job.id] = gbps
 
@@ -88,22 +128,26 @@ class Rates:
         count as well."""
         id_, its = entry.progress.job.id, entry.load
         had = self.gbps.get(id_, 0.0)
-        more = min(gbps, self._useful_gbps(entry)) - had
-        if more <= SLACK * had:
+        most = min(gbps, entry.most_gbps)
+        more = most - had
+        tiny = _LEAST * most
+        if more <= tiny:
             return
         if self._bounded:
             for unit, count in its.switches:
-                more = min(more, self._switch[unit] / count)
+                if self._switch[unit] < count * more:
+                    more = self._switch[unit] / count
         if len(its.links) == 1:
-            pair, count = its.links[0]
-            lit = self.circuits.get(pair, 0)
-            circuits = min(self._ports[pair[0]], self._ports[pair[1]])
-            if not new:
-                circuits = min(circuits, max(0, self.lit.get(pair, 0) - lit))
-            more = min(more, ((lit + circuits) * self.fabric.port_gbps - self._link_gbps.get(pair, 0.0)) / count)
+            ((pair, count),) = its.links
+            given, used = self.circuits.get(pair, 0), self._link_gbps.get(pair, 0.0)
+            if given * self._port_gbps < used + count * more:
+                left = min(self._ports[pair[0]], self._ports[pair[1]])
+                if not new:
+                    left = min(left, max(0, self.lit.get(pair, 0) - given))
+                more = min(more, ((given + left) * self._port_gbps - used) / count)
         elif its.links:
             more = self._over_links(its, more, new)
-        if more <= 1e-9 * its.limit_gbps or had + more < least_gbps:
+        if more <= tiny or had + more < least_gbps:
             return
         self._take(its, more)
         self.gbps[id_] = had + more
@@ -114,7 +158,7 @@ class Rates:
         left = {unit: self._ports[unit] for pair in given for unit in pair}
         while True:
             least, pair = min(
-                ((given[pair] * self.fabric.port_gbps - self._link_gbps.get(pair, 0.0)) / count, pair)
+                ((given[pair] * self._port_gbps - self._link_gbps.get(pair, 0.0)) / count, pair)
                 for pair, count in its.links
             )
             a, b = pair
@@ -133,7 +177,7 @@ class Rates:
         for pair, count in its.links:
             used = self._link_gbps.get(pair, 0.0) + count * gbps
             self._link_gbps[pair] = used
-            circuits, had = math.ceil(used / self.fabric.port_gbps - SLACK), self.circuits.get(pair, 0)
+            circuits, had = max(1, math.ceil(used / self._port_gbps - SLACK)), self.circuits.get(pair, 0)
             if circuits > had:
                 self.circuits[pair] = circuits
                 self._ports[pair[0]] -= circuits - had
