@@ -217,7 +217,8 @@ class Session:
         for one in shown:
             assert one.job is not None
             assert one.arrival is not None
-            remaining = live.remaining_gigabits(one.gigabits, one.done_share)
+            slot_gigabits = one.rate_gbps * self.fabric.slot_s
+            remaining = live.remaining_gigabits(one.gigabits, one.done_share, slot_gigabits)
             progress.append(Progress(self.model(one), remaining, one.started, one.inc, one.rate_gbps))
         return State(self._fabric_now(shown), self.slot, tuple(progress), live.ports_of(counted(lit)))
 

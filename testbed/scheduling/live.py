@@ -65,8 +65,11 @@ def model_job(
     return Job(id_, tuple(sorted(counts.items())), ps_unit - 1, volume_gigabits, update_s, arrival)
 
 
-def remaining_gigabits(volume_gigabits: float, done_share: float) -> float:
-    return volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
+def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits: float = 0.0) -> float:
+    """What a job has left, as policies see it: at least what its rate carries in a slot (`slot_gigabits`), for it holds that to the
+    slot's end in any case, and a rate lowered to what is left in a fluid would keep real workers at it for slots more."""
+    left = volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
+    return max(left, min(volume_gigabits, slot_gigabits))
 
 
 def ports_of(lit: Mapping[Pair, int]) -> dict[Pair, int]:

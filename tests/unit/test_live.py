@@ -57,6 +57,9 @@ def test_something_is_left_as_long_as_a_job_runs() -> None:
     assert live.remaining_gigabits(10.0, 0.25) == 7.5
     assert live.remaining_gigabits(10.0, 1.0) > 0
     assert live.remaining_gigabits(10.0, 1.3) > 0
+    assert live.remaining_gigabits(10.0, 0.9, slot_gigabits=4.0) == 4.0, "what its rate carries in a slot"
+    assert live.remaining_gigabits(10.0, 0.25, slot_gigabits=4.0) == 7.5
+    assert live.remaining_gigabits(10.0, 0.25, slot_gigabits=40.0) == 10.0
 
 
 def test_a_plan_comes_to_what_it_changes() -> None:
