@@ -42,10 +42,11 @@ class Rates:
         self.gbps: dict[int, float] = {}
         self._port_gbps = fabric.port_gbps
         self.circuits: dict[Pair, int] = {}
+        self._short: set[int] = set()
         self._link_gbps: dict[Pair, float] = {}
         self._ports = list(fabric.ports)  # left
         self._switch = [gbps * (1 + SLACK / 2) for gbps in fabric.switch_gbps]  # left
-        self._bounded = any(math.isfinite(gbps) for gbps in fabric.switch_gbps)
+        self._bounded = False  # whether some switch could be what limits
 
     def give(self, sending: Sequence[Sending], end_s: float) -> None:
         """All rounds. `sending` comes with the longest updates first."""
@@ -54,6 +55,7 @@ class Rates:
             entry.most_gbps = min(entry.load.limit_gbps, self._useful_gbps(entry))
             if entry.load.links:
                 linked.append(entry)
+        self._bounded = self._may_bound(sending)
         self._keep_running(sending)
         for entry in sending:
             if not entry.load.links:
@@ -72,16 +74,28 @@ class Rates:
                 least = min(least, entry.most_gbps)
                 self._raise(entry, least, True, least * (1 - SLACK))
         for entry in linked:
-            if entry.progress.job.id in self.gbps:
+            if entry.progress.job.id in self.gbps and self._has_room(entry):
                 self._raise(entry, entry.most_gbps, False)
 
     def give_one(self, entry: Sending) -> None:
         """All that one job can have."""
         self._raise(entry, entry.most_gbps, True)
 
+    def _may_bound(self, sending: Sequence[Sending]) -> bool:
+        """Whether some switch would be too small for all at their largest rates."""
+        if all(math.isinf(gbps) for gbps in self.fabric.switch_gbps):
+            return False
+        asked = [0.0] * len(self.fabric.ports)
+        for entry in sending:
+            for unit, count in entry.load.switches:
+                asked[unit] += count * entry.most_gbps
+        return any(gbps > most for gbps, most in zip(asked, self.fabric.switch_gbps, strict=True))
+
     def _has_room(self, entry: Sending) -> bool:
-        """Quick, and right when it says no: neither a circuit nor two ports for one."""
+        """Quick, and right when it says no: it got less than it was to get, or has neither a circuit nor two ports for one."""
         pair = entry.load.links[0][0]
+        if entry.progress.job.id in self._short:
+            return False
         return pair in self.circuits or (self._ports[pair[0]] > 0 and self._ports[pair[1]] > 0)
 
     def _useful_gbps(self, entry: Sending) -> float:
@@ -147,6 +161,8 @@ class Rates:
                 more = min(more, ((given + left) * self._port_gbps - used) / count)
         elif its.links:
             more = self._over_links(its, more, new)
+        if new and had + more < most - tiny:
+            self._short.add(id_)
         if more <= tiny or had + more < least_gbps:
             return
         self._take(its, more)
