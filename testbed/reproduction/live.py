@@ -17,11 +17,12 @@ from typing import Any
 
 from testbed.errors import HostError, RequestError
 from testbed.report import document, host
-from testbed.reproduction import live_plots, live_queue, live_report, live_throughput
+from testbed.reproduction import live_ahead, live_fabric, live_plots, live_queue, live_report, live_throughput
 from testbed.reproduction.live_fabric import SCALE, trust
 from testbed.reproduction.live_model import Kind
 from testbed.runtime import Caller
 from testbed.scheduling import catalogue
+from testbed.topology.load import parse
 from workloads import models
 
 VERSION = 1
@@ -80,6 +81,7 @@ def _parser(figure: str) -> argparse.ArgumentParser:
             "--slot", type=float, default=1.0, metavar="S", help="length of a slot in which a job arrives (1)"
         )
         parser.add_argument("--ports", type=int, default=2, metavar="N", help="optical ports of a rack (2)")
+        parser.add_argument("--optical-gbps", type=float, default=40.0, metavar="R", help="declared rate of each (40)")
     return parser
 
 
@@ -110,6 +112,8 @@ def _check(figure: str, options: argparse.Namespace) -> None:
         if value is not None and value < least:
             raise RequestError(f"--{name} {value}: at least {least} is accepted")
     if figure != "fig5":
+        if not 1 <= options.optical_gbps <= 400:
+            raise RequestError(f"--optical-gbps {options.optical_gbps:g}: 1 to 400 are accepted")
         if not options.jobs or min(options.jobs) < 1 or not options.models or not options.schemes:
             raise RequestError("--jobs, --models and --schemes each need one or more")
         if not 0.5 <= options.slot <= 60:
@@ -135,17 +139,23 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
         for scheme in options.schemes
     ]
     with _progress("figures 6 and 7", len(points)) as on_done:
-        rows, costs = live_queue.sweep(points, options.slot, options.scale, options.ports, runs, on_done)
+        config = live_fabric.configuration(options.scale, options.optical_gbps, options.ports)
+        rows, costs = live_queue.sweep(points, options.slot, config, runs, on_done)
+    jobs = () if options.quick else live_ahead.JOBS
+    seeds = range(1, options.runs + 1)
+    foreseen = list(live_ahead.rows(parse(config, "fig7"), kinds, jobs, seeds, options.schemes, options.slot))
     return {
         "rows": rows,
         "claims": live_report.claims(rows),
         "costs": asdict(costs),
+        "ahead": {"rows": foreseen, "claims": live_report.claims(foreseen)},
         "trust": live_report.summed([row["trust"] for row in rows]),
         "iterations": {kind.model: kind.iterations for kind in kinds},
         "runs": options.runs,
         "slot_s": options.slot,
         "scale": options.scale,
         "optical_ports": options.ports,
+        "optical_gbps": options.optical_gbps,
     }
 
 

@@ -214,10 +214,10 @@ def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, co
 
 
 def sweep(
-    points: Sequence[Point], slot_s: float, scale: int, ports: int, folder: Path, on_done: Callable[[str], None]
+    points: Sequence[Point], slot_s: float, config: dict[str, Any], folder: Path, on_done: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], Costs]:
     """All runs, on one testbed. Raises the first error of a run."""
-    with live_fabric.testbed("fig7", live_fabric.configuration(scale, optical_ports=ports), folder) as testbed:
+    with live_fabric.testbed("fig7", config, folder) as testbed:
         costs_ = costs(testbed, slot_s, folder)
         rows = []
         for point in points:

@@ -95,10 +95,13 @@ def _show_queue(report: Report, console: Console) -> None:
 
 
 def _show_claims(report: Report, console: Console) -> None:
-    table = _table("Reductions", "", "paper", "ours", "less start-ups")
-    for claim in report["claims"]:
+    jobs = sorted({row["jobs"] for row in report["ahead"]["rows"]})
+    simulated = f"simulated, {', '.join(map(str, jobs)) or 'no'} jobs"
+    table = _table("Reductions", "", "paper", "ours", "less start-ups", simulated)
+    for claim, foreseen in zip(report["claims"], report["ahead"]["claims"], strict=True):
         ours = claim["ours"]
-        texts = [_percent(ours.get(CONNECTIONS if CONNECTIONS in ours else JCT)), _percent(ours.get(LESS))]
+        metric = CONNECTIONS if CONNECTIONS in ours else JCT
+        texts = [_percent(ours.get(metric)), _percent(ours.get(LESS)), _percent(foreseen["ours"].get(metric))]
         table.add_row(f"{MODELS.get(claim['model'], 'both')}: {claim['text']}", f"{claim['paper']:.1%}", *texts)
     console.print(table)
 
