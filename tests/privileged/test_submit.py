@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.runtime import Runtime
 from tests.privileged.commands import ROOT, Testbed, alive, command, pids_in_testbed, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch")]
@@ -246,3 +247,5 @@ def test_the_testbeds_end_is_its_queues_end(folder: Path, ended_by: str) -> None
         else:
             os.kill(testbed.pid, signal.SIGKILL)
         wait_for(lambda: not any(alive(pid) for pid in pids), "every process is gone")
+        command("testbed.down", "--name", testbed.name)  # sweeps what a killed one leaves: its folder
+        assert not Runtime.of(testbed.name).folder.exists()
