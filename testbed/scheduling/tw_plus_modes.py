@@ -184,14 +184,16 @@ class Modes:
         self.sending.append(Sending(queued.progress, queued.ps, queued.ps_s, may_wait=True))
 
     def _relieve(self, unit: int, kept: list[_Queued], free: int) -> None:
-        """Jobs that would not all have a place soon enough: those with fewest streams go to their PS, as long as that ends before the
-        places of the unit would."""
+        """Jobs that would not all have a place soon enough: as long as that ends before the places of the unit would, one goes to its
+        PS, first of those that then are not later than the expected end, and of these that with fewest streams."""
         end_s = self._places_end_s(unit, kept)
         while len(kept) > free:
-            best: _Queued | None = None
+            best, least = None, (True, 0)
             for queued in kept:
-                if (best is None or queued.streams < best.streams) and self._ps_end_s(queued) < end_s:
-                    best = queued
+                ps_end_s = self._ps_end_s(queued)
+                rank = (ps_end_s > self.known_s, queued.streams)
+                if ps_end_s < end_s and (best is None or rank < least):
+                    best, least = queued, rank
             if best is None:
                 break
             kept.remove(best)

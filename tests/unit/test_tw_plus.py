@@ -1,0 +1,201 @@
+"""TW+: examples computed by hand, random worlds in which every constraint must hold, and its distance from what is possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.scheduling import milp
+from testbed.scheduling.catalogue import make
+from testbed.scheduling.checker import check
+from testbed.scheduling.model import Fabric, Job, Pair, Progress, State, load
+from testbed.scheduling.time_window_plus import TimeWindowPlus
+from testbed.scheduling.tw_plus_modes import Sending, ports_end_s
+from testbed.scheduling.tw_plus_rates import efficient_gbps
+from testbed.simulation.fluid import Outcome, simulate
+from testbed.simulation.settings import SETTINGS
+
+# Four ports a unit of 40 Gb/s, one place for INC; TS of 1 s without loss.
+FABRIC = Fabric.uniform(3, 4, 1, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
+WITHIN = 0.05
+
+
+def ran(name: str, jobs: Sequence[Job], fabric: Fabric = FABRIC, ports: dict[Pair, int] | None = None) -> Outcome:
+    return simulate(fabric, jobs, make(name, 0), ports or {}, record=True)
+
+
+# --- INC
+
+
+def test_a_job_waits_for_inc_if_that_ends_sooner_than_its_ps() -> None:
+    # 16 streams of 80 Gb take 8 s over four ports; with INC 2 s, from when the place is free
+    jobs = [Job(1, ((0, 2),), 0, 80.0, 9.0), Job(2, ((0, 16),), 1, 80.0, arrival=1)]
+    outcome = ran("inc-tw+", jobs)
+    assert outcome.finish_s == {1: 2.0, 2: 4.0}
+    assert outcome.schedule is not None
+    assert [set(plan.rates) for plan in outcome.schedule.plans] == [{1}, {1}, {2}, {2}]
+    assert ran("inc-tw", jobs).ct_bti_s == 9.0  # starts the second with its PS at once
+
+
+def test_inc_goes_to_the_job_that_would_be_late_without() -> None:
+    # the update of the first would end after the second; TW gives INC to the second, which saves more traffic
+    jobs = [Job(1, ((0, 1),), 1, 200.0, 2.0), Job(2, ((0, 2),), 1, 120.0)]
+    outcome = ran("inc-tw+", jobs)
+    assert outcome.finish_s == {1: 5.0, 2: 3.0}
+    assert ran("inc-tw", jobs).ct_bti_s == 7.0
+
+
+def test_a_short_narrow_job_leaves_its_place_to_one_that_may_come() -> None:
+    fabric = replace(FABRIC, ports=(24,) * 3)
+    first, short = Job(1, ((1, 16),), 2, 400.0), Job(2, ((0, 2),), 2, 80.0)
+    late = Job(3, ((0, 16),), 2, 400.0, arrival=1)
+    ports = {(0, 2): 4, (1, 2): 4}
+    outcome = ran("inc-tw+", [first, short, late], fabric, ports)
+    assert outcome.finish_s == {1: 10.0, 2: 2.0, 3: 11.0}
+    assert outcome.reconfigured_connections == 0
+    # where its circuits are not lit, it takes the place
+    assert ran("inc-tw+", [first, short], fabric, {}).reconfigured_connections == 0
+
+
+def test_without_inc_and_with_ports_for_all_jobs_end_as_soon_as_they_can() -> None:
+    jobs = [Job(1, ((0, 2),), 1, 80.0), Job(2, ((2, 2),), 1, 120.0)]
+    assert ran("noinc-tw+", jobs).finish_s == {1: 2.0, 2: 3.0}
+
+
+def test_partial_inc_takes_the_unit_of_most_workers() -> None:
+    fabric = replace(FABRIC, partial_inc=True)
+    job = Job(1, ((0, 4), (2, 1)), 1, 80.0)
+    plan = TimeWindowPlus().plan(State(fabric, 0, [Progress(job, 80.0)], {}))
+    assert (plan.rates, plan.inc, plan.ports) == ({1: 40.0}, {1: 0}, {(0, 1): 1, (1, 2): 1})
+
+
+# --- circuits and rates
+
+
+def test_a_rate_needs_no_new_circuits_where_lit_ones_end_the_job_in_time() -> None:
+    long, short = Job(1, ((0, 1),), 1, 400.0), Job(2, ((2, 4),), 1, 100.0)
+    outcome = ran("noinc-tw+", [long, short], ports={(0, 1): 1, (1, 2): 2})
+    assert outcome.reconfigured_connections == 0
+    assert outcome.ct_bti_s == 10.0
+
+
+def test_the_ports_end_is_that_of_the_longest_update_first() -> None:
+    slow = Sending(
+        Progress(Job(1, ((0, 1),), 1, 160.0), 160.0), load(FABRIC, Job(1, ((0, 1),), 1, 160.0, 3.0), None), 0.0
+    )
+    quick = Sending(Progress(Job(2, ((2, 1),), 1, 320.0), 320.0), load(FABRIC, Job(2, ((2, 1),), 1, 320.0), None), 0.0)
+    gbps = [160.0] * 3
+    assert ports_end_s([slow, quick], FABRIC, gbps) == 4.0  # 1 s and 3 s of update; 3 s for both volumes
+    assert ports_end_s([quick], FABRIC, gbps) == 2.0
+
+
+def test_rates_that_fill_the_circuits_of_all_links() -> None:
+    # 8 and 4 streams over ports of 40: at 5 Gb/s the second fills half of its circuit
+    assert efficient_gbps((((0, 1), 8), ((1, 2), 4)), 40.0) == (10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
+    assert efficient_gbps((((0, 1), 4), ((1, 2), 4)), 40.0) == (10.0, 20.0, 30.0, 40.0)
+
+
+# --- in any world
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Fabric, tuple[Job, ...], dict[Pair, int]]:
+    """Fabrics of unlike units, bounded here and there, and jobs over one unit or several that each can run alone."""
+    units = draw(st.integers(2, 5))
+    slot_s = draw(st.sampled_from((0.25, 1.0, 3.0)))
+    bounds = st.sampled_from((40.0, 100.0, math.inf))
+    fabric = Fabric(
+        ports=tuple(draw(st.lists(st.integers(1, 6), min_size=units, max_size=units))),
+        inc=tuple(draw(st.lists(st.integers(0, 2), min_size=units, max_size=units))),
+        switch_gbps=tuple(draw(st.lists(st.sampled_from((60.0, 250.0, math.inf)), min_size=units, max_size=units))),
+        port_gbps=draw(st.sampled_from((10.0, 40.0))),
+        host_gbps=draw(bounds),
+        ps_gbps=draw(bounds),
+        slot_s=slot_s,
+        reconfiguration_s=slot_s * draw(st.sampled_from((0.0, 0.02, 1.0))),
+        partial_inc=draw(st.booleans()),
+    )
+    jobs = []
+    for number in range(draw(st.integers(1, 14))):
+        at = draw(st.lists(st.integers(0, units - 1), min_size=1, max_size=min(units, 3), unique=True))
+        job = Job(
+            number,
+            tuple((unit, draw(st.integers(1, 6))) for unit in sorted(at)),
+            draw(st.integers(0, units - 1)),
+            draw(st.floats(0.01, 100)),
+            draw(st.sampled_from((0.0, 0.2, 5.0))),
+            draw(st.sampled_from((0, 0, 1, 2, 9))),
+        )
+        if load(fabric, job, None).limit_gbps > 0:
+            jobs.append(job)
+    jobs.append(Job(99, ((0, 1),), 0, 5.0))
+    return fabric, tuple(jobs), draw(st.sampled_from(({}, fabric.full_mesh())))
+
+
+@given(worlds(), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_every_job_ends_and_no_constraint_breaks(
+    world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]], inc: bool
+) -> None:
+    fabric, jobs, ports = world
+    outcome = simulate(fabric, jobs, TimeWindowPlus(inc), ports, record=True)
+    assert outcome.schedule is not None
+    report = check(outcome.schedule)
+    assert report.ct_bti_s == pytest.approx(outcome.ct_bti_s)
+    assert report.reconfigured_connections == outcome.reconfigured_connections
+    assert inc or not any(plan.inc for plan in outcome.schedule.plans)
+    again = simulate(fabric, jobs, TimeWindowPlus(inc), ports, record=True)
+    assert again.schedule == outcome.schedule
+
+
+def test_jobs_wider_than_a_units_ports_share_with_others() -> None:
+    fabric = Fabric((24, 6, 12, 24), (2,) * 4, (math.inf,) * 4, 40.0, host_gbps=10.0, reconfiguration_s=0.02)
+    wide = [Job(at, ((0, 60), (1, 30), (2, 40)), 3, 5.0, arrival=at) for at in range(4)]
+    narrow = [Job(10 + at, ((at % 3, 4),), 3, 50.0, arrival=at) for at in range(8)]
+    outcome = ran("inc-tw+", [*wide, *narrow], fabric)
+    assert outcome.schedule is not None
+    check(outcome.schedule)
+
+
+def test_a_small_live_fabric() -> None:
+    fabric = Fabric.uniform(4, 2, 2, 1.0, host_gbps=1.0, ps_gbps=1.0, slot_s=1.0, step_gbps=0.25)
+    jobs = [Job(at, ((at % 4, 2 + at % 3),), (at + 1) % 4, 3.0 + at % 5, 0.1, at // 2) for at in range(16)]
+    for name in ("inc-tw+", "noinc-tw+"):
+        outcome = ran(name, jobs, fabric)
+        assert outcome.schedule is not None
+        check(outcome.schedule)
+    assert ran("inc-tw+", jobs, fabric).ct_bti_s <= ran("inc-tw", jobs, fabric).ct_bti_s
+
+
+# --- how far from what is possible
+
+
+@pytest.mark.parametrize(
+    ("jobs", "seed"),
+    [(40, 0), (40, 2), (40, 4), (50, 1), (50, 4), (60, 0), (60, 2), (60, 4), (80, 3), (80, 5), (100, 2)],
+)
+def test_within_5_percent_of_the_bound(jobs: int, seed: int) -> None:
+    setting = SETTINGS["table1"].having({"job_count": jobs})
+    drawn = setting.jobs(seed)
+    outcome = ran("inc-tw+", drawn, setting.fabric, setting.initial)
+    # a gap that is reached at once: the bound is what is asked for
+    solution = milp.solve(
+        setting.fabric, drawn, ports=setting.initial, time_limit_s=20.0, gap=0.5, warm=outcome.schedule
+    )
+    assert solution.bound_s <= outcome.ct_bti_s <= (1 + WITHIN) * solution.bound_s
+
+
+def test_shorter_than_tw_with_fewer_circuits() -> None:
+    ours: list[Outcome] = []
+    theirs: list[Outcome] = []
+    for seed in range(12):
+        setting = SETTINGS["table1"].having({"job_count": 60})
+        for name, outcomes in (("inc-tw+", ours), ("inc-tw", theirs)):
+            outcomes.append(simulate(setting.fabric, setting.jobs(seed), make(name, 0), setting.initial))
+    assert sum(outcome.ct_bti_s for outcome in ours) < 0.96 * sum(outcome.ct_bti_s for outcome in theirs)
+    assert sum(o.reconfigured_connections for o in ours) < 0.8 * sum(o.reconfigured_connections for o in theirs)
