@@ -51,6 +51,8 @@ def solve(
     if warm is not None:
         if warm.fabric != fabric or set(warm.jobs) != set(jobs):
             raise RequestError("the schedule to start from is of another fabric or other jobs")
+        if {p: n for p, n in warm.ports.items() if n} != {p: n for p, n in ports.items() if n}:
+            raise RequestError("the schedule to start from has other initial circuits")
         check(warm)
         search.take(warm)
     if formulation == "literal":

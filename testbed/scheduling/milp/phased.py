@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from testbed.scheduling.milp.choice import Choice, choose
 from testbed.scheduling.milp.instance import Instance, Mode
-from testbed.scheduling.milp.played import played
+from testbed.scheduling.milp.played import early, played
 from testbed.scheduling.milp.program import Program
 from testbed.scheduling.milp.relaxed import binding_switches
 from testbed.scheduling.model import Pair, Schedule
@@ -95,9 +95,11 @@ def _circuits(
 def _grown(
     program: Program, instance: Instance, phases: Sequence[int], ports: Sequence[Mapping[Pair, int]]
 ) -> dict[tuple[Pair, int], int]:
-    """Equation (7): alpha by pair and first slot of a phase."""
+    """Equation (7): alpha by pair and first slot of a phase; none where the first phase can be set up before any job comes."""
     alphas: dict[tuple[Pair, int], int] = {}
     for number, (slot, now) in enumerate(zip(phases, ports, strict=True)):
+        if 0 < slot == instance.first:
+            continue
         for p in instance.pairs:
             most = min(instance.fabric.ports[p[0]], instance.fabric.ports[p[1]])
             alpha = alphas[p, slot] = program.flag()
@@ -216,7 +218,7 @@ def schedule(instance: Instance, model: Phased, values: Sequence[float]) -> Sche
                 slot: values[at] for low, high, at in spans if values[at] > least for slot in range(low, high)
             }
     given = [{p: round(values[column]) for p, column in now.items()} for now in model.ports]
-    ports = [dict(instance.ports)] * model.phases[0]
+    ports = early(instance, {p: count for p, count in given[0].items() if count})
     for number, low in enumerate(model.phases):
         high = model.phases[number + 1] if number + 1 < len(model.phases) else slots
         ports += [{p: count for p, count in given[number].items() if count}] * (high - low)

@@ -11,6 +11,11 @@ LEAST = 1e-8
 """Of a job's largest rate, for a slot in which it runs and the solver gave it nothing."""
 
 
+def early(instance: Instance, lit: Mapping[Pair, int]) -> list[Mapping[Pair, int]]:
+    """The circuits of the slots before the first arrival, by the end of which those are set up that are `lit` with it."""
+    return [*[instance.ports] * (instance.first - 1), lit] if instance.first else []
+
+
 def played(
     instance: Instance,
     chosen: Mapping[int, Mode],

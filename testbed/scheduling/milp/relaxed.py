@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from testbed.scheduling.milp.choice import Choice, choose
-from testbed.scheduling.milp.instance import Instance, Mode
+from testbed.scheduling.milp.instance import ROUNDING, Instance, Mode
 from testbed.scheduling.milp.program import Program
 from testbed.scheduling.model import Pair
 
@@ -41,7 +41,7 @@ def relaxation(instance: Instance, ct_bti_s: float, *, whole_ports: bool = False
             flows[mode.index].append((low, volume))
             most = min(mode.limit_gbps * (high - low) * fabric.slot_s, mode.job.gigabits)
             program.row([(volume, 1.0), (use, -most)], high=0.0)
-        program.row([*((v, 1.0) for _, v in flows[mode.index]), (use, -mode.job.gigabits)], 0.0, 0.0)
+        program.row([*((v, 1.0) for _, v in flows[mode.index]), (use, -mode.job.gigabits * (1 - ROUNDING))], 0.0)
     for low, high in pairwise(cuts):
         seconds = (high - low) * fabric.slot_s
         between: dict[Pair, list[tuple[int, float]]] = {}

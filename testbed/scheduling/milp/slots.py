@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from testbed.scheduling.milp.choice import Choice, choose
 from testbed.scheduling.milp.instance import ROUNDING, Instance, Mode
-from testbed.scheduling.milp.played import played
+from testbed.scheduling.milp.played import early, played
 from testbed.scheduling.milp.program import Program
 from testbed.scheduling.milp.relaxed import binding_switches
 from testbed.scheduling.model import Pair, Schedule
@@ -65,17 +65,17 @@ def slots(instance: Instance, ct_bti_s: float) -> Slots | None:
 
 
 def _circuits(model: Slots, horizon: int) -> None:
-    """Equations (6) and (7)."""
+    """Equations (6) and (7). In a slot before the first arrival circuits change at no one's cost."""
     program, fabric, first = model.program, model.instance.fabric, model.instance.first
     for p in model.instance.pairs:
         most = min(fabric.ports[p[0]], fabric.ports[p[1]])
         for slot in range(first, horizon):
             now = model.ports[p, slot] = program.whole(0, most)
             grows = model.grows[p, slot] = program.flag()
-            if slot == first:
+            if slot == first == 0:
                 lit = model.instance.ports.get(p, 0)
                 program.row([(now, 1.0), (grows, -max(0, most - lit))], high=lit)
-            else:
+            elif slot > first:
                 program.row([(now, 1.0), (model.ports[p, slot - 1], -1.0), (grows, -most)], high=0.0)
     for slot in range(first, horizon):
         for unit in fabric.units:
@@ -168,8 +168,8 @@ def schedule(model: Slots, values: Sequence[float]) -> Schedule:
             its = [s for s in model.span(mode) if values[model.runs[mode.index, s]] > 0.5]
             rates[id_] = {s: values[model.rates[mode.index, s]] for s in its}
     last = max(model.span(mode).stop for mode in chosen.values())
-    lit: list[Mapping[Pair, int]] = [instance.ports] * instance.first
+    lit: list[Mapping[Pair, int]] = []
     for slot in range(instance.first, last):
         now = {p: round(values[model.ports[p, slot]]) for p in instance.pairs}
         lit.append({p: count for p, count in now.items() if count})
-    return played(instance, chosen, rates, lit)
+    return played(instance, chosen, rates, [*early(instance, lit[0]), *lit])
