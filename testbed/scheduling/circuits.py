@@ -29,17 +29,21 @@ def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[in
         return now
     spare = {pair: count - needed.get(pair, 0) for pair, count in now.items() if pair[0] in over or pair[1] in over}
     idle = sorted((pair for pair, count in spare.items() if count > 0), key=lambda pair: (-spare[pair], pair))
+    torn = dict.fromkeys(idle, 0)
+
+    def tear_down(pair: Pair, count: int) -> None:
+        torn[pair] += count
+        for unit in pair:
+            if unit in over:
+                over[unit] -= count
+
     for ends in (2, 1):
         for pair in idle:
             wanting = [over[unit] for unit in pair if over.get(unit, 0) > 0]
-            torn = min([spare[pair], *wanting]) if len(wanting) >= ends else 0
-            if not torn:
-                continue
-            spare[pair] -= torn
-            now[pair] -= torn
-            if not now[pair]:
-                del now[pair]
-            for unit in pair:
-                if unit in over:
-                    over[unit] -= torn
-    return now
+            if len(wanting) >= ends:
+                tear_down(pair, min([spare[pair] - torn[pair], *wanting]))
+    # what was torn down for one unit may have left another with a port that an earlier one need not have given up
+    for pair in idle:
+        tear_down(pair, -max(0, min([torn[pair], *(-over[unit] for unit in pair if unit in over)])))
+    now.update({pair: now[pair] - count for pair, count in torn.items() if count})
+    return {pair: count for pair, count in now.items() if count}

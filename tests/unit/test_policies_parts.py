@@ -109,6 +109,12 @@ def test_circuits_with_traffic_stay() -> None:
     assert now == {(0, 1): 1, (0, 3): 1}
 
 
+def test_a_circuit_torn_down_in_vain_stays() -> None:
+    """(0, 1) seems to serve both its ends; but 2 and 3 need a port that (1, 2) and (0, 3) have, which then serve 0 and 1 too."""
+    now = circuits.kept({(0, 1): 1, (0, 3): 1, (1, 2): 1}, {(0, 2): 1, (1, 3): 1}, (2, 2, 1, 1))
+    assert now == {(0, 1): 1, (0, 2): 1, (1, 3): 1}
+
+
 @given(
     st.dictionaries(st.sampled_from([(a, b) for a in range(5) for b in range(a + 1, 5)]), st.integers(0, 3)),
     st.dictionaries(st.sampled_from([(a, b) for a in range(5) for b in range(a + 1, 5)]), st.integers(0, 3)),
