@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,6 +140,8 @@ def _folder(path: Path) -> Path:
 
     try:
         path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except OSError as error:
         raise RequestError(f"--out {path}: {error.strerror}; a folder that can be written is accepted") from error
     return path

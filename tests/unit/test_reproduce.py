@@ -254,6 +254,8 @@ def test_fig9_draws_from_the_trace(tmp_path: Path, trace: Path) -> None:
         (["p4inc", "fig8", "--trace", "x"], "fig8 draws its jobs from no trace"),
         (["p4inc", "fig9", "--trace", "/nowhere"], "/nowhere: No such file"),
         (["p4inc", "fig8", "--out", "/proc/nowhere"], "--out /proc/nowhere"),
+        # there, and not to be written even by root: known before anything runs
+        (["p4inc", "fig8", "--out", "/proc"], "--out /proc: "),
         (["p4inc", "fig10", "--set", "units=1,2"], "workers 16|units"),
     ],
 )
