@@ -12,23 +12,18 @@ from testbed.scheduling.room import Loads
 from testbed.scheduling.tw_plus_modes import Modes, Sending, Tuning, ports_end_s
 from testbed.scheduling.tw_plus_rates import Rates
 
-_FORGETS = 0.99
-"""By each arrival, how much shorter the longest known job counts."""
-
 
 class TimeWindowPlus:
     """In each slot it expects an end, that of the best schedule of the jobs known. INC goes to jobs that would be late with their
     PS, longest first; the others wait for INC or use their PS, whichever ends first. PS jobs get what ends them in time.
 
-    `seed` is taken as of all policies; nothing is drawn.
+    A plan depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
     """
 
     def __init__(self, inc: bool = True, seed: int = 0, tuning: Tuning | None = None) -> None:
         self._inc = inc
         self._tuning = tuning or Tuning()
         self._loads = Loads()
-        self._longest_s = 0.0
-        self._newest = -1  # arrival of the jobs last seen
 
     @property
     def name(self) -> str:
@@ -36,12 +31,11 @@ class TimeWindowPlus:
 
     def plan(self, state: State) -> Plan:
         fabric = state.fabric
-        self._learn(state)
-        modes = Modes(state, self._tuning, self._loads, self._longest_s, self._inc)
+        modes = Modes(state, self._tuning, self._loads, self._inc)
         sending = modes.sending
         sending.sort(key=lambda entry: (-entry.load.update_s, entry.progress.job.id))
         end_s = max(
-            modes.known_s,
+            modes.end_s,
             max((entry.least_s for entry in sending), default=0.0),
             ports_end_s(sending, fabric, modes.port_gbps),
         )
@@ -55,17 +49,6 @@ class TimeWindowPlus:
             if entry.load.inc is not None and id_ in rates.gbps:
                 inc[id_] = entry.load.inc
         return Plan(rates.gbps, inc, circuits.kept(state.ports, rates.circuits, fabric.ports))
-
-    def _learn(self, state: State) -> None:
-        """How long the longest job takes at its largest rate, of those that came lately."""
-        for progress in reversed(state.jobs):
-            if progress.job.arrival <= self._newest:
-                break
-            limit = self._loads.of(state.fabric, progress.job, None).limit_gbps
-            alone_s = progress.job.gigabits / limit if limit > 0 else 0.0
-            self._longest_s = max(self._longest_s * _FORGETS, alone_s)
-        if state.jobs:
-            self._newest = max(self._newest, state.jobs[-1].job.arrival)
 
 
 def _start_any(sending: list[Sending], rates: Rates) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.scheduling.model import Fabric, Load, Pair, Progress, State
+from testbed.scheduling.model import Fabric, Load, Progress, State
 from testbed.scheduling.room import Loads
 
 
@@ -18,22 +18,17 @@ from testbed.scheduling.room import Loads
 class Tuning:
     """What TW+ weighs, as fractions; docs/p4inc-aoi.md, section TW+, has what each is worth.
 
-    A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units' optical ports are, for it and
-    the PS jobs before, busy for less than `spare` of the time to the expected end, less `spare_per_place` for each further free place;
-    its links take, at its full rate, at most `narrow` of a unit's ports; and the circuits that are lit would carry `lit` of it.
-    The expected end takes a job of `longest` of the longest known one into account that could arrive now.
+    A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units' optical ports are, for it
+    and the PS jobs before, busy for less than `spare` of the time to the expected end, less `spare_per_place` for each further free
+    place; its streams take, at its full rate, at most `narrow` of a unit's ports; and circuits are lit for them.
 
-    PS jobs get rates that end them at the expected end, then ones for `hurry` of that time, then what lit circuits have left. A job that
-    could use INC later starts with its PS only with `begin` of its largest rate, or more if that is needed.
+    PS jobs get rates that end them at the expected end, then ones for `hurry` of that time, then what lit circuits have left.
     """
 
-    spare: float = 0.6
+    spare: float = 0.7
     spare_per_place: float = 0.1
     narrow: float = 0.17
-    lit: float = 2.0
-    longest: float = 0.85
     hurry: float = 0.6
-    begin: float = 0.5
 
 
 @dataclass(slots=True)
@@ -61,20 +56,17 @@ class _Queued:
 
 
 class Modes:
-    """The choice for one slot. `sending` are the jobs that run or may start, `end_s` the expected end, not less than any can attain."""
+    """The choice for one slot. `sending` are the jobs that run or may start; `end_s` is the expected end, as far as INC places and
+    the jobs' largest rates set it."""
 
-    def __init__(self, state: State, tuning: Tuning, loads: Loads, longest_s: float, inc: bool) -> None:
+    def __init__(self, state: State, tuning: Tuning, loads: Loads, inc: bool) -> None:
         self.fabric, self.tuning, self._loads, self._lit = state.fabric, tuning, loads, state.ports
         fabric = state.fabric
         self.port_gbps = [max(count * fabric.port_gbps, 1e-9) for count in fabric.ports]
         self.sending: list[Sending] = []
         self.gigabits = [0.0] * len(fabric.ports)  # through each unit's optical ports
         self._held: dict[int, list[float]] = {}  # by unit, when its INC places become free
-        self._needed: dict[Pair, float] = {}
         queues = self._sort(state, inc)
-        self.end_s = max(self.known_s, tuning.longest * longest_s)
-        for entry in self.sending:
-            self._need(entry.load, entry.progress.remaining_gigabits)
         for unit in sorted(queues):
             self._choose(unit, queues[unit])
 
@@ -112,7 +104,7 @@ class Modes:
             self._add(with_inc, left)
             queues.setdefault(unit, []).append(_Queued(progress, with_inc, its, inc_s, ps_s, streams))
             known = max(known, left / with_inc.limit_gbps + with_inc.update_s)
-        self.known_s = known
+        self.end_s = known
         return queues
 
     def _inc_unit(self, progress: Progress, queues: Mapping[int, Sequence[_Queued]]) -> int | None:
@@ -134,12 +126,6 @@ class Modes:
         for (a, b), count in its.links:
             self.gigabits[a] += count * gigabits
             self.gigabits[b] += count * gigabits
-
-    def _need(self, its: Load, gigabits: float) -> None:
-        """What lit circuits would have to carry, were all to end together."""
-        gbps = gigabits / max(self.end_s - its.update_s, self.fabric.slot_s)
-        for pair, count in its.links:
-            self._needed[pair] = self._needed.get(pair, 0.0) + count * gbps
 
     # -------------------------------------------------------------- one unit's INC places
 
@@ -165,9 +151,8 @@ class Modes:
             return False
         tuning, left, its = self.tuning, queued.progress.remaining_gigabits, queued.ps
         most_s = (tuning.spare - tuning.spare_per_place * spare) * self.end_s
-        gbps = left / max(self.end_s - its.update_s, self.fabric.slot_s)
         for pair, count in its.links:
-            if self._needed.get(pair, 0.0) + count * gbps > tuning.lit * self.fabric.port_gbps * self._lit.get(pair, 0):
+            if not self._lit.get(pair, 0):
                 return False
             for unit in pair:
                 if count * its.limit_gbps > tuning.narrow * self.port_gbps[unit]:
@@ -180,7 +165,6 @@ class Modes:
         left = queued.progress.remaining_gigabits
         self._add(queued.inc, -left)
         self._add(queued.ps, left)
-        self._need(queued.ps, left)
         self.sending.append(Sending(queued.progress, queued.ps, queued.ps_s, may_wait=True))
 
     def _relieve(self, unit: int, kept: list[_Queued], free: int) -> None:
@@ -191,7 +175,7 @@ class Modes:
             best, least = None, (True, 0)
             for queued in kept:
                 ps_end_s = self._ps_end_s(queued)
-                rank = (ps_end_s > self.known_s, queued.streams)
+                rank = (ps_end_s > self.end_s, queued.streams)
                 if ps_end_s < end_s and (best is None or rank < least):
                     best, least = queued, rank
             if best is None:
@@ -200,7 +184,6 @@ class Modes:
             self._send(best)
             end_s = self._places_end_s(unit, kept)
         self.end_s = max(self.end_s, end_s)
-        self.known_s = max(self.known_s, end_s)
 
     def _ps_end_s(self, queued: _Queued) -> float:
         end_s, left, its = queued.ps_s, queued.progress.remaining_gigabits, queued.ps

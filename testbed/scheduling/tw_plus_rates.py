@@ -70,8 +70,7 @@ class Rates:
                     self._raise(entry, self._in_time_gbps(entry, until_s), True)
         for entry in linked:
             if entry.may_wait and self._has_room(entry):
-                least = max(self.tuning.begin * entry.load.limit_gbps, self._in_time_gbps(entry, hurried_s))
-                least = min(least, entry.most_gbps)
+                least = min(self._in_time_gbps(entry, hurried_s), entry.most_gbps)
                 self._raise(entry, least, True, least * (1 - SLACK))
         for entry in linked:
             if entry.progress.job.id in self.gbps and self._has_room(entry):
@@ -130,8 +129,8 @@ class Rates:
         for entry in running:
             progress, its = entry.progress, entry.load
             gbps = min(progress.rate_gbps, entry.most_gbps)
-            for pair, _ in its.links:
-                gbps = min(gbps, self._port_gbps / (2 * streams[pair]))
+            if its.links:
+                gbps = min(gbps, self._port_gbps / (2 * max([streams[pair] for pair, _ in its.links])))
             self._take(its, gbps)
             self.gbps[progress.job.id] = gbps
 
@@ -193,8 +192,9 @@ class Rates:
         for pair, count in its.links:
             used = self._link_gbps.get(pair, 0.0) + count * gbps
             self._link_gbps[pair] = used
-            circuits, had = max(1, math.ceil(used / self._port_gbps - SLACK)), self.circuits.get(pair, 0)
-            if circuits > had:
+            had = self.circuits.get(pair, 0)
+            if not had or used > (had + SLACK) * self._port_gbps:
+                circuits = int(used / self._port_gbps - SLACK) + 1
                 self.circuits[pair] = circuits
                 self._ports[pair[0]] -= circuits - had
                 self._ports[pair[1]] -= circuits - had

@@ -58,7 +58,7 @@ def test_a_short_narrow_job_leaves_its_place_to_one_that_may_come() -> None:
     outcome = ran("inc-tw+", [first, short, late], fabric, ports)
     assert outcome.finish_s == {1: 10.0, 2: 2.0, 3: 11.0}
     assert outcome.reconfigured_connections == 0
-    # where its circuits are not lit, it takes the place
+    # where no circuit is lit, it takes the place
     assert ran("inc-tw+", [first, short], fabric, {}).reconfigured_connections == 0
 
 
