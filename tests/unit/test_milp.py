@@ -16,8 +16,10 @@ from testbed.scheduling.checker import BrokenSchedule, check
 from testbed.scheduling.milp import Solution, solve
 from testbed.scheduling.milp.instance import prepare
 from testbed.scheduling.milp.packing import Task, fits, held_at_least, largest_sets, starts
+from testbed.scheduling.milp.played import one_by_one
 from testbed.scheduling.milp.program import Program
 from testbed.scheduling.milp.relaxed import relaxation
+from testbed.scheduling.milp.slots import schedule as slots_schedule
 from testbed.scheduling.milp.slots import slots
 from testbed.scheduling.model import Fabric, Job, Pair, Schedule, load
 from testbed.simulation.fluid import simulate
@@ -167,6 +169,65 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     schedule = verified(found)
     best = brute_force(fabric, jobs, ports, min(len(schedule.plans), 4))
     assert found.ct_bti_s + min(job.arrival for job in jobs) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [*range(8), 201, 348])
+def test_the_whole_model_alone_finds_the_same(seed: int) -> None:
+    """At brute force's optimum it has a schedule, that the checker takes; at the next shorter CT-BTI it has none."""
+    fabric, jobs, ports = two_units(seed)
+    instance = prepare(fabric, jobs, ports)
+    best_s = brute_force(fabric, jobs, ports, 4) - instance.first
+    shorter = [value_s for value_s in instance.candidates(0.0, best_s) if value_s < best_s - 1e-6]
+    if shorter and (model := slots(instance, shorter[-1])) is not None:
+        assert model.program.solve(10.0).status == "infeasible"
+    model = slots(instance, best_s)
+    assert model is not None
+    answer = model.program.solve(10.0)
+    assert answer.values is not None
+    check(slots_schedule(model, answer.values))
+
+
+@pytest.mark.parametrize("fabric", [Fabric.uniform(2, 0, 1, 10.0, host_gbps=10.0), Fabric.uniform(2, 0, 3, 10.0, 20.0)])
+def test_the_whole_model_keeps_places_and_switches(fabric: Fabric) -> None:
+    """Jobs that one place, or one switch, has room for one after the other only."""
+    instance = prepare(fabric, [Job(number, ((0, 2),), 1, 10.0) for number in range(3)], {})
+    together, apart = slots(instance, 2.0), slots(instance, 3.0)
+    assert together is not None
+    assert together.program.solve(10.0).status == "infeasible"
+    assert apart is not None
+    answer = apart.program.solve(10.0)
+    assert answer.values is not None
+    check(slots_schedule(apart, answer.values))
+
+
+def test_jobs_that_need_one_port_for_different_units() -> None:
+    """No schedule has one phase, however long, so that looking for one has to end; the solver takes no time meanwhile."""
+    fabric = Fabric.uniform(3, 1, 0, 10.0, reconfiguration_s=0.1)
+    jobs = [Job(0, ((1, 1),), 0, 9.0), Job(1, ((1, 1),), 2, 9.0)]
+    found = solve(fabric, jobs, ports={}, time_limit_s=10.0)
+    assert found.status == "optimal"
+    assert found.ct_bti_s == pytest.approx(2.0)
+    verified(found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_jobs_one_by_one_are_a_schedule(seed: int) -> None:
+    fabric, jobs, ports = two_units(seed)
+    instance = prepare(fabric, jobs, ports)
+    schedule = one_by_one(instance)
+    check(schedule)
+    assert all(len(plan.rates) <= 1 for plan in schedule.plans)
+
+
+def test_places_that_share_their_time_hold_all_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound without sets: four jobs fill two places to the last slot."""
+    monkeypatch.setattr("testbed.scheduling.milp.choice.largest_sets", lambda *_: None)
+    fabric = Fabric.uniform(2, 0, 2, 10.0, host_gbps=10.0)
+    jobs = [Job(number, ((0, 2),), 1, 20.0, arrival=number // 2) for number in range(4)]
+    found = solve(fabric, jobs, ports={}, time_limit_s=10.0)
+    assert (found.status, found.ct_bti_s, found.bound_s) == ("optimal", 4.0, 4.0)
+    jobs.append(Job(4, ((0, 2),), 1, 20.0, arrival=0))
+    assert solve(fabric, jobs, ports={}, time_limit_s=10.0).bound_s == 6.0
 
 
 @pytest.mark.parametrize("formulation", ["strong", "literal"])

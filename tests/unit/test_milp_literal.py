@@ -42,7 +42,8 @@ def tiny(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
     return fabric, jobs, draw.choice([{}, {(0, 1): 1}, fabric.full_mesh()])
 
 
-@pytest.mark.parametrize("seed", [3, 7, 11, 12, 14, 16, 18, 21])
+# in 270 whole ports raise the bound, though not up to the best schedule then known
+@pytest.mark.parametrize("seed", [3, 7, 11, 12, 14, 16, 18, 21, 270])
 def test_with_all_corrections_the_optimum_is_the_strong_one(seed: int) -> None:
     fabric, jobs, ports = tiny(seed)
     strong = solve(fabric, jobs, ports=ports, time_limit_s=60.0)

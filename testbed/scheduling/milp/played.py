@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from testbed.scheduling.milp.instance import ROUNDING, Instance, Mode
@@ -49,6 +50,24 @@ def played(
     while plans and not plans[-1].rates:
         plans.pop()
     return Schedule(fabric, instance.jobs, tuple(plans), dict(instance.ports))
+
+
+def one_by_one(instance: Instance) -> Schedule:
+    """Each job alone in the fabric, in its fastest mode, in the order of arrival: there always is a schedule."""
+    fabric, free = instance.fabric, 0
+    chosen: dict[int, Mode] = {}
+    rates: dict[int, dict[int, float]] = {}
+    ports: list[Mapping[Pair, int]] = []
+    for modes in sorted(instance.modes, key=lambda modes: (modes[0].job.arrival, modes[0].job.id)):
+        mode = min(modes, key=lambda mode: mode.slots * fabric.slot_s + mode.load.update_s)
+        job, links = mode.job, mode.load.links
+        chosen[job.id] = mode
+        began = max(free, job.arrival)
+        free = began + mode.slots + (1 if links else 0)  # for what is lost while its circuits are set up
+        rates[job.id] = dict.fromkeys(range(began, free), mode.limit_gbps)
+        lit = {p: math.ceil(streams * mode.limit_gbps / fabric.port_gbps - 1e-9) for p, streams in links}
+        ports += [{}] * (began - len(ports)) + [lit] * (free - began)
+    return played(instance, chosen, rates, ports)
 
 
 def ct_bti_s(instance: Instance, schedule: Schedule) -> float:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from testbed.scheduling.milp import phased, slots
 from testbed.scheduling.milp.instance import Instance
-from testbed.scheduling.milp.played import ct_bti_s
+from testbed.scheduling.milp.played import ct_bti_s, one_by_one
 from testbed.scheduling.milp.program import Answer, Program
 from testbed.scheduling.milp.relaxed import relaxation
 from testbed.scheduling.milp.solution import Budget
@@ -26,7 +27,7 @@ MOST_COLUMNS = 60_000
 """Of the whole model. Larger ones are not tried: HiGHS has not solved the root in minutes."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Search:
     instance: Instance
     budget: Budget
@@ -35,6 +36,11 @@ class Search:
     high_s: float = math.inf
     low_s: float = 0.0
     tried: list[float] = field(default_factory=list)
+
+    @cached_property
+    def plain(self) -> Schedule:
+        """No search needs to look for worse ones."""
+        return one_by_one(self.instance)
 
     @property
     def done(self) -> bool:
@@ -58,6 +64,8 @@ class Search:
                 self._lower_schedule(self._try_one_phase)
                 if not self.done:
                     self._lower_schedule(self._try_phases)
+                if not self.done:
+                    self.take(self.plain)
         if not self.done:
             with self.budget.stage("slots"):
                 self._between()
@@ -111,10 +119,11 @@ class Search:
     def _lower_schedule(self, attempt: Callable[[float], Schedule | None]) -> None:
         """At the bound; without any schedule yet, from there upwards in growing steps; then by bisection down."""
         failed, step_s = self.low_s, 0.0
+        most_s = min(self.high_s, ct_bti_s(self.instance, self.plain))
         value_s = self.low_s
         while True:
             value_s = next(iter(self._candidates(value_s, self._far(value_s))))
-            if value_s >= self.high_s - 1e-9:
+            if value_s >= most_s - 1e-9:
                 break
             found = attempt(value_s)
             if found is not None:
@@ -127,7 +136,7 @@ class Search:
                 break
             step_s = max(2 * step_s, 0.005 * self.low_s)
             value_s += step_s
-        while not self.done:
+        while self.schedule is not None and not self.done:
             between = [c for c in self._candidates(failed, self.high_s) if failed < c < self.high_s - 1e-9]
             if not between:
                 return
