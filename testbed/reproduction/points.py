@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import TestbedError
@@ -38,7 +38,8 @@ class Point:
 class Measured:
     """What a run came to. `time_s` is what deciding took: all calls of the policy, or the MILP.
 
-    `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS came to.
+    `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS came to, `stages_s` where
+    its time went.
     """
 
     value: float
@@ -52,6 +53,7 @@ class Measured:
     bound_s: float | None = None
     gap: float | None = None
     status: str | None = None
+    stages_s: Mapping[str, float] | None = None
 
 
 def run(point: Point, trace: Sequence[Coflow]) -> Measured:
@@ -111,7 +113,12 @@ def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
     measured = _measured(point, jobs, check(solution.schedule), took_s)
     # the MILP counts from the first arrival on: its first job need not run at once
     return dataclasses.replace(
-        measured, ct_bti_s=solution.ct_bti_s, bound_s=solution.bound_s, gap=solution.gap, status=solution.status
+        measured,
+        ct_bti_s=solution.ct_bti_s,
+        bound_s=solution.bound_s,
+        gap=solution.gap,
+        status=solution.status,
+        stages_s={stage.name: round(stage.seconds, 3) for stage in solution.stages},
     )
 
 
