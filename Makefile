@@ -55,6 +55,7 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.bringup --json out/bench/bringup.json
 	@$(PYTHON) -m tests.bench.links --json out/bench/links.json
 	@$(PYTHON) -m tests.bench.simulation --json out/bench/simulation.json
+	@$(PYTHON) -m tests.bench.policies --json out/bench/policies.json
 	@$(PYTHON) -m tests.bench.tables
 
 clean:
