@@ -61,7 +61,7 @@ def throughput(report: Report) -> Figure:
     right.set_title("(b) throughput with INC in parts of that without")
     right.axhline(1, color=MUTED, linewidth=0.7)
     for axes, columns in ((left, 2), (right, 2)):
-        axes.set_xticks(range(len(models)), [MODELS[model] for model in models])
+        axes.set_xticks(range(len(models)), [MODELS[model] for model in models], fontsize=9)
         axes.tick_params(axis="x", length=0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=columns, frameon=False, fontsize=9)
     best = max(models, key=lambda model: ratio(rows, model, "ps"))
