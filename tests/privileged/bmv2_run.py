@@ -84,6 +84,18 @@ def refused(attempt: Callable[[], object]) -> str:
     return ""
 
 
+def stop(pid: int) -> None:
+    """Stops the process, and returns once it is stopped: a thread that runs as the signal is sent could answer once more."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(thread_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+        time.sleep(0.001)
+
+
+def thread_state(task: Path) -> str:
+    """The letter of proc_pid_stat(5), which comes after the command's name."""
+    return (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
 def settles() -> Any:
     """What a new switch knows."""
     with switch() as one:
@@ -212,7 +224,7 @@ def hangs() -> Any:
         runtime, pid = Runtime(1, answer_s=0.3), one.pid
         assert pid is not None
         runtime.uptime_us()
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         said = refused(runtime.ports)
         os.kill(pid, signal.SIGCONT)
         return [said, runtime.ports() == ports_of(1), one.ended()]
@@ -237,7 +249,8 @@ def hangs_under_a_job(asked: str) -> Any:
 
         start_job()
         seen: dict[str, Any] = {}
-        os.kill(one.pid or 0, signal.SIGSTOP)
+        assert one.pid is not None
+        stop(one.pid)
         seen["said"], seen["took_s"] = _timed(lambda: refused(told[asked]))
         seen["ended"] = one.ended()
         order = ("admit", "set_group", "verdicts", "bind nobody", "release")
