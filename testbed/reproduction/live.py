@@ -1,6 +1,6 @@
 """`testbed reproduce p4inc fig5|fig6|fig7`: the paper's experiment (section VII-B) on a testbed that this brings up.
 
-Figures 6 and 7 are of the same runs: either prints and draws both.
+Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why: docs/p4inc-aoi.md, "The testbed experiment".
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,23 +27,39 @@ from testbed.topology.load import parse
 from workloads import models
 
 VERSION = 1
-ITERATIONS = {"resnet50": 25, "vgg16": 20}
-"""About 5 s with INC, several slots, and 5 to 11 s without."""
+ITERATIONS = {"resnet50": 20, "vgg16": 12}
+"""Three to four slots with INC."""
+OPTICAL_GBPS = 20.0
+PORTS = (2, 64)
+"""A job on both gpu racks needs a circuit to each from the rack of its parameter server."""
+JOBS = 6
+SLOT_S = 1.0
+QUICK_ITERATIONS, QUICK_JOBS = 6, 3
+RUN_S = 3.0
+"""Around a run's jobs, on 2 cores: submitting, the policy's start, the results."""
+SCHEMES = tuple(name for name in catalogue.NAMES if name != "inc-tw-norecon")
+"""Without reconfiguration a job waits for ever where a circuit to its parameter server is lacking."""
 
 
 def main(figure: str, argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     options = _parser(figure).parse_args(argv)
+    _complete(figure, options)
     _check(figure, options)
+    if os.geteuid() != 0:
+        raise HostError(f"needs root for network namespaces and XDP; run: sudo testbed reproduce p4inc {figure}")
     caller = Caller.of_this_process()
     out: Path = options.out.absolute()
     runs = out / f"{figure}.runs"
     with caller.acting():
         try:
             runs.mkdir(parents=True, exist_ok=True)
+            for folder in (out, runs):
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
         except OSError as error:
             raise RequestError(
-                f"--out {options.out}: {error.strerror}; a folder that can be written is accepted"
+                f"--out {options.out}: {error.strerror}; a folder that {caller.user} can write is accepted"
             ) from error
     began = time.monotonic()
     report = _fig5(options, runs) if figure == "fig5" else _queue(figure, options, runs)
@@ -65,88 +82,111 @@ def _parser(figure: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("out") / "p4inc", metavar="DIR", help="(out/p4inc)")
     parser.add_argument("--iterations", type=int, metavar="N", help="of each job")
     parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.MODELS)}")
-    if figure != "fig5":
-        parser.add_argument(
-            "--jobs", type=_numbers, default=[6], metavar="N,N", help="jobs of a run (6); the paper's: 10,20,40,60"
-        )
-        parser.add_argument("--runs", type=int, default=3, metavar="N", help="with another seed each (3)")
-        parser.add_argument(
-            "--schemes",
-            type=_words,
-            default=list(live_queue.FOUR),
-            metavar="A,B",
-            help=f"of {', '.join(catalogue.NAMES)}",
-        )
-        parser.add_argument(
-            "--slot", type=float, default=1.0, metavar="S", help="length of a slot in which a job arrives (1)"
-        )
-        parser.add_argument("--ports", type=int, default=2, metavar="N", help="optical ports of a rack (2)")
-        parser.add_argument("--optical-gbps", type=float, default=40.0, metavar="R", help="declared rate of each (40)")
+    if figure == "fig5":
+        return parser
+    four = ",".join(live_queue.FOUR)
+    parser.add_argument(
+        "--jobs", type=_numbers, metavar="N,N", help=f"jobs of a run ({JOBS}); the paper's: 10,20,40,60"
+    )
+    parser.add_argument("--runs", type=int, metavar="N", help="with another seed each (3)")
+    parser.add_argument("--schemes", type=_words, metavar="A,B", help=f"of {', '.join(SCHEMES)} ({four})")
+    parser.add_argument("--slot", type=float, default=SLOT_S, metavar="S", help="in which one job arrives, seconds (1)")
+    parser.add_argument(
+        "--ports", type=int, default=PORTS[0], metavar="N", help=f"optical ports of a rack ({PORTS[0]})"
+    )
+    parser.add_argument(
+        "--optical-gbps", type=float, default=OPTICAL_GBPS, metavar="R", help=f"of a port ({OPTICAL_GBPS:g})"
+    )
+    parser.add_argument("--inc", type=int, default=4, metavar="N", help="jobs for which a switch sums at once (4)")
     return parser
 
 
 def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+    """Without repetition."""
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(word) for word in _words(text)]
+    try:
+        return [int(word) for word in _words(text)]
+    except ValueError:
+        raise RequestError(f"--jobs {text}: numbers such as 6,10 are accepted") from None
+
+
+def _complete(figure: str, options: argparse.Namespace) -> None:
+    """What was left out: the defaults, smaller ones with --quick."""
+    quick = options.quick
+    if options.models is None:
+        every = list(models.MODELS if figure == "fig5" else ITERATIONS)
+        options.models = every if not quick else every[-2:] if figure == "fig5" else every[:1]
+    if quick and options.iterations is None:
+        options.iterations = QUICK_ITERATIONS
+    if figure != "fig5":
+        options.jobs = [QUICK_JOBS if quick else JOBS] if options.jobs is None else options.jobs
+        options.runs = (1 if quick else 3) if options.runs is None else options.runs
+        options.schemes = list(live_queue.FOUR) if options.schemes is None else options.schemes
 
 
 def _check(figure: str, options: argparse.Namespace) -> None:
-    """Raises RequestError, or HostError without root."""
-    if options.models is None:
-        options.models = list(models.MODELS if figure == "fig5" else ITERATIONS)
-    if options.quick:
-        options.iterations = options.iterations or 6
-        options.models = options.models[-2:] if figure == "fig5" else options.models[:1]
-        if figure != "fig5":
-            options.runs, options.jobs = 1, [3]
-    for name, accepted in (("models", models.MODELS), ("schemes", catalogue.NAMES)):
-        for word in getattr(options, name, []):
+    """Raises RequestError."""
+    for name, accepted in (("models", models.MODELS), ("schemes", SCHEMES)):
+        chosen = getattr(options, name, None)
+        for word in chosen or ():
             if word not in accepted:
                 raise RequestError(f"--{name} {word}: accepted are {', '.join(accepted)}")
-    counts = {"iterations": 5, "scale": 1, "runs": 1, "ports": 1}
-    for name, least in counts.items():
+        if chosen == []:
+            raise RequestError(f"--{name}: one or more of {', '.join(accepted)} are accepted")
+    ranges = {"iterations": (5, 10_000), "scale": (1, 100_000), "runs": (1, 1_000), "ports": PORTS, "inc": (0, 64)}
+    for name, (least, most) in ranges.items():
         value = getattr(options, name, None)
-        if value is not None and value < least:
-            raise RequestError(f"--{name} {value}: at least {least} is accepted")
-    if figure != "fig5":
-        if not 1 <= options.optical_gbps <= 400:
-            raise RequestError(f"--optical-gbps {options.optical_gbps:g}: 1 to 400 are accepted")
-        if not options.jobs or min(options.jobs) < 1 or not options.models or not options.schemes:
-            raise RequestError("--jobs, --models and --schemes each need one or more")
-        if not 0.5 <= options.slot <= 60:
-            raise RequestError(f"--slot {options.slot:g}: 0.5 to 60 seconds are accepted")
-    if os.geteuid() != 0:
-        raise HostError(f"needs root for network namespaces and XDP; run: sudo testbed reproduce p4inc {figure}")
+        if value is not None and not least <= value <= most:
+            raise RequestError(f"--{name} {value}: {least} to {most} are accepted")
+    if figure == "fig5":
+        return
+    if not options.jobs or not all(1 <= jobs <= 1_000 for jobs in options.jobs):
+        raise RequestError(f"--jobs {','.join(map(str, options.jobs))}: numbers from 1 to 1000 are accepted")
+    if not 1 <= options.optical_gbps <= 400:
+        raise RequestError(f"--optical-gbps {options.optical_gbps:g}: 1 to 400 are accepted")
+    if not 0.5 <= options.slot <= 60:
+        raise RequestError(f"--slot {options.slot:g}: 0.5 to 60 seconds are accepted")
 
 
 def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
     iterations = options.iterations or 12
     with _progress("figure 5", len(options.models) * len(live_throughput.CASES)) as on_done:
         rows = live_throughput.measure(options.models, iterations, options.scale, runs, on_done)
-    return {"rows": rows, "iterations": iterations, "scale": options.scale, "trust": trust(rows)}
+    return {
+        "rows": rows,
+        "claims": live_throughput.claims(rows),
+        "iterations": iterations,
+        "scale": options.scale,
+        "trust": trust(rows),
+    }
 
 
 def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
-    kinds = [Kind(model, options.iterations or ITERATIONS.get(model, 20)) for model in options.models]
+    kinds = [Kind(model, options.iterations or ITERATIONS.get(model, 12)) for model in options.models]
+    seeds = range(1, options.runs + 1)
     points = [
         live_queue.Point(kind, scheme, jobs, seed)
         for kind in kinds
         for jobs in options.jobs
-        for seed in range(1, options.runs + 1)
+        for seed in seeds
         for scheme in options.schemes
     ]
-    with _progress("figures 6 and 7", len(points)) as on_done:
-        config = live_fabric.configuration(options.scale, options.optical_gbps, options.ports)
-        rows, costs = live_queue.sweep(points, options.slot, config, runs, on_done)
+    config = live_fabric.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
+    topology = parse(config, figure)
+    # before anything runs: a schedule that never ends shows here
+    lasts_s = sum(live_ahead.lasts_s(topology, point, options.slot) + RUN_S for point in points)
+    print(f"{len(points)} runs, {lasts_s / 60:.0f} minutes as predicted", file=sys.stderr, flush=True)
     jobs = () if options.quick else live_ahead.JOBS
-    seeds = range(1, options.runs + 1)
-    foreseen = list(live_ahead.rows(parse(config, "fig7"), kinds, jobs, seeds, options.schemes, options.slot))
+    foreseen = list(live_ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
+    with _progress("figures 6 and 7", len(points)) as on_done:
+        rows, costs = live_queue.sweep(points, options.slot, config, runs, on_done)
     return {
         "rows": rows,
         "claims": live_report.claims(rows),
+        "prediction": live_report.prediction(rows),
         "costs": asdict(costs),
         "ahead": {"rows": foreseen, "claims": live_report.claims(foreseen)},
         "trust": live_report.summed([row["trust"] for row in rows]),
@@ -156,6 +196,7 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
         "scale": options.scale,
         "optical_ports": options.ports,
         "optical_gbps": options.optical_gbps,
+        "inc": options.inc,
     }
 
 

@@ -14,7 +14,7 @@ from testbed.jobs.placement import Rack
 from testbed.reproduction.live_claims import CONNECTIONS, JCT, LESS
 from testbed.reproduction.live_model import Kind
 from testbed.reproduction.live_prediction import Asked, Predicted, Queue, predict
-from testbed.reproduction.live_queue import demands, pace
+from testbed.reproduction.live_queue import STEP_GBPS, Point, demands, pace
 from testbed.scheduling import catalogue, live
 from testbed.scheduling.model import Pair, pair
 from testbed.topology import addresses
@@ -22,7 +22,6 @@ from testbed.topology.model import Topology
 
 JOBS = (10, 20, 40, 60)
 """The paper's."""
-STEP_GBPS = 10.0
 
 
 def rows(
@@ -43,6 +42,12 @@ def rows(
                     total_s = math.fsum(found.ended_s[one.id] - one.arrival_s for one in asked)
                     numbers = {JCT: total_s, LESS: total_s, CONNECTIONS: found.connections}
                     yield {"model": kind.model, "scheme": scheme, "jobs": count, "seed": seed, **numbers}
+
+
+def lasts_s(topology: Topology, point: Point, slot_s: float) -> float:
+    """From the first slot of a run to the end of its last job. Raises TestbedError where a job would wait for ever."""
+    asked = submitted(topology, point.kind, point.jobs, point.seed, slot_s)
+    return max(of(topology, point.kind, asked, point.scheme, point.seed, slot_s).ended_s.values())
 
 
 def submitted(topology: Topology, kind: Kind, jobs: int, seed: int, slot_s: float) -> list[Asked]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION, FLAT, NEAR
+
 JCT, LESS, CONNECTIONS = "total_jct_s", "total_jct_less_start_ups_s", "connections"
 Rows = Sequence[dict[str, Any]]
 
@@ -42,6 +44,48 @@ CLAIMS = (
     Claim("connections set up, INC below noINC", None, (_INC_FCFS, _INC_TW), (CONNECTIONS,), 0.488),
     Claim("connections set up, TW below FCFS", None, (_TW_NOINC, _TW_INC), (CONNECTIONS,), 0.475),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """What the paper says of every number of jobs: that `low` is not above any of `high`."""
+
+    text: str
+    metric: str
+    low: str
+    high: tuple[str, ...]
+
+
+TRENDS = (
+    Trend("INC-TW sets up the fewest connections", CONNECTIONS, "inc-tw", ("noinc-fcfs", "noinc-tw", "inc-fcfs")),
+    Trend("noINC-TW sets up no more of them than INC-FCFS", CONNECTIONS, "noinc-tw", ("inc-fcfs",)),
+    Trend("INC-FCFS sets up no more of them than noINC-FCFS", CONNECTIONS, "inc-fcfs", ("noinc-fcfs",)),
+    Trend("INC-TW has the shortest total JCT", JCT, "inc-tw", ("noinc-fcfs", "noinc-tw", "inc-fcfs")),
+)
+
+
+def verdict(share: float | None, paper: float) -> str | None:
+    """On a reduction, as on those of the simulations."""
+    if share is None:
+        return None
+    return AGREES if abs(share - paper) <= NEAR else DIRECTION if share > FLAT else DIFFERS
+
+
+def held(rows: Rows, trend: Trend) -> tuple[int, int]:
+    """At how many of how many pairs of a model and a number of jobs a trend holds, of those that have all its schemes."""
+    found = []
+    for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):
+        means = [mean(rows, model, jobs, scheme, trend.metric) for scheme in (trend.low, *trend.high)]
+        if None not in means:
+            low, *high = (value for value in means if value is not None)
+            found.append(low <= min(high) * (1 + 1e-9))
+    return sum(found), len(found)
+
+
+def trend_verdict(count: int, of: int) -> str | None:
+    if not of:
+        return None
+    return AGREES if count == of else DIRECTION if 2 * count > of else DIFFERS
 
 
 def mean(rows: Rows, model: str, jobs: int, scheme: str, metric: str) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 from testbed import rpc
 from testbed.demo import END_S, running
 from testbed.errors import TestbedError, from_exit_code
-from testbed.runtime import Runtime
+from testbed.runtime import Caller, Runtime
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 
@@ -23,9 +23,11 @@ SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "jobs" / "layers.py
 _ANSWER_S = 60.0
 
 
-def configuration(scale: int = SCALE, optical_gbps: float = 40.0, optical_ports: int = 2) -> dict[str, Any]:
-    """Two gpu racks of 4 servers and two cpu racks, 40 Gb/s. The paper says neither how many servers a cpu rack has nor how many
-    optical ports a rack: 2 servers are enough for the parameter servers of all jobs that have gpus."""
+def configuration(
+    scale: int = SCALE, optical_gbps: float = 40.0, optical_ports: int = 2, inc_jobs: int = 4
+) -> dict[str, Any]:
+    """Two gpu racks of 4 servers and two cpu racks, 40 Gb/s. The paper does not say how many servers a cpu rack has, how many optical
+    ports a rack, and for how many jobs a switch sums: 2 servers are enough for the parameter servers of all jobs that have gpus."""
     gpu, cpu = {"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}
     return {
         "units": [gpu, gpu, cpu, cpu],
@@ -34,7 +36,7 @@ def configuration(scale: int = SCALE, optical_gbps: float = 40.0, optical_ports:
         "optical_ports": optical_ports,
         "mtu": 3476,
         "scale": scale,
-        "inc": {"jobs": 4},
+        "inc": {"jobs": inc_jobs},
     }
 
 
@@ -70,15 +72,15 @@ class Testbed:
 
 
 @contextlib.contextmanager
-def testbed(name: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed]:
+def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed]:
     """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name gets this process's number."""
     import yaml
 
-    name = f"{name}-{os.getpid()}"
-    file = folder / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(config, sort_keys=False))
-    log = folder / f"{name}.log"
-    log.unlink(missing_ok=True)
+    file, log = folder / f"{what}.yaml", folder / f"{what}.log"
+    with Caller.of_this_process().acting():
+        file.write_text(yaml.safe_dump(config, sort_keys=False))
+        log.write_text("")
+    name = f"{what}-{os.getpid()}"
     with running(name, str(file)):
         yield Testbed(name, parse(config, name), log)
 

@@ -118,18 +118,21 @@ def _bars(axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], me
 
 def _finding(report: Report) -> str:
     parts = [
-        f"{claim['ours'][LESS]:.0%} ({MODELS[claim['model']]})"
+        f"{claim['ours'][JCT]:.0%} ({MODELS[claim['model']]})"
         for claim in report["claims"]
-        if claim["model"]
-        and claim["text"].endswith("INC-FCFS below noINC-FCFS")
-        and claim["ours"].get(LESS) is not None
+        if claim["text"].endswith("INC-FCFS below noINC-FCFS") and claim["ours"].get(JCT) is not None
     ]
-    return f"INC shortens total JCT, less start-ups, by {' and '.join(parts)} under FCFS" if parts else "Live schedules"
+    return f"INC shortens total JCT by {' and '.join(parts)} under FCFS" if parts else "Total JCT and connections"
 
 
 def _detail(report: Report) -> str:
-    trust = report["trust"]
-    told = f"{trust['trustworthy']} of {trust['of']} jobs' verdicts: trustworthy"
+    trust, scale = report["trust"], report["scale"]
+    told = f"{trust['trustworthy']} of {trust['of']} jobs trustworthy"
     if report["figure"] == "fig5":
-        return f"{report['iterations']} iterations, links at a {report['scale']}th of the declared rates; dashes: predicted; {told}"
-    return f"means of {report['runs']} runs, dots: runs, dashes: predicted; links at a {report['scale']}th of the rates; {told}"
+        return (
+            f"{report['iterations']} iterations, links at a {scale}th of the declared rates. Dashes: predicted. {told}."
+        )
+    ports = (
+        f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s a rack, emulated at a {scale}th"
+    )
+    return f"Means of {report['runs']} runs; dots: runs; dashes: predicted. {ports}. {told}."

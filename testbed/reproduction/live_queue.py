@@ -19,6 +19,7 @@ from testbed.jobs.placement import Rack
 from testbed.reproduction import live_fabric
 from testbed.reproduction.live_model import Kind, iteration_s
 from testbed.reproduction.live_prediction import Asked, Given, Pace, Predicted, Queue, predict
+from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of, gigabits
 from testbed.scheduling.messages import fabric_from_json, job_from_json, ports_from_json
@@ -28,7 +29,9 @@ from testbed.topology.model import Topology
 
 FOUR = ("noinc-fcfs", "noinc-tw", "inc-fcfs", "inc-tw")
 WORKERS = (2, 4)
-LIMIT_S = 240.0
+STEP_GBPS = 10.0
+LIMIT_S = 120.0
+"""Of a job, beside four times what its training takes at the lowest rate that it can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ def submission(
 ) -> dict[str, Any]:
     """The jobs file."""
     kind, scale = point.kind, topology.scale
+    lowest_gbps = min(STEP_GBPS, (topology.optical_link.rate_mbps or 0.0) / 1e3 / max(WORKERS))
+    longest_s = kind.iterations * iteration_s(kind, kind.volume_gigabits(topology), lowest_gbps)
     jobs = []
     for number, (time_s, workers) in enumerate(asked, 1):
         out = folder / f"{point.stem}.job-{number}.json"
@@ -82,10 +87,10 @@ def submission(
                 "iterations": kind.iterations,
                 "megabytes": kind.megabytes(scale),
                 "at_s": time_s,
-                "limit_s": LIMIT_S,
+                "limit_s": LIMIT_S + 4 * longest_s,
             }
         )
-    return {"policy": point.scheme, "slot_s": slot_s, "seed": point.seed, "step_gbps": 10.0, "jobs": jobs}
+    return {"policy": point.scheme, "slot_s": slot_s, "seed": point.seed, "step_gbps": STEP_GBPS, "jobs": jobs}
 
 
 def run(
@@ -101,10 +106,11 @@ def run(
     asked = demands(point.jobs, point.seed, slot_s) if asked is None else asked
     wanted, result = folder / f"{point.stem}.jobs.yaml", folder / f"{point.stem}.run.json"
     data = submission(point, testbed.topology, slot_s, folder, asked)
-    wanted.write_text(yaml.safe_dump(data, sort_keys=False))
-    testbed.light_initial_circuits()
     logs = folder / f"{point.stem}.logs"
-    logs.mkdir(exist_ok=True)
+    with Caller.of_this_process().acting():
+        wanted.write_text(yaml.safe_dump(data, sort_keys=False))
+        logs.mkdir(exist_ok=True)
+    testbed.light_initial_circuits()
     testbed.command("submit", "--preload", "--json", str(result), "--logs", str(logs), str(wanted))
     found: dict[str, Any] = json.loads(result.read_text())
     for job, of_job in zip(data["jobs"], sorted(found["jobs"], key=lambda one: one["arrival_s"]), strict=True):
@@ -209,7 +215,7 @@ def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, co
     told = result["model"]
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s)
     policy = catalogue.make(point.scheme, point.seed)
-    fabric = fabric_of(topology, slot_s, 10.0)
+    fabric = fabric_of(topology, slot_s, STEP_GBPS)
     return predict(fabric, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.reproduction import live_fabric
+from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION, FLAT, NEAR
 from testbed.reproduction.live_model import Kind, iteration_s
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
@@ -43,7 +44,7 @@ def measure(
     models: Sequence[str], iterations: int, scale: int, folder: Path, on_done: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """A row for each model and case."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for optical_gbps in dict.fromkeys(case.optical_gbps for case in CASES):
         config = live_fabric.configuration(scale, optical_gbps)
         with live_fabric.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
@@ -82,3 +83,26 @@ def ratio(rows: Sequence[dict[str, Any]], model: str, case: str, of: str = "imag
     if of == "images_per_s":
         return float(by["inc"][of] / by[case][of])
     return float(by[case][of] / by["inc"][of])
+
+
+def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The paper's gain of each model, ours over each way without INC, what was predicted of them, and whether they agree."""
+    found: list[dict[str, Any]] = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        paper = PAPER[model]
+        for case in ("ps", "ps-10g"):
+            ours = ratio(rows, model, case)
+            near = abs(ours / paper - 1) <= NEAR
+            said = AGREES if near else DIRECTION if ours > 1 + FLAT else DIFFERS
+            foreseen = ratio(rows, model, case, "predicted_ms")
+            found.append(
+                {"model": model, "over": case, "paper": paper, "ours": ours, "predicted": foreseen, "verdict": said}
+            )
+    return found
+
+
+def larger_gains(rows: Sequence[dict[str, Any]], case: str) -> bool | None:
+    """Whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where one kind is lacking."""
+    gains = {row["model"]: ratio(rows, row["model"], case) for row in rows}
+    few, many = ([gain for model, gain in gains.items() if model.startswith(kind)] for kind in ("resnet", "vgg"))
+    return min(many) > max(few) if few and many else None

@@ -1,0 +1,323 @@
+"""`testbed reproduce p4inc fig5|fig6|fig7`: what is predicted, what is said of the paper, and what is asked. Made-up runs, no testbed."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs import submission
+from testbed.jobs.placement import Rack
+from testbed.reproduction import live, live_ahead, live_fabric, live_plots, live_prediction, live_queue, live_report
+from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION
+from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction
+from testbed.reproduction.live_model import Kind, buckets, iteration_s
+from testbed.reproduction.live_prediction import Asked, Given, Queue, predict
+from testbed.reproduction.live_throughput import CASES, PAPER, claims, larger_gains, ratio
+from testbed.scheduling import catalogue
+from testbed.scheduling.live import fabric_of
+from testbed.scheduling.model import Job
+from testbed.simulation.fluid import simulate
+from testbed.topology.load import parse
+from workloads import models
+
+TOPOLOGY = parse(live_fabric.configuration(400, 40.0, 2), "made up")
+FABRIC = fabric_of(TOPOLOGY, 1.0, 10.0)
+RACKS = [Rack(unit.index, unit.kind, unit.hosts) for unit in TOPOLOGY.units]
+
+# ------------------------------------------------------------------ an iteration
+
+
+@pytest.mark.parametrize("model", models.MODELS)
+def test_buckets_hold_all_gradients_in_the_order_of_backward(model: str) -> None:
+    found = buckets(Kind(model, 5))
+    assert math.fsum(share for _, share in found) == pytest.approx(1)
+    times = [at_s for at_s, _ in found]
+    assert times == sorted(times)
+    forward_s = models.profile("gtx1080ti", model).forward_ms / 1e3
+    assert forward_s < times[0] <= times[-1] == pytest.approx(Kind(model, 5).compute_s)
+
+
+def test_buckets_are_those_that_ddp_makes() -> None:
+    torch = pytest.importorskip("torch")
+    sizes = [size for layer in models.layers("vgg16") for size in layer.scaled(400).tensors]
+    tensors = [torch.empty(size) for size in reversed(sizes)]
+    made, _ = torch.distributed._compute_bucket_assignment_by_size(tensors, [int(models.BUCKET_MIB / 400 * (1 << 20))])
+    bytes_ = [sum(4 * tensors[at].numel() for at in bucket) for bucket in made]
+    shares = [each / sum(bytes_) for each in bytes_]
+    assert shares == pytest.approx([share for _, share in buckets(Kind("vgg16", 5))], rel=0.01)
+
+
+def test_an_iteration_computes_hides_and_waits() -> None:
+    idle = Kind("vgg16", 5, profile="none")
+    assert iteration_s(idle, 4.0, 40.0) == pytest.approx(0.1), "nothing to compute: the volume at its rate"
+    kind = Kind("vgg16", 5)
+    assert iteration_s(kind, 4.0, 1e9) == pytest.approx(kind.compute_s), "nothing to wait for"
+    (first_s, _), *_ = buckets(kind)
+    assert iteration_s(kind, 4.0, 1.0) == pytest.approx(first_s + 4.0), (
+        "from the first bucket on the link is never idle"
+    )
+
+
+@given(st.sampled_from(models.MODELS), st.floats(0.01, 50), st.floats(0.1, 100), st.floats(1, 10))
+def test_a_higher_rate_never_takes_longer(model: str, volume: float, rate_gbps: float, more: float) -> None:
+    kind = Kind(model, 5)
+    slow, fast = (iteration_s(kind, volume, rate) for rate in (rate_gbps, rate_gbps * more))
+    least = max(kind.compute_s, volume / rate_gbps)
+    assert fast <= slow * (1 + 1e-12)
+    assert least <= slow <= kind.compute_s + volume / rate_gbps + 1e-9
+
+
+# ------------------------------------------------------------------ a queue
+
+
+def local(id_: int, gigabits: float, arrival: int = 0, workers: int = 4, unit: int = 0) -> Job:
+    return Job(id_, ((unit, workers),), 2, gigabits, 0.0, arrival)
+
+
+def plain(_job: Job, rate_gbps: float) -> float:
+    return rate_gbps
+
+
+def test_jobs_end_within_a_slot_and_free_what_they_held_from_the_next() -> None:
+    found = predict(FABRIC, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, plain)
+    assert found.started_s == {1: 0.0, 2: 2.0}
+    assert found.ended_s == pytest.approx({1: 1.25, 2: 3.25}), "40 Gb/s each"
+    assert (found.connections, found.inc) == (0, {1: 0, 2: 0})
+
+
+def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
+    found = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, plain)
+    assert found.connections == 1
+    assert found.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), "a quarter of 40 Gb/s, and the dark time"
+
+
+def test_a_job_that_computes_sends_less_than_its_rate() -> None:
+    kind = Kind("resnet50", 10)
+    volume = kind.volume_gigabits(TOPOLOGY)
+    pace = live_queue.pace(kind, TOPOLOGY)
+    found = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
+    # TW gives no more than ends it within the slot, or all of it
+    assert found.ended_s[1] >= 10 * kind.compute_s
+    assert found.ended_s[1] <= 10 * iteration_s(kind, volume, 10.0) + 1e-9
+
+
+@pytest.mark.parametrize("scheme", live.SCHEMES)
+def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
+    jobs = [local(n, 25.0 + 7 * n, n // 2, 2 + 2 * (n % 2), n % 2) for n in range(6)]
+    ports = live_ahead.initial_ports(TOPOLOGY)
+    mine = predict(FABRIC, Given(jobs), catalogue.make(scheme, 1), ports, plain)
+    fluid = simulate(FABRIC, jobs, catalogue.make(scheme, 1), ports)
+    assert mine.connections == fluid.reconfigured_connections
+    # which counts whole slots
+    assert {job: math.ceil(at_s - 1e-9) for job, at_s in mine.ended_s.items()} == pytest.approx(fluid.finish_s)
+
+
+def test_who_finds_no_hosts_waits_for_them_in_the_order_of_arrival() -> None:
+    asked = [Asked(n, 0.1 * n, 4, 40.0, f"1/place/{n}") for n in (1, 2, 3)]
+    found = predict(FABRIC, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, plain)
+    # placed at 1 s, ready 0.4 s later, seen in slot 2, done in one second; hosts free half a second later, at slot 4
+    assert found.arrival == {1: 2, 2: 2, 3: 5}
+    assert found.ended_s == pytest.approx({1: 3.0, 2: 3.0, 3: 6.0})
+
+
+def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_prediction, "_MOST_SLOTS", 20)
+    across = Job(1, ((0, 1), (1, 1)), 2, 1.0, 0.0, 0)
+    one_port = replace(FABRIC, ports=(1,) * 4)
+    with pytest.raises(TestbedError, match=r"noinc-fcfs: 1 jobs are not done after 20 slots"):
+        predict(one_port, Given([across]), catalogue.make("noinc-fcfs", 1), {}, plain)
+
+
+def test_the_paper_s_numbers_of_jobs_are_simulated() -> None:
+    kinds = [Kind("resnet50", 5), Kind("vgg16", 5)]
+    rows = list(live_ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), live_queue.FOUR, 1.0))
+    assert len(rows) == 2 * 2 * 2 * 4
+    assert rows == list(live_ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), live_queue.FOUR, 1.0))
+    totals = {(r["model"], r["jobs"], r["seed"], r["scheme"]): r[JCT] for r in rows}
+    assert all(totals[m, n, s, "inc-fcfs"] <= totals[m, n, s, "noinc-fcfs"] for m, n, s, _ in totals)
+    point = live_queue.Point(kinds[0], "inc-tw", 10, 1)
+    assert 8 < live_ahead.lasts_s(TOPOLOGY, point, 1.0) < 60, "ten jobs, one a second"
+
+
+# ------------------------------------------------------------------ what is asked
+
+
+def test_jobs_are_the_same_for_all_schemes_and_come_at_the_rate_asked() -> None:
+    asked = live_queue.demands(2000, 1, 0.5)
+    assert asked[:40] == live_queue.demands(40, 1, 0.5), "more jobs begin with the same ones"
+    assert asked != live_queue.demands(2000, 2, 0.5)
+    assert asked[-1][0] / 2000 == pytest.approx(0.5, rel=0.1)
+    counts = [workers for _, workers in asked]
+    assert set(counts) == {2, 4}
+    assert 900 < counts.count(2) < 1100
+
+
+def test_what_is_submitted_is_what_submit_accepts() -> None:
+    point = live_queue.Point(Kind("vgg16", 12), "inc-tw", 3, 7)
+    asked = live_queue.demands(3, 7, 1.0)
+    wanted = submission.parse(live_queue.submission(point, TOPOLOGY, 1.0, Path("/somewhere"), asked))
+    assert (wanted.policy, wanted.seed, wanted.slot_s, len(wanted.jobs)) == ("inc-tw", 7, 1.0, 3)
+    assert [(job.arrival_s, job.workers) for job in wanted.jobs] == [(pytest.approx(at), n) for at, n in asked]
+    assert all(job.limit_s is not None and job.limit_s > 12 * 2 for job in wanted.jobs)
+    assert len({job.arguments[-1] for job in wanted.jobs}) == 3, "each writes a file of its own"
+
+
+BAD = {
+    "--models vgg99": r"--models vgg99: accepted are resnet50",
+    "--models ,": r"--models: one or more of",
+    "--iterations 4": r"--iterations 4: 5 to 10000",
+    "--scale 0": r"--scale 0: 1 to 100000",
+    "--schemes inc-tw-norecon": r"--schemes inc-tw-norecon: accepted are noinc-fcfs",
+    "--jobs six": r"--jobs six: numbers such as 6,10",
+    "--jobs 6,0": r"--jobs 6,0: numbers from 1 to 1000",
+    "--runs 0": r"--runs 0: 1 to 1000",
+    "--ports 1": r"--ports 1: 2 to 64",
+    "--inc -1": r"--inc -1: 0 to 64",
+    "--optical-gbps nan": r"--optical-gbps nan: 1 to 400",
+    "--slot 0.1": r"--slot 0\.1: 0\.5 to 60",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_options_are_said_in_a_line(words: str) -> None:
+    with pytest.raises(RequestError, match=f"^{BAD[words]}"):
+        live.main("fig7", words.split())
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match=r"--out .*file/out: Not a directory; a folder that"):
+        live.main("fig5", ["--out", str(tmp_path / "file" / "out")])
+
+
+def test_quick_leaves_what_was_said() -> None:
+    options = live._parser("fig6").parse_args(["--quick", "--jobs", "2", "--schemes", "inc-tw,inc-tw"])
+    live._complete("fig6", options)
+    live._check("fig6", options)
+    assert (options.jobs, options.runs, options.schemes, options.models) == ([2], 1, ["inc-tw"], ["resnet50"])
+    assert options.iterations == live.QUICK_ITERATIONS
+    options = live._parser("fig5").parse_args(["--quick"])
+    live._complete("fig5", options)
+    assert options.models == ["vgg16", "vgg19"]
+
+
+# ------------------------------------------------------------------ what is said of the paper
+
+
+def row(model: str, scheme: str, jct_s: float, connections: int, seed: int = 1, jobs: int = 6) -> dict[str, Any]:
+    job = {"predicted_s": 9.0, "training_s": 10.0}
+    return {
+        **{"model": model, "scheme": scheme, "jobs": jobs, "seed": seed, "inc_jobs": 0},
+        **{JCT: jct_s, LESS: jct_s - 1, CONNECTIONS: connections, "per_job": [job, job | {"predicted_s": 11.0}]},
+        "predicted": {"ahead_total_jct_s": 0.8 * jct_s, "ahead_connections": connections + 1},
+        "trust": {"trustworthy": 1, "of": 2, "reasons": {"saturated": 1}},
+    }
+
+
+ROWS = [
+    *(row("vgg16", "noinc-fcfs", 100.0, 10, seed) for seed in (1, 2)),
+    *(row("vgg16", "noinc-tw", jct_s, 5, seed) for seed, jct_s in ((1, 85.0), (2, 90.0))),
+    *(row("vgg16", "inc-fcfs", 40.0, 6, seed) for seed in (1, 2)),
+    *(row("vgg16", "inc-tw", 41.0, 3, seed) for seed in (1, 2)),
+]
+
+
+def test_reductions_of_means_and_their_verdicts() -> None:
+    found = {(claim["model"], claim["text"]): claim for claim in live_report.claims(ROWS)}
+    tw = found["vgg16", "total JCT, noINC-TW below noINC-FCFS"]
+    assert tw["ours"][JCT] == pytest.approx(0.125)
+    assert tw["verdict"] == AGREES
+    inc = found["vgg16", "total JCT, INC-FCFS below noINC-FCFS"]
+    assert inc["ours"] == pytest.approx({JCT: 0.6, LESS: 1 - 39 / 99})
+    assert inc["verdict"] == DIRECTION
+    assert found["vgg16", "total JCT, INC-TW below INC-FCFS"]["verdict"] == DIFFERS
+    assert found["resnet50", "total JCT, INC-TW below INC-FCFS"]["verdict"] is None, "nothing was run"
+    assert found[None, "connections set up, TW below FCFS"]["ours"][CONNECTIONS] == pytest.approx(0.5)
+
+
+def test_nothing_to_set_up_is_no_reduction() -> None:
+    rows = [row("vgg16", scheme, 1.0, 0) for scheme in live_queue.FOUR]
+    assert reduction(rows, CLAIMS[-1], CONNECTIONS) is None
+
+
+def test_trends_count_the_points_at_which_they_hold() -> None:
+    rows = [*ROWS, *(row("resnet50", scheme, 50.0, 2) for scheme in live_queue.FOUR)]
+    fewest, second, inc, shortest = TRENDS
+    assert held(rows, fewest) == (2, 2), "equal is no more"
+    assert held(rows, second) == (2, 2)
+    assert held(rows, inc) == (2, 2)
+    assert held(rows, shortest) == (1, 2)
+    assert held([one for one in rows if one["scheme"] != "inc-fcfs"], shortest) == (0, 0)
+    last = live_report.claims(rows)[-1]
+    assert (last["held"], last["of"], last["verdict"]) == (1, 2, DIFFERS)
+
+
+def test_errors_of_prediction_are_relative_to_what_was_measured() -> None:
+    (first, *_) = live_report.prediction(ROWS)
+    assert (first["scheme"], first["runs"]) == ("noinc-fcfs", 2)
+    assert first["predicted_total_jct_s"] == pytest.approx(80)
+    assert first["total_jct_error"] == pytest.approx({"mean": -0.2, "absolute": 0.2})
+    assert first["training_error"] == pytest.approx({"mean": 0.0, "absolute": 0.1})
+    assert (first["connections"], first["predicted_connections"]) == (10, 11)
+
+
+def throughput(gains: dict[str, float]) -> list[dict[str, Any]]:
+    """Of figure 5: each model's gain over the server, half as much again at 10 Gb/s; predicted 2 and 3."""
+    predicted = {"inc": 100.0, "ps": 200.0, "ring": 100.0, "ps-10g": 300.0}
+    return [
+        {
+            **{"model": model, "case": case.name, "predicted_ms": predicted[case.name], "trust": {}},
+            "images_per_s": 100 / {"ps": gain, "ps-10g": 1.5 * gain}.get(case.name, 1.0),
+        }
+        for model, gain in gains.items()
+        for case in CASES
+    ]
+
+
+def test_gains_of_figure_5() -> None:
+    rows = throughput({"resnet50": 1.5, "vgg16": 2.5, "vgg19": 1.01})
+    said = {(claim["model"], claim["over"]): claim for claim in claims(rows)}
+    assert ratio(rows, "vgg16", "ps") == pytest.approx(2.5)
+    assert said["resnet50", "ps"]["verdict"] == AGREES
+    assert said["vgg16", "ps-10g"]["ours"] == pytest.approx(3.75)
+    assert said["vgg16", "ps-10g"]["predicted"] == pytest.approx(3)
+    assert [said["vgg16", case]["verdict"] for case in ("ps", "ps-10g")] == [DIRECTION, AGREES]
+    assert said["vgg19", "ps"]["verdict"] == DIFFERS
+    assert larger_gains(rows, "ps") is False
+    assert larger_gains(throughput({"resnet50": 1.5, "vgg16": 2.5}), "ps") is True
+    assert larger_gains(throughput({"vgg16": 2.5}), "ps") is None
+    assert set(PAPER) == set(models.MODELS)
+
+
+@pytest.mark.parametrize("figure", ["fig5", "fig6"])
+def test_reports_are_printed_and_drawn(figure: str, tmp_path: Path) -> None:
+    report: dict[str, Any] = {"figure": figure, "scale": 400, "iterations": 5, "runs": 2}
+    report["trust"] = {"trustworthy": 3, "of": 8, "reasons": {"saturated": 5}}
+    if figure == "fig5":
+        rows = throughput({"resnet50": 1.5, "vgg16": 2.5})
+        report |= {"rows": rows, "claims": claims(rows)}
+    else:
+        report |= {"rows": ROWS, "claims": live_report.claims(ROWS), "prediction": live_report.prediction(ROWS)}
+        report |= {"ahead": {"rows": ROWS, "claims": live_report.claims(ROWS)}, "optical_gbps": 20.0}
+        report |= {"optical_ports": 2, "slot_s": 1.0, "costs": asdict(live_queue.Costs(0.1, 0.5)), "inc": 4}
+    text = io.StringIO()
+    live_report.show(report, Console(file=text, width=140))
+    said = text.getvalue()
+    assert "3 of 8 jobs trustworthy; not: saturated (5)" in said
+    for words in ["1.50 (2.00)", "agrees"] if figure == "fig5" else ["-20.0%", "at 0 of 1", "INC-TW", "60.0%"]:
+        assert words in said
+    live_plots.draw(report, tmp_path / "it.png")
+    assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
