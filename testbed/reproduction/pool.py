@@ -1,8 +1,9 @@
-"""Work done by several processes, one piece after the other. Owns the processes; they end with the block that began them."""
+"""Work done by several processes, one piece after the other. Owns the processes; they end with the block, or process, that began them."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from testbed.emulation.namespaces import die_with_parent
 from testbed.errors import TestbedError, from_exit_code
 
 Piece = TypeVar("Piece")
@@ -99,7 +101,11 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
-    """In a process: pieces in, (None, result) or (exit code, message) out, until the other end is closed."""
+    """In a process: pieces in, (None, result) or (exit code, message) out, until the other end is closed or its process gone."""
+    die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is None or os.getppid() != parent.pid:
+        return  # gone before the kernel was asked to tell
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     while True:

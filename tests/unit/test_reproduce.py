@@ -287,8 +287,30 @@ def test_the_experiment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [("fig6", ["--runs", "3"])]
 
 
+def test_kill_9_leaves_nothing_at_work() -> None:
+    script = (
+        "import time\nfrom testbed.reproduction.pool import Pool\n"
+        "with Pool(time.sleep, (), 2) as pool:\n    for _ in pool.results([0, 600, 600]): print(flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=CHECKOUT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the first process is through, and has the next piece
+        started = children(process.pid)
+        process.kill()
+    assert len(started) == 3, "two processes at work and spawn's tracker"
+    until(lambda: all(ended(pid) for pid in started), "its processes to end")
+
+
 def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended(pid: int) -> bool:
+    """A zombie has ended too: who reaps orphans may take its time."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 def until(condition: object, what: str) -> None:
@@ -322,4 +344,4 @@ def test_ctrl_c_ends_all_of_it(long_run: subprocess.Popen[str]) -> None:
     _, told = long_run.communicate(timeout=30)
     assert long_run.returncode == 130
     assert "Traceback" not in told
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "its processes to end")
+    until(lambda: all(ended(pid) for pid in started), "its processes to end")
