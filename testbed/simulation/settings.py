@@ -73,8 +73,11 @@ class Setting:
                 least = 0 if field.name in ("inc", "reconfiguration_s", "ports") else None
                 self._number(field.name, value, least, field.type == "int")
         for name in ("values", "workers", "megabytes", "schemes"):
-            if not getattr(self, name):
+            given = getattr(self, name)
+            if not given:
                 raise RequestError(f"{self.name}: {name} is empty; at least one value is accepted")
+            if name in ("values", "schemes") and len(set(given)) < len(given):
+                raise RequestError(f"{self.name}: {name}: {', '.join(map(str, given))}; each once is accepted")
         for count in self.workers:
             self._number("workers", count, None, True)
         for name, accepted in (("kind", KINDS), ("circuits", CIRCUITS)):
@@ -186,7 +189,7 @@ class Setting:
         whole = {field.name for field in dataclasses.fields(self) if field.type == "int"}
         found = []
         for value in self.values:
-            given = int(value) if self.sweep in whole and value == int(value) else value
+            given = int(value) if self.sweep in whole and float(value).is_integer() else value
             found.append((value, self.having({self.sweep: given})))
         return tuple(found)
 

@@ -154,6 +154,8 @@ def test_fields_are_set_from_words() -> None:
         ("slot_s=inf", "slot_s inf"),
         ("slot_s=0.01", r"reconfiguration_s 0.02; at most slot_s, 0.01"),
         ("job_count=", "values is empty"),
+        ("job_count=7,9,7", r"values: 7.0, 9.0, 7.0; each once"),
+        ("schemes=inc-tw,inc-tw", r"schemes: inc-tw, inc-tw; each once"),
         ("workers=2,0", "workers 0; a whole number above 0"),
         ("workers=5000", "workers 5000; at most the 4096 servers"),
         ("megabytes=5", "a smallest and a largest"),
@@ -170,9 +172,10 @@ def test_what_cannot_be_is_refused(word: str, said: str) -> None:
         FIG8.reading([word])
 
 
-def test_half_a_job_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"job_count 10.5; a whole number above 0"):
-        FIG8.reading(["job_count=10.5"]).points()
+@pytest.mark.parametrize("count", ["10.5", "inf", "nan"])
+def test_half_a_job_is_refused(count: str) -> None:
+    with pytest.raises(RequestError, match=f"job_count {count}; a whole number above 0"):
+        FIG8.reading([f"job_count={count}"]).points()
 
 
 def test_mapreduce_needs_a_trace_that_fits() -> None:
