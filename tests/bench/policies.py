@@ -1,6 +1,6 @@
 """TW+ against TW and a lower bound, by seed: CT-BTI, circuits set up, and the policies' time in the same run.
 
-`python -m tests.bench.policies [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 20] [--bound-s 0.3]`. The bound of a small case is the
+`python -m tests.bench.policies [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 20] [--bound-s 4]`. The bound of a small case is the
 larger of the MILP's after `--bound-s` seconds, and `least_s` below; that of a large one is `least_s`. Nothing here can fail.
 """
 
@@ -203,7 +203,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")
     parser.add_argument("--seeds", type=int, default=20, help="at most, of each case")
-    parser.add_argument("--bound-s", type=float, default=0.3, help="for the MILP's bound of each run")
+    parser.add_argument("--bound-s", type=float, default=4.0, help="for the MILP's bound of each run")
     arguments = parser.parse_args(argv)
     cases = []
     for case in measured(CASES, arguments.seeds, arguments.bound_s):
