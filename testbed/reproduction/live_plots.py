@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.report.p4inc_plots import COLOURS
 from testbed.report.plots import DPI, drawing, headline
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.live_claims import CONNECTIONS, JCT, LESS
+from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, reduction
 from testbed.reproduction.live_throughput import CASES, PAPER, ratio
 from testbed.scheduling.catalogue import TITLES
 
@@ -72,29 +72,34 @@ def throughput(report: Report) -> Figure:
 
 
 def queue(report: Report) -> Figure:
-    """A row of panels a model: total JCT, the same less start-ups, and connections set up, by number of jobs and scheme."""
+    """A row of panels a model: total JCT and connections set up by number of jobs and scheme, and the paper's reductions beside ours."""
     import matplotlib.pyplot as plt
 
     rows: Sequence[dict[str, Any]] = report["rows"]
     models = list(dict.fromkeys(row["model"] for row in rows))
     schemes = list(dict.fromkeys(row["scheme"] for row in rows))
-    panels = ((JCT, "total JCT, s"), (LESS, "total JCT less start-ups, s"), (CONNECTIONS, "connections set up"))
-    figure, grid = plt.subplots(len(models), len(panels), figsize=(11, 1.4 + 2.7 * len(models)), squeeze=False)
-    for line, model in zip(grid, models, strict=True):
-        for axes, (metric, title) in zip(line, panels, strict=True):
-            _bars(axes, [row for row in rows if row["model"] == model], schemes, metric)
-            axes.set_title(f"{MODELS[model]}: {title}")
-    for axes in grid[-1]:
+    size = (11, 1.5 + 2.8 * len(models))
+    figure, grid = plt.subplots(len(models), 3, figsize=size, squeeze=False, width_ratios=(1, 1, 1.35))
+    for (jct, connections, reductions), model in zip(grid, models, strict=True):
+        its = [row for row in rows if row["model"] == model]
+        _bars(jct, its, schemes, JCT, "ahead_total_jct_s")
+        jct.set_title(f"{MODELS[model]}: total JCT, s")
+        _bars(connections, its, schemes, CONNECTIONS, "ahead_connections")
+        connections.set_title(f"{MODELS[model]}: connections set up")
+        _reductions(reductions, its, model)
+        reductions.set_title(f"{MODELS[model]}: total JCT reduced by, %")
+    for axes in grid[-1][:2]:
         axes.set_xlabel("number of jobs")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=len(schemes), frameon=False)
+    drawn = {label: bar for axes in grid.flat for bar, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(drawn.values(), drawn.keys(), loc="lower center", ncols=len(drawn), frameon=False)
     height = figure.get_figheight()
     headline(figure, _finding(report), _detail(report))
-    figure.subplots_adjust(left=0.055, right=0.985, top=1 - 1.0 / height, bottom=0.85 / height, wspace=0.16, hspace=0.3)
+    margins = {"left": 0.05, "right": 0.985, "top": 1 - 1.0 / height, "bottom": 1.05 / height}
+    figure.subplots_adjust(**margins, wspace=0.2, hspace=0.42)
     return figure
 
 
-def _bars(axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], metric: str) -> None:
+def _bars(axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], metric: str, foreseen: str) -> None:
     """Means; a dot for each run; a dash for what was predicted from the submission alone."""
     counts = sorted({row["jobs"] for row in rows})
     width = 0.84 / len(schemes)
@@ -107,13 +112,30 @@ def _bars(axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], me
             place = at + (order - (len(schemes) - 1) / 2) * width
             label = TITLES[scheme] if at == 0 else None
             axes.bar(place, sum(values) / len(values), width * 0.92, color=COLOURS[scheme], label=label)
-            axes.plot([place] * len(values), values, ".", color=INK, markersize=3)
-            key = {JCT: "ahead_total_jct_s", CONNECTIONS: "ahead_connections"}.get(metric)
-            if key:
-                foreseen = sum(row["predicted"][key] for row in found) / len(found)
-                axes.plot(place, foreseen, "_", color=INK, markersize=14)
+            axes.plot([place] * len(values), values, ".", color=INK, markersize=4, clip_on=False)
+            predicted = sum(row["predicted"][foreseen] for row in found) / len(found)
+            axes.plot(place, predicted, "_", color=INK, markersize=14, clip_on=False)
     axes.set_xticks(range(len(counts)), [str(jobs) for jobs in counts])
-    axes.tick_params(axis="x", length=0)
+    axes.tick_params(length=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(True, axis="y")
+
+
+def _reductions(axes: Axes, rows: Sequence[dict[str, Any]], model: str) -> None:
+    """The paper's, ours, and a dash for those between predictions."""
+    foreseen = [row | {JCT: row["predicted"]["ahead_total_jct_s"]} for row in rows]
+    claims = [claim for claim in CLAIMS if claim.model == model]
+    for at, claim in enumerate(claims):
+        axes.bar(at - 0.2, 100 * claim.paper, 0.36, color=MUTED, label=None if at else "paper")
+        ours, predicted = (reduction(its, claim, JCT) for its in (rows, foreseen))
+        if ours is not None and predicted is not None:
+            axes.bar(at + 0.2, 100 * ours, 0.36, color=COLOURS[claim.pairs[0][0]])
+            axes.plot(at + 0.2, 100 * predicted, "_", color=INK, markersize=14, clip_on=False)
+    axes.axhline(0, color=MUTED, linewidth=0.7)
+    names = ["\nbelow\n".join(TITLES[scheme] for scheme in claim.pairs[0]) for claim in claims]
+    axes.set_xticks(range(len(claims)), names, fontsize=8)
+    axes.tick_params(length=0)
+    axes.grid(True, axis="y")
 
 
 def _finding(report: Report) -> str:

@@ -1,0 +1,33 @@
+"""`testbed reproduce p4inc fig7` as a user types it, with two small jobs: a testbed of its own, both ways to sum, prediction and report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.privileged.commands import command
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mark.usefixtures("nothing_left")]
+
+
+def test_two_jobs_by_two_schemes(tmp_path: Path) -> None:
+    words = ["--quick", "--jobs", "2", "--iterations", "5", "--slot", "0.5", "--schemes", "noinc-fcfs,inc-tw"]
+    ended = command("testbed.reproduce", "p4inc", "fig7", *words, "--out", str(tmp_path), timeout_s=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = json.loads((tmp_path / "fig7.json").read_text())
+    by = {row["scheme"]: row for row in report["rows"]}
+    assert list(by) == ["noinc-fcfs", "inc-tw"]
+    assert {job["mode"] for job in by["noinc-fcfs"]["per_job"]} == {"PS"}
+    assert {job["mode"] for job in by["inc-tw"]["per_job"]} == {"INC"}
+    assert all(0 < job["error_over_bound"] <= 1 for row in by.values() for job in row["per_job"])
+    # a sleep may end late and never early: no job is faster than what it declares to compute
+    assert all(job["training_s"] >= 5 * 0.2 for row in by.values() for job in row["per_job"])
+    assert by["inc-tw"]["connections"] == by["inc-tw"]["predicted"]["ahead_connections"] == 0
+    assert [one["scheme"] for one in report["prediction"]] == list(by)
+    assert "2 runs, " in ended.stderr
+    assert "2/2 after" in ended.stderr
+    assert "total JCT, mean" not in ended.stdout
+    assert "Prediction and measurement" in ended.stdout
+    assert (tmp_path / "fig7.png").read_bytes().startswith(b"\x89PNG")
