@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from testbed.scheduling.model import Fabric, Job, Pair, Plan, Progress, State, l
 from testbed.scheduling.room import Loads, Room
 from testbed.scheduling.time_window import TimeWindow
 from testbed.simulation.fluid import simulate
+from tests.worlds import World, worlds
 
 # Two ports a unit of 40 Gb/s, one place for INC; TS of 1 s without loss.
 FABRIC = Fabric.uniform(3, 2, 1, 40.0, reconfiguration_s=0.0)
@@ -147,49 +147,10 @@ def test_names() -> None:
         make("tw")
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[Fabric, tuple[Job, ...], dict[Pair, int]]:
-    """A fabric, jobs that it can run one by one with their PS, and circuits lit at the start."""
-    units = draw(st.integers(2, 5))
-    counts = st.lists(st.integers(0, 4), min_size=units, max_size=units).map(tuple)
-    bounds = st.sampled_from((35.0, 100.0, math.inf))
-    slot_s = draw(st.sampled_from((0.5, 1.0, 3.0)))
-    fabric = Fabric(
-        ports=draw(counts),
-        inc=draw(counts),
-        switch_gbps=tuple(draw(st.lists(st.sampled_from((60.0, 250.0, math.inf)), min_size=units, max_size=units))),
-        port_gbps=draw(st.sampled_from((10.0, 40.0))),
-        host_gbps=draw(bounds),
-        ps_gbps=draw(bounds),
-        slot_s=slot_s,
-        reconfiguration_s=slot_s * draw(st.sampled_from((0.0, 0.02, 0.5))),
-        step_gbps=draw(st.sampled_from((3.0, 10.0))),
-        partial_inc=draw(st.booleans()),
-    )
-    jobs = []
-    for number in range(draw(st.integers(1, 12))):
-        at = draw(st.lists(st.integers(0, units - 1), min_size=1, max_size=min(units, 3), unique=True))
-        job = Job(
-            number,
-            tuple((unit, draw(st.integers(1, 4))) for unit in sorted(at)),
-            draw(st.integers(0, units - 1)),
-            draw(st.floats(0.01, 100)),
-            draw(st.sampled_from((0.0, 0.2, 5.0))),
-            draw(st.sampled_from((0, 0, 1, 2, 9))),
-        )
-        if load(fabric, job, None).limit_gbps > 0:
-            jobs.append(job)
-    return fabric, tuple(jobs), draw(st.sampled_from(({}, fabric.full_mesh())))
-
-
 @given(worlds(), st.sampled_from([name for name in OURS if name != "inc-tw-norecon"]))
 @settings(max_examples=150, deadline=None)
-def test_every_policy_keeps_every_constraint_and_ends(
-    world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]], name: str
-) -> None:
+def test_every_policy_keeps_every_constraint_and_ends(world: World, name: str) -> None:
     fabric, jobs, ports = world
-    if not jobs:
-        return
     outcome = simulate(fabric, jobs, make(name, 3), ports, record=True)
     assert outcome.schedule is not None
     report = check(outcome.schedule)
@@ -203,7 +164,7 @@ def test_every_policy_keeps_every_constraint_and_ends(
 @given(worlds())
 @settings(max_examples=100, deadline=None)
 def test_norecon_keeps_every_constraint_and_sets_up_nothing(
-    world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]],
+    world: World,
 ) -> None:
     fabric, jobs, _ = world
     ports = fabric.full_mesh()
@@ -217,10 +178,8 @@ def test_norecon_keeps_every_constraint_and_sets_up_nothing(
 
 @given(worlds(), st.sampled_from(("noinc-tw", "inc-tw")))
 @settings(max_examples=100, deadline=None)
-def test_no_rate_falls(world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]], name: str) -> None:
+def test_no_rate_falls(world: World, name: str) -> None:
     fabric, jobs, ports = world
-    if not jobs:
-        return
     schedule = simulate(fabric, jobs, make(name), ports, record=True).schedule
     assert schedule is not None
     for before, now in zip(schedule.plans, schedule.plans[1:], strict=False):
@@ -269,9 +228,7 @@ def searched(state: State, with_inc: bool) -> dict[int, float]:
 
 @given(worlds(), st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_the_heap_gives_what_the_papers_repeated_search_gives(
-    world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]], with_inc: bool
-) -> None:
+def test_the_heap_gives_what_the_papers_repeated_search_gives(world: World, with_inc: bool) -> None:
     fabric, jobs, ports = world
     state = State(fabric, 0, waiting(*jobs), ports)
     assert TimeWindow(inc=with_inc).plan(state).rates == searched(state, with_inc)

@@ -19,6 +19,7 @@ from testbed.scheduling.tw_plus_modes import Sending, ports_end_s
 from testbed.scheduling.tw_plus_rates import efficient_gbps
 from testbed.simulation.fluid import Outcome, simulate
 from testbed.simulation.settings import SETTINGS
+from tests.worlds import World, worlds
 
 # Four ports a unit of 40 Gb/s, one place for INC; TS of 1 s without loss.
 FABRIC = Fabric.uniform(3, 4, 1, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
@@ -103,45 +104,9 @@ def test_rates_that_fill_the_circuits_of_all_links() -> None:
 # --- in any world
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[Fabric, tuple[Job, ...], dict[Pair, int]]:
-    """Fabrics of unlike units, bounded here and there, and jobs over one unit or several that each can run alone."""
-    units = draw(st.integers(2, 5))
-    slot_s = draw(st.sampled_from((0.25, 1.0, 3.0)))
-    bounds = st.sampled_from((40.0, 100.0, math.inf))
-    fabric = Fabric(
-        ports=tuple(draw(st.lists(st.integers(1, 6), min_size=units, max_size=units))),
-        inc=tuple(draw(st.lists(st.integers(0, 2), min_size=units, max_size=units))),
-        switch_gbps=tuple(draw(st.lists(st.sampled_from((60.0, 250.0, math.inf)), min_size=units, max_size=units))),
-        port_gbps=draw(st.sampled_from((10.0, 40.0))),
-        host_gbps=draw(bounds),
-        ps_gbps=draw(bounds),
-        slot_s=slot_s,
-        reconfiguration_s=slot_s * draw(st.sampled_from((0.0, 0.02, 1.0))),
-        partial_inc=draw(st.booleans()),
-    )
-    jobs = []
-    for number in range(draw(st.integers(1, 14))):
-        at = draw(st.lists(st.integers(0, units - 1), min_size=1, max_size=min(units, 3), unique=True))
-        job = Job(
-            number,
-            tuple((unit, draw(st.integers(1, 6))) for unit in sorted(at)),
-            draw(st.integers(0, units - 1)),
-            draw(st.floats(0.01, 100)),
-            draw(st.sampled_from((0.0, 0.2, 5.0))),
-            draw(st.sampled_from((0, 0, 1, 2, 9))),
-        )
-        if load(fabric, job, None).limit_gbps > 0:
-            jobs.append(job)
-    jobs.append(Job(99, ((0, 1),), 0, 5.0))
-    return fabric, tuple(jobs), draw(st.sampled_from(({}, fabric.full_mesh())))
-
-
 @given(worlds(), st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_every_job_ends_and_no_constraint_breaks(
-    world: tuple[Fabric, tuple[Job, ...], dict[Pair, int]], inc: bool
-) -> None:
+def test_every_job_ends_and_no_constraint_breaks(world: World, inc: bool) -> None:
     fabric, jobs, ports = world
     outcome = simulate(fabric, jobs, TimeWindowPlus(inc), ports, record=True)
     assert outcome.schedule is not None

@@ -1,0 +1,49 @@
+"""Random fabrics and jobs for property tests of policies and the MILP: units unlike each other, bounds here and there."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import strategies as st
+
+from testbed.scheduling.model import Fabric, Job, Pair, load
+
+World = tuple[Fabric, tuple[Job, ...], dict[Pair, int]]
+
+
+@st.composite
+def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
+    """A fabric, jobs over one unit or several that it can run one by one with their PS, and circuits lit at the start."""
+    units = draw(st.integers(2, most_units))
+
+    def each(values: st.SearchStrategy[int]) -> tuple[int, ...]:
+        return tuple(draw(st.lists(values, min_size=units, max_size=units)))
+
+    bounds = st.sampled_from((35.0, 100.0, math.inf))
+    slot_s = draw(st.sampled_from((0.25, 1.0, 3.0)))
+    fabric = Fabric(
+        ports=each(st.integers(0, 6)),
+        inc=each(st.integers(0, 4)),
+        switch_gbps=tuple(draw(st.lists(st.sampled_from((60.0, 250.0, math.inf)), min_size=units, max_size=units))),
+        port_gbps=draw(st.sampled_from((10.0, 40.0))),
+        host_gbps=draw(bounds),
+        ps_gbps=draw(bounds),
+        slot_s=slot_s,
+        reconfiguration_s=slot_s * draw(st.sampled_from((0.0, 0.02, 0.5, 1.0))),
+        step_gbps=draw(st.sampled_from((3.0, 10.0))),
+        partial_inc=draw(st.booleans()),
+    )
+    jobs = [Job(99, ((0, 1),), 0, 5.0)]
+    for number in range(draw(st.integers(0, most_jobs - 1))):
+        at = draw(st.lists(st.integers(0, units - 1), min_size=1, max_size=min(units, 3), unique=True))
+        job = Job(
+            number,
+            tuple((unit, draw(st.integers(1, 6))) for unit in sorted(at)),
+            draw(st.integers(0, units - 1)),
+            draw(st.floats(0.01, 100)),
+            draw(st.sampled_from((0.0, 0.2, 5.0))),
+            draw(st.sampled_from((0, 0, 1, 2, 9))),
+        )
+        if load(fabric, job, None).limit_gbps > 0:
+            jobs.append(job)
+    return fabric, tuple(jobs), draw(st.sampled_from(({}, fabric.full_mesh())))
