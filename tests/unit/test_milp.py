@@ -90,6 +90,24 @@ def test_places_that_share_their_time_hold_all_that_fits(monkeypatch: pytest.Mon
     assert solve(fabric, jobs, ports={}, time_limit_s=10.0).bound_s == 6.0
 
 
+def test_places_that_share_their_time_leave_the_rest_to_the_ps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place is full with two of four jobs, the ports with the others."""
+    monkeypatch.setattr("testbed.scheduling.milp.choice.largest_sets", lambda *_: None)
+    fabric = Fabric.uniform(2, 2, 1, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
+    jobs = [Job(number, ((0, 2),), 1, 20.0) for number in range(4)]
+    found = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=10.0)
+    assert (found.status, found.ct_bti_s, found.bound_s) == ("optimal", 4.0, 4.0)
+
+
+@pytest.mark.parametrize(("count", "ct_bti_s"), [(3, 4.0), (5, 7.0), (8, 12.0)])
+def test_bisection_ends_at_the_least_that_is_possible(count: int, ct_bti_s: float) -> None:
+    """One place, and no ports: jobs of one slot and two in turns, one after the other."""
+    fabric = Fabric.uniform(2, 0, 1, 10.0, host_gbps=10.0)
+    jobs = [Job(number, ((0, 2),), 1, 10.0 * (1 + number % 2)) for number in range(count)]
+    found = solve(fabric, jobs, ports={}, time_limit_s=10.0)
+    assert (found.status, found.ct_bti_s, found.bound_s) == ("optimal", ct_bti_s, ct_bti_s)
+
+
 @pytest.mark.parametrize("formulation", ["strong", "literal"])
 def test_circuits_may_be_set_up_before_the_first_arrival(formulation: str) -> None:
     fabric = Fabric.uniform(2, 1, 0, 10.0, host_gbps=10.0, reconfiguration_s=0.3)
