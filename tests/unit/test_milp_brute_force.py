@@ -182,7 +182,7 @@ def test_the_relaxation_is_below_the_whole_model() -> None:
 
 
 @given(worlds(most_units=3, most_jobs=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_schedule_is_below_the_bound(world: World) -> None:
     """Nor is any that a policy finds better than the optimum."""
     fabric, jobs, ports = world

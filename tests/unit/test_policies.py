@@ -148,7 +148,7 @@ def test_names() -> None:
 
 
 @given(worlds(), st.sampled_from([name for name in OURS if name != "inc-tw-norecon"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_policy_keeps_every_constraint_and_ends(world: World, name: str) -> None:
     fabric, jobs, ports = world
     outcome = simulate(fabric, jobs, make(name, 3), ports, record=True)
@@ -159,10 +159,13 @@ def test_every_policy_keeps_every_constraint_and_ends(world: World, name: str) -
     assert report.reconfigured_connections == outcome.reconfigured_connections
     assert report.reconfigurations == outcome.reconfigurations
     assert simulate(fabric, jobs, make(name, 3), ports, record=True) == outcome
+    # no rate of a job falls
+    for before, now in zip(outcome.schedule.plans, outcome.schedule.plans[1:], strict=False):
+        assert all(now.rates[job] >= rate for job, rate in before.rates.items() if job in now.rates)
 
 
 @given(worlds())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_norecon_keeps_every_constraint_and_sets_up_nothing(
     world: World,
 ) -> None:
@@ -174,16 +177,6 @@ def test_norecon_keeps_every_constraint_and_sets_up_nothing(
     outcome = simulate(fabric, joined, make("inc-tw-norecon"), ports, record=True)
     assert outcome.schedule is not None
     assert check(outcome.schedule).reconfigured_connections == outcome.reconfigured_connections == 0
-
-
-@given(worlds(), st.sampled_from(("noinc-tw", "inc-tw")))
-@settings(max_examples=100, deadline=None)
-def test_no_rate_falls(world: World, name: str) -> None:
-    fabric, jobs, ports = world
-    schedule = simulate(fabric, jobs, make(name), ports, record=True).schedule
-    assert schedule is not None
-    for before, now in zip(schedule.plans, schedule.plans[1:], strict=False):
-        assert all(now.rates[job] >= rate for job, rate in before.rates.items() if job in now.rates)
 
 
 def searched(state: State, with_inc: bool) -> dict[int, float]:
