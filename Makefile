@@ -56,6 +56,7 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.links --json out/bench/links.json
 	@$(PYTHON) -m tests.bench.simulation --json out/bench/simulation.json
 	@$(PYTHON) -m tests.bench.policies --json out/bench/policies.json
+	@$(PYTHON) -m tests.bench.milp --json out/bench/milp.json
 	@$(PYTHON) -m tests.bench.tables
 
 clean:
