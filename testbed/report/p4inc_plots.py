@@ -92,9 +92,10 @@ def best(report: Report) -> str:
     shortest = min(schemes, key=lambda scheme: total(scheme, "ct_bti_s"))
     may = [scheme for scheme in schemes if scheme != "inc-tw-norecon"] or schemes
     fewest = min(may, key=lambda scheme: total(scheme, "connections"))
+    least = "the fewest connections" + (" of those that reconfigure" if may != schemes else "")
     if shortest == fewest:
-        return f"{title_of(shortest)} has the shortest CT-BTI and sets up the fewest connections"
-    return f"{title_of(shortest)} has the shortest CT-BTI; {title_of(fewest)} sets up the fewest connections"
+        return f"{title_of(shortest)} has the shortest CT-BTI and sets up {least}"
+    return f"{title_of(shortest)} has the shortest CT-BTI; {title_of(fewest)} sets up {least}"
 
 
 def _detail(report: Report) -> str:
