@@ -35,7 +35,7 @@ PORTS = (2, 64)
 JOBS = 6
 SLOT_S = 1.0
 QUICK_ITERATIONS, QUICK_JOBS = 6, 3
-RUN_S = 3.0
+RUN_S = 4.0
 """Around a run's jobs, on 2 cores: submitting, the policy's start, the results."""
 SCHEMES = tuple(name for name in catalogue.NAMES if name != "inc-tw-norecon")
 """Without reconfiguration a job waits for ever where a circuit to its parameter server is lacking."""
@@ -178,7 +178,7 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
     topology = parse(config, figure)
     # before anything runs: a schedule that never ends shows here
     lasts_s = sum(live_ahead.lasts_s(topology, point, options.slot) + RUN_S for point in points)
-    print(f"{len(points)} runs, {lasts_s / 60:.0f} minutes as predicted", file=sys.stderr, flush=True)
+    print(f"{len(points)} runs, {lasts_s / 60:.0f} minutes or more", file=sys.stderr, flush=True)
     jobs = () if options.quick else live_ahead.JOBS
     foreseen = list(live_ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
     with _progress("figures 6 and 7", len(points)) as on_done:

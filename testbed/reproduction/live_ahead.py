@@ -60,7 +60,8 @@ def of(topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
     fabric = live.fabric_of(topology, slot_s, STEP_GBPS)
     queue = Queue(racks, asked, start_up_s=0.0, handling_s=0.0)
-    return predict(fabric, queue, catalogue.make(scheme, seed), initial_ports(topology), pace(kind, topology))
+    policy = catalogue.make(scheme, seed)
+    return predict(fabric, queue, policy, initial_ports(topology), pace(kind, topology, fabric))
 
 
 def initial_ports(topology: Topology) -> dict[Pair, int]:

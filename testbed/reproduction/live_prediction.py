@@ -19,8 +19,8 @@ from testbed.scheduling import live
 from testbed.scheduling.model import Fabric, Job, Pair, Policy, Progress, State, load, set_up
 from testbed.simulation.fluid import check_plan
 
-Pace = Callable[[Job, float], float]
-"""Gb/s by which a job's volume shrinks when its workers have this rate in Gb/s."""
+Pace = Callable[[Job, int | None, float], float]
+"""Gb/s by which a job's volume shrinks when it has INC in this unit, or none, and its workers have this rate in Gb/s."""
 _MOST_SLOTS = 100_000
 
 
@@ -67,7 +67,8 @@ class Asked:
 
 @dataclass(slots=True)
 class Queue:
-    """Jobs that wait for hosts in the order of arrival, as on the testbed. `start_up_s` is from hosts to ready, by worker of the job."""
+    """Jobs that wait for hosts in the order of arrival, as on the testbed. `start_up_s` is from hosts to ready, by worker of the job;
+    `handling_s` from the last iteration until its hosts are free."""
 
     racks: Sequence[Rack]
     asked: Sequence[Asked]
@@ -143,13 +144,13 @@ def predict(fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair,
         for id_, rate in plan.rates.items():
             its = present[id_]
             begins_s = now_s + (fabric.reconfiguration_s if new and rate > its.rate_gbps else 0.0)
-            before = pace(its.job, its.rate_gbps) * (begins_s - now_s) if its.rate_gbps else 0.0
+            before = pace(its.job, its.inc, its.rate_gbps) * (begins_s - now_s) if its.rate_gbps else 0.0
             if its.started is None:
                 its.started, its.inc = slot, plan.inc.get(id_)
                 started_s[id_], modes[id_] = now_s, its.inc
             its.rate_gbps = rate
             its.remaining_gigabits -= before
-            speed = pace(its.job, rate)
+            speed = pace(its.job, its.inc, rate)
             until_s = begins_s + its.remaining_gigabits / speed
             if until_s <= now_s + fabric.slot_s:
                 ended_s[id_] = until_s

@@ -17,13 +17,13 @@ from typing import Any
 from testbed.errors import TestbedError
 from testbed.jobs.placement import Rack
 from testbed.reproduction import live_fabric
-from testbed.reproduction.live_model import Kind, iteration_s
+from testbed.reproduction.live_model import Kind, iteration_s, one_circuit_gbps
 from testbed.reproduction.live_prediction import Asked, Given, Pace, Predicted, Queue, predict
 from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of, gigabits
 from testbed.scheduling.messages import fabric_from_json, job_from_json, ports_from_json
-from testbed.scheduling.model import Job
+from testbed.scheduling.model import Fabric, Job
 from testbed.simulation.arrivals import poisson_s, stream
 from testbed.topology.model import Topology
 
@@ -53,10 +53,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What processes take on this machine: from hosts to ready, by worker of a job; around the training of a job."""
+    """What processes take on this machine: from hosts to ready, by worker of a job; around a job's training; from then until its hosts
+    are free."""
 
     start_up_s: float
     handling_s: float
+    leaving_s: float
 
 
 def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
@@ -124,7 +126,13 @@ def costs(testbed: live_fabric.Testbed, slot_s: float, folder: Path) -> Costs:
     point = Point(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
     for _ in range(2):
         (job,) = run(testbed, point, slot_s, folder, [(0.0, max(WORKERS))])["jobs"]
-    return Costs(job["start_up_s"] / max(WORKERS), job["training_s"] - _trained_s(job))
+    return costs_of(job)
+
+
+def costs_of(job: dict[str, Any]) -> Costs:
+    """From such a job's result."""
+    handling_s = job["training_s"] - _trained_s(job)
+    return Costs(job["start_up_s"] / job["workers"], handling_s, job["ended_s"] - job["trained_s"])
 
 
 def _trained_s(job: dict[str, Any]) -> float:
@@ -189,9 +197,13 @@ def _total_jct_s(predicted: Predicted, jobs: Sequence[dict[str, Any]], costs_: C
     return math.fsum(predicted.ended_s[job["id"]] + costs_.handling_s - job["arrival_s"] for job in jobs)
 
 
-def pace(kind: Kind, topology: Topology) -> Pace:
+def pace(kind: Kind, topology: Topology, fabric: Fabric) -> Pace:
     volume = kind.volume_gigabits(topology)
-    return lambda _job, rate_gbps: volume / iteration_s(kind, volume, rate_gbps)
+
+    def of(job: Job, inc: int | None, rate_gbps: float) -> float:
+        return volume / iteration_s(kind, volume, min(rate_gbps, one_circuit_gbps(fabric, job, inc)))
+
+    return of
 
 
 def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> Predicted:
@@ -200,7 +212,7 @@ def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> 
     jobs: list[Job] = [job_from_json(job) for job in told["jobs"]]
     policy = catalogue.make(point.scheme, point.seed)
     fabric, ports = fabric_from_json(told["fabric"]), ports_from_json(told["ports"])
-    return predict(fabric, Given(jobs), policy, ports, pace(point.kind, topology))
+    return predict(fabric, Given(jobs), policy, ports, pace(point.kind, topology, fabric))
 
 
 def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
@@ -213,10 +225,10 @@ def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, co
     ]
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
     told = result["model"]
-    queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s)
+    queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
     policy = catalogue.make(point.scheme, point.seed)
     fabric = fabric_of(topology, slot_s, STEP_GBPS)
-    return predict(fabric, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology))
+    return predict(fabric, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology, fabric))
 
 
 def sweep(

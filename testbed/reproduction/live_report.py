@@ -201,5 +201,6 @@ def _show_trust(report: Report, console: Console) -> None:
     if report["figure"] != "fig5":
         costs = report["costs"]
         console.print(
-            f"Start-up of a process: {costs['start_up_s']:.1f} s for each worker of a job; {costs['handling_s']:.1f} s around training."
+            f"Processes: {costs['start_up_s']:.2f} s to start for each worker of a job, {costs['handling_s']:.2f} s around its training, "
+            f"{costs['leaving_s']:.2f} s until its hosts are free."
         )
