@@ -159,7 +159,7 @@ def _count(claim: Mapping[str, Any]) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+    return "-" if value is None else f"{round(value, 3) + 0.0:.1%}"  # no -0.0 %
 
 
 def _show_prediction(report: Report, console: Console) -> None:
