@@ -1,10 +1,17 @@
-"""The layer tables: against published counts, and what the time scale makes of them."""
+"""The layer tables: against published counts, and what the time scale makes of them; the job that sums them, on its own."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from workloads import models
+
+SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "jobs" / "layers.py"
 
 # of torchvision's models, in its documentation; multiply-accumulates in thousand millions
 PUBLISHED = {
@@ -58,3 +65,38 @@ def test_what_there_is_not_is_named_with_what_there_is() -> None:
         models.layers("vgg99")
     with pytest.raises(ValueError, match=r"fast.*gtx1080ti"):
         models.profile("fast", "vgg16")
+
+
+def test_a_lost_bit_of_a_sum_is_seen() -> None:
+    torch = pytest.importorskip("torch")
+    from workloads.jobs import layers
+
+    net = layers.emulated("resnet50", models.profile("none", "resnet50"), 400, layers.Step(0))
+    assert sum(weight.numel() for weight in net.parameters()) == models.parameters("resnet50", 400)
+    total = sum(layers.factor(rank, turn) / 2 for rank in range(2) for turn in range(3))
+    with torch.no_grad():
+        for layer in net:
+            for weight, pattern in zip(layer.weights, layer.patterns, strict=True):
+                weight.copy_(-(pattern.double() * total))
+        assert 0 < layers.error_over_bound(net, 2, 3) <= 1
+        net[7].weights[0][5] += 2e-5
+        assert layers.error_over_bound(net, 2, 3) > 1
+        net[7].weights[0][5] = float("nan")
+        assert layers.error_over_bound(net, 2, 3) > 1
+
+
+def test_a_wrong_sum_ends_the_job_with_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = SCRIPT.read_text()
+    right = "(pattern * layer.step.factor for pattern in layer.patterns)"
+    assert text.count(right) == 1
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(text.replace(right, "(pattern * layer.step.factor + 1e-5 for pattern in layer.patterns)"))
+    words = ["--backend", "gloo", "--profile", "none", "--iterations", "3", "--scale", "400"]
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    environment = os.environ | alone | {"PYTHONPATH": str(SCRIPT.parents[2])}
+    ended = subprocess.run(
+        [sys.executable, str(wrong), *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "rank 0: the sums are wrong by" in ended.stderr
