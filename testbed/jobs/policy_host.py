@@ -1,7 +1,7 @@
 """The process that a policy runs in: `python -m testbed.jobs.policy_host POLICY --seed N`, as the user who submitted the jobs.
 
 On the socket that is its standard input come states, a JSON object a line, and go plans. What the policy prints goes to its log. A
-policy is one of the catalogue's names, or FILE.py:CLASS, or MODULE:CLASS.
+policy is one of the catalogue's names, or FILE.py:CLASS, or MODULE:CLASS. Modules are found in FILE's folder and in the working one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def policy_of(name: str, seed: int) -> Policy:
     if ":" not in name:
         return make(name, seed)
     where, _, attribute = name.rpartition(":")
+    sys.path += [str(Path(where).absolute().parent), os.getcwd()]  # last: none of them stands in for Python's own
     try:
         module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         factory = getattr(module, attribute)
@@ -39,16 +40,23 @@ def policy_of(name: str, seed: int) -> Policy:
             raise TypeError(f"{attribute} has no method plan")
     except Exception as error:  # a user's code may raise anything
         traceback.print_exc()
-        raise RequestError(f"policy {name}: {type(error).__name__}: {error}") from error
+        raise RequestError(f"policy {name}: {in_a_line(error)}") from error
     return policy
 
 
+def in_a_line(error: Exception) -> str:
+    """Its kind, and the first line of what it says; all of it is in the log."""
+    said, _, rest = str(error).partition("\n")
+    return f"{type(error).__name__}: {said}{' ...' if rest else ''}"
+
+
 def _file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"policy_{path.stem}"  # a file may be called as one of Python's modules
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -72,7 +80,7 @@ def main(argv: list[str]) -> int:
         except TestbedError as error:
             say({"refused": str(error)})
             return error.exit_code
-        say({"ready": str(getattr(policy, "name", arguments.policy))})
+        say({"ready": " ".join(str(getattr(policy, "name", arguments.policy)).split())})
         for line in lines:
             asked = json.loads(line)
             answer: dict[str, Any] = {"number": asked["number"]}
@@ -83,7 +91,7 @@ def main(argv: list[str]) -> int:
                 answer["plan"] = plan_to_json(plan)
             except Exception as error:  # a policy may raise anything, and is asked again in the next slot
                 traceback.print_exc()
-                answer["raised"] = f"{type(error).__name__}: {error}"
+                answer["raised"] = in_a_line(error)
             say(answer)
     return 0
 

@@ -28,6 +28,8 @@ RESTARTS = 5
 _STUCK_S = 10.0
 _STUCK_SLOTS = 10
 _END_S = 2.0
+_TICK_S = 0.2
+_LONGEST_LINE_BYTES = 1 << 26
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -40,11 +42,24 @@ class OverrunError(PolicyError):
     """There is no plan yet, and the time for it is over."""
 
 
+class GoneError(PolicyError):
+    """There will be no plan any more: it ended too often."""
+
+
 class PolicyProcess:
-    """A context manager around a policy's life. Calls come from one thread. `spawn(argv, **options)` starts a process."""
+    """A context manager around a policy's life. Calls come from one thread. `spawn(argv, **options)` starts a process; `wanted` is asked
+    all the time while an answer is awaited, and False ends the waiting."""
 
     def __init__(
-        self, spawn: Spawn, policy: str, seed: int, caller: Caller, cwd: str, environ: Mapping[str, str], log: Path
+        self,
+        spawn: Spawn,
+        policy: str,
+        seed: int,
+        caller: Caller,
+        cwd: str,
+        environ: Mapping[str, str],
+        log: Path,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._spawn, self._argument, self._seed = spawn, policy, seed
         self.policy = policy
@@ -54,7 +69,8 @@ class PolicyProcess:
         self._pending = b""
         self._number = 0
         self._ready = False
-        self._asked_at: float | None = None  # of a state that was not answered yet
+        self._asked_at: float | None = None  # of a state that was not answered yet, or of the start
+        self.wanted = wanted
         self.restarts = 0
 
     def __enter__(self) -> Self:
@@ -65,7 +81,7 @@ class PolicyProcess:
         except PolicyError as error:
             self._end()
             raise RequestError(str(error)) from error
-        self._ready = True
+        self._ready, self._asked_at = True, None
         self.policy = str(message["ready"])
         return self
 
@@ -76,17 +92,15 @@ class PolicyProcess:
         """A plan, and the time that the policy took. OverrunError at the deadline (of time.monotonic), when the answer is given up;
         PolicyError when it has none."""
         self._see_to_it(slot_s)
-        while (
-            not self._ready or self._asked_at is not None
-        ):  # it starts, or is at an earlier state still: that answer is too late
-            if "ready" in self._next(deadline):
-                self._ready = True
-            else:
-                self._asked_at = None
+        while self._asked_at is not None:  # it starts, or is at an earlier state still: that answer is too late
+            self._next(deadline)
+            self._ready, self._asked_at = True, None
         self._number += 1
         self._asked_at = time.monotonic()
         self._send(json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline)
         answer = self._next(deadline)
+        while answer.get("number") != self._number:  # to a state that was given up
+            answer = self._next(deadline)
         self._asked_at = None
         if "raised" in answer:
             raise PolicyError(f"policy {self.policy} raised {answer['raised']} (log: {self._log})")
@@ -98,19 +112,20 @@ class PolicyProcess:
     def _see_to_it(self, slot_s: float) -> None:
         if self._process is not None and self._asked_at is not None:
             busy_s = time.monotonic() - self._asked_at
-            if busy_s > max(_STUCK_S, _STUCK_SLOTS * slot_s):
+            if busy_s > (max(_STUCK_S, _STUCK_SLOTS * slot_s) if self._ready else READY_S):
                 self._end()
         if self._process is None:
             if self.restarts >= RESTARTS:
-                raise PolicyError(f"policy {self.policy} ended {RESTARTS + 1} times, and is not started again")
+                raise GoneError(f"policy {self.policy} ended {RESTARTS + 1} times, and is not started again")
             self.restarts += 1
             self._start()
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         env = worker_environment(self._environ, self._caller)
-        env["PYTHONPATH"] += f":{self._cwd}"
-        argv = [sys.executable, "-u", "-m", "testbed.jobs.policy_host", self._argument, "--seed", str(self._seed)]
+        # -P: what lies in the caller's folder must not stand in for Python's own modules
+        argv = [sys.executable, "-u", "-P", "-m", "testbed.jobs.policy_host"]
+        argv += [f"--seed={self._seed}", "--", self._argument]
         log = open_log(self._log, self._caller)
         try:
             self._process = self._spawn(
@@ -132,7 +147,7 @@ class PolicyProcess:
             theirs.close()
             os.close(log)
         ours.setblocking(False)
-        self._socket, self._pending, self._ready, self._asked_at = ours, b"", False, None
+        self._socket, self._pending, self._ready, self._asked_at = ours, b"", False, time.monotonic()
 
     def _end(self) -> int:
         """Ends the process, if there is one; its exit code."""
@@ -170,7 +185,12 @@ class PolicyProcess:
         """The next line of its own."""
         assert self._socket is not None
         while b"\n" not in self._pending:
-            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            rest_s = deadline - time.monotonic()
+            if not select.select([self._socket], [], [], max(0.0, min(rest_s, _TICK_S)))[0]:
+                if not self.wanted():
+                    raise OverrunError(f"policy {self.policy} is not needed any longer")
+                if rest_s > 0:
+                    continue
                 doing = "had no plan" if self._ready else "was not ready"
                 raise OverrunError(f"policy {self.policy} {doing} when its time was over")
             try:
@@ -180,10 +200,14 @@ class PolicyProcess:
             if not piece:
                 raise self._ended()
             self._pending += piece
+            if len(self._pending) > _LONGEST_LINE_BYTES:
+                self._end()
+                raise PolicyError(f"policy {self.policy} wrote more than {_LONGEST_LINE_BYTES} bytes for an answer")
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             message = dict(json.loads(line))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
+            self._asked_at = None  # that was its answer
             raise PolicyError(f"policy {self.policy} wrote what is no answer: {error}") from error
         if "refused" in message:
             self._end()

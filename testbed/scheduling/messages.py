@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from operator import index
 from typing import Any
 
 from testbed.scheduling.model import Fabric, Job, Pair, Plan, Progress, State
@@ -59,11 +60,11 @@ def state_from_json(data: Mapping[str, Any]) -> State:
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """Numbers of NumPy's kinds become Python's. ValueError or TypeError for what is no number."""
+    """Numbers of NumPy's kinds become Python's. ValueError or TypeError for what is no number, or no whole one where one is needed."""
     return {
-        "rates": [[int(job), float(rate)] for job, rate in plan.rates.items()],
-        "inc": [[int(job), int(unit)] for job, unit in plan.inc.items()],
-        "ports": [[int(a), int(b), int(count)] for (a, b), count in plan.ports.items()],
+        "rates": [[index(job), float(rate)] for job, rate in plan.rates.items()],
+        "inc": [[index(job), index(unit)] for job, unit in plan.inc.items()],
+        "ports": [[index(a), index(b), index(count)] for (a, b), count in plan.ports.items()],
     }
 
 
@@ -73,7 +74,7 @@ def plan_from_json(data: Any) -> Plan:
         rates = {_whole(job): float(rate) for job, rate in data["rates"]}
         inc = {_whole(job): _whole(unit) for job, unit in data["inc"]}
         ports = {(_whole(a), _whole(b)): _whole(count) for a, b, count in data["ports"]}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"no plan: {type(error).__name__}: {error}") from error
     if not all(math.isfinite(rate) for rate in rates.values()):
         raise ValueError(f"no plan: a rate of {next(rate for rate in rates.values() if not math.isfinite(rate))}")

@@ -13,7 +13,7 @@ import pytest
 
 from testbed.errors import RequestError
 from testbed.jobs import policy_process
-from testbed.jobs.policy_process import OverrunError, PolicyError, PolicyProcess
+from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError, PolicyProcess
 from testbed.runtime import Caller
 from testbed.scheduling.model import Fabric, Job, Plan, Progress, State
 
@@ -41,6 +41,30 @@ class Moody:
         if what == "hang":
             time.sleep(600)
         return 7 if what == "nonsense" else Plan()
+
+class Helped:
+    def __init__(self):
+        import helper
+        self.name = helper.NAME
+    def plan(self, state):
+        raise ValueError("one line\\nand another")
+
+class Leaves:
+    def plan(self, state):
+        sys.exit(4)
+
+class Fractions:
+    def plan(self, state):
+        return Plan({9: 1.0}, {}, {(0, 1): 1.5})
+
+class Slow:
+    "Takes its time to be made, but for the first time."
+    def __init__(self):
+        if os.path.exists("made"):
+            time.sleep(600)
+        open("made", "w").close()
+    def plan(self, state):
+        os._exit(3)
 
 class Broken:
     def __init__(self):
@@ -88,6 +112,55 @@ def test_one_of_the_catalogue(process: Callable[[str], PolicyProcess]) -> None:
         assert ask(policy, 0).inc == {9: 0}
 
 
+def test_the_callers_folder_stands_in_for_no_module_and_has_a_policys_own(
+    process: Callable[[str], PolicyProcess], tmp_path: Path
+) -> None:
+    for name in ("json", "random", "testbed"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not this one')")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "helper.py").write_text("NAME = 'two\\nlines'")
+    (tmp_path / "elsewhere" / "json.py").write_text(POLICIES)
+    with process("elsewhere/json.py:Helped") as policy:
+        assert policy.policy == "two lines"
+        with pytest.raises(PolicyError, match=r"raised ValueError: one line \.\.\. \(log"):
+            ask(policy, 0)
+
+
+def test_one_that_exits_or_answers_in_fractions_is_no_plan(process: Callable[[str], PolicyProcess]) -> None:
+    with process("mine.py:Leaves") as policy, pytest.raises(PolicyError, match="exited with code 4"):
+        ask(policy, 0)
+    with process("mine.py:Fractions") as policy, pytest.raises(PolicyError, match="raised TypeError: 'float'"):
+        ask(policy, 0)
+
+
+def test_one_that_hangs_as_it_is_started_again_is_ended(
+    process: Callable[[str], PolicyProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process("mine.py:Slow") as policy:
+        with pytest.raises(PolicyError, match="exited with code 3"):
+            ask(policy, 0)
+        monkeypatch.setattr(policy_process, "READY_S", 0.1)
+        for restarts in (1, 2):
+            with pytest.raises(OverrunError, match="was not ready when its time was over"):
+                ask(policy, 0, within_s=0.2)
+            assert policy.restarts == restarts
+
+
+def test_one_that_nobody_waits_for_is_given_up(process: Callable[[str], PolicyProcess], tmp_path: Path) -> None:
+    policy = process("mine.py:Moody")
+    wanted = [True]
+    policy.wanted = lambda: wanted[0]
+    with policy:
+        wanted[0] = False
+        with pytest.raises(OverrunError, match="is not needed any longer"):
+            ask(policy, 5, within_s=600.0)
+    (tmp_path / "made").touch()
+    policy = process("mine.py:Slow")
+    policy.wanted = lambda: False
+    with pytest.raises(RequestError, match="is not needed any longer"), policy:
+        pass
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -132,7 +205,7 @@ def test_one_that_ends_is_started_again_so_many_times(process: Callable[[str], P
         policy.restarts = policy_process.RESTARTS
         with pytest.raises(PolicyError, match="exited with code 3"):
             ask(policy, 2)
-        with pytest.raises(PolicyError, match="and is not started again"):
+        with pytest.raises(GoneError, match="and is not started again"):
             ask(policy, 4)
 
 
