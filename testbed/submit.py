@@ -90,6 +90,7 @@ def main(argv: list[str]) -> int:
 
 def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: Path | None) -> None:
     """What a job's user cannot read or write is found before it is queued. Makes the folders of logs."""
+    from testbed.errors import RequestError
     from testbed.run import check_files
 
     for script in dict.fromkeys(job.script for job in wanted.jobs):
@@ -98,12 +99,15 @@ def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: 
         if result is not None and not (
             os.access(result, os.W_OK, effective_ids=True) if result.exists() else _can_make(result)
         ):
-            from testbed.errors import RequestError
-
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
         if logs is not None:
             for job in wanted.jobs:
-                (logs / job.name).mkdir(exist_ok=True)
+                try:
+                    (logs / job.name).mkdir(exist_ok=True)
+                except OSError as error:
+                    raise RequestError(
+                        f"--logs {logs}: user {caller.user} cannot make {job.name} there: {error.strerror}"
+                    ) from error
 
 
 def _can_make(path: Path) -> bool:
@@ -123,7 +127,8 @@ class _Follower:
             self._jobs = list(event["queued"])
             line = f"{event['what']} queued; policy {event['policy']}, slots of {event['slot_s']:g} s"
         else:
-            line = f"{event['at_s']:7.1f} s  job {event['job']} ({event['name']}): {event['what']}"
+            who = f"job {event['job']} ({event['name']}): " if "job" in event else ""
+            line = f"{event['at_s']:7.1f} s  {who}{event['what']}"
         print(f"testbed submit: {line}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:

@@ -136,7 +136,8 @@ def place_in_queue(
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
     roles = {rack.unit: rack.role for rack in racks}
     if wanted is None:
-        wanted = _drawn({unit: len(free[unit]) for unit in free if roles[unit] == "gpu"}, workers, together, random)
+        room = {unit: len(free[unit]) - (unit == ps_unit) for unit in free if roles[unit] == "gpu"}
+        wanted = _drawn(room, workers, together, random)
     if wanted is None or any(count > len(free[unit]) for unit, count in wanted):
         return None
     chosen = [host for unit, count in wanted for host in free[unit][:count]]
@@ -150,7 +151,7 @@ def place_in_queue(
 
 
 def _drawn(free: Mapping[int, int], workers: int, together: bool, random: Random) -> list[tuple[int, int]] | None:
-    if sum(free.values()) < workers or (together and max(free.values()) < workers):
+    if sum(free.values()) < workers or (together and max(free.values(), default=0) < workers):
         return None
     rest, found = dict(free), []
     while workers:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.jobs.placement import parse_place
+from testbed.jobs.placement import Rack, parse_place, place_in_queue
 from testbed.simulation.arrivals import poisson_s, stream
 from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
@@ -17,6 +18,7 @@ from testbed.wire.spec import MAX_WORKERS
 
 TOGETHER = "together"
 MAX_JOBS = 10_000
+MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 _OF_A_JOB = (
     *("name", "script", "arguments", "workers", "place", "ps", "copies", "iterations", "megabytes", "update_ms"),
@@ -71,8 +73,8 @@ def parse(data: Any) -> Submission:
         jobs += _copies(raw, f"jobs[{at}]", drawing, per_slot is not None)
     if len(jobs) > MAX_JOBS:
         raise RequestError(f"jobs: {len(jobs)} of them; up to {MAX_JOBS} are accepted")
-    names = [job.name for job in jobs]
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+    names = Counter(job.name for job in jobs)
+    if twice := [name for name, times in names.items() if times > 1]:
         raise RequestError(f"jobs: two are named {twice[0]!r}; each needs a name of its own")
     if per_slot is not None:
         Random(f"{seed}/order").shuffle(jobs)
@@ -94,6 +96,8 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
     name = _text(data, "name", f"job-{path[5:-1]}", path)
     if not all(character.isalnum() or character in "-_." for character in name) or name.startswith("."):
         raise RequestError(f"{path}.name: {shown(name)}; letters, digits, hyphens, underscores and dots are accepted")
+    if len(name) > MAX_NAME:
+        raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
     made = []
     for copy in range(1, copies + 1):
@@ -183,26 +187,31 @@ def check_against(submission: Submission, topology: Topology) -> None:
     """RequestError for a job that could never be placed on this testbed."""
     units = {unit.index: unit for unit in topology.units}
     known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
-    gpu = [unit.hosts for unit in topology.units if unit.kind == "gpu"]
-    every = sum(unit.hosts for unit in topology.units)
+    racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
     for job in submission.jobs:
         for unit, count in job.place or ():
             if unit not in units or count > units[unit].hosts:
                 raise RequestError(f"job {job.name}: place: {addresses.unit_name(unit)}:{count}; there are {known}")
         if job.ps is not None and job.ps not in units:
             raise RequestError(f"job {job.name}: ps: {addresses.unit_name(job.ps)}; there are {known}")
-        most = max(gpu, default=0) if job.together else sum(gpu)
+        gpu = {rack.unit: rack.hosts - (rack.unit == job.ps) for rack in racks if rack.role == "gpu"}
+        most = max(gpu.values(), default=0) if job.together else sum(gpu.values())
+        ps_unit = None if job.ps is None else addresses.unit_name(job.ps)
         if job.place is None and job.workers > most:
+            beside = f" beside its parameter server in {ps_unit}" if job.ps in gpu else ""
             raise RequestError(
-                f"job {job.name}: workers: {job.workers}; {most} hosts of gpu units can be had {'in one' if job.together else 'in all'};"
-                f" there are {known}"
+                f"job {job.name}: workers: {job.workers}; {most} hosts of gpu units can be had {'in one' if job.together else 'in all'}"
+                f"{beside}; there are {known}"
             )
-        at_ps = dict(job.place or {}).get(job.ps, 0) if job.ps is not None else 0
-        if job.workers == every or (job.ps is not None and at_ps == units[job.ps].hosts):
-            raise RequestError(f"job {job.name}: ps: no host is left for its parameter server; there are {known}")
+        if place_in_queue(racks, (), job.workers, job.place, job.together, job.ps, Random(0)) is None:
+            of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
+            raise RequestError(
+                f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
+            )
 
 
 def kinds(submission: Submission) -> str:
     """In words, for who submitted it."""
     sizes = sorted({job.workers for job in submission.jobs})
-    return f"{len(submission.jobs)} jobs of {listed(str(size) for size in sizes)} workers"
+    jobs = "1 job" if len(submission.jobs) == 1 else f"{len(submission.jobs)} jobs"
+    return f"{jobs} of {listed(str(size) for size in sizes)} worker{'s' * (sizes != [1])}"

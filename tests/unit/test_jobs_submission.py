@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import RequestError
 from testbed.jobs.placement import Rack, place_in_queue
-from testbed.jobs.submission import check_against, parse
+from testbed.jobs.submission import check_against, kinds, parse
 from testbed.topology import catalogue
 
 JOB = {"script": "train.py", "workers": 2, "iterations": 7, "megabytes": 1.5}
@@ -79,6 +79,7 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (of({"limit_s": 0}), r"jobs\[0\].limit_s: 0; a number from 0.1"),
         (of({"arguments": "--fast"}), r"jobs\[0\].arguments: --fast; a list"),
         (of({"name": "a/b"}), r"jobs\[0\].name: a/b; letters"),
+        (of({"name": "a" * 65}), r"jobs\[0\].name: aaa.*; up to 64 characters"),
         (of({"name": "a"}, {"name": "a"}), "jobs: two are named 'a'"),
         (of({}, slot_s=0), "slot_s: 0; a number from 0.1 to 3600"),
         (of({}, seed=-1), "seed: -1; a whole number from 0"),
@@ -101,7 +102,12 @@ def test_what_is_wrong_is_named(data: Any, said: str) -> None:
         ({"ps": "u7"}, "job job-0: ps: u7; there are"),
         ({"workers": 9}, "job job-0: workers: 9; 8 hosts of gpu units can be had in all"),
         ({"workers": 5, "place": "together"}, "job job-0: workers: 5; 4 hosts of gpu units can be had in one"),
-        ({"place": "u3:2", "ps": "u3"}, "job job-0: ps: no host is left for its parameter server"),
+        ({"place": "u3:2", "ps": "u3"}, "job job-0: ps: no host of u3 is left for its parameter server"),
+        ({"place": "u3:2,u4:2", "workers": 4}, "job job-0: ps: no host of a cpu unit is left for its parameter server"),
+        (
+            {"workers": 8, "ps": "u1"},
+            "job job-0: workers: 8; 7 hosts of gpu units .* beside its parameter server in u1",
+        ),
     ],
 )
 def test_what_this_testbed_cannot_place_is_refused_at_once(job: dict[str, Any], said: str) -> None:
@@ -142,6 +148,19 @@ def test_placement_is_random_by_the_seed() -> None:
     assert drawn == [place_in_queue(RACKS, set(), 2, None, False, None, Random(seed)) for seed in range(29)]
     assert {placed.workers[0][0] for placed in drawn if placed} == {1, 2}
     assert {placed.ps[0] for placed in drawn if placed and placed.ps} == {3, 4}
+
+
+def test_a_parameter_server_in_a_gpu_unit_keeps_a_host_there() -> None:
+    placed = [place_in_queue(RACKS, set(), 4, None, False, 1, Random(seed)) for seed in range(29)]
+    assert {one.workers[0][0] for one in placed if one} == {2}, "u1 has room for three beside it"
+    assert all(one is not None and one.ps is not None and one.ps[0] == 1 for one in placed)
+    assert place_in_queue(RACKS, set(), 7, None, False, 1, Random(1)) is not None
+    assert place_in_queue(RACKS, set(), 8, None, False, 1, Random(1)) is None
+
+
+def test_who_submits_is_told_how_many() -> None:
+    assert kinds(parse(of({"workers": 1}))) == "1 job of 1 worker"
+    assert kinds(parse(of({}, {"name": "b", "workers": 4}))) == "2 jobs of 2, 4 workers"
 
 
 def test_together_waits_for_one_unit() -> None:
