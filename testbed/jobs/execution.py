@@ -82,9 +82,11 @@ class Executor:
             specs = self._specs(job, board, admission, folder, number, gates)
             popen = partial(self._fork, self._template) if request.preload else self._popen
             with JobProcesses(popen, request.caller, request.cwd, board, emit) as processes:
-                processes.start(specs)
-                job.processes = processes
+                job.processes = (
+                    processes  # before a worker is at its gate, for its job may then lose its parameter server
+                )
                 stack.callback(setattr, job, "processes", None)
+                processes.start(specs)
                 if gates:
                     gates.are_inherited()
                 else:

@@ -60,7 +60,7 @@ def of_batch(jobs: Sequence[Scheduled], session: Session, topology: Topology) ->
         "model": {
             "fabric": fabric_to_json(session.fabric),
             "jobs": [job_to_json(session.model(one)) for one in jobs if one.arrival is not None],
-            "ports": ports_to_json(session.initial_ports),
+            "ports": ports_to_json(session.initial_ports or {}),
         },
     }
 

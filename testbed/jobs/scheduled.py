@@ -59,7 +59,6 @@ class Scheduled:
     started_s: float | None = None
     trained_s: float | None = None
     ended_s: float | None = None
-    cancelled: str | None = None
     failure: str | None = None
     run: dict[str, Any] | None = None
     done_share: float = 0.0
@@ -175,7 +174,6 @@ class Runner:
             with Observation(self._jobs.sampler, self._links, senders, self._mtu) as observation:
                 stop = self._stop_reason(one, job, time.monotonic())
                 specs, outcome = executor.attempt(job, None, folder, 0, lambda event: None, stop, gates)
-                self._look(one)
                 one.ended_s = self._clock()
             self._release(one, job, gates)  # before the result is made, which takes a moment
             report = executor.report(job, folder, specs, outcome)
@@ -193,7 +191,8 @@ class Runner:
                 self._give_back(one, job)
             except TestbedError as error:
                 self._note(f"scheduler: job {one.id} ({one.spec.name}): {error}")
-            self._jobs.drop(job)
+            finally:
+                self._jobs.drop(job)
             one.state = "finishing"
             one.ended_s = one.ended_s or self._clock()
         self._changed(one)
@@ -202,7 +201,8 @@ class Runner:
         limit_s = one.spec.limit_s
 
         def reason() -> str | None:
-            self._look(one)
+            with self._lock:
+                one.look(time.monotonic() - self._clock())
             if job.stop_reason is not None:
                 return job.stop_reason
             if one.started_s is None:
@@ -214,16 +214,13 @@ class Runner:
 
         return reason
 
-    def _look(self, one: Scheduled) -> None:
-        with self._lock:
-            one.look(time.monotonic() - self._clock())
-
     def _give_back(self, one: Scheduled, job: Job) -> None:
-        """Its place on a switch, and its links' rates."""
-        if one.admission is not None and self._engine is not None:
-            one.admission = None
-            self._engine.release(job.id)
-        self._links.set_rates(dict.fromkeys(job.hosts, self._host_mbps))
+        """Its links' rates, and its place on a switch, whether or not the rates could be set."""
+        with contextlib.ExitStack() as after:
+            if one.admission is not None and self._engine is not None:
+                one.admission = None
+                after.callback(self._engine.release, job.id)
+            self._links.set_rates(dict.fromkeys(job.hosts, self._host_mbps))
 
 
 def describe(one: Scheduled) -> dict[str, Any]:

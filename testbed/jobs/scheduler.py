@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -29,19 +30,25 @@ from testbed.jobs.submission import Submission
 from testbed.rpc import Emit
 from testbed.runtime import Caller
 from testbed.scheduling import live
+from testbed.scheduling.model import Fabric
 from testbed.topology.model import Topology
 
 _JOIN_S = 5.0
+_SLOT = re.compile(r"slot \d+")
+_WENT_AWAY = "the command that submitted it went away"
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one `testbed submit` queued. `said` are the events for it, None at its end."""
+    """What one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told yet; `said` are the events for it,
+    None at its end; `complaint` is the last of those, so that one which repeats itself is told once."""
 
     caller: Caller
     jobs: list[Scheduled]
     session: Session
     result_file: Path | None
+    left: set[int]
+    complaint: str = ""
     said: queue.SimpleQueue[dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
 
 
@@ -62,13 +69,16 @@ class Scheduler:
     ) -> None:
         self._topology, self._jobs, self._links, self._engine = topology, jobs, links, engine
         self._controller, self._spawn, self._owner, self._folder, self._note = controller, spawn, owner, folder, note
-        self._lock = threading.Lock()  # one submission at a time
+        self._submitting = threading.Lock()  # one submission at a time: as long as a policy's start; taken before _lock
+        self._lock = threading.Lock()  # the fields below; taken after a session's, never before
+        self._is_opening = False
         self._session: Session | None = None
         self._asked_policy = ""
         self._thread: threading.Thread | None = None
         self._batches: list[Batch] = []
+        self._results: list[threading.Thread] = []
         self._closed = False
-        jobs.circuits_are_scheduled = lambda: self._session is not None
+        jobs.circuits_are_scheduled = lambda: self._is_opening or self._session is not None
 
     # ------------------------------------------------------------------ requests
 
@@ -77,8 +87,8 @@ class Scheduler:
         wanted = submission.parse(asked["submission"])
         submission.check_against(wanted, self._topology)
         first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": "ps"}, self._owner)
-        with self._lock:
-            batch = self._queue(wanted, first, asked)
+        with self._submitting:
+            batch = self._queue(wanted, first, asked, disconnected)
         emit(
             {
                 "queued": [one.id for one in batch.jobs],
@@ -88,6 +98,8 @@ class Scheduler:
             }
         )
         if not asked.get("wait", True):
+            if disconnected.is_set():  # nobody has learned that they are queued
+                batch.session.cancel({one.id for one in batch.jobs}, _WENT_AWAY)
             return {"jobs": [one.id for one in batch.jobs]}
         while True:
             with suppress(queue.Empty):
@@ -96,8 +108,7 @@ class Scheduler:
                     return of_batch(batch.jobs, batch.session, self._topology)
                 emit(event)
             if disconnected.is_set():
-                ids = {one.id for one in batch.jobs}
-                batch.session.cancel(ids, "the command that submitted it went away")
+                batch.session.cancel({one.id for one in batch.jobs}, _WENT_AWAY)
 
     def cancel(self, ids: list[int], reason: str, uid: int) -> list[int]:
         """Ends queued and running jobs of that user, by number, or all of them; the numbers of those that it ended."""
@@ -119,54 +130,85 @@ class Scheduler:
         return None if session is None else of_session(session)
 
     def end(self, reason: str) -> None:
-        """Cancels everything, and waits until it has ended."""
+        """Cancels everything, and waits until it has ended and the results are written. A policy that is being started is given up."""
         with self._lock:
             self._closed = True
             session, thread = self._session, self._thread
-        if session is None or thread is None:
-            return
-        session.cancel({one.id for one in session.all}, reason)
-        session.end()
-        thread.join(_JOIN_S)
+        if session is not None and thread is not None:
+            session.cancel({one.id for one in session.all}, reason)
+            session.end()
+            thread.join(_JOIN_S)
+        with self._lock:
+            results = list(self._results)
+        for writing in results:
+            writing.join(_JOIN_S)
 
     # ------------------------------------------------------------------ sessions
 
-    def _queue(self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any]) -> Batch:
-        if self._closed:
-            raise TestbedError("the testbed is ending")
+    def _queue(
+        self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], disconnected: threading.Event
+    ) -> Batch:
         fabric = live.fabric_of(self._topology, wanted.slot_s, wanted.step_gbps)
-        session = self._session
-        if session is not None and self._thread is not None and session.is_done():
-            self._thread.join(_JOIN_S)  # it is about to end, whose result may just have been read
-            session = None
-        if session is not None and (wanted.policy, fabric, wanted.seed) != (
-            self._asked_policy,
-            session.fabric,
-            session.seed,
-        ):
-            raise RequestError(
-                f"policy {wanted.policy}, slot {wanted.slot_s:g} s, seed {wanted.seed}: jobs are queued with policy {self._asked_policy},"
-                f" slot {session.fabric.slot_s:g} s, seed {session.seed}; submit with the same, or wait until they have ended"
-            )
-        if session is None and (others := self._jobs.joining_units()):
-            raise RequestError(f"job {others[0]} of testbed run has circuits of its own; wait for its end, or end it")
-        fresh = session is None
-        if session is None:
+        while True:
+            if self._closed:
+                raise TestbedError("the testbed is ending")
+            session = self._lasting_session()
+            if session is None:
+                return self._opened(fabric, wanted, request, asked, disconnected)
+            self._check_alike(session, fabric, wanted)
+            batch = self._batch(wanted, request, asked, session)
+            with self._lock:
+                self._batches.append(batch)
+            if session.add(batch.jobs):
+                return batch
+            with self._lock:  # the jobs before have just ended
+                self._batches.remove(batch)
+
+    def _lasting_session(self) -> Session | None:
+        """The one whose jobs have not all ended; one that is about to end, whose result may just have been read, is waited for."""
+        session, thread = self._session, self._thread
+        if session is None or thread is None or not session.is_done():
+            return session
+        thread.join(_JOIN_S)
+        if thread.is_alive():
+            raise TestbedError("the jobs before have ended, and their policy is busy still: submit again")
+        return None
+
+    def _check_alike(self, session: Session, fabric: Fabric, wanted: Submission) -> None:
+        """RequestError unless what is wanted is what the session has."""
+        if (wanted.policy, fabric, wanted.seed) == (self._asked_policy, session.fabric, session.seed):
+            return
+        raise RequestError(
+            f"{_terms(wanted.policy, fabric, wanted.seed)}: jobs are queued with"
+            f" {_terms(self._asked_policy, session.fabric, session.seed)}; submit with the same, or wait until they have ended"
+        )
+
+    def _opened(
+        self,
+        fabric: Fabric,
+        wanted: Submission,
+        request: JobRequest,
+        asked: Mapping[str, Any],
+        disconnected: threading.Event,
+    ) -> Batch:
+        """A new session with these jobs."""
+        self._is_opening = (
+            True  # before the jobs with circuits are looked for, each of which looks at this when it is among them
+        )
+        try:
+            if others := self._jobs.joining_units():
+                raise RequestError(
+                    f"job {others[0]} of testbed run has circuits of its own; wait for its end, or end it"
+                )
             session = Session(
                 self._topology, fabric, wanted.seed, self._jobs, self._links, self._engine, self._controller,
-                self._note, self._tell,
+                self._complain, self._tell,
             )  # fmt: skip
-        batch = self._batch(wanted, request, asked, session)
-        self._batches.append(batch)
-        try:
-            if fresh:
-                self._open(session, wanted, request, batch)
-            elif not session.add(batch.jobs):
-                raise TestbedError("the jobs before have just ended: submit again")
-        except BaseException:
-            self._batches.remove(batch)
-            raise
-        return batch
+            batch = self._batch(wanted, request, asked, session)
+            self._open(session, wanted, request, batch, disconnected)
+            return batch
+        finally:
+            self._is_opening = False
 
     def _batch(self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], session: Session) -> Batch:
         now_s = session.clock() if session is self._session else 0.0
@@ -178,24 +220,40 @@ class Scheduler:
             place_seed = f"{wanted.seed}/place/{index}"
             jobs.append(Scheduled(self._jobs.number(), spec, one, place_seed, now_s + spec.arrival_s, volume))
         file = asked.get("json")
-        return Batch(request.caller, jobs, session, None if file is None else Path(file))
+        return Batch(request.caller, jobs, session, None if file is None else Path(file), {one.id for one in jobs})
 
-    def _open(self, session: Session, wanted: Submission, request: JobRequest, batch: Batch) -> None:
+    def _open(
+        self, session: Session, wanted: Submission, request: JobRequest, batch: Batch, disconnected: threading.Event
+    ) -> None:
         """Starts the policy, and the slots when it is ready."""
         caller = request.caller
         self._folder.mkdir(mode=0o700, exist_ok=True)
         os.chown(self._folder, caller.uid, caller.gid)
         log = self._folder / "policy.log"
+        log.unlink(missing_ok=True)  # it may be another user's
         with ExitStack() as undo:
-            process = PolicyProcess(self._spawn, wanted.policy, wanted.seed, caller, request.cwd, request.environ, log)
-            policy = undo.enter_context(process)
+            process = PolicyProcess(
+                self._spawn, wanted.policy, wanted.seed, caller, request.cwd, request.environ, log,
+                lambda: not (self._closed or disconnected.is_set()),
+            )  # fmt: skip
+            try:
+                policy = undo.enter_context(process)
+            except RequestError:
+                if self._closed:
+                    raise TestbedError("the testbed is ending") from None
+                raise
+            policy.wanted = lambda: not session.is_done()
             session.policy_name, self._asked_policy = policy.policy, wanted.policy
             session.add(batch.jobs)
-            self._session = session
-            self._thread = threading.Thread(
-                target=self._run, args=(session, policy, undo.pop_all()), name="scheduler", daemon=True
-            )
-            self._thread.start()
+            with self._lock:
+                if self._closed:
+                    raise TestbedError("the testbed is ending")
+                self._batches.append(batch)
+                self._session = session
+                self._thread = threading.Thread(
+                    target=self._run, args=(session, policy, undo.pop_all()), name="scheduler", daemon=True
+                )
+                self._thread.start()
 
     def _run(self, session: Session, policy: PolicyProcess, end_policy: ExitStack) -> None:
         with end_policy:
@@ -212,13 +270,26 @@ class Scheduler:
 
     def _tell(self, one: Scheduled, what: str) -> None:
         """An event of a job, for whoever submitted it. It may be called under the session's lock, and waits for nobody."""
-        for batch in list(self._batches):
-            if one not in batch.jobs:
-                continue
-            batch.said.put({"job": one.id, "name": one.spec.name, "at_s": batch.session.clock(), "what": what})
-            if one.state == "ended" and all(other.state == "ended" for other in batch.jobs):
-                self._batches.remove(batch)
-                threading.Thread(target=self._finish, args=(batch,), name="result", daemon=True).start()
+        with self._lock:
+            for batch in [batch for batch in self._batches if one.id in batch.left]:
+                batch.said.put({"job": one.id, "name": one.spec.name, "at_s": batch.session.clock(), "what": what})
+                if one.state == "ended":
+                    batch.left.remove(one.id)
+                if not batch.left:
+                    self._batches.remove(batch)
+                    writing = threading.Thread(target=self._finish, args=(batch,), name="result", daemon=True)
+                    self._results = [*(other for other in self._results if other.is_alive()), writing]
+                    writing.start()
+
+    def _complain(self, text: str) -> None:
+        """To the user of `up`, and to those who wait for jobs, unless it is what they were told last, of another slot."""
+        self._note(text)
+        alike = _SLOT.sub("slot", text)
+        with self._lock:
+            for batch in self._batches:
+                if batch.complaint != alike:
+                    batch.complaint = alike
+                    batch.said.put({"at_s": batch.session.clock(), "what": text.removeprefix("scheduler: ")})
 
     def _finish(self, batch: Batch) -> None:
         if batch.result_file is not None:
@@ -229,3 +300,7 @@ class Scheduler:
             except OSError as error:
                 self._note(f"scheduler: result {batch.result_file}: {error.strerror}")
         batch.said.put(None)
+
+
+def _terms(policy: str, fabric: Fabric, seed: int) -> str:
+    return f"policy {policy}, slot {fabric.slot_s:g} s, step {fabric.step_gbps:g} Gb/s, seed {seed}"

@@ -19,7 +19,7 @@ from testbed.inc.engine import Engine
 from testbed.inc.segments import NoRoomError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import Host, Placement, place_in_queue
-from testbed.jobs.policy_process import OverrunError, PolicyError
+from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError
 from testbed.jobs.scheduled import Links, Runner, Scheduled
 from testbed.jobs.submission import JobSpec
 from testbed.ocs.circuits import Circuit, checked
@@ -81,7 +81,9 @@ class Session:
         self.all: list[Scheduled] = []
         self.plan = Plan()
         self.account = Account()
-        self.initial_ports: dict[tuple[int, int], int] = {}
+        self.initial_ports: dict[tuple[int, int], int] | None = (
+            None  # of the first slot in which the controller was there
+        )
         self._ports = {
             unit.index: tuple(
                 addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)
@@ -98,11 +100,12 @@ class Session:
 
     def add(self, coming: Sequence[Scheduled]) -> bool:
         """Jobs with their times of arrival. False when the session is over, or ends."""
-        with self.lock:
+        with self._moved:
             if self._over or self._ending:
                 return False
             self.all += coming
             self.all.sort(key=lambda one: (one.arrival_s, one.id))
+            self._moved.notify_all()
             return True
 
     def cancel(self, ids: set[int], reason: str) -> list[int]:
@@ -113,7 +116,6 @@ class Session:
                 if one.id not in ids or one.state == "ended":
                     continue
                 found.append(one.id)
-                one.cancelled = reason
                 if one.job is not None:
                     one.job.stop_reason = reason
                 else:
@@ -140,7 +142,6 @@ class Session:
     def begin(self) -> None:
         """Time starts: slot 0 begins now."""
         self._began = time.monotonic()
-        self.initial_ports = live.ports_of(counted(self._lit()))
 
     def run(self, policy: Asking) -> None:
         """Until no job is left."""
@@ -173,6 +174,8 @@ class Session:
             self._place()
             self._see_ready()
         lit = self._lit()
+        if self.initial_ports is None:
+            self.initial_ports = live.ports_of(counted(lit))
         with self.lock:
             for one in self.all:
                 one.look(self._began)
@@ -246,7 +249,12 @@ class Session:
             plan, took_s = policy.ask(state, self.fabric.slot_s, deadline)
             self.account.policy_s.append(took_s)
             check_plan(state, plan, self.policy_name)
+        except GoneError as error:
+            self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
+            self.cancel({one.id for one in self.all if one.started is None}, str(error))
         except OverrunError as error:
+            if self.is_done():  # nobody waits for it
+                return Plan(), None
             self.account.overruns += 1
             self._complain(f"slot {state.slot}: {error}; the last plan stays in force")
         except PolicyError as error:
@@ -291,8 +299,9 @@ class Session:
     def _start(self, one: Scheduled, inc: int | None, rate_gbps: float) -> None:
         mbps = live.emulated_mbps(self._topology, rate_gbps)
         try:
-            if self._runner.start(one, self.slot, inc, rate_gbps, mbps):
-                self._tell(one, f"{one.mode} at {rate_gbps:g} Gb/s")
+            with self.lock:  # that it has ended is not told before this
+                if self._runner.start(one, self.slot, inc, rate_gbps, mbps):
+                    self._tell(one, f"{one.mode} at {rate_gbps:g} Gb/s")
         except (NoRoomError, TestbedError) as error:  # it is shown to the policy again
             self._complain(f"slot {self.slot}: job {one.id} ({one.spec.name}) was not started: {error}")
 

@@ -2,199 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from testbed.errors import SettingError, TestbedError
-from testbed.inc.segments import NoRoomError
+from testbed.errors import TestbedError
 from testbed.jobs import scheduled
-from testbed.jobs.board import JobBoard
-from testbed.jobs.gates import Gates
-from testbed.jobs.job import Job, JobRequest
-from testbed.jobs.launch import Outcome
-from testbed.jobs.manager import Jobs
-from testbed.jobs.policy_process import OverrunError, PolicyError
+from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError
 from testbed.jobs.schedule_result import of_batch, of_session
-from testbed.jobs.scheduled import Scheduled
-from testbed.jobs.session import Session
-from testbed.jobs.submission import parse
-from testbed.runtime import Caller
-from testbed.scheduling import live
-from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Plan, State
-from testbed.topology import catalogue
-
-SLOT_S = 0.1
-TOPOLOGY = catalogue.ready("default")
-
-
-class Machine:
-    """Links, controller and executor in one: everything that a session acts on, and a record of it."""
-
-    def __init__(self) -> None:
-        self.rates: dict[str, float] = {}
-        self.circuits = [list(pair) for pair in TOPOLOGY.ocs.circuits]
-        self.applied: list[list[list[str]]] = []
-        self.told: dict[int, dict[str, Any]] = {}
-        self.may_end = threading.Event()
-        self.fails: set[int] = set()
-        self.refuses: str | None = None
-        self.is_full = False
-        self.admitted: set[int] = set()
-
-    def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
-        if self.refuses:
-            raise SettingError(self.refuses)
-        self.rates |= rates_mbps
-
-    def statistics(self, queues_only: bool = False) -> dict[str, Any]:
-        return {}
-
-    def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
-        raise AssertionError("no process is started in this test")
-
-    def ask(self, operation: str, **arguments: Any) -> Any:
-        if operation == "circuits":
-            return {"circuits": self.circuits}
-        assert operation == "apply"
-        self.circuits = arguments["circuits"]
-        self.applied.append(self.circuits)
-        return {}
-
-    # ---- engine
-
-    def admit(self, job: int, generation: int, members: Any) -> Any:
-        if self.is_full:
-            raise NoRoomError("u1: no room")
-        self.admitted.add(job)
-        return SimpleNamespace(worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0])
-
-    def release(self, job: int) -> None:
-        self.admitted.discard(job)
-
-    def occupancy(self) -> dict[int, int]:
-        return {1: len(self.admitted)}
-
-    # ---- executor
-
-    @contextlib.contextmanager
-    def folder(self, job: Job) -> Iterator[Path]:
-        yield Path("/nowhere")
-
-    def attempt(
-        self, job: Job, _a: None, _f: Path, _n: int, _e: Any, stop: Callable[[], str | None], gates: Gates
-    ) -> tuple[list[Any], Outcome]:
-        """Workers that come to their gates, are told, sum all, and leave when they may."""
-        with JobBoard(len(job.hosts)) as board:
-            job.board = board
-            ends = [socket.socket(fileno=os.dup(gates.fd(rank))) for rank in range(len(job.hosts))]
-            gates.are_inherited()
-            for end in ends:
-                end.sendall(b"here")
-                end.settimeout(SLOT_S / 5)
-            waiting = list(ends)
-            while reason := stop() is None:
-                with contextlib.suppress(TimeoutError):
-                    while waiting:
-                        self.told[job.id] = json.loads(waiting[0].recv(65536))
-                        waiting.pop(0)
-                if not waiting and (self.may_end.is_set() or job.id in self.fails):
-                    break
-                time.sleep(SLOT_S / 10)
-            for end in ends:
-                end.close()
-            job.board = None
-        why = stop() or ("worker 0 on u1h1 exited with code 5" if job.id in self.fails else None)
-        return [], Outcome({}, why, 0.1, not reason)
-
-    def report(self, job: Job, folder: Path, specs: Any, outcome: Outcome) -> dict[str, Any]:
-        return {"id": job.id, "sync": job.placement.sync, "workers": []}
-
-
-class NoObservation(contextlib.nullcontext[Any]):
-    def __init__(self, *_: Any) -> None:
-        super().__init__(SimpleNamespace(report=lambda *_: {}))
-
-
-class Asked:
-    """A policy of the catalogue, asked in the test's process; `spoil` may raise, wait or change its plan."""
-
-    def __init__(self, name: str = "inc-fcfs") -> None:
-        self._policy = make(name, 1)
-        self.spoil: Callable[[State, Plan], Plan] = lambda state, plan: plan
-        self.states: list[State] = []
-
-    def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
-        self.states.append(state)
-        return self.spoil(state, self._policy.plan(state)), 0.001
-
-
-class World:
-    """A session that runs on its thread."""
-
-    def __init__(self, tmp_path: Path, *jobs: dict[str, Any]) -> None:
-        self.machine, self.policy = Machine(), Asked()
-        caller = Caller.of(os.getuid())
-        machine: Any = self.machine
-        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, tmp_path, caller)
-        self.jobs.executor = machine
-        self.notes: list[str] = []
-        self.said: list[tuple[int, str]] = []
-        self.session = Session(
-            TOPOLOGY, live.fabric_of(TOPOLOGY, SLOT_S, None), 1, self.jobs, machine, machine, machine.ask,
-            self.notes.append, lambda one, what: self.said.append((one.id, what)),
-        )  # fmt: skip
-        self.session.policy_name = "inc-fcfs"
-        request = JobRequest("x.py", (), "ps", None, caller, "/", {}, None, None, 0)
-        common = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
-        submission = parse({"jobs": [{**common, **job} for job in jobs], "slot_s": SLOT_S})
-        self.all = [
-            Scheduled(
-                self.jobs.number(), spec, request, str(at), spec.arrival_s,
-                live.gigabits(TOPOLOGY, spec.megabytes, spec.iterations),
-            )
-            for at, spec in enumerate(submission.jobs)
-        ]  # fmt: skip
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        self.session.begin()
-        self.session.run(self.policy)
-
-    def start(self) -> World:
-        self.session.add(self.all)
-        self._thread.start()
-        return self
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 10.0
-        while not condition():
-            assert time.monotonic() < deadline, f"not within 10 s: {what}; said {self.said}, notes {self.notes}"
-            time.sleep(0.01)
-
-    def running(self, *ids: int) -> None:
-        self.until(
-            lambda: {one.id for one in self.all if one.state == "running"} & set(self.machine.told) >= set(ids),
-            f"{ids} run",
-        )
-
-    def end(self) -> None:
-        self.machine.may_end.set()
-        self._thread.join(10.0)
-        assert not self._thread.is_alive()
-        assert not self.jobs.status(), "hosts are free"
-        assert set(self.machine.rates.values()) <= {200.0}, "links have their rates back"
-        assert not self.machine.admitted
+from tests.unit.session_world import TOPOLOGY, NoObservation, World
 
 
 @pytest.fixture
@@ -374,3 +195,87 @@ def test_a_controller_that_is_away_costs_slots_and_nothing_else(world: Callable[
     made.session._controller = ask
     made.end()
     assert made.all[0].failure is None
+
+
+def test_a_controller_that_is_away_when_jobs_are_submitted_is_waited_for(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2"})
+    ask = made.machine.ask
+
+    def away(operation: str, **arguments: Any) -> Any:
+        raise TestbedError("the controller is not ready")
+
+    made.session._controller = away
+    made.start().until(lambda: any("the controller is not ready" in note for note in made.notes), "it is said")
+    made.session._controller = ask
+    made.running(1)
+    made.end()
+    assert made.all[0].failure is None
+    assert of_batch(made.all, made.session, TOPOLOGY)["model"]["ports"] == [[0, 1, 1], [0, 3, 1], [1, 2, 1], [2, 3, 1]]
+
+
+def test_jobs_that_join_get_hosts_before_the_next_slot(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2"}, {"name": "later", "place": "u2:2"})
+    made.session.fabric = replace(made.session.fabric, slot_s=600.0)
+    first, later = made.all
+    made.all = [first]
+    made.start()
+    made.until(lambda: first.state != "coming", "it has arrived")
+    made.session.add([later])
+    made.until(lambda: later.state == "starting", "it has hosts")
+    made.session.cancel({1, 2}, "enough")
+    made.end()
+
+
+def test_a_policy_that_is_gone_for_good_ends_the_jobs_that_wait(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2"}, {"name": "b", "place": "u2:2", "at_s": 0.5}).start()
+    made.running(1)
+
+    def spoil(state: State, plan: Plan) -> Plan:
+        raise GoneError("policy x ended 6 times, and is not started again")
+
+    made.policy.spoil = spoil
+    made.until(lambda: made.all[1].state == "ended", "the job that waits is ended")
+    assert made.all[1].failure == "policy x ended 6 times, and is not started again"
+    assert made.all[0].state == "running", "the last plan stays in force"
+    made.end()
+    assert made.all[0].failure is None
+
+
+@pytest.mark.parametrize("what", ["links", "switch"])
+def test_what_one_part_refuses_to_take_back_the_other_takes(world: Callable[..., World], what: str) -> None:
+    made = world({"name": "a", "place": "u1:2"})
+    made.policy.spoil = lambda state, plan: Plan({job: 10.0 for job in plan.rates}, plan.inc, plan.ports)
+    made.start().running(1)
+    machine = made.machine
+    assert machine.rates == {"u1h1": 50.0, "u1h2": 50.0}
+
+    def away(job: int) -> None:
+        raise TestbedError("u1: its switch is away")
+
+    if what == "links":
+        machine.refuses = "link u1h1: 200 Mb/s was set, and u1h1-a reads back no rate"
+    else:
+        machine.release = away  # type: ignore[method-assign]
+    machine.may_end.set()
+    made.until(lambda: made.all[0].state == "ended", "the job ends")
+    assert [note.partition("job 1 (a): ")[2][:8] for note in made.notes] == [
+        "link u1h" if what == "links" else "u1: its "
+    ]
+    assert (machine.rates == {"u1h1": 200.0, "u1h2": 200.0}) == (what == "switch")
+    assert (machine.admitted == set()) == (what == "links")
+    assert not made.jobs.status(), "hosts are free"
+
+
+def test_a_policy_that_nobody_waits_for_is_no_overrun(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2"}).start()
+    made.running(1)
+
+    def spoil(state: State, plan: Plan) -> Plan:
+        made.session.cancel({1}, "enough")
+        made.until(made.session.is_done, "it has ended")
+        raise OverrunError("policy x is not needed any longer")
+
+    made.policy.spoil = spoil
+    made.until(made.session.is_done, "the policy has been asked")
+    made.end()
+    assert (made.session.account.overruns, made.notes) == (0, [])

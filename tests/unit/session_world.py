@@ -1,0 +1,192 @@
+"""A session's surroundings for tests: jobs that are threads, a controller and links that are lists, and a policy to spoil."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from testbed.errors import SettingError
+from testbed.inc.segments import NoRoomError
+from testbed.jobs.board import JobBoard
+from testbed.jobs.gates import Gates
+from testbed.jobs.job import Job, JobRequest
+from testbed.jobs.launch import Outcome
+from testbed.jobs.manager import Jobs
+from testbed.jobs.scheduled import Scheduled
+from testbed.jobs.session import Session
+from testbed.jobs.submission import parse
+from testbed.runtime import Caller
+from testbed.scheduling import live
+from testbed.scheduling.catalogue import make
+from testbed.scheduling.model import Plan, State
+from testbed.topology import catalogue
+
+SLOT_S = 0.1
+TOPOLOGY = catalogue.ready("default")
+
+
+class Machine:
+    """Links, controller and executor in one: everything that a session acts on, and a record of it."""
+
+    def __init__(self) -> None:
+        self.rates: dict[str, float] = {}
+        self.circuits = [list(pair) for pair in TOPOLOGY.ocs.circuits]
+        self.applied: list[list[list[str]]] = []
+        self.told: dict[int, dict[str, Any]] = {}
+        self.may_end = threading.Event()
+        self.fails: set[int] = set()
+        self.refuses: str | None = None
+        self.is_full = False
+        self.admitted: set[int] = set()
+
+    def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
+        if self.refuses:
+            raise SettingError(self.refuses)
+        self.rates |= rates_mbps
+
+    def statistics(self, queues_only: bool = False) -> dict[str, Any]:
+        return {}
+
+    def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
+        raise AssertionError("no process is started in this test")
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        if operation == "circuits":
+            return {"circuits": self.circuits}
+        assert operation == "apply"
+        self.circuits = arguments["circuits"]
+        self.applied.append(self.circuits)
+        return {}
+
+    # ---- engine
+
+    def admit(self, job: int, generation: int, members: Any) -> Any:
+        if self.is_full:
+            raise NoRoomError("u1: no room")
+        self.admitted.add(job)
+        return SimpleNamespace(worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0])
+
+    def release(self, job: int) -> None:
+        self.admitted.discard(job)
+
+    def occupancy(self) -> dict[int, int]:
+        return {1: len(self.admitted)}
+
+    # ---- executor
+
+    @contextlib.contextmanager
+    def folder(self, job: Job) -> Iterator[Path]:
+        yield Path("/nowhere")
+
+    def attempt(
+        self, job: Job, _a: None, _f: Path, _n: int, _e: Any, stop: Callable[[], str | None], gates: Gates
+    ) -> tuple[list[Any], Outcome]:
+        """Workers that come to their gates, are told, sum all, and leave when they may."""
+        with JobBoard(len(job.hosts)) as board:
+            job.board = board
+            ends = [socket.socket(fileno=os.dup(gates.fd(rank))) for rank in range(len(job.hosts))]
+            gates.are_inherited()
+            for end in ends:
+                end.sendall(b"here")
+                end.settimeout(SLOT_S / 5)
+            waiting = list(ends)
+            while reason := stop() is None:
+                with contextlib.suppress(TimeoutError):
+                    while waiting:
+                        self.told[job.id] = json.loads(waiting[0].recv(65536))
+                        waiting.pop(0)
+                if not waiting and (self.may_end.is_set() or job.id in self.fails):
+                    break
+                time.sleep(SLOT_S / 10)
+            for end in ends:
+                end.close()
+            job.board = None
+        why = stop() or ("worker 0 on u1h1 exited with code 5" if job.id in self.fails else None)
+        return [], Outcome({}, why, 0.1, not reason)
+
+    def report(self, job: Job, folder: Path, specs: Any, outcome: Outcome) -> dict[str, Any]:
+        return {"id": job.id, "sync": job.placement.sync, "workers": []}
+
+
+class NoObservation(contextlib.nullcontext[Any]):
+    def __init__(self, *_: Any) -> None:
+        super().__init__(SimpleNamespace(report=lambda *_: {}))
+
+
+class Asked:
+    """A policy of the catalogue, asked in the test's process; `spoil` may raise, wait or change its plan."""
+
+    def __init__(self, name: str = "inc-fcfs") -> None:
+        self._policy = make(name, 1)
+        self.spoil: Callable[[State, Plan], Plan] = lambda state, plan: plan
+        self.states: list[State] = []
+
+    def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
+        self.states.append(state)
+        return self.spoil(state, self._policy.plan(state)), 0.001
+
+
+class World:
+    """A session that runs on its thread."""
+
+    def __init__(self, tmp_path: Path, *jobs: dict[str, Any]) -> None:
+        self.machine, self.policy = Machine(), Asked()
+        caller = Caller.of(os.getuid())
+        machine: Any = self.machine
+        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, tmp_path, caller)
+        self.jobs.executor = machine
+        self.notes: list[str] = []
+        self.said: list[tuple[int, str]] = []
+        self.session = Session(
+            TOPOLOGY, live.fabric_of(TOPOLOGY, SLOT_S, None), 1, self.jobs, machine, machine, machine.ask,
+            self.notes.append, lambda one, what: self.said.append((one.id, what)),
+        )  # fmt: skip
+        self.session.policy_name = "inc-fcfs"
+        request = JobRequest("x.py", (), "ps", None, caller, "/", {}, None, None, 0)
+        common = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
+        submission = parse({"jobs": [{**common, **job} for job in jobs], "slot_s": SLOT_S})
+        self.all = [
+            Scheduled(
+                self.jobs.number(), spec, request, str(at), spec.arrival_s,
+                live.gigabits(TOPOLOGY, spec.megabytes, spec.iterations),
+            )
+            for at, spec in enumerate(submission.jobs)
+        ]  # fmt: skip
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        self.session.begin()
+        self.session.run(self.policy)
+
+    def start(self) -> World:
+        self.session.add(self.all)
+        self._thread.start()
+        return self
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 10.0
+        while not condition():
+            assert time.monotonic() < deadline, f"not within 10 s: {what}; said {self.said}, notes {self.notes}"
+            time.sleep(0.01)
+
+    def running(self, *ids: int) -> None:
+        self.until(
+            lambda: {one.id for one in self.all if one.state == "running"} & set(self.machine.told) >= set(ids),
+            f"{ids} run",
+        )
+
+    def end(self) -> None:
+        self.machine.may_end.set()
+        self._thread.join(10.0)
+        assert not self._thread.is_alive()
+        assert not self.jobs.status(), "hosts are free"
+        assert set(self.machine.rates.values()) <= {200.0}, "links have their rates back"
+        assert not self.machine.admitted

@@ -1,0 +1,196 @@
+"""Submissions and their sessions, with jobs that are threads and a policy in the test's own process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs import scheduled, scheduler
+from testbed.jobs.manager import Jobs
+from testbed.jobs.scheduler import Scheduler
+from testbed.runtime import Caller
+from testbed.scheduling.model import Plan, State
+from tests.unit.session_world import SLOT_S, TOPOLOGY, Asked, Machine, NoObservation
+
+JOB = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
+
+
+class Place:
+    """A scheduler; `policy` is the one that its next session asks, once `may_start`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.machine, self.policy, self.may_start = Machine(), Asked(), threading.Event()
+        self.may_start.set()
+        self.logs_before: list[bool] = []
+        self.notes: list[str] = []
+        self.events: list[dict[str, Any]] = []
+        caller = Caller.of(os.getuid())
+        machine: Any = self.machine
+        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, folder, caller)
+        self.jobs.executor = machine
+        place = self
+
+        class Process:
+            """In place of a PolicyProcess."""
+
+            def __init__(
+                self, _s: Any, policy: str, _n: int, _c: Any, _w: str, _e: Any, log: Path, wanted: Any
+            ) -> None:
+                self.policy, self.wanted = policy, wanted
+                place.logs_before.append(log.exists())
+                log.touch()
+
+            def __enter__(self) -> Process:
+                while not place.may_start.wait(0.01):
+                    if not self.wanted():
+                        raise RequestError("policy is not needed any longer")
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
+                return place.policy.ask(state, slot_s, deadline)
+
+        monkeypatch.setattr(scheduler, "PolicyProcess", Process)
+        monkeypatch.setattr(scheduled, "Observation", NoObservation)
+        self.scheduler = Scheduler(
+            TOPOLOGY, self.jobs, machine, machine, machine.ask, machine.popen_in, caller, folder / "policy",
+            self.notes.append,
+        )  # fmt: skip
+
+    def submit(
+        self, *jobs: dict[str, Any], wait: bool = False, gone: threading.Event | None = None, **top: Any
+    ) -> dict[str, Any]:
+        data = {"slot_s": SLOT_S, "policy": "inc-fcfs", **top, "jobs": [{**JOB, **job} for job in jobs]}
+        request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": wait}
+        return self.scheduler.submit(request, self.events.append, gone or threading.Event())
+
+    def in_background(self, *jobs: dict[str, Any], **more: Any) -> tuple[threading.Thread, list[Any]]:
+        came: list[Any] = []
+
+        def work() -> None:
+            try:
+                came.append(self.submit(*jobs, **more))
+            except TestbedError as error:
+                came.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        return thread, came
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 10.0
+        while not condition():
+            assert time.monotonic() < deadline, f"not within 10 s: {what}; events {self.events}, notes {self.notes}"
+            time.sleep(0.01)
+
+    def states(self) -> list[str]:
+        told = self.scheduler.status()
+        return [one["state"] for one in told["jobs"]] if told else []
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch)
+    yield made
+    made.machine.may_end.set()
+    made.scheduler.end("the test is over")
+    assert not made.jobs.status()
+
+
+def test_every_end_is_told_and_the_result_comes_once_when_all_end_at_once(place: Place) -> None:
+    jobs = [{"name": f"j{at}", "workers": 1} for at in range(7)]
+    thread, came = place.in_background(*jobs, wait=True)
+    place.until(lambda: place.states().count("running") > 1, "some run")
+    place.machine.may_end.set()
+    thread.join(20.0)
+    assert (came[0]["done"], came[0]["failed"]) == (7, 0)
+    assert sum(event.get("what") == "done" for event in place.events) == 7
+    place.until(lambda: place.scheduler.status() is None, "the session ends")
+
+
+def test_one_after_the_other_and_both_at_once(place: Place) -> None:
+    place.machine.may_end.set()
+    for _ in range(3):
+        assert place.submit({"name": "a"}, wait=True)["done"] == 1
+    both = [place.in_background({"name": "a"}, wait=True) for _ in range(2)]
+    for thread, _ in both:
+        thread.join(20.0)
+    assert [came[0]["done"] for _, came in both] == [1, 1]
+
+
+def test_another_users_policy_log_is_no_obstacle(place: Place) -> None:
+    place.machine.may_end.set()
+    for _ in range(2):
+        place.submit({"name": "a"}, wait=True)
+    assert place.logs_before == [False, False], "it is made anew, by whoever submits"
+
+
+def test_while_a_policy_starts_others_may_cancel_and_the_testbed_may_end(place: Place) -> None:
+    place.may_start.clear()
+    thread, came = place.in_background({"name": "a"})
+    place.until(lambda: bool(place.logs_before), "it starts")
+    began = time.monotonic()
+    with pytest.raises(RequestError, match="job 1 is not among the jobs queued here"):
+        place.scheduler.cancel([1], "cancelled", os.getuid())
+    place.scheduler.end("down")
+    thread.join(10.0)
+    assert time.monotonic() - began < 5.0
+    assert str(came[0]) == "the testbed is ending"
+
+
+def test_while_a_policy_starts_no_job_of_run_gets_circuits(place: Place) -> None:
+    place.may_start.clear()
+    thread, _ = place.in_background({"name": "a"})
+    place.until(lambda: bool(place.logs_before), "it starts")
+    assert place.jobs.circuits_are_scheduled()
+    place.may_start.set()
+    thread.join(10.0)
+    assert place.jobs.circuits_are_scheduled()
+    place.machine.may_end.set()
+    place.until(lambda: place.scheduler.status() is None, "the session ends")
+    assert not place.jobs.circuits_are_scheduled()
+
+
+def test_a_command_that_goes_away_while_the_policy_starts_queues_nothing(place: Place) -> None:
+    place.may_start.clear()
+    gone = threading.Event()
+    thread, came = place.in_background({"name": "a"}, gone=gone)
+    place.until(lambda: bool(place.logs_before), "it starts")
+    gone.set()
+    thread.join(10.0)
+    assert isinstance(came[0], RequestError)
+    assert place.scheduler.status() is None
+    assert not place.jobs.circuits_are_scheduled()
+
+
+def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: Place) -> None:
+    def spoil(state: State, plan: Plan) -> Plan:
+        return Plan({job: 1000.0 for job in plan.rates}, plan.inc, plan.ports)
+
+    place.policy.spoil = spoil
+    thread, _ = place.in_background({"name": "a", "place": "u1:2"}, wait=True)
+    place.until(lambda: len(place.notes) > 4, "it is noted for every slot")
+    told = [event["what"] for event in place.events if "breaks a constraint" in event.get("what", "")]
+    assert len(told) == 1
+    assert told[0].startswith("the plan breaks a constraint: inc-fcfs, slot")
+    place.policy.spoil = lambda state, plan: plan
+    place.machine.may_end.set()
+    thread.join(10.0)
+
+
+def test_the_result_is_written_before_the_testbed_ends(place: Place, tmp_path: Path) -> None:
+    data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
+    request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": False}
+    file = tmp_path / "result.json"
+    place.scheduler.submit({**request, "json": str(file)}, place.events.append, threading.Event())
+    place.scheduler.end("the testbed is ending")
+    assert '"failure": "the testbed is ending"' in file.read_text()
