@@ -118,9 +118,9 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
                 pass
         except OSError as error:
             raise RequestError(f"script {script}: user {caller.user} cannot read it: {error.strerror}") from error
-        if result is not None and not _writable(result):
+        if result is not None and not writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
-        if result is not None and not _writable(series_path(result)):
+        if result is not None and not writable(series_path(result)):
             raise RequestError(f"--json {result}: user {caller.user} cannot write {series_path(result)} beside it")
         if logs is not None:
             try:
@@ -131,7 +131,7 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
                 raise RequestError(f"--logs {logs}: user {caller.user} cannot write there")
 
 
-def _writable(path: Path) -> bool:
+def writable(path: Path) -> bool:
     """Whether the file could be written, by the effective user; makes nothing."""
     if path.exists():
         return path.is_file() and os.access(path, os.W_OK, effective_ids=True)

@@ -104,7 +104,7 @@ def page(one: dict[str, Any]) -> str:
     if not one["jobs"]:
         lines.append("  no jobs")
     if one.get("schedule"):
-        lines += ["", *queue_lines(one["schedule"])]
+        lines += [*([""] if lines[-1] else []), *queue_lines(one["schedule"])]
     return "\n".join(lines)
 
 

@@ -52,6 +52,9 @@ def main(argv: list[str]) -> int:
             data = data | {key: value for key, value in overrides.items() if value is not None}
         wanted = submission.parse(data)
     except RequestError as error:
+        key, _, what = str(error).partition(": ")
+        if overrides.get(key) is not None:
+            raise RequestError(f"--{key.removesuffix('_s')}: {what}") from error
         raise RequestError(f"{options.jobs}: {error}") from error
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
@@ -73,10 +76,11 @@ def main(argv: list[str]) -> int:
     }
     result, interrupted = _follow(runtime, request, caller)
     if options.detach:
-        print(
-            f"testbed submit: queued jobs {_range(result['jobs'])}; look: testbed status; end: testbed cancel",
-            file=sys.stderr,
+        named = "" if options.name == DEFAULT_NAME else f" --name {options.name}"
+        told = (
+            f"queued jobs {_range(result['jobs'])}; look: testbed status{named}; end: testbed cancel{named} JOB|--all"
         )
+        print(f"testbed submit: {told}", file=sys.stderr)
         return 0
     print(_summary(result), file=sys.stderr)
     if interrupted:
@@ -91,14 +95,12 @@ def main(argv: list[str]) -> int:
 def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: Path | None) -> None:
     """What a job's user cannot read or write is found before it is queued. Makes the folders of logs."""
     from testbed.errors import RequestError
-    from testbed.run import check_files
+    from testbed.run import check_files, writable
 
     for script in dict.fromkeys(job.script for job in wanted.jobs):
         check_files(caller, Path(script), None, logs)
     with caller.acting():
-        if result is not None and not (
-            os.access(result, os.W_OK, effective_ids=True) if result.exists() else _can_make(result)
-        ):
+        if result is not None and not writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
         if logs is not None:
             for job in wanted.jobs:
@@ -108,10 +110,6 @@ def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: 
                     raise RequestError(
                         f"--logs {logs}: user {caller.user} cannot make {job.name} there: {error.strerror}"
                     ) from error
-
-
-def _can_make(path: Path) -> bool:
-    return path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True)
 
 
 class _Follower:

@@ -75,7 +75,7 @@ def _job(one: Scheduled) -> dict[str, Any]:
     times: dict[str, float | None] = {"waiting_s": None, "start_up_s": None, "training_s": None, "jct_s": None}
     if one.ready_s is not None and one.placed_s is not None:
         times["start_up_s"] = one.ready_s - one.placed_s
-    if one.ended_s is not None:
+    if one.ended_s is not None and one.ended_s >= one.arrival_s:  # else it was ended before it arrived
         times["jct_s"] = _end_s(one) - one.arrival_s
     if one.started_s is not None and one.ended_s is not None:
         times |= {"waiting_s": one.started_s - one.arrival_s, "training_s": _end_s(one) - one.started_s}

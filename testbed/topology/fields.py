@@ -20,7 +20,7 @@ def read_yaml(path: Path) -> Any:
         return yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise RequestError(f"read configuration {path}: {reason}") from error
+        raise RequestError(f"read {path}: {reason}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""

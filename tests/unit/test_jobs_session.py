@@ -79,6 +79,8 @@ def test_a_cancelled_job_frees_its_hosts_whatever_its_state(world: Callable[...,
     assert made.session.cancel({1, 2, 3}, "cancelled") == [1]
     made.end()
     assert [one.failure for one in made.all] == ["cancelled"] * 3
+    told = of_batch(made.all, made.session, TOPOLOGY)["jobs"]
+    assert [one["jct_s"] is None for one in told] == [False, False, True], "the last had not arrived"
 
 
 def test_a_job_that_overstays_is_ended(world: Callable[..., World]) -> None:

@@ -1,0 +1,58 @@
+"""`testbed submit` as far as it goes without a running testbed: what is wrong is one line that names where it was said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed import submit
+from testbed.errors import RequestError
+from testbed.jobs.submission import parse
+from testbed.runtime import Caller
+
+JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--slot", "0"], "--slot: 0.0; a number from 0.1 to 3600 is accepted"),
+        (["--seed", "-1"], "--seed: -1; a whole number from 0 to 4294967295 is accepted"),
+        (["--policy", ""], "--policy: ; a text is accepted"),
+    ],
+)
+def test_an_option_that_is_wrong_is_not_said_of_the_file(tmp_path: Path, options: list[str], said: str) -> None:
+    jobs = tmp_path / "jobs.yaml"
+    jobs.write_text(yaml.safe_dump({"jobs": [JOB]}))
+    with pytest.raises(RequestError) as error:
+        submit.main([*options, str(jobs)])
+    assert str(error.value) == said
+
+
+def test_a_file_that_is_wrong_or_not_there_is_named(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.yaml"
+    with pytest.raises(RequestError, match=f"read {jobs}: No such file or directory"):
+        submit.main([str(jobs)])
+    jobs.write_text(yaml.safe_dump({"jobs": [{**JOB, "workers": 0}]}))
+    with pytest.raises(RequestError, match=rf"{jobs}: jobs\[0\].workers: 0; a whole number"):
+        submit.main(["--slot", "0.5", str(jobs)])
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"result": "."}, "--json .*: user .* cannot write it"),
+        ({"result": "none/x.json"}, "--json .*: user .* cannot write it"),
+        ({"logs": "taken"}, "--logs .*: user .* cannot make a there: File exists"),
+    ],
+)
+def test_files_are_checked_before_jobs_are_queued(tmp_path: Path, where: dict[str, str], said: str) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "a").touch()
+    paths: dict[str, Any] = {"result": None, "logs": None} | {key: tmp_path / name for key, name in where.items()}
+    with pytest.raises(RequestError, match=said):
+        submit._check_files(Caller.of(os.geteuid()), parse({"jobs": [JOB]}), **paths)
