@@ -10,6 +10,7 @@ import os
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from testbed.scheduling.model import Fabric
 from testbed.topology.model import Topology
 
 _JOIN_S = 5.0
+_END_S = 8.0  # longer than a worker has to end when it is asked to
 _SLOT = re.compile(r"slot \d+")
 _WENT_AWAY = "the command that submitted it went away"
 
@@ -131,17 +133,18 @@ class Scheduler:
 
     def end(self, reason: str) -> None:
         """Cancels everything, and waits until it has ended and the results are written. A policy that is being started is given up."""
+        deadline = time.monotonic() + _END_S
         with self._lock:
             self._closed = True
             session, thread = self._session, self._thread
         if session is not None and thread is not None:
             session.cancel({one.id for one in session.all}, reason)
             session.end()
-            thread.join(_JOIN_S)
+            thread.join(_END_S)
         with self._lock:
             results = list(self._results)
         for writing in results:
-            writing.join(_JOIN_S)
+            writing.join(max(0.0, deadline - time.monotonic()))
 
     # ------------------------------------------------------------------ sessions
 
