@@ -22,7 +22,7 @@ from typing import Any
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling.catalogue import NAMES, make
 from testbed.scheduling.messages import plan_to_json, state_from_json
-from testbed.scheduling.model import Policy
+from testbed.scheduling.model import Plan, Policy
 
 
 def policy_of(name: str, seed: int) -> Policy:
@@ -88,6 +88,8 @@ def main(argv: list[str]) -> int:
             try:
                 plan = policy.plan(state_from_json(asked["state"]))
                 answer["took_s"] = time.perf_counter() - began
+                if not isinstance(plan, Plan):
+                    raise TypeError(f"plan returned {type(plan).__name__}, which is no Plan")
                 answer["plan"] = plan_to_json(plan)
             except Exception as error:  # a policy may raise anything, and is asked again in the next slot
                 traceback.print_exc()
