@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import Any, Self
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.launch import ending
+from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import open_log
 from testbed.runtime import Caller
 from testbed.scheduling.messages import plan_from_json, state_to_json
@@ -29,6 +31,7 @@ _STUCK_S = 10.0
 _STUCK_SLOTS = 10
 _END_S = 2.0
 _TICK_S = 0.2
+_MARK = "TESTBED_POLICY"
 _LONGEST_LINE_BYTES = 1 << 26
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
@@ -71,6 +74,7 @@ class PolicyProcess:
         self._ready = False
         self._asked_at: float | None = None  # of a state that was not answered yet, or of the start
         self.wanted = wanted
+        self._mark = secrets.token_hex()
         self.restarts = 0
 
     def __enter__(self) -> Self:
@@ -122,7 +126,7 @@ class PolicyProcess:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        env = worker_environment(self._environ, self._caller)
+        env = worker_environment(self._environ, self._caller) | {_MARK: self._mark}
         # -P: what lies in the caller's folder must not stand in for Python's own modules
         argv = [sys.executable, "-u", "-P", "-m", "testbed.jobs.policy_host"]
         argv += [f"--seed={self._seed}", "--", self._argument]
@@ -159,7 +163,9 @@ class PolicyProcess:
         process, self._process = self._process, None
         with contextlib.suppress(ProcessLookupError):  # what it started goes with it
             os.killpg(process.pid, signal.SIGKILL)
-        return process.wait()
+        code = process.wait()
+        end_leftovers(_MARK, [self._mark])  # and what of that left its session
+        return code
 
     def _ended(self) -> PolicyError:
         """Its end was noticed by the socket's, which comes a little before."""

@@ -18,7 +18,7 @@ from testbed.runtime import Caller
 from testbed.scheduling.model import Fabric, Job, Plan, Progress, State
 
 POLICIES = """
-import os, sys, time
+import os, subprocess, sys, time
 from testbed.scheduling.model import Plan
 
 class Good:
@@ -52,6 +52,13 @@ class Helped:
 class Leaves:
     def plan(self, state):
         sys.exit(4)
+
+class Parent:
+    def __init__(self):
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        self.name = str(child.pid)
+    def plan(self, state):
+        return Plan()
 
 class Fractions:
     def plan(self, state):
@@ -131,6 +138,13 @@ def test_one_that_exits_or_answers_in_fractions_is_no_plan(process: Callable[[st
         ask(policy, 0)
     with process("mine.py:Fractions") as policy, pytest.raises(PolicyError, match="raised TypeError: 'float'"):
         ask(policy, 0)
+
+
+def test_what_it_started_ends_with_it(process: Callable[[str], PolicyProcess]) -> None:
+    with process("mine.py:Parent") as policy:
+        child = Path(f"/proc/{policy.policy}/stat")
+        assert child.exists()
+    assert not child.exists() or child.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
 def test_one_that_hangs_as_it_is_started_again_is_ended(
