@@ -142,6 +142,8 @@ def _show_claims(report: Report, console: Console) -> None:
     simulated = f"simulated, {', '.join(map(str, jobs)) or 'no'} jobs"
     table = _table("What the paper says", "", "paper", "ours", "less start-ups", "", simulated, "")
     for claim, foreseen in zip(report["claims"], report["ahead"]["claims"], strict=True):
+        if claim["verdict"] is None and foreseen["verdict"] is None:
+            continue  # a scheme or a model was left out
         if "held" in claim:
             texts = ["always", _count(claim), "", claim["verdict"] or "", _count(foreseen)]
         else:
@@ -151,7 +153,8 @@ def _show_claims(report: Report, console: Console) -> None:
             texts += [claim["verdict"] or "", _percent(foreseen["ours"][metric])]
         name = f"{MODELS[claim['model']]}: " if claim["model"] else ""
         table.add_row(f"{name}{claim['text']}", *texts, foreseen["verdict"] or "")
-    console.print(table)
+    if table.row_count:
+        console.print(table)
 
 
 def _count(claim: Mapping[str, Any]) -> str:
