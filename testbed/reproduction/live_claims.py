@@ -65,10 +65,12 @@ TRENDS = (
 
 
 def verdict(share: float | None, paper: float) -> str | None:
-    """On a reduction, as on those of the simulations."""
+    """On a reduction, as on those of the simulations; but what is no reduction agrees with none."""
     if share is None:
         return None
-    return AGREES if abs(share - paper) <= NEAR else DIRECTION if share > FLAT else DIFFERS
+    if share <= FLAT:
+        return DIFFERS
+    return AGREES if abs(share - paper) <= NEAR else DIRECTION
 
 
 def held(rows: Rows, trend: Trend) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from testbed.jobs import submission
 from testbed.jobs.placement import Rack
 from testbed.reproduction import live, live_ahead, live_fabric, live_plots, live_prediction, live_queue, live_report
 from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION
-from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction
+from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
 from testbed.reproduction.live_model import Kind, buckets, iteration_s, one_circuit_gbps
 from testbed.reproduction.live_prediction import Asked, Given, Queue, predict
 from testbed.reproduction.live_throughput import CASES, PAPER, claims, larger_gains, ratio
@@ -259,6 +259,16 @@ def test_reductions_of_means_and_their_verdicts() -> None:
     assert found["vgg16", "total JCT, INC-TW below INC-FCFS"]["verdict"] == DIFFERS
     assert found["resnet50", "total JCT, INC-TW below INC-FCFS"]["verdict"] is None, "nothing was run"
     assert found[None, "connections set up, TW below FCFS"]["ours"][CONNECTIONS] == pytest.approx(0.5)
+
+
+def test_near_the_paper_and_no_reduction_is_no_agreement() -> None:
+    assert [verdict(share, 0.12) for share in (0.04, 0.06, 0.22, 0.23, None)] == [
+        DIFFERS,
+        AGREES,
+        AGREES,
+        DIRECTION,
+        None,
+    ]
 
 
 def test_nothing_to_set_up_is_no_reduction() -> None:
