@@ -178,7 +178,7 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
     topology = parse(config, figure)
     # before anything runs: a schedule that never ends shows here
     lasts_s = sum(live_ahead.lasts_s(topology, point, options.slot) + RUN_S for point in points)
-    print(f"{len(points)} runs, {lasts_s / 60:.0f} minutes or more", file=sys.stderr, flush=True)
+    print(f"{len(points)} runs, {max(1, round(lasts_s / 60))} minutes or more", file=sys.stderr, flush=True)
     jobs = () if options.quick else live_ahead.JOBS
     foreseen = list(live_ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
     with _progress("figures 6 and 7", len(points)) as on_done:
