@@ -12,8 +12,8 @@ from tests.vectors.world import PS_PORT, UPLINK
 EXAMPLES = 25
 
 
-def inside(programs: Programs, ports: dict[int, int]) -> dict[str, dict[str, int]]:
-    """By what was tried, how often each verdict was given."""
+def inside(programs: Programs, ports: dict[int, int], tried: str) -> dict[str, int]:
+    """How often each verdict was given in a method of Trial."""
     cells = Cells(programs)
     first = {**ports, PS_PORT: ports[PS_PORT], UPLINK: ports[UPLINK]}
     # a second switch, and a PS host, which is behind its port 1: devices that the first does without
@@ -24,4 +24,4 @@ def inside(programs: Programs, ports: dict[int, int]) -> dict[str, dict[str, int
         return XdpAggregator(cells, host if is_host else (first, second)[node], is_host, node + 1 or UNIT)
 
     trial = Trial(make, False, EXAMPLES, ("final", "partial", "ps"))
-    return {"worlds": trial.worlds(), "schedules": trial.schedules(), "mutations": trial.mutated()}
+    return dict(getattr(trial, tried)())

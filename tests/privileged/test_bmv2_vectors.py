@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from tests.at_once import at_once
 from tests.privileged import bmv2_model_run, bmv2_vector_run
+from tests.vectors.in_step import TRIED
 from tests.vectors.table import TABLE
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
@@ -14,7 +18,7 @@ AT_SWITCHES = [name for name, vector in TABLE.items() if not vector.is_host]
 @pytest.fixture(scope="module")
 def wrong() -> dict[str, dict[str, list[str]]]:
     """By layout and vector; one switch for all vectors of a layout."""
-    return {layout: bmv2_vector_run.found(layout) for layout in ("wide", "registers")}
+    return at_once({layout: partial(bmv2_vector_run.found, layout) for layout in ("wide", "registers")})
 
 
 @pytest.mark.parametrize("layout", ["wide", "registers"])
@@ -26,7 +30,7 @@ def test_vector(name: str, layout: str, wrong: dict[str, dict[str, list[str]]]) 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, int]]:
     """By what was tried. A difference fails in there, with the packet."""
-    return bmv2_model_run.found()
+    return at_once({tried: partial(bmv2_model_run.found, tried) for tried in TRIED})
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
@@ -40,5 +44,5 @@ def test_schedules_that_keep_no_window(verdicts: dict[str, dict[str, int]]) -> N
 
 def test_malformed_and_adversarial_packets(verdicts: dict[str, dict[str, int]]) -> None:
     met = {"malformed", "corrupt", "bad_sender", "forwarded", "to_ovs", "notice", "bad_slot"}
-    assert set(verdicts["mutations"]) >= met
-    assert sum(verdicts["mutations"].values()) == bmv2_model_run.MUTATIONS
+    assert set(verdicts["mutated"]) >= met
+    assert sum(verdicts["mutated"].values()) == bmv2_model_run.MUTATIONS

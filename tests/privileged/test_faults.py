@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from scipy.stats import binom
 
 from testbed.emulation.faults import LinkFault
+from tests.at_once import at_once
 from tests.privileged.commands import ROOT, Testbed, command, pid_of, running
 from tests.privileged.fault_scenarios import FAULTS, FRAGMENTS, LOSS, ROUNDS, ROUNDS_OF_EIGHT, TIME_LIMIT_S, described
 from tests.privileged.inside import findings
@@ -55,13 +57,19 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def rack(engine: str) -> dict[str, Any]:
-    return dict(found_in("rack", "rack", engine))
+def networks(engine: str) -> dict[str, dict[str, Any]]:
+    """What was found on each shape of network."""
+    return at_once({shape: partial(found_in, shape, shape, engine) for shape in ("rack", "units", "eight")})
 
 
 @pytest.fixture(scope="module")
-def units(engine: str) -> dict[str, Any]:
-    return dict(found_in("units", "units", engine))
+def rack(networks: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return networks["rack"]
+
+
+@pytest.fixture(scope="module")
+def units(networks: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return networks["units"]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -89,8 +97,10 @@ def test_sums_are_exact_across_kinds_of_switch_when_every_link_loses_1_percent()
     judge_links(found["links"], LOSS)
 
 
-def test_eight_jobs_on_one_switch_are_all_exact_when_every_link_loses_1_percent(engine: str) -> None:
-    jobs = found_in("eight_jobs", "eight", engine)
+def test_eight_jobs_on_one_switch_are_all_exact_when_every_link_loses_1_percent(
+    engine: str, networks: dict[str, dict[str, Any]]
+) -> None:
+    jobs = networks["eight"]["eight_jobs"]
     assert len(jobs) == 8
     for job in jobs:
         judge(job, ROUNDS_OF_EIGHT[engine], 2)

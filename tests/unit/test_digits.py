@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.at_once import at_once
 from workloads.jobs import digits
 
 SCRIPT = Path(digits.__file__)
@@ -53,7 +55,7 @@ def test_the_model_is_large_enough_for_communication_to_matter() -> None:
 
 
 def test_same_seed_same_losses(tmp_path: Path) -> None:
-    first, again = trained(tmp_path / "first", seed=3), trained(tmp_path / "again", seed=3)
+    first, again = at_once({name: partial(trained, tmp_path / name, 3) for name in ("first", "again")}).values()
     assert first["loss"] == again["loss"]
     assert first["loss"][-1] < first["loss"][0]
     assert first["iterations"] == len(first["loss"]) == len(first["iteration_ms_list"]) == 22  # ceil(1437 / 67)

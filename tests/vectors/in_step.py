@@ -45,6 +45,7 @@ from tests.vectors.run import Engine
 from tests.vectors.world import Weather, World
 
 STEPS = 400
+TRIED = ("worlds", "schedules", "mutated")  # methods of Trial
 MUTATIONS = 14_000  # at a switch and a PS host together
 
 
