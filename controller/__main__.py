@@ -33,10 +33,16 @@ def main(argv: list[str]) -> int:
         type=Path,
         help="folder of the pinned maps of the fast path; without it flows alone make the circuits",
     )
+    parser.add_argument("--held", action="store_true", help="gets ready, and begins when standard input ends")
     parser.add_argument("--uid", type=int, help="user who may send requests, besides root")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
+    from controller.adapter import listen_and_run
+    from controller.app import OpticalFabricApp
+
+    if arguments.held:
+        sys.stdin.buffer.read()
     topology = Topology.from_json(arguments.topology.read_text())
     plane: Plane | None = None
     if arguments.plane:
@@ -57,9 +63,6 @@ def main(argv: list[str]) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-
-    from controller.adapter import listen_and_run
-    from controller.app import OpticalFabricApp
 
     OpticalFabricApp.fabric = fabric
     listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)

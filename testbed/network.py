@@ -66,7 +66,9 @@ class Network:
         with ExitStack() as stack:
             self._log.mkdir(exist_ok=True)
             (self._folder / "topology.json").write_text(self.topology.to_json())
-            self.fabric = stack.enter_context(Fabric(self.topology, CONTROLLER_PORT, self._log, self._progress))
+            self.fabric = stack.enter_context(Fabric(self.topology, self._log, self._progress))
+            stack.callback(self._end_controller)
+            self._start_controller(held=True)  # it reads in its modules while the programs are compiled
             plane = XdpPlane(self._switch_ports(), self._host_ports(), PIN_DIR, self.topology.mtu)
             self.plane = stack.enter_context(plane)
             # attaching a program to a veth turns GRO on
@@ -74,8 +76,8 @@ class Network:
                 set_offloads(port.device, gro=False)
             stack.enter_context(self.switches)
             self.engine = self._made_engine(stack)
-            stack.callback(self._end_controller)
-            self._start_controller()
+            stack.callback(self._end_controller)  # before all that it uses
+            self._begin_controller()
             self._await_ready()
             self._stack = stack.pop_all()
         return self
@@ -169,18 +171,24 @@ class Network:
         stack.callback(engine.close)
         return engine
 
-    def _start_controller(self) -> None:
+    def _start_controller(self, held: bool = False) -> None:
+        """`held`: it waits for `_begin_controller`."""
         argv = [sys.executable, "-m", "controller", "--topology", str(self._folder / "topology.json")]
         argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
         argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
         argv += ["--uid", str(self._uid)] if self._uid is not None else []
+        argv += ["--held"] if held else []
+        stdin = subprocess.PIPE if held else subprocess.DEVNULL
         with (self._log / "controller.log").open("ab") as log:
-            self._controller = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent
-            )
+            self._controller = subprocess.Popen(argv, stdin=stdin, stdout=log, stderr=log, preexec_fn=die_with_parent)
+
+    def _begin_controller(self) -> None:
+        assert self._controller is not None
+        assert self._controller.stdin is not None
+        self._controller.stdin.close()
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + _READY_TIMEOUT_S
+        deadline, listens = time.monotonic() + _READY_TIMEOUT_S, False
         total = len(self.topology.units) + bool(self.topology.optical_ports)
         self._progress("controller", 0, total)
         while True:
@@ -195,6 +203,9 @@ class Network:
                 waiting = str(error)
             else:
                 waiting = "not every switch is connected and read back"
+                if not listens:
+                    self.fabric.openvswitch.connect(CONTROLLER_PORT)
+                    listens = True
                 self.switches.resettle(self.controller_socket)
             if time.monotonic() > deadline:
                 raise TestbedError(

@@ -29,12 +29,9 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
 class Fabric:
     """The emulated network of a topology. A context manager: entering brings it up."""
 
-    def __init__(
-        self, topology: Topology, controller_port: int | None, log_dir: Path, progress: Progress = _silent
-    ) -> None:
+    def __init__(self, topology: Topology, log_dir: Path, progress: Progress = _silent) -> None:
         self.topology = topology
         self._layout = layout(topology)
-        self._controller_port = controller_port
         self._log_dir = log_dir
         self._progress = progress
         self._namespaces = NetworkNamespaces()
@@ -83,7 +80,7 @@ class Fabric:
         self._progress("switches", 0, len(bridges))
         self.openvswitch.wait_for_database()
         self._release.callback(self.openvswitch.stop)  # first its ports, then the devices that they are
-        self.openvswitch.add_bridges(bridges, self._controller_port)
+        self.openvswitch.add_bridges(bridges)
         self._progress("switches", len(bridges), len(bridges))
         self._spawner = Spawner()
         self._release.callback(self._spawner.close)

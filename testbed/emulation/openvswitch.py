@@ -147,7 +147,7 @@ class OpenVSwitch:
 
     # -------------------------------------------------------------- bridges
 
-    def add_bridges(self, bridges: Sequence[Bridge], controller_port: int | None) -> None:
+    def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Make all bridges and ports in one transaction, wait for it, and read the port numbers back.
 
         The kernel's datapath is taken where it works, which is found by trying it.
@@ -156,12 +156,12 @@ class OpenVSwitch:
         threads = [f"other_config:n-{kind}-threads=1" for kind in ("handler", "revalidator")]
         change = ["--", "set", "Open_vSwitch", ".", *threads]
         for bridge in bridges:
-            change += self._bridge_change(bridge, controller_port)
+            change += self._bridge_change(bridge)
         self._bridges += [bridge.name for bridge in bridges]
         self._vsctl(change)
         self._read_back(bridges)
 
-    def _bridge_change(self, bridge: Bridge, controller_port: int | None) -> list[str]:
+    def _bridge_change(self, bridge: Bridge) -> list[str]:
         settings = [
             f"datapath_type={self.datapath}",
             "fail_mode=secure",
@@ -174,10 +174,16 @@ class OpenVSwitch:
         for port in bridge.ports:
             change += ["--", "add-port", bridge.name, port.device]
             change += ["--", "set", "Interface", port.device, f"ofport_request={port.number}"]
-        if controller_port is not None:
-            change += ["--", "set-controller", bridge.name, f"tcp:127.0.0.1:{controller_port}"]
-            change += ["--", "set", "Controller", bridge.name, f"max_backoff={_RECONNECT_MS}"]
         return change
+
+    def connect(self, port: int) -> None:
+        """Tell all bridges their controller, which should listen by now: one that is refused is tried again after seconds."""
+        change: list[str] = []
+        for name in self._bridges:
+            change += ["--", "set-controller", name, f"tcp:127.0.0.1:{port}"]
+            change += ["--", "set", "Controller", name, f"max_backoff={_RECONNECT_MS}"]
+        if change:
+            self._vsctl(change)
 
     def _vsctl(self, arguments: Sequence[str]) -> str:
         try:

@@ -68,7 +68,7 @@ def measured(up: Callable[[], None], down: Callable[[], None]) -> dict[str, floa
 
 
 def measure_fabric(topology: Topology, log_dir: Path) -> dict[str, float]:
-    fabric = Fabric(topology, None, log_dir)
+    fabric = Fabric(topology, log_dir)
 
     def up() -> None:
         fabric.up()

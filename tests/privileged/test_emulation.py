@@ -194,7 +194,7 @@ def transfer(start_receiver: Start, start_sender: Start) -> tuple[dict[str, Any]
 def rate_through_switch() -> Any:
     """From one host to another through Open vSwitch: both wires shape, and every frame is on both."""
     topology = one_rack(60)
-    with Fabric(topology, None, LOGS) as fabric:
+    with Fabric(topology, LOGS) as fabric:
         add_local_flows(topology)
         before = processor_times()
         found = tcp_between_hosts(fabric)
@@ -214,7 +214,7 @@ def tcp_between_hosts(fabric: Fabric) -> dict[str, Any]:
 
 def reach() -> Any:
     topology = ready("default")
-    with Fabric(topology, None, LOGS) as fabric:
+    with Fabric(topology, LOGS) as fabric:
         add_local_flows(topology)
         add_circuit("u1o1", "u2o1")
         net = fabric.net
@@ -232,7 +232,7 @@ def reach() -> Any:
 
 def unshaped() -> Any:
     topology = one_rack(None)
-    with Fabric(topology, None, LOGS) as fabric:
+    with Fabric(topology, LOGS) as fabric:
         add_local_flows(topology)
         listed = subprocess.run(["ip", "-n", "wires", "-j", "link"], capture_output=True, check=True).stdout
         found = tcp_between_hosts(fabric)
@@ -240,7 +240,7 @@ def unshaped() -> Any:
 
 
 def read_back() -> Any:
-    with Fabric(one_rack(100), None, LOGS), FeatureControl() as control:
+    with Fabric(one_rack(100), LOGS), FeatureControl() as control:
         wrong = []
         listing = subprocess.run(["ethtool", "-k", "u1-h1"], capture_output=True, text=True, check=True).stdout
         for line in listing.splitlines():
@@ -255,7 +255,7 @@ def read_back() -> Any:
     with OpenVSwitch(LOGS) as openvswitch:
         subprocess.run(["ip", "link", "add", "p1", "type", "veth", "peer", "name", "p2"], check=True)
         bridge = Bridge("b", 9, (Port("p1", 7), Port("p2", 7)))
-        twice = error_of(lambda: openvswitch.add_bridges([bridge], None))
+        twice = error_of(lambda: openvswitch.add_bridges([bridge]))
     with RouteSocket() as route:
         route.send([delete_device("p1")])
     return {
@@ -275,7 +275,7 @@ def error_of(attempt: Callable[[], object]) -> str:
 
 
 def death() -> Any:
-    with Fabric(one_rack(100), None, LOGS) as fabric:
+    with Fabric(one_rack(100), LOGS) as fabric:
         fabric.watch()
         os.kill(fabric.openvswitch.pids()["ovs-vswitchd"], signal.SIGKILL)
         deadline = time.monotonic() + 10
@@ -285,7 +285,7 @@ def death() -> Any:
 
 
 def processes() -> Any:
-    with Fabric(one_rack(100), None, LOGS) as fabric:
+    with Fabric(one_rack(100), LOGS) as fabric:
         program = "import json, os; print(json.dumps([os.getuid(), os.getgid(), os.getgroups(), os.stat('/proc/self/ns/net').st_ino]))"
         argv = ["/usr/bin/python3", "-c", program]
         rights: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY, "groups": [NOBODY]}
@@ -301,7 +301,7 @@ def processes() -> Any:
 
 
 def hold() -> Any:
-    with Fabric(ready("default"), None, LOGS):
+    with Fabric(ready("default"), LOGS):
         print("up", flush=True)
         signal.pause()
 
