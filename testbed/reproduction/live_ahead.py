@@ -61,7 +61,7 @@ def of(topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed
     fabric = live.fabric_of(topology, slot_s, STEP_GBPS)
     queue = Queue(racks, asked, start_up_s=0.0, handling_s=0.0)
     policy = catalogue.make(scheme, seed)
-    return predict(fabric, queue, policy, initial_ports(topology), pace(kind, topology, fabric))
+    return predict(fabric, queue, policy, initial_ports(topology), pace(kind, topology))
 
 
 def initial_ports(topology: Topology) -> dict[Pair, int]:

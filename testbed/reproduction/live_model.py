@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 from testbed.scheduling.live import gigabits
-from testbed.scheduling.model import Fabric, Job
 from testbed.topology.model import Topology
 from workloads import models
 
@@ -70,12 +69,3 @@ def iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
     for there_s, share in buckets(kind):
         free_s = max(free_s, there_s) + share * volume_gigabits / rate_gbps
     return max(free_s, kind.compute_s)
-
-
-def one_circuit_gbps(fabric: Fabric, job: Job, inc: int | None) -> float:
-    """The most that a worker gets towards its parameter server: on a testbed all that goes to one host takes one of several parallel
-    circuits (docs/scheduling.md, Limits), whatever the plan gives the job."""
-    if inc is not None and job.is_local:
-        return math.inf
-    streams = [1 if unit == inc else count for unit, count in job.workers if unit != job.ps]
-    return fabric.port_gbps / max(streams) if streams else math.inf

@@ -16,11 +16,11 @@ from typing import Protocol
 from testbed.errors import TestbedError
 from testbed.jobs.placement import Host, Rack, place_in_queue
 from testbed.scheduling import live
-from testbed.scheduling.model import Fabric, Job, Pair, Policy, Progress, State, load, set_up
+from testbed.scheduling.model import Fabric, Job, Pair, Policy, Progress, State, set_up
 from testbed.simulation.fluid import check_plan
 
-Pace = Callable[[Job, int | None, float], float]
-"""Gb/s by which a job's volume shrinks when it has INC in this unit, or none, and its workers have this rate in Gb/s."""
+Pace = Callable[[float], float]
+"""Gb/s by which a job's volume shrinks when its workers have this rate in Gb/s."""
 _MOST_SLOTS = 100_000
 
 
@@ -144,13 +144,13 @@ def predict(fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair,
         for id_, rate in plan.rates.items():
             its = present[id_]
             begins_s = now_s + (fabric.reconfiguration_s if new and rate > its.rate_gbps else 0.0)
-            before = pace(its.job, its.inc, its.rate_gbps) * (begins_s - now_s) if its.rate_gbps else 0.0
+            before = pace(its.rate_gbps) * (begins_s - now_s) if its.rate_gbps else 0.0
             if its.started is None:
                 its.started, its.inc = slot, plan.inc.get(id_)
                 started_s[id_], modes[id_] = now_s, its.inc
             its.rate_gbps = rate
             its.remaining_gigabits -= before
-            speed = pace(its.job, its.inc, rate)
+            speed = pace(rate)
             until_s = begins_s + its.remaining_gigabits / speed
             if until_s <= now_s + fabric.slot_s:
                 ended_s[id_] = until_s
@@ -160,8 +160,3 @@ def predict(fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair,
                 its.remaining_gigabits -= speed * (now_s + fabric.slot_s - begins_s)
         lit = dict(plan.ports)
     raise TestbedError(f"{policy.name}: {len(present)} jobs are not done after {_MOST_SLOTS} slots")
-
-
-def fluid_seconds(fabric: Fabric, job: Job, inc: int | None) -> float:
-    """What the fluid model alone has for a job by itself: its volume at its largest rate, and no computing."""
-    return job.gigabits / load(fabric, job, inc).limit_gbps

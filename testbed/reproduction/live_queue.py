@@ -17,13 +17,13 @@ from typing import Any
 from testbed.errors import TestbedError
 from testbed.jobs.placement import Rack
 from testbed.reproduction import live_fabric
-from testbed.reproduction.live_model import Kind, iteration_s, one_circuit_gbps
+from testbed.reproduction.live_model import Kind, iteration_s
 from testbed.reproduction.live_prediction import Asked, Given, Pace, Predicted, Queue, predict
 from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of, gigabits
 from testbed.scheduling.messages import fabric_from_json, job_from_json, ports_from_json
-from testbed.scheduling.model import Fabric, Job
+from testbed.scheduling.model import Job
 from testbed.simulation.arrivals import poisson_s, stream
 from testbed.topology.model import Topology
 
@@ -197,13 +197,9 @@ def _total_jct_s(predicted: Predicted, jobs: Sequence[dict[str, Any]], costs_: C
     return math.fsum(predicted.ended_s[job["id"]] + costs_.handling_s - job["arrival_s"] for job in jobs)
 
 
-def pace(kind: Kind, topology: Topology, fabric: Fabric) -> Pace:
+def pace(kind: Kind, topology: Topology) -> Pace:
     volume = kind.volume_gigabits(topology)
-
-    def of(job: Job, inc: int | None, rate_gbps: float) -> float:
-        return volume / iteration_s(kind, volume, min(rate_gbps, one_circuit_gbps(fabric, job, inc)))
-
-    return of
+    return lambda rate_gbps: volume / iteration_s(kind, volume, rate_gbps)
 
 
 def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> Predicted:
@@ -212,7 +208,7 @@ def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> 
     jobs: list[Job] = [job_from_json(job) for job in told["jobs"]]
     policy = catalogue.make(point.scheme, point.seed)
     fabric, ports = fabric_from_json(told["fabric"]), ports_from_json(told["ports"])
-    return predict(fabric, Given(jobs), policy, ports, pace(point.kind, topology, fabric))
+    return predict(fabric, Given(jobs), policy, ports, pace(point.kind, topology))
 
 
 def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
@@ -228,7 +224,7 @@ def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, co
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
     policy = catalogue.make(point.scheme, point.seed)
     fabric = fabric_of(topology, slot_s, STEP_GBPS)
-    return predict(fabric, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology, fabric))
+    return predict(fabric, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology))
 
 
 def sweep(

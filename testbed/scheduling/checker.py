@@ -2,7 +2,7 @@
 
 Written apart from the policies, the simulator and the MILP, so that an error there is not repeated here: of
 `testbed.scheduling.model` it takes the data, none of the functions and methods. Equations (7) and (9) define quantities, and
-(1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, and the rates of the servers.
+(1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, the rates of the servers, and of paths.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LISTED = 5
 class Violation:
     """`left` should not be greater than `right`, or not differ from it; `what` says what these are.
 
-    `equation` is the paper's number, or a word: "arrival", "server", "form". `unit` or `link` where there is one.
+    `equation` is the paper's number, or a word: "arrival", "server", "path", "form". `unit` or `link` where there is one.
     """
 
     equation: str
@@ -231,6 +231,9 @@ class _Check:
                 switch[unit] = switch.get(unit, 0.0) + streams * rate
             for link, streams in run.links.items():
                 between[link] = between.get(link, 0.0) + streams * rate
+                one = self.fabric.port_gbps
+                if self.fabric.one_path and streams * rate > one * self.slack:
+                    self._broken("path", "Gb/s over one circuit", streams * rate, one, slot=slot, job=id_, link=link)
             if rate > self.fabric.host_gbps * self.slack:
                 self._broken("server", "Gb/s of a worker", rate, self.fabric.host_gbps, slot=slot, job=id_)
             into_ps = _into_ps(run) * rate

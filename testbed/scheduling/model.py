@@ -29,7 +29,9 @@ class Fabric:
     The paper bounds no rate by a server's interface. `host_gbps` does, for a worker; `ps_gbps` does, for all streams into a
     parameter server together. Infinite, they leave the paper's model. `partial_inc` allows equation (2) as it is printed, with
     INC for the workers of one unit of a job that has workers elsewhere too; without it, only jobs with all workers in one unit
-    use INC, as section VI-A has it.
+    use INC, as section VI-A has it. With `one_path`, what a job sends over a pair of units takes one circuit, whatever there is
+    beside it: routes are by destination, and its destination is its parameter server. Without, the AOI's circuits add up, as in
+    equation (6).
     """
 
     ports: tuple[int, ...]
@@ -42,6 +44,7 @@ class Fabric:
     reconfiguration_s: float = 0.02
     step_gbps: float = 10.0
     partial_inc: bool = False
+    one_path: bool = False
 
     @property
     def units(self) -> range:
@@ -127,6 +130,8 @@ def _optical_limit(fabric: Fabric, ps: int, links: Sequence[tuple[Pair, int]]) -
     if not links:
         return math.inf
     room = {pair_: fabric.ports[pair_[0] if pair_[1] == ps else pair_[1]] for pair_, _ in links}
+    if fabric.one_path:
+        room = {pair_: min(ports, 1) for pair_, ports in room.items()}
     given = dict.fromkeys(room, 0)
     weight = dict(links)
     # one port after the other to the link that limits

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from testbed.errors import RequestError
 from testbed.scheduling import live
 from testbed.scheduling.messages import plan_from_json, plan_to_json, state_from_json, state_to_json
-from testbed.scheduling.model import Fabric, Job, Plan, Progress, State
+from testbed.scheduling.model import Fabric, Job, Plan, Progress, State, load
 from testbed.topology import catalogue
 from testbed.topology.model import LinkSpec
 
@@ -29,6 +29,16 @@ def test_policies_see_the_declared_rates() -> None:
     assert fabric.reconfiguration_s == pytest.approx(0.020)
     assert live.fabric_of(TOPOLOGY, 0.5, 2.5).step_gbps == 2.5
     assert live.emulated_mbps(TOPOLOGY, 40.0) == 200.0
+
+
+def test_what_goes_to_one_server_takes_one_circuit() -> None:
+    narrow = replace(live.fabric_of(TOPOLOGY, 1.0, None), port_gbps=15.0)
+    adds_up = replace(narrow, one_path=False)
+    in_a_unit, across, beside = (Job(1, workers, 2, 1.0) for workers in (((0, 4),), ((0, 3), (1, 1)), ((2, 4),)))
+    assert (load(narrow, in_a_unit, None).limit_gbps, load(adds_up, in_a_unit, None).limit_gbps) == (3.75, 7.5)
+    assert (load(narrow, across, None).limit_gbps, load(adds_up, across, None).limit_gbps) == (5.0, 5.0)
+    assert load(narrow, in_a_unit, 0).limit_gbps == 40.0, "summed in its unit"
+    assert load(narrow, beside, None).limit_gbps == 10.0, "beside its server"
 
 
 def test_what_takes_a_second_at_the_declared_rate_takes_one_at_the_emulated_rate() -> None:

@@ -19,7 +19,7 @@ from testbed.jobs.placement import Rack
 from testbed.reproduction import live, live_ahead, live_fabric, live_plots, live_prediction, live_queue, live_report
 from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION
 from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
-from testbed.reproduction.live_model import Kind, buckets, iteration_s, one_circuit_gbps
+from testbed.reproduction.live_model import Kind, buckets, iteration_s
 from testbed.reproduction.live_prediction import Asked, Given, Queue, predict
 from testbed.reproduction.live_throughput import CASES, PAPER, claims, larger_gains, ratio
 from testbed.scheduling import catalogue
@@ -83,7 +83,7 @@ def local(id_: int, gigabits: float, arrival: int = 0, workers: int = 4, unit: i
     return Job(id_, ((unit, workers),), 2, gigabits, 0.0, arrival)
 
 
-def plain(_job: Job, _inc: int | None, rate_gbps: float) -> float:
+def plain(rate_gbps: float) -> float:
     return rate_gbps
 
 
@@ -103,24 +103,11 @@ def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
 def test_a_job_that_computes_sends_less_than_its_rate() -> None:
     kind = Kind("resnet50", 10)
     volume = kind.volume_gigabits(TOPOLOGY)
-    pace = live_queue.pace(kind, TOPOLOGY, FABRIC)
+    pace = live_queue.pace(kind, TOPOLOGY)
     found = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
     # TW gives no more than ends it within the slot, or all of it
     assert found.ended_s[1] >= 10 * kind.compute_s
     assert found.ended_s[1] <= 10 * iteration_s(kind, volume, 10.0) + 1e-9
-
-
-def test_what_goes_to_one_server_takes_one_circuit() -> None:
-    narrow = replace(FABRIC, port_gbps=20.0)
-    across = Job(1, ((0, 3), (1, 1)), 2, 1.0, 0.0, 0)
-    assert one_circuit_gbps(narrow, local(1, 1.0), None) == 5.0, "four workers on a port, though two ports were planned"
-    assert one_circuit_gbps(narrow, across, None) == pytest.approx(20 / 3)
-    assert one_circuit_gbps(narrow, local(1, 1.0), 0) == math.inf
-    assert one_circuit_gbps(narrow, local(1, 1.0, unit=2), None) == math.inf, "beside its server"
-    kind = Kind("vgg16", 10)
-    volume = kind.volume_gigabits(TOPOLOGY)
-    pace = live_queue.pace(kind, TOPOLOGY, narrow)
-    assert pace(local(1, 1.0), None, 10.0) == pytest.approx(volume / iteration_s(kind, volume, 5.0))
 
 
 @pytest.mark.parametrize("scheme", live.SCHEMES)
