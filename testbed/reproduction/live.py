@@ -29,7 +29,7 @@ from workloads import models
 VERSION = 1
 ITERATIONS = {"resnet50": 20, "vgg16": 12}
 """Three to four slots with INC."""
-OPTICAL_GBPS = 20.0
+OPTICAL_GBPS = 40.0
 PORTS = (2, 64)
 """A job on both gpu racks needs a circuit to each from the rack of its parameter server."""
 JOBS = 6
@@ -182,7 +182,7 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
     jobs = () if options.quick else live_ahead.JOBS
     foreseen = list(live_ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
     with _progress("figures 6 and 7", len(points)) as on_done:
-        rows, costs = live_queue.sweep(points, options.slot, config, runs, on_done)
+        rows, costs = live_queue.sweep(points, options.slot, config, runs, on_done, 1 if options.quick else 3)
     return {
         "rows": rows,
         "claims": live_report.claims(rows),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +121,13 @@ def run(
     return found
 
 
-def costs(testbed: live_fabric.Testbed, slot_s: float, folder: Path) -> Costs:
-    """From a job of four workers that computes nothing, alone on the testbed, before anything is measured: the second such job, for the
-    first one loads what workers are forks of."""
+def costs(testbed: live_fabric.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
+    """From jobs of four workers that compute nothing, alone on the testbed, before anything is measured: the medians of so many,
+    after one that loads what workers are forks of."""
     point = Point(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
-    for _ in range(2):
-        (job,) = run(testbed, point, slot_s, folder, [(0.0, max(WORKERS))])["jobs"]
-    return costs_of(job)
+    jobs = [run(testbed, point, slot_s, folder, [(0.0, max(WORKERS))])["jobs"][0] for _ in range(1 + times)]
+    found = [costs_of(job) for job in jobs[1:]]
+    return Costs(*(statistics.median(getattr(one, each.name) for one in found) for each in fields(Costs)))
 
 
 def costs_of(job: dict[str, Any]) -> Costs:
@@ -228,11 +229,16 @@ def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, co
 
 
 def sweep(
-    points: Sequence[Point], slot_s: float, config: dict[str, Any], folder: Path, on_done: Callable[[str], None]
+    points: Sequence[Point],
+    slot_s: float,
+    config: dict[str, Any],
+    folder: Path,
+    on_done: Callable[[str], None],
+    costs_times: int = 3,
 ) -> tuple[list[dict[str, Any]], Costs]:
-    """All runs, on one testbed. Raises the first error of a run."""
+    """All runs, on one testbed, after `costs_times` jobs for the costs of processes. Raises the first error of a run."""
     with live_fabric.testbed("fig7", config, folder) as testbed:
-        costs_ = costs(testbed, slot_s, folder)
+        costs_ = costs(testbed, slot_s, folder, costs_times)
         rows = []
         for point in points:
             try:
