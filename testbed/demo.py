@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from testbed import environment
 
@@ -137,9 +137,10 @@ def running(name: str, config: str) -> Iterator[None]:
         raise TestbedError(f"take {name} down: exit code {ended}")
 
 
-def command(*words: str) -> int:
-    """Another testbed command's exit code, its output shown as it comes. It is told to end when this process is."""
-    with subprocess.Popen([sys.executable, "-m", f"testbed.{words[0]}", *words[1:]]) as process:
+def command(*words: str, output: IO[bytes] | None = None) -> int:
+    """Another testbed command's exit code, its output shown as it comes, or in a file. It is told to end when this process is."""
+    argv = [sys.executable, "-m", f"testbed.{words[0]}", *words[1:]]
+    with subprocess.Popen(argv, stdout=output, stderr=output) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:

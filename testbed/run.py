@@ -95,11 +95,18 @@ def series_path(result: Path) -> Path:
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """As JSON, and its samples, which came along in base64, as a file of NumPy arrays."""
+    """As JSON, and its samples, which came along in base64, as a file of NumPy arrays. HostError where they cannot be written."""
+    from testbed.errors import HostError
+
     samples = series_path(path)
-    samples.write_bytes(base64.b64decode(result.pop("series")))
+    series = base64.b64decode(result.pop("series"))
     result["telemetry"]["file"] = samples.name
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    try:
+        samples.write_bytes(series)
+        path.write_text(json.dumps(result, indent=2) + "\n")
+    except OSError as error:
+        became = f"failed: {result['failure']}" if result["failure"] else "ended"
+        raise HostError(f"--json {path}: {error.strerror}; job {result['id']} {became}") from error
 
 
 def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | None) -> None:

@@ -301,7 +301,9 @@ class Scheduler:
                 with files_as(batch.caller):
                     batch.result_file.write_text(content)
             except OSError as error:
-                self._note(f"scheduler: result {batch.result_file}: {error.strerror}")
+                lost = f"result {batch.result_file}: {error.strerror}"
+                self._note(f"scheduler: {lost}")
+                batch.said.put({"at_s": batch.session.clock(), "what": lost})
         batch.said.put(None)
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed.report.files import replacing
 from testbed.report.host import HostFacts
 from testbed.report.measures import JobMeasures, job_measures, merged_events, merged_links
 from testbed.topology.model import Topology
@@ -57,6 +58,5 @@ def below_threshold(report: Mapping[str, Any], threshold: float) -> list[str]:
 
 def write_json(path: Path, report: Mapping[str, Any]) -> None:
     """Replaces the file whole."""
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    draft.replace(path)
+    with replacing(path) as draft:
+        draft.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.p4inc import title_of
-from testbed.report.plots import DPI, drawing, headline
+from testbed.report.plots import drawing, headline, save
 from testbed.report.style import INK, MUTED
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ PANELS = (("connections", "(a) AOI reconfigurations: connections set up"), ("ct_
 def draw(report: Report, path: Path) -> None:
     """Writes a PNG. Whiskers reach from the least to the most of the seeds."""
     with drawing() as plt:
-        figure = picture(report)
-        figure.savefig(path, dpi=DPI)
-        plt.close(figure)
+        save(plt, picture(report), path)
 
 
 def picture(report: Report) -> Figure:

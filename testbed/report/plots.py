@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from testbed.report import timeline
+from testbed.report.files import replacing
 from testbed.report.style import COLOURS, FAINT, INK, MUTED, NAMES, PAPER
 
 if TYPE_CHECKING:
@@ -59,10 +60,16 @@ def draw_all(report: Report, folder: Path, series: Mapping[str, Path] | None = N
         for name, draw in pictures.items():
             figure = draw(report)
             path = folder / f"{name}.png"
-            figure.savefig(path, dpi=DPI)
-            plt.close(figure)
+            save(plt, figure, path)
             paths.append(path)
     return paths
+
+
+def save(plt: Any, figure: Figure, path: Path) -> None:
+    """Writes a PNG, and is done with the figure. HostError where it cannot be written."""
+    with replacing(path) as draft:
+        figure.savefig(draft, dpi=DPI, format="png")
+    plt.close(figure)
 
 
 @contextmanager

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed import rpc
-from testbed.demo import END_S, running
+from testbed import demo, rpc
 from testbed.errors import TestbedError, from_exit_code
 from testbed.runtime import Caller, Runtime
 from testbed.topology.load import parse
@@ -50,17 +47,8 @@ class Testbed:
 
     def command(self, *words: str) -> None:
         """Raises the error that its exit code stands for, with its last line."""
-        argv = [sys.executable, "-m", f"testbed.{words[0]}", "--name", self.name, *words[1:]]
-        with self._log.open("ab") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:
-            try:
-                code = process.wait()
-            except KeyboardInterrupt:
-                process.terminate()
-                try:
-                    process.wait(END_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                raise
+        with self._log.open("ab") as log:
+            code = demo.command(words[0], "--name", self.name, *words[1:], output=log)
         if code:
             lines = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
             raise from_exit_code(code, f"testbed {words[0]}: {lines[-1]} (all of it: {self._log})")
@@ -81,7 +69,7 @@ def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed
         file.write_text(yaml.safe_dump(config, sort_keys=False))
         log.write_text("")
     name = f"{what}-{os.getpid()}"
-    with running(name, str(file)):
+    with demo.running(name, str(file)):
         yield Testbed(name, parse(config, name), log)
 
 

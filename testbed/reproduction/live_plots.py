@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.p4inc_plots import COLOURS
-from testbed.report.plots import DPI, drawing, headline
+from testbed.report.plots import drawing, headline, save
 from testbed.report.style import INK, MUTED
 from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, reduction
 from testbed.reproduction.live_throughput import CASES, PAPER, ratio
@@ -33,9 +33,7 @@ _CASES = {"inc": "#0072B2", "ps": "#D55E00", "ring": "#E69F00", "ps-10g": "#8C3B
 def draw(report: Report, path: Path) -> None:
     """Writes a PNG."""
     with drawing() as plt:
-        figure = throughput(report) if report["figure"] == "fig5" else queue(report)
-        figure.savefig(path, dpi=DPI)
-        plt.close(figure)
+        save(plt, throughput(report) if report["figure"] == "fig5" else queue(report), path)
 
 
 def throughput(report: Report) -> Figure:

@@ -7,7 +7,6 @@ from, one run after the other on one thread. Nothing here can fail.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from testbed.scheduling.checker import check
 from testbed.scheduling.milp import solve
 from testbed.simulation.settings import MILP, SETTINGS
 from tests.bench.host import facts
-from tests.bench.tables import measured_on, replaced, table
+from tests.bench.tables import publish, table
 
 JOBS = (40, 50, 60, 80, 100)
 
@@ -101,13 +100,7 @@ def main(argv: Sequence[str]) -> int:
         runs.append(run)
         print(f"{run['jobs']} jobs, seed {run['seed']}: {run['took_s']:.2f} s, {run['status']}", file=sys.stderr)
     figures = {"host": facts(), "gap": arguments.gap, "limit_s": arguments.limit_s, "runs": runs}
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    body = f"{shown(figures)}\n\n{measured_on(figures['host'])}"
-    if arguments.into:
-        arguments.into.write_text(replaced(arguments.into.read_text(), "milp", body))
-    print(body)
+    publish("milp", shown(figures), figures, arguments.json, arguments.into)
     return 0
 
 

@@ -7,7 +7,6 @@ larger of the MILP's after `--bound-s` seconds, and `least_s` below; that of a l
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -27,7 +26,7 @@ from testbed.scheduling.model import Fabric, Job, Load, load
 from testbed.simulation.fluid import Outcome, simulate
 from testbed.simulation.settings import SETTINGS
 from tests.bench.host import facts
-from tests.bench.tables import measured_on, replaced, table
+from tests.bench.tables import publish, table
 
 UPDATES = 6
 """How many update times of a unit's jobs are looked at."""
@@ -210,13 +209,7 @@ def main(argv: Sequence[str]) -> int:
         cases.append(case)
         print(f"{case['label']}, {case['jobs']} jobs: {len(case['runs'])} runs", file=sys.stderr)
     figures = {"host": facts(), "bound_s": arguments.bound_s, "cases": cases}
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    body = f"{shown(figures)}\n\n{measured_on(figures['host'])}"
-    if arguments.into:
-        arguments.into.write_text(replaced(arguments.into.read_text(), "policies", body))
-    print(body)
+    publish("policies", shown(figures), figures, arguments.json, arguments.into)
     return 0
 
 

@@ -21,7 +21,7 @@ from testbed.scheduling.catalogue import TITLES, make
 from testbed.simulation.fluid import simulate
 from testbed.simulation.settings import FOUR, SETTINGS
 from tests.bench.host import ROOT, facts
-from tests.bench.tables import measured_on, replaced, table
+from tests.bench.tables import publish, table
 
 SEED = 0
 PAPER_JOBS_PER_S = 20.0
@@ -130,13 +130,7 @@ def main(argv: Sequence[str]) -> int:
             file=sys.stderr,
         )
     figures: dict[str, Any] = {"host": facts(), "seed": SEED, "schemes": list(arguments.schemes), "rows": rows}
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    body = f"{shown(figures)}\n\n{measured_on(figures['host'])}"
-    if arguments.into:
-        arguments.into.write_text(replaced(arguments.into.read_text(), "simulation", body))
-    print(body)
+    publish("simulation", shown(figures), figures, arguments.json, arguments.into)
     return 0
 
 

@@ -254,6 +254,17 @@ def replaced(text: str, name: str, body: str) -> str:
     return text
 
 
+def publish(name: str, text: str, figures: dict[str, Any], as_json: Path | None, into: Path | None) -> None:
+    """Prints a benchmark's one table, with the machine; its figures go to a file and the table into a document, where these are given."""
+    if as_json:
+        as_json.parent.mkdir(parents=True, exist_ok=True)
+        as_json.write_text(json.dumps(figures, indent=2) + "\n")
+    body = f"{text}\n\n{measured_on(figures['host'])}"
+    if into:
+        into.write_text(replaced(into.read_text(), name, body))
+    print(body)
+
+
 def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tables", description=__doc__)

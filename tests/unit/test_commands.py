@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from testbed import run, status
-from testbed.errors import RequestError
+from testbed.errors import HostError, RequestError
 from testbed.runtime import Caller
 from testbed.screen import Screen
 
@@ -83,6 +83,16 @@ def test_files_are_checked_before_the_job(tmp_path: Path) -> None:
     ):
         with pytest.raises(RequestError, match=says):
             check(tmp_path, **bad)
+
+
+@pytest.mark.parametrize(("failure", "became"), [(None, "ended"), ("worker 1 left", "failed: worker 1 left")])
+def test_a_result_that_cannot_be_written_does_not_hide_the_jobs(
+    failure: str | None, became: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "series_path", lambda _: tmp_path / "samples.npz")
+    result = {"id": 3, "failure": failure, "series": "", "telemetry": {}}
+    with pytest.raises(HostError, match=rf"^--json /dev/full: No space left on device; job 3 {became}$"):
+        run.write_result(Path("/dev/full"), result)
 
 
 def full() -> dict[str, Any]:

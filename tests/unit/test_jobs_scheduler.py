@@ -194,3 +194,13 @@ def test_the_result_is_written_before_the_testbed_ends(place: Place, tmp_path: P
     place.scheduler.submit({**request, "json": str(file)}, place.events.append, threading.Event())
     place.scheduler.end("the testbed is ending")
     assert '"failure": "the testbed is ending"' in file.read_text()
+
+
+def test_a_result_that_cannot_be_written_is_told_to_who_waits_for_it(place: Place) -> None:
+    place.machine.may_end.set()
+    data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
+    request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": True}
+    place.scheduler.submit({**request, "json": "/dev/full"}, place.events.append, threading.Event())
+    told = "result /dev/full: No space left on device"
+    assert told in [event.get("what") for event in place.events]
+    assert f"scheduler: {told}" in place.notes

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from testbed.errors import TestbedError
+from testbed.errors import HostError, TestbedError
 from testbed.report import document, host, measures, plots, style, tables
 from testbed.topology.catalogue import find
 
@@ -191,6 +191,20 @@ def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
     assert "telemetry.png" not in [path.name for path in drawn]
     report["ocs"]["events"] = []
     assert "reconfigurations.png" not in [path.name for path in plots.draw_all(report, tmp_path)]
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
+    kept, draft = tmp_path / "report.json", tmp_path / "report.draft"
+    document.write_json(kept, {"first": True})
+    draft.symlink_to("/dev/full")
+    with pytest.raises(HostError, match=r"^write .*report\.json: No space left on device$"):
+        document.write_json(kept, {"first": False})
+    assert json.loads(kept.read_text()) == {"first": True}
+    assert not draft.is_symlink()
+    draft.symlink_to("/dev/full")
+    with plots.drawing() as plt, pytest.raises(HostError, match=r"^write .*report\.png: No space left on device$"):
+        plots.save(plt, plt.figure(), tmp_path / "report.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
 
 def test_findings_are_computed(report: dict[str, Any]) -> None:
