@@ -48,7 +48,7 @@ def test_a_signal_ends_the_command_that_runs() -> None:
         import sys
         from testbed import demo
         real = demo.subprocess.Popen
-        def popen(words):
+        def popen(words, **_):
             return real([sys.executable, "-c", "import time; print('started', flush=True); time.sleep(60)"])
         demo.subprocess.Popen = popen
         with demo.running("demo-of-a-test", "default"):
