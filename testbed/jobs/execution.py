@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,7 +79,7 @@ class Executor:
             for rank in range(len(job.hosts)):
                 (folder / f"stats-{rank}.json").unlink(missing_ok=True)
             specs = self._specs(job, board, admission, folder, number, gates)
-            popen = partial(self._fork, self._template) if request.preload else self._popen
+            popen = self._fork if request.preload else self._popen
             with JobProcesses(popen, request.caller, request.cwd, board, emit) as processes:
                 job.processes = (
                     processes  # before a worker is at its gate, for its job may then lose its parameter server
@@ -176,7 +175,6 @@ class Executor:
 
     def _fork(
         self,
-        template: Template,
         host: str,
         argv: Sequence[str],
         *,
@@ -189,7 +187,7 @@ class Executor:
         """A worker as a fork; a parameter server, which needs no torch, as a process of its own."""
         if VARIABLE not in env:
             return self._popen(host, argv, caller=caller, env=env, cwd=cwd, stdout=stdout, pass_fds=pass_fds)
-        return template.popen(
+        return self._template.popen(
             self._hosts.host_namespace(host),
             argv[2:],
             uid=caller.uid,
