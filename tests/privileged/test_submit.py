@@ -155,7 +155,10 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
 
 
 def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> None:
-    """Each switch takes one job, so that one which sums there later proves that the place was free again."""
+    """Each switch takes one job, so that one which sums there later proves that the place was free again.
+
+    The later ones take all hosts of their units: they start when none of the earlier ones is left there.
+    """
     out = folder / "result.json"
     waits = {"script": str(folder / "waits.py"), "arguments": []}
     jobs = [
@@ -163,7 +166,7 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
         job("overstays", "u2:2", **waits, limit_s=1.0),
         job("cancelled", "u1:2", **waits, at_s=0.1),
         job("behind", "u1:4", **waits, at_s=0.2),
-        job("after-1", "u1:2", at_s=0.3, times=3),
+        job("after-1", "u1:4", at_s=0.3, times=3),
         job("after-2", "u2:2", at_s=0.4, times=3),
     ]
     argv = ["--name", testbed.name, "--preload", "--json", str(out), jobs_file(folder, *jobs, policy="inc-fcfs")]
