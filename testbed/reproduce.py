@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
 
     if argv[:1] == ["p4inc"] and argv[1:2] and argv[1] in LIVE:
         # the experiment on the testbed has options of its own, and needs root
-        code: int = importlib.import_module("testbed.reproduction.live").main(argv[1], argv[2:])
+        code: int = importlib.import_module("testbed.reproduction.live.command").main(argv[1], argv[2:])
         return code
     options = _parser().parse_args(argv)
     if options.paper not in PAPERS:

@@ -275,14 +275,14 @@ def test_bad_input_is_one_line(words: list[str], said: str, tmp_path: Path) -> N
 
 def test_the_experiment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    live = types.ModuleType("testbed.reproduction.live")
+    live = types.ModuleType("testbed.reproduction.live.command")
 
     def main(figure: str, argv: list[str]) -> int:
         asked.append((figure, argv))
         return 5
 
     live.main = main  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "testbed.reproduction.live", live)
+    monkeypatch.setitem(sys.modules, "testbed.reproduction.live.command", live)
     assert reproduce.main(["p4inc", "fig6", "--runs", "3"]) == 5
     assert asked == [("fig6", ["--runs", "3"])]
 

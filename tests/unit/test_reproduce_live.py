@@ -16,12 +16,12 @@ from rich.console import Console
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import submission
 from testbed.jobs.placement import Rack
-from testbed.reproduction import live, live_ahead, live_fabric, live_plots, live_prediction, live_queue, live_report
 from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION
-from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
-from testbed.reproduction.live_model import Kind, buckets, iteration_s
-from testbed.reproduction.live_prediction import Asked, Given, Queue, predict
-from testbed.reproduction.live_throughput import CASES, PAPER, claims, larger_gains, ratio
+from testbed.reproduction.live import ahead, command, plots, prediction, queue, setting, tables
+from testbed.reproduction.live.claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
+from testbed.reproduction.live.model import Kind, buckets, iteration_s
+from testbed.reproduction.live.prediction import Asked, Given, Queue, predict
+from testbed.reproduction.live.throughput import CASES, PAPER, claims, larger_gains, ratio
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of
 from testbed.scheduling.model import Job
@@ -29,7 +29,7 @@ from testbed.simulation.fluid import simulate
 from testbed.topology.load import parse
 from workloads import models
 
-TOPOLOGY = parse(live_fabric.configuration(400, 40.0, 2), "made up")
+TOPOLOGY = parse(setting.configuration(400, 40.0, 2), "made up")
 FABRIC = fabric_of(TOPOLOGY, 1.0, 10.0)
 RACKS = [Rack(unit.index, unit.kind, unit.hosts) for unit in TOPOLOGY.units]
 
@@ -103,17 +103,17 @@ def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
 def test_a_job_that_computes_sends_less_than_its_rate() -> None:
     kind = Kind("resnet50", 10)
     volume = kind.volume_gigabits(TOPOLOGY)
-    pace = live_queue.pace(kind, TOPOLOGY)
+    pace = queue.pace(kind, TOPOLOGY)
     found = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
     # TW gives no more than ends it within the slot, or all of it
     assert found.ended_s[1] >= 10 * kind.compute_s
     assert found.ended_s[1] <= 10 * iteration_s(kind, volume, 10.0) + 1e-9
 
 
-@pytest.mark.parametrize("scheme", live.SCHEMES)
+@pytest.mark.parametrize("scheme", command.SCHEMES)
 def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
     jobs = [local(n, 25.0 + 7 * n, n // 2, 2 + 2 * (n % 2), n % 2) for n in range(6)]
-    ports = live_ahead.initial_ports(TOPOLOGY)
+    ports = ahead.initial_ports(TOPOLOGY)
     mine = predict(FABRIC, Given(jobs), catalogue.make(scheme, 1), ports, plain)
     fluid = simulate(FABRIC, jobs, catalogue.make(scheme, 1), ports)
     assert mine.connections == fluid.reconfigured_connections
@@ -130,7 +130,7 @@ def test_who_finds_no_hosts_waits_for_them_in_the_order_of_arrival() -> None:
 
 
 def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_prediction, "_MOST_SLOTS", 20)
+    monkeypatch.setattr(prediction, "_MOST_SLOTS", 20)
     across = Job(1, ((0, 1), (1, 1)), 2, 1.0, 0.0, 0)
     one_port = replace(FABRIC, ports=(1,) * 4)
     with pytest.raises(TestbedError, match=r"noinc-fcfs: 1 jobs are not done after 20 slots"):
@@ -139,22 +139,22 @@ def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPa
 
 def test_the_paper_s_numbers_of_jobs_are_simulated() -> None:
     kinds = [Kind("resnet50", 5), Kind("vgg16", 5)]
-    rows = list(live_ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), live_queue.FOUR, 1.0))
+    rows = list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), queue.FOUR, 1.0))
     assert len(rows) == 2 * 2 * 2 * 4
-    assert rows == list(live_ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), live_queue.FOUR, 1.0))
+    assert rows == list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), queue.FOUR, 1.0))
     totals = {(r["model"], r["jobs"], r["seed"], r["scheme"]): r[JCT] for r in rows}
     assert all(totals[m, n, s, "inc-fcfs"] <= totals[m, n, s, "noinc-fcfs"] for m, n, s, _ in totals)
-    point = live_queue.Point(kinds[0], "inc-tw", 10, 1)
-    assert 8 < live_ahead.lasts_s(TOPOLOGY, point, 1.0) < 60, "ten jobs, one a second"
+    point = queue.Point(kinds[0], "inc-tw", 10, 1)
+    assert 8 < ahead.lasts_s(TOPOLOGY, point, 1.0) < 60, "ten jobs, one a second"
 
 
 # ------------------------------------------------------------------ what is asked
 
 
 def test_jobs_are_the_same_for_all_schemes_and_come_at_the_rate_asked() -> None:
-    asked = live_queue.demands(2000, 1, 0.5)
-    assert asked[:40] == live_queue.demands(40, 1, 0.5), "more jobs begin with the same ones"
-    assert asked != live_queue.demands(2000, 2, 0.5)
+    asked = queue.demands(2000, 1, 0.5)
+    assert asked[:40] == queue.demands(40, 1, 0.5), "more jobs begin with the same ones"
+    assert asked != queue.demands(2000, 2, 0.5)
     assert asked[-1][0] / 2000 == pytest.approx(0.5, rel=0.1)
     counts = [workers for _, workers in asked]
     assert set(counts) == {2, 4}
@@ -162,9 +162,9 @@ def test_jobs_are_the_same_for_all_schemes_and_come_at_the_rate_asked() -> None:
 
 
 def test_what_is_submitted_is_what_submit_accepts() -> None:
-    point = live_queue.Point(Kind("vgg16", 12), "inc-tw", 3, 7)
-    asked = live_queue.demands(3, 7, 1.0)
-    wanted = submission.parse(live_queue.submission(point, TOPOLOGY, 1.0, Path("/somewhere"), asked))
+    point = queue.Point(Kind("vgg16", 12), "inc-tw", 3, 7)
+    asked = queue.demands(3, 7, 1.0)
+    wanted = submission.parse(queue.submission(point, TOPOLOGY, 1.0, Path("/somewhere"), asked))
     assert (wanted.policy, wanted.seed, wanted.slot_s, len(wanted.jobs)) == ("inc-tw", 7, 1.0, 3)
     assert [(job.arrival_s, job.workers) for job in wanted.jobs] == [(pytest.approx(at), n) for at, n in asked]
     assert all(job.limit_s is not None and job.limit_s > 12 * 2 for job in wanted.jobs)
@@ -190,7 +190,7 @@ BAD = {
 @pytest.mark.parametrize("words", BAD)
 def test_bad_options_are_said_in_a_line(words: str) -> None:
     with pytest.raises(RequestError, match=f"^{BAD[words]}"):
-        live.main("fig7", words.split())
+        command.main("fig7", words.split())
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(
@@ -200,17 +200,17 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(
     monkeypatch.delenv("SUDO_UID", raising=False)
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match=r"--out .*file/out: Not a directory; a folder that"):
-        live.main("fig5", ["--out", str(tmp_path / "file" / "out")])
+        command.main("fig5", ["--out", str(tmp_path / "file" / "out")])
 
 
 def test_quick_leaves_what_was_said() -> None:
-    options = live._parser("fig6").parse_args(["--quick", "--jobs", "2", "--schemes", "inc-tw,inc-tw"])
-    live._complete("fig6", options)
-    live._check("fig6", options)
+    options = command._parser("fig6").parse_args(["--quick", "--jobs", "2", "--schemes", "inc-tw,inc-tw"])
+    command._complete("fig6", options)
+    command._check("fig6", options)
     assert (options.jobs, options.runs, options.schemes, options.models) == ([2], 1, ["inc-tw"], ["resnet50"])
-    assert options.iterations == live.QUICK_ITERATIONS
-    options = live._parser("fig5").parse_args(["--quick"])
-    live._complete("fig5", options)
+    assert options.iterations == command.QUICK_ITERATIONS
+    options = command._parser("fig5").parse_args(["--quick"])
+    command._complete("fig5", options)
     assert options.models == ["vgg16", "vgg19"]
 
 
@@ -236,7 +236,7 @@ ROWS = [
 
 
 def test_reductions_of_means_and_their_verdicts() -> None:
-    found = {(claim["model"], claim["text"]): claim for claim in live_report.claims(ROWS)}
+    found = {(claim["model"], claim["text"]): claim for claim in tables.claims(ROWS)}
     tw = found["vgg16", "total JCT, noINC-TW below noINC-FCFS"]
     assert tw["ours"][JCT] == pytest.approx(0.125)
     assert tw["verdict"] == AGREES
@@ -259,24 +259,24 @@ def test_near_the_paper_and_no_reduction_is_no_agreement() -> None:
 
 
 def test_nothing_to_set_up_is_no_reduction() -> None:
-    rows = [row("vgg16", scheme, 1.0, 0) for scheme in live_queue.FOUR]
+    rows = [row("vgg16", scheme, 1.0, 0) for scheme in queue.FOUR]
     assert reduction(rows, CLAIMS[-1], CONNECTIONS) is None
 
 
 def test_trends_count_the_points_at_which_they_hold() -> None:
-    rows = [*ROWS, *(row("resnet50", scheme, 50.0, 2) for scheme in live_queue.FOUR)]
+    rows = [*ROWS, *(row("resnet50", scheme, 50.0, 2) for scheme in queue.FOUR)]
     fewest, second, inc, shortest = TRENDS
     assert held(rows, fewest) == (2, 2), "equal is no more"
     assert held(rows, second) == (2, 2)
     assert held(rows, inc) == (2, 2)
     assert held(rows, shortest) == (1, 2)
     assert held([one for one in rows if one["scheme"] != "inc-fcfs"], shortest) == (0, 0)
-    last = live_report.claims(rows)[-1]
+    last = tables.claims(rows)[-1]
     assert (last["held"], last["of"], last["verdict"]) == (1, 2, DIFFERS)
 
 
 def test_errors_of_prediction_are_relative_to_what_was_measured() -> None:
-    (first, *_) = live_report.prediction(ROWS)
+    (first, *_) = tables.prediction(ROWS)
     assert (first["scheme"], first["runs"]) == ("noinc-fcfs", 2)
     assert first["predicted_total_jct_s"] == pytest.approx(80)
     assert first["total_jct_error"] == pytest.approx({"mean": -0.2, "absolute": 0.2})
@@ -320,14 +320,14 @@ def test_reports_are_printed_and_drawn(figure: str, tmp_path: Path) -> None:
         rows = throughput({"resnet50": 1.5, "vgg16": 2.5})
         report |= {"rows": rows, "claims": claims(rows)}
     else:
-        report |= {"rows": ROWS, "claims": live_report.claims(ROWS), "prediction": live_report.prediction(ROWS)}
-        report |= {"ahead": {"rows": ROWS, "claims": live_report.claims(ROWS)}, "optical_gbps": 20.0}
-        report |= {"optical_ports": 2, "slot_s": 1.0, "costs": asdict(live_queue.Costs(0.1, 0.5, 0.7)), "inc": 4}
+        report |= {"rows": ROWS, "claims": tables.claims(ROWS), "prediction": tables.prediction(ROWS)}
+        report |= {"ahead": {"rows": ROWS, "claims": tables.claims(ROWS)}, "optical_gbps": 20.0}
+        report |= {"optical_ports": 2, "slot_s": 1.0, "costs": asdict(queue.Costs(0.1, 0.5, 0.7)), "inc": 4}
     text = io.StringIO()
-    live_report.show(report, Console(file=text, width=140))
+    tables.show(report, Console(file=text, width=140))
     said = text.getvalue()
     assert "3 of 8 jobs trustworthy; not: saturated (5)" in said
     for words in ["1.50 (2.00)", "agrees"] if figure == "fig5" else ["-20.0%", "at 0 of 1", "INC-TW", "60.0%"]:
         assert words in said
-    live_plots.draw(report, tmp_path / "it.png")
+    plots.draw(report, tmp_path / "it.png")
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")

@@ -17,9 +17,9 @@ from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.jobs.placement import Rack
-from testbed.reproduction import live_fabric
-from testbed.reproduction.live_model import Kind, iteration_s
-from testbed.reproduction.live_prediction import Asked, Given, Pace, Predicted, Queue, predict
+from testbed.reproduction.live import setting
+from testbed.reproduction.live.model import Kind, iteration_s
+from testbed.reproduction.live.prediction import Asked, Given, Pace, Predicted, Queue, predict
 from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of, gigabits
@@ -84,7 +84,7 @@ def submission(
         jobs.append(
             {
                 "name": f"job-{number}",
-                "script": str(live_fabric.SCRIPT),
+                "script": str(setting.SCRIPT),
                 "arguments": words,
                 "workers": workers,
                 "iterations": kind.iterations,
@@ -97,7 +97,7 @@ def submission(
 
 
 def run(
-    testbed: live_fabric.Testbed,
+    testbed: setting.Testbed,
     point: Point,
     slot_s: float,
     folder: Path,
@@ -121,7 +121,7 @@ def run(
     return found
 
 
-def costs(testbed: live_fabric.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
+def costs(testbed: setting.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
     """From jobs of four workers that compute nothing, alone on the testbed, before anything is measured: the medians of so many,
     after one that loads what workers are forks of."""
     point = Point(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
@@ -177,7 +177,7 @@ def measured(point: Point, result: dict[str, Any], topology: Topology, costs_: C
         "overruns": result["overruns"],
         "late_slots": result["late_slots"],
         "complaints": result["complaints"],
-        "trust": live_fabric.trust([job["run"] for job in jobs]),
+        "trust": setting.trust([job["run"] for job in jobs]),
         "per_job": rows,
         "predicted": {
             "connections": given.connections,
@@ -237,7 +237,7 @@ def sweep(
     costs_times: int = 3,
 ) -> tuple[list[dict[str, Any]], Costs]:
     """All runs, on one testbed, after `costs_times` jobs for the costs of processes. Raises the first error of a run."""
-    with live_fabric.testbed("fig7", config, folder) as testbed:
+    with setting.testbed("fig7", config, folder) as testbed:
         costs_ = costs(testbed, slot_s, folder, costs_times)
         rows = []
         for point in points:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from testbed.reproduction.live_claims import (
+from testbed.reproduction.live.claims import (
     CLAIMS,
     CONNECTIONS,
     JCT,
@@ -20,8 +20,8 @@ from testbed.reproduction.live_claims import (
     trend_verdict,
     verdict,
 )
-from testbed.reproduction.live_plots import MODELS
-from testbed.reproduction.live_throughput import CASES, PAPER, larger_gains
+from testbed.reproduction.live.plots import MODELS
+from testbed.reproduction.live.throughput import CASES, PAPER, larger_gains
 from testbed.scheduling.catalogue import TITLES
 
 if TYPE_CHECKING:

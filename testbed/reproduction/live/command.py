@@ -18,9 +18,9 @@ from typing import Any
 
 from testbed.errors import HostError, RequestError
 from testbed.report import document, host
-from testbed.reproduction import live_ahead, live_fabric, live_plots, live_queue, live_report, live_throughput
-from testbed.reproduction.live_fabric import SCALE, trust
-from testbed.reproduction.live_model import Kind
+from testbed.reproduction.live import ahead, plots, queue, setting, tables, throughput
+from testbed.reproduction.live.model import Kind
+from testbed.reproduction.live.setting import SCALE, trust
 from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.topology.load import parse
@@ -67,10 +67,10 @@ def main(figure: str, argv: list[str]) -> int:
     report["took_s"] = time.monotonic() - began
     from rich.console import Console
 
-    live_report.show(report, Console(width=None if sys.stdout.isatty() else 140))
+    tables.show(report, Console(width=None if sys.stdout.isatty() else 140))
     with caller.acting():
         document.write_json(out / f"{figure}.json", report)
-        live_plots.draw(report, out / f"{figure}.png")
+        plots.draw(report, out / f"{figure}.png")
     print(f"{options.out}: {figure}.json {figure}.png; {report['took_s']:.0f} s")
     return 0
 
@@ -84,7 +84,7 @@ def _parser(figure: str) -> argparse.ArgumentParser:
     parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.MODELS)}")
     if figure == "fig5":
         return parser
-    four = ",".join(live_queue.FOUR)
+    four = ",".join(queue.FOUR)
     parser.add_argument(
         "--jobs", type=_numbers, metavar="N,N", help=f"jobs of a run ({JOBS}); the paper's: 10,20,40,60"
     )
@@ -124,7 +124,7 @@ def _complete(figure: str, options: argparse.Namespace) -> None:
     if figure != "fig5":
         options.jobs = [QUICK_JOBS if quick else JOBS] if options.jobs is None else options.jobs
         options.runs = (1 if quick else 3) if options.runs is None else options.runs
-        options.schemes = list(live_queue.FOUR) if options.schemes is None else options.schemes
+        options.schemes = list(queue.FOUR) if options.schemes is None else options.schemes
 
 
 def _check(figure: str, options: argparse.Namespace) -> None:
@@ -153,11 +153,11 @@ def _check(figure: str, options: argparse.Namespace) -> None:
 
 def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
     iterations = options.iterations or 12
-    with _progress("figure 5", len(options.models) * len(live_throughput.CASES)) as on_done:
-        rows = live_throughput.measure(options.models, iterations, options.scale, runs, on_done)
+    with _progress("figure 5", len(options.models) * len(throughput.CASES)) as on_done:
+        rows = throughput.measure(options.models, iterations, options.scale, runs, on_done)
     return {
         "rows": rows,
-        "claims": live_throughput.claims(rows),
+        "claims": throughput.claims(rows),
         "iterations": iterations,
         "scale": options.scale,
         "trust": trust(rows),
@@ -168,28 +168,28 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
     kinds = [Kind(model, options.iterations or ITERATIONS.get(model, 12)) for model in options.models]
     seeds = range(1, options.runs + 1)
     points = [
-        live_queue.Point(kind, scheme, jobs, seed)
+        queue.Point(kind, scheme, jobs, seed)
         for kind in kinds
         for jobs in options.jobs
         for seed in seeds
         for scheme in options.schemes
     ]
-    config = live_fabric.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
+    config = setting.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
     topology = parse(config, figure)
     # before anything runs: a schedule that never ends shows here
-    lasts_s = sum(live_ahead.lasts_s(topology, point, options.slot) + RUN_S for point in points)
+    lasts_s = sum(ahead.lasts_s(topology, point, options.slot) + RUN_S for point in points)
     print(f"{len(points)} runs, {max(1, round(lasts_s / 60))} minutes or more", file=sys.stderr, flush=True)
-    jobs = () if options.quick else live_ahead.JOBS
-    foreseen = list(live_ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
+    jobs = () if options.quick else ahead.JOBS
+    foreseen = list(ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
     with _progress("figures 6 and 7", len(points)) as on_done:
-        rows, costs = live_queue.sweep(points, options.slot, config, runs, on_done, 1 if options.quick else 3)
+        rows, costs = queue.sweep(points, options.slot, config, runs, on_done, 1 if options.quick else 3)
     return {
         "rows": rows,
-        "claims": live_report.claims(rows),
-        "prediction": live_report.prediction(rows),
+        "claims": tables.claims(rows),
+        "prediction": tables.prediction(rows),
         "costs": asdict(costs),
-        "ahead": {"rows": foreseen, "claims": live_report.claims(foreseen)},
-        "trust": live_report.summed([row["trust"] for row in rows]),
+        "ahead": {"rows": foreseen, "claims": tables.claims(foreseen)},
+        "trust": tables.summed([row["trust"] for row in rows]),
         "iterations": {kind.model: kind.iterations for kind in kinds},
         "runs": options.runs,
         "slot_s": options.slot,

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from testbed.jobs.placement import Rack
-from testbed.reproduction.live_claims import CONNECTIONS, JCT, LESS
-from testbed.reproduction.live_model import Kind
-from testbed.reproduction.live_prediction import Asked, Predicted, Queue, predict
-from testbed.reproduction.live_queue import STEP_GBPS, Point, demands, pace
+from testbed.reproduction.live.claims import CONNECTIONS, JCT, LESS
+from testbed.reproduction.live.model import Kind
+from testbed.reproduction.live.prediction import Asked, Predicted, Queue, predict
+from testbed.reproduction.live.queue import STEP_GBPS, Point, demands, pace
 from testbed.scheduling import catalogue, live
 from testbed.scheduling.model import Pair, pair
 from testbed.topology import addresses
@@ -32,7 +32,7 @@ def rows(
     schemes: Sequence[str],
     slot_s: float,
 ) -> Iterator[dict[str, Any]]:
-    """Like those of the live runs, as far as testbed/reproduction/live_claims.py reads them."""
+    """Like those of the live runs, as far as testbed/reproduction/live/claims.py reads them."""
     for kind in kinds:
         for count in jobs:
             for seed in seeds:

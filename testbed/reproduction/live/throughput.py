@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduction import live_fabric
 from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION, FLAT, NEAR
-from testbed.reproduction.live_model import Kind, iteration_s
+from testbed.reproduction.live import setting
+from testbed.reproduction.live.model import Kind, iteration_s
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
 WORKERS = 2
@@ -46,8 +46,8 @@ def measure(
     """A row for each model and case."""
     rows: list[dict[str, Any]] = []
     for optical_gbps in dict.fromkeys(case.optical_gbps for case in CASES):
-        config = live_fabric.configuration(scale, optical_gbps)
-        with live_fabric.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
+        config = setting.configuration(scale, optical_gbps)
+        with setting.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
             for model in models:
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:
@@ -56,9 +56,9 @@ def measure(
     return rows
 
 
-def _row(testbed: live_fabric.Testbed, kind: Kind, case: Case, folder: Path) -> dict[str, Any]:
+def _row(testbed: setting.Testbed, kind: Kind, case: Case, folder: Path) -> dict[str, Any]:
     result, out = folder / f"{kind.model}.{case.name}.run.json", folder / f"{kind.model}.{case.name}.json"
-    script = [str(live_fabric.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
+    script = [str(setting.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]
     testbed.command("run", "--place", f"u1:{WORKERS}", "--sync", case.sync, "--json", str(result), *script)
     found, run = json.loads(out.read_text()), json.loads(result.read_text())

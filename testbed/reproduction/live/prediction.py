@@ -1,7 +1,7 @@
 """What the live experiment should measure: the same policy objects on a simulated clock, jobs that compute as well as send. Pure.
 
 The fluid simulator (testbed/simulation/fluid.py) knows volumes alone: a job that computes for most of an iteration sends less than
-its rate allows. Here a job's volume shrinks by one iteration's in the time that testbed/reproduction/live_model.py gives for it, and
+its rate allows. Here a job's volume shrinks by one iteration's in the time that testbed/reproduction/live/model.py gives for it, and
 a job ends within a slot, as real ones do, while what it held is free from the next one on. Nothing is fitted to a measurement of jobs;
 what starting processes takes on a machine is an argument.
 """

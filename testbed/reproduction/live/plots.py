@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.report.p4inc_plots import COLOURS
 from testbed.report.plots import drawing, headline, save
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.live_claims import CLAIMS, CONNECTIONS, JCT, reduction
-from testbed.reproduction.live_throughput import CASES, PAPER, ratio
+from testbed.reproduction.live.claims import CLAIMS, CONNECTIONS, JCT, reduction
+from testbed.reproduction.live.throughput import CASES, PAPER, ratio
 from testbed.scheduling.catalogue import TITLES
 
 if TYPE_CHECKING:
