@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -173,54 +173,34 @@ class Executor:
             specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
         return specs
 
-    def _fork(
-        self,
-        host: str,
-        argv: Sequence[str],
-        *,
-        caller: Caller,
-        env: Mapping[str, str],
-        cwd: str,
-        stdout: int,
-        pass_fds: Sequence[int],
-    ) -> Process:
+    def _fork(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process:
         """A worker as a fork; a parameter server, which needs no torch, as a process of its own."""
-        if VARIABLE not in env:
-            return self._popen(host, argv, caller=caller, env=env, cwd=cwd, stdout=stdout, pass_fds=pass_fds)
+        if spec.serves:
+            return self._popen(spec, caller, cwd, stdout)
         return self._template.popen(
-            self._hosts.host_namespace(host),
-            argv[2:],
+            self._hosts.host_namespace(spec.host),
+            spec.argv[2:],
             uid=caller.uid,
             gid=caller.gid,
             groups=caller.groups,
-            env=env,
+            env=spec.env,
             cwd=cwd,
             stdout=stdout,
-            pass_fds=pass_fds,
+            pass_fds=spec.pass_fds,
         )
 
-    def _popen(
-        self,
-        host: str,
-        argv: Sequence[str],
-        *,
-        caller: Caller,
-        env: Mapping[str, str],
-        cwd: str,
-        stdout: int,
-        pass_fds: Sequence[int],
-    ) -> subprocess.Popen[bytes]:
+    def _popen(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> subprocess.Popen[bytes]:
         return self._hosts.popen_in(
-            host,
-            argv,
+            spec.host,
+            spec.argv,
             uid=caller.uid,
             gid=caller.gid,
             groups=caller.groups,
-            env=env,
+            env=spec.env,
             cwd=cwd,
             stdout=stdout,
             stderr=stdout,
-            pass_fds=pass_fds,
+            pass_fds=spec.pass_fds,
             new_session=True,
         )
 

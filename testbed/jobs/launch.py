@@ -40,22 +40,6 @@ class Process(Protocol):
     def wait(self) -> int: ...
 
 
-class Popen(Protocol):
-    """Starts a process in a host's network namespace as a user, as the leader of a session of its own."""
-
-    def __call__(
-        self,
-        host: str,
-        argv: Sequence[str],
-        *,
-        caller: Caller,
-        env: Mapping[str, str],
-        cwd: str,
-        stdout: int,
-        pass_fds: Sequence[int],
-    ) -> Process: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """A process to start. `label` is what its lines are prefixed with; `index` its record on the job board."""
@@ -69,6 +53,12 @@ class ProcessSpec:
     log: Path
     pass_fds: tuple[int, ...] = ()
     serves: bool = False  # a parameter server: lives as long as the workers, and its end before theirs is a failure
+
+
+class Popen(Protocol):
+    """Starts a process in its host's network namespace as a user, as the leader of a session of its own, its output at `stdout`."""
+
+    def __call__(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process: ...
 
 
 @dataclass(slots=True)
@@ -124,15 +114,7 @@ class JobProcesses:
             reader, writer = os.pipe()
             undo.callback(os.close, reader)
             try:
-                process = self._popen(
-                    spec.host,
-                    spec.argv,
-                    caller=self._caller,
-                    env=spec.env,
-                    cwd=self._cwd,
-                    stdout=writer,
-                    pass_fds=spec.pass_fds,
-                )
+                process = self._popen(spec, self._caller, self._cwd, writer)
             except (OSError, subprocess.SubprocessError) as error:
                 raise TestbedError(f"start {spec.who}: {error}") from error
             finally:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +26,15 @@ ME = Caller.of(os.geteuid())
 Run = Callable[..., Outcome]
 
 
-def popen(
-    host: str,
-    argv: Sequence[str],
-    *,
-    caller: Caller,
-    env: Mapping[str, str],
-    cwd: str,
-    stdout: int,
-    pass_fds: Sequence[int],
-) -> subprocess.Popen[bytes]:
+def popen(spec: ProcessSpec, _: Caller, cwd: str, stdout: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        argv,
-        env=env,
+        spec.argv,
+        env=spec.env,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stdout,
-        pass_fds=pass_fds,
+        pass_fds=spec.pass_fds,
         start_new_session=True,
     )
 
