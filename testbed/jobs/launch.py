@@ -215,7 +215,9 @@ class JobProcesses:
     def _drain(self) -> None:
         """The rest of the output; a process that left its session may hold a pipe open, and is not waited for."""
         deadline = time.monotonic() + _DRAIN_S
-        while self._selector.get_map() and time.monotonic() < deadline:
+        late = False
+        while self._selector.get_map() and not late:
+            late = time.monotonic() >= deadline  # a look more: this process itself may have been held up
             self._step(_TICK_S)
         for child in self._children:
             if child.output.pipe >= 0:

@@ -135,11 +135,12 @@ class Runner:
                 if job.processes is not None:
                     job.processes.dismiss_server()
                 self._jobs.replace(job, Placement("inc", job.placement.workers, None, ()))
+            started_s = self._clock()  # before a worker can begin
             for rank in range(len(job.hosts)):
                 engine = one.admission.worker_env(rank) | {"rate_mbps": rate_mbps} if one.admission else {}
                 fds = one.admission.worker_fds(rank) if one.admission else []
                 one.gates.open(rank, {**settings, "engine": engine}, fds)
-            one.inc, one.started, one.started_s = inc, slot, self._clock()
+            one.inc, one.started, one.started_s = inc, slot, started_s
             one.rates.append((slot, rate_gbps))
             one.state = job.state = "running"
             return True
@@ -163,9 +164,9 @@ class Runner:
             raise
         finally:
             self._release(one, job, gates)
-            with self._lock:
+            with self._lock:  # who sees that it has ended can rely on its having been told
                 one.state = "ended"
-            self._changed(one)
+                self._changed(one)
 
     def _live(self, one: Scheduled, job: Job, gates: Gates) -> None:
         executor = self._jobs.executor

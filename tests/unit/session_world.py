@@ -30,6 +30,7 @@ from testbed.scheduling.model import Plan, State
 from testbed.topology import catalogue
 
 SLOT_S = 0.1
+WAIT_S = 60.0  # for what comes about within a few slots, or not at all
 TOPOLOGY = catalogue.ready("default")
 
 
@@ -166,15 +167,19 @@ class World:
         self.session.begin()
         self.session.run(self.policy)
 
-    def start(self) -> World:
-        self.session.add(self.all)
+    def start(self, first: int | None = None) -> World:
+        """With its first jobs, if so many are named; `join` brings the others."""
+        self.session.add(self.all[:first])
         self._thread.start()
         return self
 
+    def join(self) -> None:
+        self.session.add([one for one in self.all if one not in self.session.all])
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + WAIT_S
         while not condition():
-            assert time.monotonic() < deadline, f"not within 10 s: {what}; said {self.said}, notes {self.notes}"
+            assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}; said {self.said}, notes {self.notes}"
             time.sleep(0.01)
 
     def running(self, *ids: int) -> None:
@@ -185,7 +190,7 @@ class World:
 
     def end(self) -> None:
         self.machine.may_end.set()
-        self._thread.join(10.0)
+        self._thread.join(WAIT_S)
         assert not self._thread.is_alive()
         assert not self.jobs.status(), "hosts are free"
         assert set(self.machine.rates.values()) <= {200.0}, "links have their rates back"

@@ -14,10 +14,12 @@ import pytest
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import scheduled, scheduler
 from testbed.jobs.manager import Jobs
+from testbed.jobs.scheduled import Scheduled
 from testbed.jobs.scheduler import Scheduler
+from testbed.jobs.session import Session
 from testbed.runtime import Caller
 from testbed.scheduling.model import Plan, State
-from tests.unit.session_world import SLOT_S, TOPOLOGY, Asked, Machine, NoObservation
+from tests.unit.session_world import SLOT_S, TOPOLOGY, WAIT_S, Asked, Machine, NoObservation
 
 JOB = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
 
@@ -87,9 +89,9 @@ class Place:
         return thread, came
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + WAIT_S
         while not condition():
-            assert time.monotonic() < deadline, f"not within 10 s: {what}; events {self.events}, notes {self.notes}"
+            assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}; events {self.events}, notes {self.notes}"
             time.sleep(0.01)
 
     def states(self) -> list[str]:
@@ -111,7 +113,7 @@ def test_every_end_is_told_and_the_result_comes_once_when_all_end_at_once(place:
     thread, came = place.in_background(*jobs, wait=True)
     place.until(lambda: place.states().count("running") > 1, "some run")
     place.machine.may_end.set()
-    thread.join(20.0)
+    thread.join(WAIT_S)
     assert (came[0]["done"], came[0]["failed"]) == (7, 0)
     assert sum(event.get("what") == "done" for event in place.events) == 7
     place.until(lambda: place.scheduler.status() is None, "the session ends")
@@ -123,7 +125,7 @@ def test_one_after_the_other_and_both_at_once(place: Place) -> None:
         assert place.submit({"name": "a"}, wait=True)["done"] == 1
     both = [place.in_background({"name": "a"}, wait=True) for _ in range(2)]
     for thread, _ in both:
-        thread.join(20.0)
+        thread.join(WAIT_S)
     assert [came[0]["done"] for _, came in both] == [1, 1]
 
 
@@ -138,12 +140,10 @@ def test_while_a_policy_starts_others_may_cancel_and_the_testbed_may_end(place: 
     place.may_start.clear()
     thread, came = place.in_background({"name": "a"})
     place.until(lambda: bool(place.logs_before), "it starts")
-    began = time.monotonic()
     with pytest.raises(RequestError, match="job 1 is not among the jobs queued here"):
         place.scheduler.cancel([1], "cancelled", os.getuid())
     place.scheduler.end("down")
-    thread.join(10.0)
-    assert time.monotonic() - began < 5.0
+    thread.join(WAIT_S)
     assert str(came[0]) == "the testbed is ending"
 
 
@@ -153,7 +153,7 @@ def test_while_a_policy_starts_no_job_of_run_gets_circuits(place: Place) -> None
     place.until(lambda: bool(place.logs_before), "it starts")
     assert place.jobs.circuits_are_scheduled()
     place.may_start.set()
-    thread.join(10.0)
+    thread.join(WAIT_S)
     assert place.jobs.circuits_are_scheduled()
     place.machine.may_end.set()
     place.until(lambda: place.scheduler.status() is None, "the session ends")
@@ -166,7 +166,7 @@ def test_a_command_that_goes_away_while_the_policy_starts_queues_nothing(place: 
     thread, came = place.in_background({"name": "a"}, gone=gone)
     place.until(lambda: bool(place.logs_before), "it starts")
     gone.set()
-    thread.join(10.0)
+    thread.join(WAIT_S)
     assert isinstance(came[0], RequestError)
     assert place.scheduler.status() is None
     assert not place.jobs.circuits_are_scheduled()
@@ -179,15 +179,26 @@ def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: 
     place.policy.spoil = spoil
     thread, _ = place.in_background({"name": "a", "place": "u1:2"}, wait=True)
     place.until(lambda: len(place.notes) > 4, "it is noted for every slot")
+    place.policy.spoil = lambda state, plan: plan
+    place.machine.may_end.set()
+    thread.join(WAIT_S)
     told = [event["what"] for event in place.events if "breaks a constraint" in event.get("what", "")]
     assert len(told) == 1
     assert told[0].startswith("the plan breaks a constraint: inc-fcfs, slot")
-    place.policy.spoil = lambda state, plan: plan
-    place.machine.may_end.set()
-    thread.join(10.0)
 
 
-def test_the_result_is_written_before_the_testbed_ends(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("late_s", [0.0, 4 * SLOT_S])
+def test_the_result_is_written_before_the_testbed_ends(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    """Also when the thread of the last job is held up for slots as it has ended."""
+    changed = Session._changed
+
+    def held_up(session: Session, one: Scheduled) -> None:
+        time.sleep(late_s if one.state == "ended" else 0.0)
+        changed(session, one)
+
+    monkeypatch.setattr(Session, "_changed", held_up)
     data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
     request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": False}
     file = tmp_path / "result.json"
