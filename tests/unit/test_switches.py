@@ -69,6 +69,7 @@ def topology() -> Topology:
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Switches, ModelSwitch, ModelController]:
     monkeypatch.setattr(module, "program_of", lambda topology: None)
     monkeypatch.setattr(Switches, "_let_frames_arrive", lambda self, unit: None)
+    monkeypatch.setattr(module.time, "monotonic", lambda: 1000.0)  # probes come by time
     switches, switch, controller = Switches(topology(), tmp_path, lambda *_: None), ModelSwitch(), ModelController()
     monkeypatch.setattr(rpc, "call", controller.call)
     switches.by_unit[1] = switch  # type: ignore[assignment]
@@ -119,7 +120,7 @@ def test_each_is_asked_now_and_then_whether_it_answers(
 ) -> None:
     switches, switch, _ = world
     engine: Any = ModelEngine()
-    now = [module.time.monotonic()]
+    now = [1000.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     switches.watch(engine)
     assert switch.asked == 0
