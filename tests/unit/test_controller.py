@@ -315,10 +315,10 @@ def test_a_wait_for_a_switch_ends_with_its_connection() -> None:
     switch = Switch(silent)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(switch._ask, SimpleNamespace(xid=None), "a barrier")
-        assert silent.asked.wait(5)
+        assert silent.asked.wait(60)
         switch.handle_end()
         with pytest.raises(TestbedError, match="switch 0x5 for a barrier: it disconnected"):
-            waiting.result(5)
+            waiting.result(60)
 
 
 # ---------------------------------------------------------------------- ToRs without OpenFlow

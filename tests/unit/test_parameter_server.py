@@ -25,7 +25,7 @@ from workloads.ps_protocol import HEADER, Channel, Floats, Kind, Message, Protoc
 
 Address = tuple[str, int]
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Running:
@@ -177,7 +177,8 @@ def test_a_worker_that_dies_is_named_to_the_others(start: Callable[[int], Addres
         assert took < DEADLINE_S / 2  # told, not timed out
 
 
-def test_a_worker_that_is_too_late_is_named(start: Callable[[int], Address]) -> None:
+def test_a_worker_that_is_too_late_is_named(start: Callable[[int], Address], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.ps_client.ANSWER_S", DEADLINE_S)  # for the server to say who
     address = start(2)
     given_up = threading.Event()
 
@@ -197,8 +198,8 @@ def test_a_worker_that_is_too_late_is_named(start: Callable[[int], Address]) -> 
 
 
 def test_workers_that_never_come_are_named(start: Callable[[int], Address]) -> None:
-    with pytest.raises(MissingWorkersError, match=r"after 0.2 s workers 0, 2 never came"):
-        PsClient(start(3), 1, 3, 0.2)
+    with pytest.raises(MissingWorkersError, match=r"after 2 s workers 0, 2 never came"):
+        PsClient(start(3), 1, 3, 2.0)  # in which the server has to tell who came
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
