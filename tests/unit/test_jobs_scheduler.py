@@ -91,7 +91,9 @@ class Place:
     def until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WAIT_S
         while not condition():
-            assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}; events {self.events}, notes {self.notes}"
+            assert time.monotonic() < deadline, (
+                f"not within {WAIT_S} s: {what}; events {self.events}, notes {self.notes}"
+            )
             time.sleep(0.01)
 
     def states(self) -> list[str]:
