@@ -56,7 +56,7 @@ class Fixture:
             index, f"u1h{index + 1}", who, f"u1h{index + 1}", argv, dict(os.environ), self.folder / log, serves=serves
         )
 
-    def run(self, *scripts: str, ps: str | None = None, limit_s: float = 30.0, **times: float) -> Outcome:
+    def run(self, *scripts: str, ps: str | None = None, limit_s: float = 120.0, **times: float) -> Outcome:
         end = time.monotonic() + limit_s
         specs = [self.spec(index, script) for index, script in enumerate(scripts)]
         if ps is not None:
@@ -69,6 +69,14 @@ class Fixture:
 
     def lines(self) -> list[str]:
         return [f"[{event['label']}] {event['output']}" for event in self.events]
+
+
+def runs(pid: int) -> bool:
+    """A zombie does not; who reaps orphans may take its time, or do it while this looks."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.fixture
@@ -105,9 +113,13 @@ def test_what_a_job_needs_and_loses_is_its_failure_and_no_stop(job: Fixture) -> 
 
 
 def test_in_its_grace_a_worker_can_say_whom_it_misses(job: Fixture) -> None:
-    outcome = job.run(
-        "import time; time.sleep(0.4); print('missing: worker 1'); raise SystemExit(3)", "raise SystemExit(7)"
+    # worker 0 waits until worker 1 is reaped, so that it is the second to fail, whichever came up first
+    waits = (
+        "import pathlib, time\nproc = pathlib.Path('/proc')\nname = pathlib.Path('name')\n"
+        "while not name.is_symlink() or (proc / name.readlink()).exists(): time.sleep(0.01)\n"
+        "print('missing: worker 1'); raise SystemExit(3)"
     )
+    outcome = job.run(waits, "import os; os.symlink(str(os.getpid()), 'name'); raise SystemExit(7)", grace_s=60.0)
     assert outcome.exit_codes == {0: 3, 1: 7}
     assert outcome.failure
     assert "worker 1 on u1h2 exited with code 7" in outcome.failure
@@ -133,7 +145,7 @@ def test_a_reason_that_comes_up_ends_the_job(job: Fixture) -> None:
     outcome = job.run(WAIT_FOREVER, limit_s=0.3)
     assert outcome.failure == "too late"
     assert outcome.stopped
-    assert outcome.wall_s < 10
+    assert outcome.exit_codes == {0: -signal.SIGTERM}
 
 
 def test_the_parameter_server_ends_with_the_workers_and_that_is_no_failure(job: Fixture) -> None:
@@ -150,28 +162,28 @@ def test_the_death_of_the_parameter_server_is_a_failure_even_with_code_0(job: Fi
 
 def test_what_a_worker_started_goes_with_it(job: Fixture) -> None:
     script = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {WAIT_FOREVER!r}]).pid)"
-    began = time.monotonic()
     assert job.run(script).failure is None
-    assert time.monotonic() - began < 5
     pid = int(job.lines()[0].split()[1])
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+    deadline = time.monotonic() + 60
+    while runs(pid):
         assert time.monotonic() < deadline, "the grandchild still runs"
         time.sleep(0.01)
 
 
 def test_what_left_its_session_is_known_by_its_environment() -> None:
-    env = {**os.environ, "TESTBED_JOB": '{"job_id": 1}'}
+    # of this run alone: every process of the machine that has one of these is ended
+    value, longer = (f'{{"run": {os.getpid()}, "job_id": {number}}}' for number in (1, 11))
+    env = {**os.environ, "TESTBED_JOB": value}
     mine, other = (
         subprocess.Popen([sys.executable, "-c", f"print(flush=True); {WAIT_FOREVER}"], env=each, stdout=subprocess.PIPE)
-        for each in (env, {**env, "TESTBED_JOB": '{"job_id": 11}'})
+        for each in (env, {**env, "TESTBED_JOB": longer})
     )
     for process in (mine, other):
         assert process.stdout
         process.stdout.readline()  # its environment is its own by now, not that of the process it was forked from
     try:
-        assert end_leftovers("TESTBED_JOB", ['{"job_id": 1}', "another"]) == 1
-        assert mine.wait(5) == -signal.SIGKILL
+        assert end_leftovers("TESTBED_JOB", [value, f"another {os.getpid()}"]) == 1
+        assert mine.wait(60) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         for process in (mine, other):
