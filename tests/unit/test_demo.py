@@ -42,15 +42,18 @@ def test_one_host_is_too_few() -> None:
 
 
 def test_a_signal_ends_the_command_that_runs() -> None:
-    # the command in the child ignores nothing and would sleep for a minute; `down` is not asked, for nothing is up
+    # the command in the child ignores nothing and would sleep for minutes; `down` is not asked, for nothing is up
     code = textwrap.dedent(
         """
         import sys
         from testbed import demo
-        real = demo.subprocess.Popen
-        def popen(words, **_):
-            return real([sys.executable, "-c", "import time; print('started', flush=True); time.sleep(60)"])
-        demo.subprocess.Popen = popen
+        class Popen(demo.subprocess.Popen):
+            def __init__(self, words, **_):
+                super().__init__([sys.executable, "-c", "import time; time.sleep(600)"])
+            def wait(self, *timeout):
+                print("waits", flush=True)
+                return super().wait(*timeout)
+        demo.subprocess.Popen = Popen
         with demo.running("demo-of-a-test", "default"):
             print("up", flush=True)
         """
@@ -59,9 +62,9 @@ def test_a_signal_ends_the_command_that_runs() -> None:
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as demo:
         assert demo.stdout is not None
-        assert demo.stdout.readline() == "started\n"
+        assert demo.stdout.readline() == "waits\n"
         os.kill(demo.pid, signal.SIGTERM)
         # its output ends when the command has ended too, which holds the pipe
-        rest, errors = demo.communicate(timeout=30)
+        rest, errors = demo.communicate(timeout=120)
     assert "up" not in rest
     assert "KeyboardInterrupt" in errors

@@ -22,6 +22,7 @@ from testbed.reproduction.points import Measured, points_of
 from testbed.reproduction.pool import Pool
 from testbed.simulation.settings import FOUR, SETTINGS
 
+WAIT_S = 180.0
 CHECKOUT = Path(__file__).resolve().parents[2]
 TINY = ("units=8", "slot_s=0.5", "iterations=20", "job_count=7,11", "megabytes=100,200")
 TRACE = "5 3\n1 0 1 2 1 4:150\n2 700 3 0 1 4 2 0:648.0 3:972.0\n7 700 1 0 1 0:80\n"
@@ -59,7 +60,7 @@ def test_leaving_the_block_ends_what_runs() -> None:
     with Pool[int, str](work, ("n",), 2) as pool:
         results = pool.results([600, 1])
         assert next(results) == (1, "n1")
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 500, "the other piece takes 600 s"
 
 
 # ------------------------------------------------------------------ the paper's claims
@@ -309,15 +310,15 @@ def ended(pid: int) -> bool:
     """A zombie has ended too: who reaps orphans may take its time."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second: reaped while this looks
         return True
 
 
 def until(condition: object, what: str) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited 30 s for {what}"
+        assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}"
         time.sleep(0.02)
 
 
@@ -341,7 +342,7 @@ def test_ctrl_c_ends_all_of_it(long_run: subprocess.Popen[str]) -> None:
     started = children(long_run.pid)
     # as a terminal does: to the whole foreground group
     os.killpg(long_run.pid, signal.SIGINT)
-    _, told = long_run.communicate(timeout=30)
+    _, told = long_run.communicate(timeout=WAIT_S)
     assert long_run.returncode == 130
     assert "Traceback" not in told
     until(lambda: all(ended(pid) for pid in started), "its processes to end")
