@@ -17,12 +17,13 @@ from testbed.scheduling.milp.program import Program
 from testbed.scheduling.model import Fabric, Job, Pair
 
 ALL = literal.ALL
+LIMIT_S = 600.0  # none of these takes a second of it
 FABRIC = Fabric.uniform(2, 2, 1, 10.0, slot_s=1.0, reconfiguration_s=0.2)
 LINK = {(0, 1): 1}
 
 
 def optimum(fabric: Fabric, jobs: list[Job], ports: dict[Pair, int], last: int, without: str = "") -> float:
-    found = literal.solve(prepare(fabric, jobs, ports), last, 60.0, ALL - set(without.split()))
+    found = literal.solve(prepare(fabric, jobs, ports), last, LIMIT_S, ALL - set(without.split()))
     assert found.answer.status == "optimal"
     return found.objective_s
 
@@ -46,8 +47,8 @@ def tiny(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
 @pytest.mark.parametrize("seed", [3, 7, 11, 12, 14, 16, 18, 21, 270])
 def test_with_all_corrections_the_optimum_is_the_strong_one(seed: int) -> None:
     fabric, jobs, ports = tiny(seed)
-    strong = solve(fabric, jobs, ports=ports, time_limit_s=60.0)
-    printed = solve(fabric, jobs, ports=ports, time_limit_s=60.0, formulation="literal")
+    strong = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
+    printed = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S, formulation="literal")
     assert (strong.status, printed.status) == ("optimal", "optimal")
     assert printed.ct_bti_s == pytest.approx(strong.ct_bti_s, abs=1e-5)
     assert printed.schedule is not None
@@ -122,7 +123,7 @@ class TestEachCorrection:
 
 def test_the_printed_model_has_a_solution() -> None:
     fabric, jobs, ports = tiny(0)
-    found = literal.solve(prepare(fabric, jobs, ports), 4, 60.0, frozenset())
+    found = literal.solve(prepare(fabric, jobs, ports), 4, LIMIT_S, frozenset())
     assert found.answer.status == "optimal"
     assert found.schedule is None  # none that the checker would take
 
@@ -157,10 +158,10 @@ class TestLinearised:
         for a, b, solved in ((3.0, 3.0, True), (2.0, 5.0, False)):
             program = Program()
             minimum(program, ZERO + a, ZERO + b, 20.0, printed=True)
-            assert (program.solve(10.0).status == "optimal") is solved
+            assert (program.solve(LIMIT_S).status == "optimal") is solved
 
 
 def _value(program: Program, z: Sum) -> float:
-    answer = program.solve(10.0)
+    answer = program.solve(LIMIT_S)
     assert answer.values is not None
     return z.value(answer.values)
