@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import demo, rpc
+from testbed.environment import CHECKOUT
 from testbed.errors import TestbedError, from_exit_code
 from testbed.runtime import Caller, Runtime
 from testbed.topology.load import parse
@@ -16,7 +17,7 @@ from testbed.topology.model import Topology
 
 SCALE = 400
 """Four workers in a rack, each at a declared 40 Gb/s, are more than two cores carry at 200."""
-SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "jobs" / "layers.py"
+SCRIPT = CHECKOUT / "workloads" / "jobs" / "layers.py"
 _ANSWER_S = 60.0
 
 
