@@ -58,7 +58,7 @@ def host_snapshot() -> HostSnapshot:
     )
 
 
-def assert_unchanged(before: HostSnapshot, deadline_s: float = 10.0) -> None:
+def assert_unchanged(before: HostSnapshot, deadline_s: float = 60.0) -> None:
     """Waits until only what was there `before` is left: the kernel ends namespaces after their last process."""
     deadline = time.monotonic() + deadline_s
     while left := host_snapshot().added_since(before):

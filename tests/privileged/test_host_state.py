@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.privileged.commands import wait_for
 from tests.privileged.host_state import RUNTIME, assert_unchanged, host_snapshot
 
 LOAD = """
@@ -25,6 +26,8 @@ def test_sees_an_orphan_until_it_is_gone() -> None:
     before = host_snapshot()
     with subprocess.Popen(["sh", "-c", "sleep 613 >/dev/null & echo $!"], stdout=subprocess.PIPE, text=True) as shell:
         pid = int(shell.communicate()[0])
+    name = Path(f"/proc/{pid}/comm")
+    wait_for(lambda: name.read_text() == "sleep\n", "the orphan is not its shell any more")
     assert host_snapshot().added_since(before) == {"processes": [f"{pid} sleep"]}
     subprocess.run(["kill", str(pid)], check=True)
     assert_unchanged(before)
