@@ -22,7 +22,7 @@ EXAMPLES, MUTATIONS = 10, 3500
 
 def found(tried: str) -> dict[str, int]:
     """How often each verdict was given in a method of Trial."""
-    return dict(outcome("tests.privileged.bmv2_model_run", tried, timeout_s=300))
+    return dict(outcome("tests.privileged.bmv2_model_run", tried, timeout_s=600))
 
 
 def main(tried: str) -> None:

@@ -20,7 +20,7 @@ MTU = 1500
 
 def found(layout: str) -> dict[str, list[str]]:
     """By vector of a switch, what was not as it says."""
-    return dict(outcome("tests.privileged.bmv2_vector_run", layout, timeout_s=240))
+    return dict(outcome("tests.privileged.bmv2_vector_run", layout, timeout_s=600))
 
 
 def main(layout: str) -> None:

@@ -14,7 +14,7 @@ from testbed.emulation.namespaces import command, private_mounts
 MARK = "findings: "
 
 
-def found(name: str, *arguments: str, timeout_s: float = 180) -> Any:
+def found(name: str, *arguments: str, timeout_s: float = 480) -> Any:
     """What `tests.privileged.NAME.inside(programs, ports, *arguments)` returned. Fails the test with its output if it did not end well."""
     return outcome("tests.privileged.packets", name, *arguments, timeout_s=timeout_s)
 

