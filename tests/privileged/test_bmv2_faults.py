@@ -40,7 +40,7 @@ def trained(testbed: Testbed, place: str, folder: Path) -> tuple[dict[str, Any],
     result, learnt = folder / f"{place}.json", folder / f"{place}-digits.json"
     words = ["--name", testbed.name, "--place", place, "--json", str(result)]
     script = [str(DIGITS), "--epochs", EPOCHS, "--batch", BATCH, "--out", str(learnt)]
-    ended = command("testbed.run", *words, *script)
+    ended = command("testbed.run", *words, *script, timeout_s=400)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return json.loads(result.read_text()), json.loads(learnt.read_text())
 

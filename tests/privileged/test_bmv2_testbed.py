@@ -27,7 +27,8 @@ ocs: {circuits: [[u1o1, u2o1], [u2o2, u3o1]]}
 bmv2: {layout: registers}
 """
 RATES = {"shaped": "host_rate_mbps: 200\nscale: 1\n", "unshaped": "host_rate_mbps: unshaped\nscale: 1\n"}
-FIRST_SUM_S = 60.0
+FIRST_SUM_S = 180.0
+END_S = 180.0
 KILLED = "u1's simple_switch ended (signal 9)"
 
 
@@ -47,9 +48,10 @@ def status(testbed: Testbed) -> dict[str, Any]:
     return dict(json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout))
 
 
-def kill_under_job(testbed: Testbed, unit: int, *argv: str) -> tuple[int, str, str]:
-    """Exit code and output of a job whose unit's switch is killed after its first sum."""
-    job = start("testbed.run", "--name", testbed.name, *argv)
+def kill_under_job(testbed: Testbed, unit: int, over: Path, *argv: str) -> tuple[int, str, str]:
+    """Exit code and output of a job whose unit's switch is killed after its first sum, and that sums until there is a file `over`."""
+    over.unlink(missing_ok=True)
+    job = start("testbed.run", "--name", testbed.name, *argv, str(JOBS / "long.py"), str(over))
     assert job.stdout
     heard: list[str] = []
     deadline = threading.Timer(FIRST_SUM_S, job.kill)  # and with it the line that is waited for
@@ -60,28 +62,31 @@ def kill_under_job(testbed: Testbed, unit: int, *argv: str) -> tuple[int, str, s
             heard.append(line)
     finally:
         deadline.cancel()
-    switch_of(testbed, unit).send_signal(signal.SIGKILL)
-    out, error = job.communicate(timeout=60)
+    switch = switch_of(testbed, unit)
+    switch.send_signal(signal.SIGKILL)
+    switch.wait(END_S)  # no sum crosses it any more: the job's last one will need the switch that comes
+    over.touch()
+    out, error = job.communicate(timeout=END_S)
     return job.returncode, "".join(heard) + out, error
 
 
 @pytest.mark.needs("bmv2")
 def test_a_switch_that_is_killed_fails_its_job_and_a_restart_sums_to_the_end(tmp_path: Path) -> None:
     with running(configured(tmp_path, RACK)) as testbed:
-        out = tmp_path / "r.json"
-        words = ["--place", "u1:2", "--json", str(out), str(JOBS / "long.py"), "4"]
-        code, _, error = kill_under_job(testbed, 1, *words)
+        out, over = tmp_path / "r.json", tmp_path / "over"
+        words = ["--place", "u1:2", "--json", str(out)]
+        code, _, error = kill_under_job(testbed, 1, over, *words)
         assert code == 1, error
         assert json.loads(out.read_text())["failure"] == f"{KILLED}, and with it what it had summed"
-        code, said, error = kill_under_job(testbed, 1, "--restarts", "1", *words)
+        code, said, error = kill_under_job(testbed, 1, over, "--restarts", "1", *words)
         assert code == 0, error
         assert said.count("right: ") == 2
         result = json.loads(out.read_text())
         assert [attempt["failure"] is None for attempt in result["attempts"]] == [False, True]
         assert result["notes"] == [f"{KILLED}, and with it what it had summed: restart 1 of at most 1"]
         assert [unit["restarts"] for unit in status(testbed)["units"]] == [2]
-        log = (Runtime.of(testbed.name).log / "up.log").read_text()
-        assert f"{KILLED} and was started again (restart 2)" in log
+        log, said = Runtime.of(testbed.name).log / "up.log", f"{KILLED} and was started again (restart 2)"
+        wait_for(lambda: said in log.read_text(), "the log tells of the second start", END_S)
 
 
 @pytest.mark.needs("bmv2")
@@ -90,9 +95,8 @@ def test_a_job_across_both_kinds_of_switch_is_exact_and_outlives_one_that_it_onl
     tmp_path: Path, rates: str
 ) -> None:
     with running(configured(tmp_path, MIXED + RATES[rates])) as testbed:
-        out = tmp_path / "r.json"
-        words = ["--place", "u1:1,u3:1", "--json", str(out), str(JOBS / "long.py"), "4"]
-        code, said, error = kill_under_job(testbed, 2, *words)
+        out, over = tmp_path / "r.json", tmp_path / "over"
+        code, said, error = kill_under_job(testbed, 2, over, "--place", "u1:1,u3:1", "--json", str(out))
         assert code == 0, error
         assert said.count("right: ") == 2
         result = json.loads(out.read_text())
@@ -106,8 +110,8 @@ def test_a_job_across_both_kinds_of_switch_is_exact_and_outlives_one_that_it_onl
 def test_a_switch_that_ends_without_a_job_routes_again(tmp_path: Path) -> None:
     with running(configured(tmp_path, RACK)) as testbed:
         switch_of(testbed, 1).send_signal(signal.SIGKILL)
-        wait_for(lambda: status(testbed)["units"][0]["restarts"] == 1, "the switch is started again")
-        wait_for(lambda: bool(status(testbed)["controller"]["ready"]), "its routes are set")
+        wait_for(lambda: status(testbed)["units"][0]["restarts"] == 1, "the switch is started again", END_S)
+        wait_for(lambda: bool(status(testbed)["controller"]["ready"]), "its routes are set", END_S)
         done = command("testbed.run", "--name", testbed.name, "--place", "u1:2", str(JOBS / "many.py"))
         assert done.returncode == 0, done.stderr
 
