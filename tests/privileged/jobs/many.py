@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import time
 
 import torch
 import torch.distributed as dist
 
-COUNT, LENGTH, LIMIT_S = 101, 997, 3
+COUNT, LENGTH, LIMIT_S = 101, 997, 5
+START_S = 300
 MIXED = (40_009, *(3,) * 263, 40_009, *(3,) * 11, 50_021, *(3,) * 5, 1009)
 
 
 def main() -> None:
-    dist.init_process_group("inc", timeout=datetime.timedelta(seconds=LIMIT_S))
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    # a store of our own, for torch's would have all workers started within the group's time limit
+    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(master, port, world, rank == 0, datetime.timedelta(seconds=START_S))
+    limit = datetime.timedelta(seconds=LIMIT_S)
+    dist.init_process_group("inc", store=store, rank=rank, world_size=world, timeout=limit)
     expected = [sum((i + 1) * (r + 1) for r in range(world)) for i in range(COUNT)]
 
     def vectors(length: int) -> list[torch.Tensor]:
