@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import yaml
 
 from testbed import rpc
 from testbed.runtime import Runtime
-from tests.privileged.commands import ROOT, Testbed, alive, command, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import ROOT, WAIT_S, Testbed, alive, command, pids_in_testbed, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch")]
 
@@ -31,6 +30,7 @@ inc: {jobs: 1}
 """
 POLICIES = """
 import time
+from pathlib import Path
 from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Plan, pair
 
@@ -43,16 +43,16 @@ class Halves:
         return Plan({p.job.id: 4.0 for p in state.jobs}, inc, {(0, 2): 2})
 
 class Moody:
-    "FCFS, which raises when it is asked the second time, and takes too long the fourth."
+    "FCFS, which raises while there is a file `raise`, and has no plan while there is a file `hang`."
     name = "moody"
     def __init__(self):
-        self.policy, self.asked = make("inc-fcfs", 1), 0
+        self.policy = make("inc-fcfs", 1)
     def plan(self, state):
-        self.asked += 1
-        if self.asked == 2:
+        here = Path(__file__).parent
+        if (here / "raise").exists():
             raise RuntimeError("out of ideas")
-        if self.asked == 4:
-            time.sleep(0.8)
+        while (here / "hang").exists():
+            time.sleep(0.02)
         return self.policy.plan(state)
 """
 SCRIPTS = {
@@ -84,8 +84,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def job(name: str, place: str, megabytes: float = 0.25, times: int = 20, **other: Any) -> dict[str, Any]:
-    arguments = [megabytes, times]
+def job(
+    name: str, place: str, megabytes: float = 0.25, times: int = 20, until: Path | None = None, **other: Any
+) -> dict[str, Any]:
+    """Sums so many times, and then stays `until` there is a file."""
+    arguments = [megabytes, times, *([str(until)] if until else [])]
     return {
         **{"name": name, "place": place, "script": SUMS, "arguments": arguments},
         **{"iterations": times, "megabytes": megabytes},
@@ -109,6 +112,10 @@ def states(testbed: Testbed) -> dict[str, str]:
     return {one["name"]: one["state"] for one in schedule["jobs"]} if schedule else {}
 
 
+def complaints(testbed: Testbed) -> str:
+    return "\n".join(status(testbed)["schedule"]["complaints"])
+
+
 def rates(told: dict[str, Any]) -> dict[str, float]:
     return {link["name"]: link["rate_mbps"] for link in told["links"]}
 
@@ -121,20 +128,29 @@ def nothing_is_held(testbed: Testbed) -> bool:
 
 def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) -> None:
     """Two jobs of u1 sum at the two hosts of u3, over two circuits; the one of u2 sums in its switch."""
-    out = folder / "out" / "result.json"
-    jobs = [job("ps-1", "u1:2", ps="u3"), job("ps-2", "u1:2", ps="u3"), job("inc", "u2:2")]
+    out, leave = folder / "out" / "result.json", folder / "leave"
+    places = {"ps-1": ("u1:2", {"ps": "u3"}), "ps-2": ("u1:2", {"ps": "u3"}), "inc": ("u2:2", {})}
+    jobs = [job(name, place, until=leave, **more) for name, (place, more) in places.items()]
     path = jobs_file(folder, *jobs, policy=f"{folder / 'policies.py'}:Halves")
     argv = ["--name", testbed.name, "--detach", "--json", str(out), "--logs", str(folder / "out" / "logs"), path]
     done = command("testbed.submit", *argv, env=AS_NOBODY)
     assert done.returncode == 0, done.stderr
     assert "queued jobs" in done.stderr
-    wait_for(lambda: set(states(testbed).values()) == {"running"}, "all run", 60.0)
-    told = status(testbed)
+    told: dict[str, Any] = {}
+
+    def all_have_summed() -> bool:
+        told.update(status(testbed))
+        assert not out.exists(), out.read_text()
+        summed = {(one["state"], one["progress"]) for one in told["schedule"]["jobs"]}
+        return summed == {("running", 1.0)} and told["controller"]["ready"]
+
+    wait_for(all_have_summed, "all run, and have their sums")
     assert sorted(tuple(sorted(end[:2] for end in pair)) for pair in told["circuits"]) == [("u1", "u3")] * 2
     assert {name: rate for name, rate in rates(told).items() if rate != PORT_MBPS} == {
         name: PORT_MBPS / 2 for name in ("u1h1", "u1h2", "u1h3", "u1h4", "u2h1", "u2h2")
     }
-    wait_for(out.exists, "the result is written", 60.0)
+    leave.touch()
+    wait_for(lambda: out.exists() and out.read_text().endswith("}\n"), "the result is written")
     wait_for(lambda: nothing_is_held(testbed), "all is free")
     assert out.stat().st_uid == NOBODY
     result = json.loads(out.read_text())
@@ -148,7 +164,6 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
         megabits = 20 * 0.25 * 8 * 1514 / 1440
         busy_s = max(worker["stats"]["allreduce"]["busy_s"] for worker in one["run"]["workers"])
         assert megabits / busy_s < 1.1 * PORT_MBPS / 2, f"{one['name']} is no faster than its links"
-        assert megabits / busy_s > 0.4 * PORT_MBPS / 2, f"{one['name']} has its rate, but for the processors"
         assert (folder / "out" / "logs" / one["name"] / "worker-1.log").read_text().startswith("group:")
     links = {link["name"]: link["bytes_up"] for link in by_name["ps-1"]["run"]["links"]}
     assert 0.6 < links["u1o1"] / links["u1o2"] < 1.6, "each circuit carries one of the two parameter servers' gradients"
@@ -157,34 +172,36 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
 def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> None:
     """Each switch takes one job, so that one which sums there later proves that the place was free again.
 
-    The later ones take all hosts of their units: they start when none of the earlier ones is left there.
+    Of those that sum in one unit no two have room beside each other: each starts when the one before it has left.
     """
     out = folder / "result.json"
     waits = {"script": str(folder / "waits.py"), "arguments": []}
     jobs = [
         job("fails", "u1:2", script=str(folder / "fails.py"), arguments=[]),
         job("overstays", "u2:2", **waits, limit_s=1.0),
-        job("cancelled", "u1:2", **waits, at_s=0.1),
+        job("cancelled", "u1:4", **waits, at_s=0.1),
         job("behind", "u1:4", **waits, at_s=0.2),
         job("after-1", "u1:4", at_s=0.3, times=3),
         job("after-2", "u2:2", at_s=0.4, times=3),
     ]
     argv = ["--name", testbed.name, "--preload", "--json", str(out), jobs_file(folder, *jobs, policy="inc-fcfs")]
     client = start("testbed.submit", *argv)
-    wait_for(lambda: states(testbed).get("cancelled") == "running", "it runs", 60.0)
+    wait_for(lambda: states(testbed).get("cancelled") == "running", "it runs")
     assert states(testbed)["behind"] == "queued"
     ids = {one["name"]: one["id"] for one in status(testbed)["schedule"]["jobs"]}
     done = command("testbed.cancel", "--name", testbed.name, str(ids["behind"]), str(ids["cancelled"]))
     assert done.returncode == 0, done.stderr
-    _, errors = client.communicate(timeout=60)
+    _, errors = client.communicate(timeout=WAIT_S)
     assert client.returncode == 1
     assert "4 of 6 jobs failed, the first of them job" in errors
     result = {one["name"]: one for one in json.loads(out.read_text())["jobs"]}
     assert "worker 1 on u1h2 exited with code 5" in result["fails"]["failure"]
     assert result["overstays"]["failure"] == "not done 1 s after its start"
     assert result["cancelled"]["failure"] == result["behind"]["failure"] == "testbed cancel"
-    assert (result["fails"]["mode"], result["overstays"]["mode"]) == ("INC", "INC")
-    assert (result["after-1"]["mode"], result["after-2"]["mode"]) == ("INC", "INC")
+    assert {name: one["mode"] for name, one in result.items() if name != "behind"} == {
+        **dict.fromkeys(("fails", "cancelled", "after-1"), "INC"),  # one after the other in u1
+        **dict.fromkeys(("overstays", "after-2"), "INC"),  # and in u2
+    }
     assert result["after-1"]["failure"] is result["after-2"]["failure"] is None
     wait_for(lambda: nothing_is_held(testbed), "all is free")
     done = command("testbed.cancel", "--name", testbed.name, str(ids["behind"]))
@@ -193,14 +210,23 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
 
 
 def test_a_policy_that_raises_or_overruns_costs_its_slot(testbed: Testbed, folder: Path) -> None:
-    out = folder / "result.json"
-    path = jobs_file(folder, job("a", "u1:2", times=40), policy=f"{folder / 'policies.py'}:Moody")
-    done = command("testbed.submit", "--name", testbed.name, "--preload", "--json", str(out), path)
-    assert done.returncode == 0, done.stderr
+    out, leave = folder / "result.json", folder / "leave"
+    path = jobs_file(folder, job("a", "u1:2", until=leave), policy=f"{folder / 'policies.py'}:Moody")
+    client = start("testbed.submit", "--name", testbed.name, "--preload", "--json", str(out), path)
+    wait_for(lambda: states(testbed) == {"a": "running"}, "it runs")
+    for mood, said in (
+        ("raise", "policy moody raised RuntimeError: out of ideas"),
+        ("hang", "policy moody had no plan when its time was over; the last plan stays in force"),
+    ):
+        (folder / mood).touch()
+        wait_for(lambda said=said: said in complaints(testbed), said)
+        (folder / mood).unlink()
+    leave.touch()
+    _, errors = client.communicate(timeout=WAIT_S)
+    assert client.returncode == 0, errors
     result = json.loads(out.read_text())
-    assert (result["policy_failures"], result["overruns"] >= 1) == (1, True)
-    assert "policy moody raised RuntimeError: out of ideas" in result["complaints"][0]
-    assert "policy moody had no plan when its time was over; the last plan stays in force" in result["complaints"][1]
+    assert result["policy_failures"] >= 1
+    assert result["overruns"] >= 1
     assert [rate for _, rate in result["jobs"][0]["rates"]] == [8.0], "it ran on as it did"
 
 
@@ -209,7 +235,7 @@ def test_ctrl_c_cancels_what_was_submitted_and_the_circuits_are_the_schedulers_u
 ) -> None:
     waits = job("waits", "u1:2", script=str(folder / "waits.py"), arguments=[])
     client = start("testbed.submit", "--name", testbed.name, "--preload", jobs_file(folder, waits, policy="noinc-tw"))
-    wait_for(lambda: states(testbed) == {"waits": "running"}, "it runs", 60.0)
+    wait_for(lambda: states(testbed) == {"waits": "running"}, "it runs")
     other = command("testbed.run", "--name", testbed.name, "--place", "u1:1,u2:1", "--sync", "ring", SUMS, "0.1", "1")
     assert other.returncode == 2
     assert "the circuits are the scheduler's while jobs are queued" in other.stderr
@@ -217,7 +243,7 @@ def test_ctrl_c_cancels_what_was_submitted_and_the_circuits_are_the_schedulers_u
     assert again.returncode == 2
     assert "jobs are queued with policy noinc-tw" in again.stderr
     client.send_signal(signal.SIGINT)
-    _, errors = client.communicate(timeout=30)
+    _, errors = client.communicate(timeout=WAIT_S)
     assert client.returncode == 130
     assert "failed: SIGINT to testbed submit" in errors
     wait_for(lambda: nothing_is_held(testbed), "all is free")
@@ -243,12 +269,11 @@ def test_the_testbeds_end_is_its_queues_end(folder: Path, ended_by: str) -> None
         jobs = [waits, {**waits, "name": "later", "at_s": 600}]
         done = command("testbed.submit", "--name", testbed.name, "--detach", jobs_file(folder, *jobs))
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: "running" in states(testbed).values(), "one runs", 60.0)
+        wait_for(lambda: "running" in states(testbed).values(), "one runs")
         pids = pids_in_testbed(testbed.pid)
         if ended_by == "down":
-            began = time.monotonic()
-            assert command("testbed.down", "--name", testbed.name).returncode == 0
-            assert time.monotonic() - began < 20.0
+            down = command("testbed.down", "--name", testbed.name)
+            assert (down.returncode, down.stderr) == (0, ""), "it ends by itself, and is not killed"
         else:
             os.kill(testbed.pid, signal.SIGKILL)
         wait_for(lambda: not any(alive(pid) for pid in pids), "every process is gone")

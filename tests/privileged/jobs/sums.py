@@ -1,9 +1,13 @@
-"""Sums a vector of so many megabytes so many times: a job without computing. Says how long it had to wait for its process group."""
+"""Sums a vector of so many megabytes so many times: a job without computing. Says how long it had to wait for its process group.
+
+With a third argument it then stays until there is a file of that name.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -24,6 +28,8 @@ def main() -> None:
         if turn == 0:
             print(f"first sum: {time.perf_counter() - began:.3f} s", flush=True)
     print(f"all: {time.perf_counter() - began:.3f} s", flush=True)
+    while sys.argv[3:] and not Path(sys.argv[3]).exists():
+        time.sleep(0.02)
     dist.destroy_process_group()
 
 
