@@ -29,7 +29,7 @@ def submit(testbed: Testbed, tmp_path: Path, *jobs: dict[str, Any], env: Mapping
     file, result = tmp_path / "jobs.yaml", tmp_path / "result.json"
     file.write_text(json.dumps({"policy": "inc-fcfs", "jobs": list(jobs)}))  # JSON is YAML
     words = ["--name", testbed.name, "--preload", "--json", str(result), str(file)]
-    ended = command("testbed.submit", *words, timeout_s=90, env=env)
+    ended = command("testbed.submit", *words, env=env)
     return ended.returncode, ended.stdout + ended.stderr, json.loads(result.read_text()) if result.exists() else None
 
 
@@ -68,15 +68,21 @@ def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(tes
     assert [worker["exit_code"] for worker in only["run"]["workers"]] == [0, 0]
 
 
-def test_they_start_faster_the_second_time_and_their_exit_codes_are_told(testbed: Testbed, tmp_path: Path) -> None:
+def test_they_are_forks_of_one_process_that_has_torch_and_their_exit_codes_are_told(
+    testbed: Testbed, tmp_path: Path
+) -> None:
+    """That is why they start at once; how fast, the bench says."""
     jobs = [job("right", tmp_path / "right"), job("wrong", tmp_path / "wrong", "fail")]
     code, said, result = submit(testbed, tmp_path, *jobs, env={})
     assert code == 1, said
     assert "exited with code 7" in said
     ended = {one["name"]: one for one in result["jobs"]}
     assert ended["right"]["failure"] is None
-    # torch alone takes longer, on any machine that this was tried on
-    assert ended["right"]["start_up_s"] < 1.5
+    found = [
+        json.loads((tmp_path / name / f"{rank}.json").read_text()) for name in ("right", "wrong") for rank in (0, 1)
+    ]
+    assert all(worker["had_torch"] for worker in found)
+    assert len({worker["parent"] for worker in found}) == 1
     wait_for(lambda: not _workers(testbed), "no worker is left, dead or alive")
 
 

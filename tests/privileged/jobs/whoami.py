@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
-import torch.distributed as dist
 
 
 def descriptors() -> list[str]:
@@ -24,6 +22,10 @@ def descriptors() -> list[str]:
 
 
 def main() -> None:
+    had_torch = "torch" in sys.modules  # before this script asked for it
+    import torch
+    import torch.distributed as dist
+
     value = torch.ones(5_003)
     dist.init_process_group("inc")
     dist.all_reduce(value)
@@ -41,6 +43,8 @@ def main() -> None:
         "drawn": [random.random(), float(np.random.random())],
         "fds": descriptors(),
         "namespace": os.readlink("/proc/self/ns/net"),
+        "had_torch": had_torch,
+        "parent": os.getppid(),
         "leads": os.getsid(0) == os.getpid(),
     }
     (Path(sys.argv[1]) / f"{dist.get_rank()}.json").write_text(json.dumps(found))
