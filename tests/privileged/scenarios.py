@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,27 +17,18 @@ from testbed import rpc
 from testbed.inc.engine import Member
 from testbed.network import Network
 from testbed.topology import addresses
+from tests.privileged.echoes import Echoes
 
+END_S = 120.0
 WIRINGS = [[["u1o1", "u3o1"], ["u2o1", "u4o1"]], [["u1o1", "u2o1"], ["u3o1", "u4o1"]]]
 
 
-def ping(network: Network, host: str, ip: str, count: int = 5, interval_s: float = 0.05) -> dict[str, Any]:
-    """Packets sent and received, and the longest gap between two replies in ms."""
-    return pinged(start_ping(network, host, ip, count, interval_s))
-
-
-def start_ping(network: Network, host: str, ip: str, count: int, interval_s: float) -> subprocess.Popen[bytes]:
-    argv = ["ping", "-D", "-n", "-c", str(count), "-i", str(interval_s), "-W", "1", ip]
-    return network.fabric.popen_in(host, argv, stdout=subprocess.PIPE)
-
-
-def pinged(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    text = process.communicate(timeout=60)[0].decode()
-    counts = re.search(r"(\d+) packets transmitted, (\d+) received", text)
-    assert counts, text
-    times = [float(stamp) for stamp in re.findall(r"^\[([\d.]+)\]", text, re.MULTILINE)]
-    gaps = [1000 * (b - a) for a, b in itertools.pairwise(times)]
-    return {"sent": int(counts[1]), "received": int(counts[2]), "longest_gap_ms": max(gaps, default=0.0)}
+def ping(network: Network, host: str, ip: str) -> dict[str, Any]:
+    """Packets sent and received."""
+    with Echoes(network, host, ip) as echoes:
+        for _ in range(5):
+            echoes.await_answer()
+    return echoes.found()
 
 
 def pings(network: Network) -> list[dict[str, Any]]:
@@ -49,15 +37,17 @@ def pings(network: Network) -> list[dict[str, Any]]:
 
 
 def reconfiguration(network: Network) -> dict[str, Any]:
-    """Pings over a circuit that stays and to a unit whose circuits change, while circuits change."""
-    untouched = start_ping(network, "u3h1", "10.0.2.1", 600, 0.002)
-    changing = start_ping(network, "u1h1", "10.0.3.2", 600, 0.002)
-    time.sleep(0.4)
-    event = network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]])
+    """Echoes over a circuit that stays and from a unit whose circuits change, while circuits change."""
+    with Echoes(network, "u3h1", "10.0.2.1") as untouched, Echoes(network, "u1h1", "10.0.3.2") as changing:
+        for echoes in (untouched, changing):
+            echoes.await_answer()
+        event = network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]])
+        for echoes in (untouched, changing):
+            echoes.await_answer()
     return {
         "event": event,
-        "untouched": pinged(untouched),
-        "changing": pinged(changing),
+        "untouched": untouched.found(),
+        "changing": changing.found(to_the_last=False),
         "again": network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]]),
         "history": network.ask("history"),
         "verdicts": network.verdicts(),
@@ -74,17 +64,19 @@ def controller_dies(network: Network) -> dict[str, Any]:
     """Kills the controller under traffic; it comes back and takes over."""
     before = network.ask("apply", circuits=WIRINGS[0])
     circuits = network.ask("circuits")
-    traffic = start_ping(network, "u1h1", "10.0.3.1", 400, 0.01)
-    pid = network.controller_pid
-    os.kill(pid, signal.SIGKILL)
-    while network.controller_pid == pid:
-        network.watch()
-        time.sleep(0.02)
-    after = network.ask("circuits")
+    with Echoes(network, "u1h1", "10.0.3.1", 0.01) as traffic:
+        traffic.await_answer()
+        pid = network.controller_pid
+        os.kill(pid, signal.SIGKILL)
+        while network.controller_pid == pid:
+            network.watch()
+            time.sleep(0.02)
+        after = network.ask("circuits")
+        traffic.await_answer()
     return {
         "before": before["id"],
         "same": after == circuits,
-        "traffic": pinged(traffic),
+        "traffic": traffic.found(),
         "history": [event["id"] for event in network.ask("history")],
         "next": network.ask("apply", circuits=WIRINGS[1])["id"],
         "restarts": network.controller_restarts,
@@ -115,26 +107,21 @@ def sums_with_drops(network: Network) -> dict[str, Any]:
 
 def sums_while_rewired(network: Network) -> dict[str, Any]:
     """A job over two units whose circuits change under it: one unit's partial sums and results then pass through a third."""
-    finished = threading.Event()
+    wirings = [
+        [["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]],
+        [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
+        [["u1o2", "u2o2"], ["u2o1", "u3o2"]],
+    ]
+    events: list[Any] = []
 
     def rewire() -> None:
-        wirings = [
-            [["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]],
-            [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
-            [["u1o2", "u2o2"], ["u2o1", "u3o2"]],
-        ]
-        for turn in range(30):
-            if finished.wait(0.1):
-                return
+        for turn in range(9):
             events.append(network.ask("apply", circuits=wirings[turn % 3]))
             network.engine.reroute(13, network.trees(3, [1, 2]))
+            time.sleep(0.1)  # of sums over these circuits
 
-    events: list[Any] = []
-    rewiring = threading.Thread(target=rewire)
-    found = {"workers": job(network, 13, [(1, 1), (1, 2), (2, 1)], (3, 1), rewiring.start)}
-    finished.set()
-    rewiring.join()
-    return {**found, "events": len(events)}
+    workers = job(network, 13, [(1, 1), (1, 2), (2, 1)], (3, 1), rewire)
+    return {"workers": workers, "events": len(events)}
 
 
 def job(
@@ -142,9 +129,9 @@ def job(
     number: int,
     hosts: Sequence[tuple[int, int]],
     ps: tuple[int, int] | None,
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Workers that all-reduce known arrays; what each of them found."""
+    """Workers that all-reduce known arrays; what each of them found. They go on until `meanwhile` has returned."""
     trees = None
     if ps:
         units = sorted({unit for unit, _ in hosts})
@@ -161,12 +148,21 @@ def job(
                     addresses.host_name(member.unit, member.host),
                     [sys.executable, "-m", "tests.privileged.summing_worker", settings],
                     cwd=Path(__file__).resolve().parents[2],
+                    stdin=subprocess.PIPE if meanwhile else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     pass_fds=admission.worker_fds(member.worker),
                 )
             )
-        meanwhile()
-        return [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+        if meanwhile:
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"first\n"
+            meanwhile()
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.close()
+                process.stdin = None
+        return [json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in processes]
     finally:
         network.engine.release(number)
 
@@ -185,13 +181,13 @@ def congestion(network: Network) -> dict[str, Any]:
         )
 
     first = start("summing_worker", 0)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + END_S
     while not network.verdicts()["aggregated"]:
-        assert time.monotonic() < deadline, "no push of the first worker within 20 s"
+        assert time.monotonic() < deadline, f"no push of the first worker within {END_S:g} s"
         time.sleep(0.01)
-    start("intruder", 0, "11").communicate(timeout=60)
+    start("intruder", 0, "11").communicate(timeout=END_S)
     second = start("summing_worker", 1)
-    found = [json.loads(process.communicate(timeout=60)[0]) for process in (first, second)]
+    found = [json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in (first, second)]
     network.engine.release(15)
     return {"workers": found, "verdicts": network.verdicts()}
 
@@ -208,11 +204,11 @@ def rejoin(network: Network) -> dict[str, Any]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=admission.worker_fds(0),
-        ).communicate(timeout=60)[0]
+        ).communicate(timeout=END_S)[0]
         for _ in range(2)
     ]
     network.engine.release(14)
-    return {"first": json.loads(ended[0]), "again": ended[1].decode()}
+    return {"first": json.loads(ended[0].splitlines()[-1]), "again": ended[1].decode()}
 
 
 def refusals(network: Network) -> list[str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from testbed.topology import catalogue
 from tests.privileged.inside import findings
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
+
+
+# dark for so long that what crosses a circuit meets the darkness on a busy machine, too
+SLOW = json.dumps({**catalogue.READY["default"], "ocs": {"switch_ms": 700, "lock_ms": 300}})
 
 
 def all_arrived(ping: dict[str, Any]) -> bool:
@@ -20,7 +26,7 @@ def test_hosts_reach_each_other_inside_a_unit_and_across_circuits() -> None:
 
 
 def test_a_reconfiguration_darkens_what_it_changes_and_nothing_else() -> None:
-    found = findings("reconfiguration")
+    found = findings("reconfiguration", SLOW)
     event = found["event"]
     assert all_arrived(found["untouched"]), "traffic on a circuit that stays loses nothing"
     assert found["changing"]["longest_gap_ms"] >= event["asked_ms"], "no reply crosses while it is dark"
@@ -37,9 +43,10 @@ def test_a_reconfiguration_darkens_what_it_changes_and_nothing_else() -> None:
 def test_dark_times_are_what_was_asked() -> None:
     events = findings("dark_times")
     assert len(events) == 10
-    errors = [event["measured_ms"] - event["asked_ms"] for event in events]
-    assert min(errors) >= 0, "never lit too early"
-    assert min(errors) < 1, "and on time wherever the machine let the watcher run"
+    for event in events:
+        assert event["measured_ms"] >= event["asked_ms"], "never lit too early"
+        last_dark_ms = event["measured_ms"] - event["resolution_ms"]
+        assert last_dark_ms <= event["asked_ms"], "nor too late: no poll after that found it dark"
 
 
 def test_a_controller_that_is_killed_comes_back_without_a_cut() -> None:
@@ -74,7 +81,7 @@ def test_sums_are_exact_when_packets_of_every_kind_are_lost() -> None:
 def test_sums_are_exact_while_the_circuits_under_a_job_change() -> None:
     found = findings("sums_while_rewired")
     judge(found["workers"])
-    assert found["events"] >= 3
+    assert found["events"] == 9
 
 
 def test_a_push_for_a_slot_that_is_taken_halves_the_windows_of_its_worker_and_changes_no_sum() -> None:
