@@ -38,6 +38,7 @@ TRIES = 3
 WINDOW_S = 1.0
 WARM_S = 0.3
 SAMPLE_S = 0.005
+LATE_S = 10.0
 LEAST_QUEUED, ALWAYS_QUEUED = 0.2, 0.99
 OFFER = 1.25
 _DISCARD = 9
@@ -82,7 +83,7 @@ if role == "receive":
     print("ready", flush=True)
     peers = [s.accept()[0] for _ in range(count)]; work = serve
 else:
-    peers = [socket.create_connection((address, port), 5) for _ in range(count)]; work = push
+    peers = [socket.create_connection((address, port), 30) for _ in range(count)]; work = push
     for c in peers: c.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")  # grows until a queue is full
     print("ready", flush=True)
 for c in peers: threading.Thread(target=work, args=(c,), daemon=True).start()
@@ -171,7 +172,7 @@ def judged(error: float, least_idle_share: float, steal_share: float, queued_sha
     return "inconclusive" if error < 0 and (busy or stolen) else "wrong"
 
 
-def measure(cases: Sequence[Case], timeout_s: float = 180) -> list[Found]:
+def measure(cases: Sequence[Case], timeout_s: float = 600) -> list[Found]:
     """Outside: every case in turn, in namespaces of their own. AssertionError with the output if that does not end well."""
     argv = [sys.executable, "-m", "tests.privileged.wire_traffic", json.dumps([asdict(case) for case in cases])]
     ended = subprocess.run(
@@ -375,10 +376,12 @@ class Rig:
             processors = processor_times()
             samples: list[tuple[float, dict[str, WireStatistics]]] = []
             end = time.monotonic() + seconds
-            while not samples or samples[-1][0] < end:
+            while len(samples) < 2 or samples[-1][0] < end:
                 before = time.monotonic()
                 found = self.counters()
-                samples.append(((before + time.monotonic()) / 2, {link: found[link] for link, _ in filled}))
+                after = time.monotonic()
+                if after - before < SAMPLE_S or after > end + LATE_S:  # else it is not known when that was
+                    samples.append(((before + after) / 2, {link: found[link] for link, _ in filled}))
                 time.sleep(SAMPLE_S)
             idle, steal = shares(processors, processor_times())
         return Found(case, tuple(_direction(*which, samples) for which in filled), idle, steal, 1)
