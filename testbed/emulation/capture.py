@@ -155,6 +155,9 @@ class Tap:
             ready = [frame for frame in held if frame[0] <= before_ns]
             self._write(write, ready[: count - done.forward - done.backward], done)
             del held[: len(ready)]
+        # what had left when it was told to end, and this thread had not come to yet
+        held += [frame for side in (0, 1) for frame in self._read(side, time.time_ns())]
+        held.sort(key=lambda frame: frame[0])
         self._write(write, held[: count - done.forward - done.backward], done)
         done.seconds = time.monotonic() - began
         done.missed = sum(_dropped(each) for each in self._sockets)
