@@ -27,7 +27,7 @@ c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stu
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _END_TIMEOUT_S = 5.0
-_BOARD_WAIT_S = 2.0  # the launcher notices an exit within milliseconds; gloo may notice the closed connection before
+_BOARD_WAIT_S = 5.0  # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection before
 
 
 class Statistics:
