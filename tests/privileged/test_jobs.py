@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.privileged.commands import Testbed, alive, command, pid_of, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import WAIT_S, Testbed, alive, command, pid_of, pids_in_testbed, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
 
@@ -136,8 +136,14 @@ def test_circuits_are_asked_for_before_the_job_and_told_after(testbed: Testbed, 
     result = result_of(out)
     assert result["sync"] == "inc"
     assert result["ps_host"] == "u3h1"
-    circuits = json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout)["circuits"]
-    joined = {frozenset((a[:2], b[:2])) for a, b in circuits}
+    told: dict[str, Any] = {}
+
+    def the_controller_answers() -> bool:
+        told.update(json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout))
+        return bool(told["controller"]["ready"])
+
+    wait_for(the_controller_answers, "the controller answers in its time")
+    joined = {frozenset((a[:2], b[:2])) for a, b in told["circuits"]}
     assert {frozenset(("u1", "u3")), frozenset(("u2", "u3"))} <= joined
     for event in result["ocs"]["events"]:
         assert event["measured_ms"] >= event["asked_ms"]
@@ -163,7 +169,7 @@ def test_ctrl_c_ends_all_workers(testbed: Testbed, folder: Path) -> None:
     jobs = json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout)["jobs"]
     assert [job["state"] for job in jobs] == ["running"]
     client.send_signal(signal.SIGINT)
-    _, errors = client.communicate(timeout=20)
+    _, errors = client.communicate(timeout=WAIT_S)
     assert client.returncode == 130
     assert "interrupted, its workers were ended" in errors
     assert jobs_of(testbed) == []
@@ -190,7 +196,7 @@ def test_hosts_of_a_running_job_are_not_given_to_another(testbed: Testbed, folde
     assert other.returncode == 0, other.stderr
     assert other.stdout.startswith("[u1h4] 0 u1h4")
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=20)
+    first.communicate(timeout=WAIT_S)
     assert jobs_of(testbed) == []
 
 
@@ -199,7 +205,8 @@ def test_a_process_that_left_its_session_does_not_outlive_the_job(testbed: Testb
     argv = ["--sync", "ring", "--place", "u1:2", str(folder / "leave.py")]
     done = command("testbed.run", "--name", testbed.name, *argv)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[u1h1] done", "[u1h2] done"])
-    assert not [pid for pid in set(pids_in_testbed(testbed.pid)) - before if alive(pid)]
+    # what it left would go on for minutes; what the daemon itself starts now and then, does not
+    wait_for(lambda: not [pid for pid in set(pids_in_testbed(testbed.pid)) - before if alive(pid)], "nothing is left")
 
 
 def test_the_death_of_the_parameter_server_is_said_as_such(testbed: Testbed, folder: Path) -> None:
@@ -210,7 +217,7 @@ def test_the_death_of_the_parameter_server_is_said_as_such(testbed: Testbed, fol
     assert first[0] == "[u1h1] waiting\n"
     assert first[1].startswith("[u3h1 ps] parameter server of job")
     os.kill(pid_of(testbed.pid, "workloads.parameter_server"), signal.SIGKILL)
-    _, errors = client.communicate(timeout=30)
+    _, errors = client.communicate(timeout=WAIT_S)
     assert client.returncode == 1
     assert "failed: the parameter server on u3h1 was ended by SIGKILL" in errors
 
