@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mar
 
 def test_two_jobs_by_two_schemes(tmp_path: Path) -> None:
     words = ["--quick", "--jobs", "2", "--iterations", "5", "--slot", "0.5", "--schemes", "noinc-fcfs,inc-tw"]
-    ended = command("testbed.reproduce", "p4inc", "fig7", *words, "--out", str(tmp_path), timeout_s=120)
+    ended = command("testbed.reproduce", "p4inc", "fig7", *words, "--out", str(tmp_path), timeout_s=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     report = json.loads((tmp_path / "fig7.json").read_text())
     by = {row["scheme"]: row for row in report["rows"]}
