@@ -71,7 +71,7 @@ def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(tes
 def test_they_are_forks_of_one_process_that_has_torch_and_their_exit_codes_are_told(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    """That is why they start at once; how fast, the bench says."""
+    """That is why they start at once: a limit on seconds would be one for the machine."""
     jobs = [job("right", tmp_path / "right"), job("wrong", tmp_path / "wrong", "fail")]
     code, said, result = submit(testbed, tmp_path, *jobs, env={})
     assert code == 1, said
