@@ -28,6 +28,7 @@ from workloads.ps_protocol import (
 CHUNK = CHUNK_BYTES // GRADIENT_BYTES
 LEAST_CHUNK = 2048
 PARTS = 32  # of a vector, within these limits: a sum comes down when a part of each worker has gone up, and no earlier
+AHEAD = 4  # chunks pushed whose sums are to come: a worker that pushed on would take the server's link from one who is behind
 CONNECT_RETRY_S = 0.05
 ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
 
@@ -69,6 +70,8 @@ class PsClient:
         self._coming: deque[Floats] = deque()  # submitted, and not started yet
         self._arrays: dict[int, Floats] = {}
         self._pending: dict[int, set[int]] = {}  # offsets of chunks whose sums are to come
+        self._unpushed: deque[Message] = deque()
+        self._awaited = 0  # chunks pushed whose sums are to come
         self._channel = Channel(self._connect(address, time.monotonic() + timeout_s))
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
@@ -120,7 +123,13 @@ class PsClient:
             for offset in offsets:
                 # the sum of a chunk may replace it at once: it exists only after all of the chunk was sent
                 chunk = payload[offset * GRADIENT_BYTES : (offset + length) * GRADIENT_BYTES]
-                self._channel.put(Message(Kind.CHUNK, self._rank, chunk, self._started, len(array), offset))
+                self._unpushed.append(Message(Kind.CHUNK, self._rank, chunk, self._started, len(array), offset))
+        self._push()
+
+    def _push(self) -> None:
+        while self._unpushed and self._awaited < AHEAD:
+            self._channel.put(self._unpushed.popleft())
+            self._awaited += 1
 
     def _more_than(self, received: int) -> bool:
         return self._received > received
@@ -207,6 +216,8 @@ class PsClient:
             array[message.offset : message.offset + size] = np.frombuffer(message.payload, dtype="<f4")
             self._pending[message.sequence].remove(message.offset)
             self._received += 1
+            self._awaited -= 1
+            self._push()
         elif message.kind is Kind.JOINED:
             self._joined = unpack_ranks(message.payload)
         elif message.kind is Kind.GONE:

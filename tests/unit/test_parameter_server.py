@@ -20,7 +20,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workloads.parameter_server import Server
-from workloads.ps_client import CHUNK, MissingWorkersError, ParameterServerError, PsClient, chunk_of, named
+from workloads.ps_client import (
+    AHEAD,
+    CHUNK,
+    LEAST_CHUNK,
+    PARTS,
+    MissingWorkersError,
+    ParameterServerError,
+    PsClient,
+    chunk_of,
+    named,
+)
 from workloads.ps_protocol import HEADER, Channel, Floats, Kind, Message, ProtocolError, pack_ranks
 
 Address = tuple[str, int]
@@ -122,6 +132,30 @@ def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
         server.socket.close()
     assert first.tolist() == [2.0] * 5
     assert second.tolist() == [4.0] * 7
+
+
+def test_a_worker_is_no_more_than_some_chunks_ahead_of_its_sums() -> None:
+    vector = np.ones(PARTS * LEAST_CHUNK, np.float32)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
+        server = Channel(listener.accept()[0])
+        assert next(messages(server)).kind is Kind.HELLO
+        server.put(Message(Kind.JOINED, payload=pack_ranks({0})))
+        server.flush()
+        with connecting.result() as client:
+            summing = pool.submit(client.allreduce_, vector)
+            pushed: list[Message] = []
+            for answered in range(PARTS):
+                lacking = len(pushed) < min(PARTS, answered + AHEAD)
+                while select.select([server.socket], [], [], DEADLINE_S if lacking else 0.01)[0]:
+                    pushed += server.receive()
+                    lacking = len(pushed) < min(PARTS, answered + AHEAD)
+                assert len(pushed) <= answered + AHEAD
+                chunk = pushed[answered]
+                server.put(Message(Kind.CHUNK, 0, chunk.payload, chunk.sequence, chunk.numel, chunk.offset))
+                server.flush()
+            summing.result()
+        server.socket.close()
 
 
 def messages(channel: Channel) -> Iterator[Message]:
