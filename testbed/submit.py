@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py. 0 only if every job ended well, or with --detach, if they were queued."""
-    from testbed.errors import RequestError, TestbedError
+    from testbed.errors import HostError, RequestError, TestbedError
     from testbed.jobs import submission
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.scheduling.catalogue import NAMES
@@ -84,11 +84,16 @@ def main(argv: list[str]) -> int:
         return 0
     print(_summary(result), file=sys.stderr)
     if interrupted:
+        if result["lost"]:
+            print(f"testbed submit: {result['lost']}", file=sys.stderr)
         return environment.INTERRUPTED
     if result["failed"]:
         first = next(job for job in result["jobs"] if job["failure"])
         what = f"{result['failed']} of {len(result['jobs'])} jobs failed, the first of them"
-        raise TestbedError(f"{what} job {first['id']} ({first['name']}): {first['failure']}")
+        lost = f"; {result['lost']}" if result["lost"] else ""
+        raise TestbedError(f"{what} job {first['id']} ({first['name']}): {first['failure']}{lost}")
+    if result["lost"]:
+        raise HostError(result["lost"])
     return 0
 
 

@@ -43,7 +43,8 @@ _WENT_AWAY = "the command that submitted it went away"
 @dataclass(slots=True)
 class Batch:
     """What one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told yet; `said` are the events for it,
-    None at its end; `complaint` is the last of those, so that one which repeats itself is told once."""
+    None at its end; `complaint` is the last of those, so that one which repeats itself is told once; `lost` is why there is no file of the
+    result."""
 
     caller: Caller
     jobs: list[Scheduled]
@@ -51,6 +52,7 @@ class Batch:
     result_file: Path | None
     left: set[int]
     complaint: str = ""
+    lost: str | None = None
     said: queue.SimpleQueue[dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
 
 
@@ -107,7 +109,7 @@ class Scheduler:
             with suppress(queue.Empty):
                 event = batch.said.get(timeout=0.2)
                 if event is None:
-                    return of_batch(batch.jobs, batch.session, self._topology)
+                    return {**of_batch(batch.jobs, batch.session, self._topology), "lost": batch.lost}
                 emit(event)
             if disconnected.is_set():
                 batch.session.cancel({one.id for one in batch.jobs}, _WENT_AWAY)
@@ -301,9 +303,8 @@ class Scheduler:
                 with files_as(batch.caller):
                     batch.result_file.write_text(content)
             except OSError as error:
-                lost = f"result {batch.result_file}: {error.strerror}"
-                self._note(f"scheduler: {lost}")
-                batch.said.put({"at_s": batch.session.clock(), "what": lost})
+                batch.lost = f"result {batch.result_file}: {error.strerror}"
+                self._note(f"scheduler: {batch.lost}")
         batch.said.put(None)
 
 

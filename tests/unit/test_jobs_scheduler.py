@@ -213,7 +213,8 @@ def test_a_result_that_cannot_be_written_is_told_to_who_waits_for_it(place: Plac
     place.machine.may_end.set()
     data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
     request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": True}
-    place.scheduler.submit({**request, "json": "/dev/full"}, place.events.append, threading.Event())
+    result = place.scheduler.submit({**request, "json": "/dev/full"}, place.events.append, threading.Event())
     told = "result /dev/full: No space left on device"
-    assert told in [event.get("what") for event in place.events]
+    assert (result["done"], result["lost"]) == (1, told)
     assert f"scheduler: {told}" in place.notes
+    assert place.submit({"name": "a"}, wait=True)["lost"] is None
