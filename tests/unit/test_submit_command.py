@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from testbed import submit
-from testbed.errors import RequestError
+from testbed.errors import HostError, RequestError
 from testbed.jobs.submission import parse
-from testbed.runtime import Caller
+from testbed.runtime import Caller, Runtime
 
 JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}
 
@@ -56,3 +56,21 @@ def test_files_are_checked_before_jobs_are_queued(tmp_path: Path, where: dict[st
     paths: dict[str, Any] = {"result": None, "logs": None} | {key: tmp_path / name for key, name in where.items()}
     with pytest.raises(RequestError, match=said):
         submit._check_files(Caller.of(os.geteuid()), parse({"jobs": [JOB]}), **paths)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_result_that_was_not_written_is_not_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interrupted: bool
+) -> None:
+    jobs, lost = tmp_path / "jobs.yaml", "result x.json: No space left on device"
+    jobs.write_text(yaml.safe_dump({"jobs": [JOB]}))
+    counts = dict.fromkeys(("done", "failed", "reconfigured_connections", "reconfigurations", "overruns"), 0)
+    result = {"policy": "inc-fcfs", "jobs": [], "total_jct_s": 0.0, "policy_s_max": 0.0, "lost": lost, **counts}
+    monkeypatch.setattr(Runtime, "require_alive", lambda _: None)
+    monkeypatch.setattr(submit, "_follow", lambda *_: (result, interrupted))
+    if interrupted:
+        assert submit.main([str(jobs)]) == 130
+        assert capsys.readouterr().err.endswith(f"testbed submit: {lost}\n")
+    else:
+        with pytest.raises(HostError, match=lost):
+            submit.main([str(jobs)])
