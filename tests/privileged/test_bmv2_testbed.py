@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -40,8 +41,12 @@ def configured(folder: Path, text: str) -> str:
 
 def switch_of(testbed: Testbed, unit: int) -> psutil.Process:
     """The process of a unit's switch."""
-    found = (psutil.Process(pid) for pid in pids_in_testbed(testbed.pid))
-    return next(one for one in found if one.name() == BINARY and str(thrift_port(unit)) in one.cmdline())
+    for pid in pids_in_testbed(testbed.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):  # another one, that has just ended
+            one = psutil.Process(pid)
+            if one.name() == BINARY and str(thrift_port(unit)) in one.cmdline():
+                return one
+    raise AssertionError(f"no switch of unit {unit}")
 
 
 def status(testbed: Testbed) -> dict[str, Any]:
