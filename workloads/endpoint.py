@@ -30,7 +30,7 @@ Lanes = npt.NDArray[np.uint32]
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
 _MAX_UNDER_WAY = 128
-_AFTER_GOOD_END_S = 1.0
+_AFTER_GOOD_END_S = 5.0
 _WARN_AFTER_S = 20.0  # then after 60 s, 180 s, ... of silence
 _IDLE, _DONE, _QUIET, _NOT_FINITE, _DISAGREE = range(5)  # enum event
 

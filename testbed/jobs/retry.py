@@ -9,7 +9,7 @@ from typing import TypeVar
 from testbed.errors import RequestError, TestbedError
 from testbed.inc.engine import Engine
 
-BACK_WITHIN_S = 10.0
+BACK_WITHIN_S = 30.0
 _LOOK_S = 0.05
 
 T = TypeVar("T")
