@@ -19,7 +19,7 @@ from testbed.jobs.placement import Rack
 from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION
 from testbed.reproduction.live import ahead, command, plots, prediction, queue, setting, tables
 from testbed.reproduction.live.claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
-from testbed.reproduction.live.model import Kind, buckets, iteration_s
+from testbed.reproduction.live.model import Kind, Pace, buckets, first_iteration_s, iteration_s
 from testbed.reproduction.live.prediction import Asked, Given, Queue, predict
 from testbed.reproduction.live.throughput import CASES, PAPER, claims, larger_gains, ratio
 from testbed.scheduling import catalogue
@@ -76,26 +76,43 @@ def test_a_higher_rate_never_takes_longer(model: str, volume: float, rate_gbps: 
     assert least <= slow <= kind.compute_s + volume / rate_gbps + 1e-9
 
 
+def test_a_first_iteration_hides_nothing() -> None:
+    kind = Kind("vgg16", 5)
+    pace = Pace(kind, 4.0)
+    once = kind.compute_s + 0.1
+    assert pace.until_s(0.0, 4.0, 40.0) == pytest.approx(once)
+    assert pace.until_s(0.0, 20.0, 40.0) == pytest.approx(once + 4 * iteration_s(kind, 4.0, 40.0))
+    assert pace.until_s(4.0, 20.0, 40.0) == pytest.approx(4 * iteration_s(kind, 4.0, 40.0))
+
+
+@given(st.sampled_from(models.MODELS), st.floats(0, 9), st.floats(0, 9), st.floats(0.1, 100))
+def test_after_so_long_what_is_left_takes_so_much_less(model: str, sent: float, more: float, rate_gbps: float) -> None:
+    pace = Pace(Kind(model, 5), 3.0)
+    total = 20.0
+    seconds = pace.until_s(sent, sent + more, rate_gbps)
+    assert pace.after(sent, seconds, rate_gbps) == pytest.approx(sent + more)
+    assert pace.until_s(sent, total, rate_gbps) == pytest.approx(seconds + pace.until_s(sent + more, total, rate_gbps))
+
+
 # ------------------------------------------------------------------ a queue
+
+
+PLAIN = Pace(Kind("vgg16", 5, profile="none"), 1.0)
 
 
 def local(id_: int, gigabits: float, arrival: int = 0, workers: int = 4, unit: int = 0) -> Job:
     return Job(id_, ((unit, workers),), 2, gigabits, 0.0, arrival)
 
 
-def plain(rate_gbps: float) -> float:
-    return rate_gbps
-
-
 def test_jobs_end_within_a_slot_and_free_what_they_held_from_the_next() -> None:
-    found = predict(FABRIC, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, plain)
+    found = predict(FABRIC, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, PLAIN)
     assert found.started_s == {1: 0.0, 2: 2.0}
     assert found.ended_s == pytest.approx({1: 1.25, 2: 3.25}), "40 Gb/s each"
     assert (found.connections, found.inc) == (0, {1: 0, 2: 0})
 
 
 def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
-    found = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, plain)
+    found = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
     assert found.connections == 1
     assert found.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), "a quarter of 40 Gb/s, and the dark time"
 
@@ -107,14 +124,14 @@ def test_a_job_that_computes_sends_less_than_its_rate() -> None:
     found = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
     # TW gives no more than ends it within the slot, or all of it
     assert found.ended_s[1] >= 10 * kind.compute_s
-    assert found.ended_s[1] <= 10 * iteration_s(kind, volume, 10.0) + 1e-9
+    assert found.ended_s[1] <= first_iteration_s(kind, volume, 10.0) + 9 * iteration_s(kind, volume, 10.0) + 1e-9
 
 
 @pytest.mark.parametrize("scheme", command.SCHEMES)
 def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
     jobs = [local(n, 25.0 + 7 * n, n // 2, 2 + 2 * (n % 2), n % 2) for n in range(6)]
     ports = ahead.initial_ports(TOPOLOGY)
-    mine = predict(FABRIC, Given(jobs), catalogue.make(scheme, 1), ports, plain)
+    mine = predict(FABRIC, Given(jobs), catalogue.make(scheme, 1), ports, PLAIN)
     fluid = simulate(FABRIC, jobs, catalogue.make(scheme, 1), ports)
     assert mine.connections == fluid.reconfigured_connections
     # which counts whole slots
@@ -123,7 +140,7 @@ def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
 
 def test_who_finds_no_hosts_waits_for_them_in_the_order_of_arrival() -> None:
     asked = [Asked(n, 0.1 * n, 4, 40.0, f"1/place/{n}") for n in (1, 2, 3)]
-    found = predict(FABRIC, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, plain)
+    found = predict(FABRIC, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, PLAIN)
     # placed at 1 s, ready 0.4 s later, seen in slot 2, done in one second; hosts free half a second later, at slot 4
     assert found.arrival == {1: 2, 2: 2, 3: 5}
     assert found.ended_s == pytest.approx({1: 3.0, 2: 3.0, 3: 6.0})
@@ -134,7 +151,7 @@ def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPa
     across = Job(1, ((0, 1), (1, 1)), 2, 1.0, 0.0, 0)
     one_port = replace(FABRIC, ports=(1,) * 4)
     with pytest.raises(TestbedError, match=r"noinc-fcfs: 1 jobs are not done after 20 slots"):
-        predict(one_port, Given([across]), catalogue.make("noinc-fcfs", 1), {}, plain)
+        predict(one_port, Given([across]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
 
 
 def test_the_paper_s_numbers_of_jobs_are_simulated() -> None:

@@ -1,7 +1,9 @@
 """How long an iteration of workloads/jobs/layers.py takes, from declared numbers alone: sizes, computing times, a rate. Pure.
 
 DDP sums a bucket when the last of its gradients is there; buckets follow each other over the worker's link at its rate. An iteration
-ends when all is computed and the last bucket is summed: what communication the computing hides, and what not, follows.
+ends when all is computed and the last bucket is summed: what communication the computing hides, and what not, follows. In a job's
+first iteration all gradients are one bucket: DDP learns in it in which order they come, and makes its buckets then (torch 2.13,
+without find_unused_parameters).
 """
 
 from __future__ import annotations
@@ -69,3 +71,37 @@ def iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
     for there_s, share in buckets(kind):
         free_s = max(free_s, there_s) + share * volume_gigabits / rate_gbps
     return max(free_s, kind.compute_s)
+
+
+def first_iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
+    """Of a job: nothing is hidden."""
+    return kind.compute_s + volume_gigabits / rate_gbps
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a job comes on when all its workers have one rate: an iteration's volume shrinks evenly in an iteration's time."""
+
+    kind: Kind
+    volume_gigabits: float
+
+    def after(self, gigabits: float, seconds: float, rate_gbps: float) -> float:
+        """How many gigabits a worker has sent, that has sent `gigabits`, so much later."""
+        first, later = self._speeds(rate_gbps)
+        left = max(0.0, self.volume_gigabits - gigabits)
+        if seconds * first <= left:
+            return gigabits + seconds * first
+        return gigabits + left + (seconds - left / first) * later
+
+    def until_s(self, gigabits: float, total_gigabits: float, rate_gbps: float) -> float:
+        """From `gigabits` sent to the total."""
+        first, later = self._speeds(rate_gbps)
+        of_first = max(0.0, min(total_gigabits, self.volume_gigabits) - gigabits)
+        return of_first / first + (total_gigabits - gigabits - of_first) / later
+
+    def _speeds(self, rate_gbps: float) -> tuple[float, float]:
+        """Gb/s in the first iteration and in the others."""
+        volume = self.volume_gigabits
+        return volume / first_iteration_s(self.kind, volume, rate_gbps), volume / iteration_s(
+            self.kind, volume, rate_gbps
+        )

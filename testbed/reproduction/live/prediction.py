@@ -8,19 +8,18 @@ what starting processes takes on a machine is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
 from testbed.errors import TestbedError
 from testbed.jobs.placement import Host, Rack, place_in_queue
+from testbed.reproduction.live.model import Pace
 from testbed.scheduling import live
 from testbed.scheduling.model import Fabric, Job, Pair, Policy, Progress, State, set_up
 from testbed.simulation.fluid import check_plan
 
-Pace = Callable[[float], float]
-"""Gb/s by which a job's volume shrinks when its workers have this rate in Gb/s."""
 _MOST_SLOTS = 100_000
 
 
@@ -144,19 +143,20 @@ def predict(fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair,
         for id_, rate in plan.rates.items():
             its = present[id_]
             begins_s = now_s + (fabric.reconfiguration_s if new and rate > its.rate_gbps else 0.0)
-            before = pace(its.rate_gbps) * (begins_s - now_s) if its.rate_gbps else 0.0
+            total = its.job.gigabits
+            sent = total - its.remaining_gigabits
+            if its.rate_gbps:
+                sent = pace.after(sent, begins_s - now_s, its.rate_gbps)
             if its.started is None:
                 its.started, its.inc = slot, plan.inc.get(id_)
                 started_s[id_], modes[id_] = now_s, its.inc
             its.rate_gbps = rate
-            its.remaining_gigabits -= before
-            speed = pace(rate)
-            until_s = begins_s + its.remaining_gigabits / speed
+            until_s = begins_s + pace.until_s(sent, total, rate)
             if until_s <= now_s + fabric.slot_s:
                 ended_s[id_] = until_s
                 del present[id_]
                 source.ended(id_, until_s)
             else:
-                its.remaining_gigabits -= speed * (now_s + fabric.slot_s - begins_s)
+                its.remaining_gigabits = total - pace.after(sent, now_s + fabric.slot_s - begins_s, rate)
         lit = dict(plan.ports)
     raise TestbedError(f"{policy.name}: {len(present)} jobs are not done after {_MOST_SLOTS} slots")

@@ -18,8 +18,8 @@ from typing import Any
 from testbed.errors import TestbedError
 from testbed.jobs.placement import Rack
 from testbed.reproduction.live import setting
-from testbed.reproduction.live.model import Kind, iteration_s
-from testbed.reproduction.live.prediction import Asked, Given, Pace, Predicted, Queue, predict
+from testbed.reproduction.live.model import Kind, Pace, iteration_s
+from testbed.reproduction.live.prediction import Asked, Given, Predicted, Queue, predict
 from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of, gigabits
@@ -199,8 +199,7 @@ def _total_jct_s(predicted: Predicted, jobs: Sequence[dict[str, Any]], costs_: C
 
 
 def pace(kind: Kind, topology: Topology) -> Pace:
-    volume = kind.volume_gigabits(topology)
-    return lambda rate_gbps: volume / iteration_s(kind, volume, rate_gbps)
+    return Pace(kind, kind.volume_gigabits(topology))
 
 
 def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> Predicted:
