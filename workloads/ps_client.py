@@ -28,7 +28,10 @@ from workloads.ps_protocol import (
 CHUNK = CHUNK_BYTES // GRADIENT_BYTES
 LEAST_CHUNK = 2048
 PARTS = 32  # of a vector, within these limits: a sum comes down when a part of each worker has gone up, and no earlier
-AHEAD = 4  # chunks pushed whose sums are to come: a worker that pushed on would take the server's link from one who is behind
+# Pushed, and their sums are to come: a worker that pushed on would take the server's link from one who is behind. Small chunks are more,
+# or a sum's way there and back would be longer than what is under way.
+AHEAD = 4
+AHEAD_BYTES = 64 * 1024
 CONNECT_RETRY_S = 0.05
 ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
 
@@ -47,7 +50,8 @@ class MissingWorkersError(ParameterServerError):
 
 class PsClient:
     """One worker's connection. Vectors come in the same order on all workers; a vector that is submitted while another is waited for
-    is sent behind it at once. `submit` is called by one thread at a time, so are the other calls.
+    is sent behind it. At most `AHEAD` chunks or `AHEAD_BYTES` are pushed before their sums are there. `submit` is called by one thread
+    at a time, so are the other calls.
 
     After an error the connection is of no use: every later call raises the same error.
     """
@@ -71,7 +75,7 @@ class PsClient:
         self._arrays: dict[int, Floats] = {}
         self._pending: dict[int, set[int]] = {}  # offsets of chunks whose sums are to come
         self._unpushed: deque[Message] = deque()
-        self._awaited = 0  # chunks pushed whose sums are to come
+        self._awaited = self._awaited_bytes = 0  # chunks pushed whose sums are to come
         self._channel = Channel(self._connect(address, time.monotonic() + timeout_s))
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
@@ -127,9 +131,11 @@ class PsClient:
         self._push()
 
     def _push(self) -> None:
-        while self._unpushed and self._awaited < AHEAD:
-            self._channel.put(self._unpushed.popleft())
+        while self._unpushed and (self._awaited < AHEAD or self._awaited_bytes < AHEAD_BYTES):
+            chunk = self._unpushed.popleft()
+            self._channel.put(chunk)
             self._awaited += 1
+            self._awaited_bytes += len(chunk.payload)
 
     def _more_than(self, received: int) -> bool:
         return self._received > received
@@ -217,6 +223,7 @@ class PsClient:
             self._pending[message.sequence].remove(message.offset)
             self._received += 1
             self._awaited -= 1
+            self._awaited_bytes -= len(message.payload)
             self._push()
         elif message.kind is Kind.JOINED:
             self._joined = unpack_ranks(message.payload)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from workloads.parameter_server import Server
 from workloads.ps_client import (
     AHEAD,
+    AHEAD_BYTES,
     CHUNK,
     LEAST_CHUNK,
     PARTS,
@@ -134,8 +135,11 @@ def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
     assert second.tolist() == [4.0] * 7
 
 
-def test_a_worker_is_no_more_than_some_chunks_ahead_of_its_sums() -> None:
-    vector = np.ones(PARTS * LEAST_CHUNK, np.float32)
+@pytest.mark.parametrize("size", [3, PARTS * LEAST_CHUNK, PARTS * CHUNK])
+def test_a_worker_is_no_more_than_so_much_ahead_of_its_sums(size: int) -> None:
+    vectors = [np.ones(size, np.float32), np.ones(size, np.float32)]
+    chunks = 2 * len(range(0, size, chunk_of(size)))
+    ahead = max(AHEAD, -(-AHEAD_BYTES // (4 * min(size, chunk_of(size)))))
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
         server = Channel(listener.accept()[0])
@@ -143,17 +147,19 @@ def test_a_worker_is_no_more_than_some_chunks_ahead_of_its_sums() -> None:
         server.put(Message(Kind.JOINED, payload=pack_ranks({0})))
         server.flush()
         with connecting.result() as client:
-            summing = pool.submit(client.allreduce_, vector)
+            for vector in vectors:
+                client.submit(vector)
+            summing = pool.submit(lambda: [client.finish() for _ in vectors])
             pushed: list[Message] = []
-            for answered in range(PARTS):
-                lacking = len(pushed) < min(PARTS, answered + AHEAD)
-                while select.select([server.socket], [], [], DEADLINE_S if lacking else 0.01)[0]:
+            for answered in range(chunks):
+                due = min(chunks, answered + ahead)
+                while select.select([server.socket], [], [], 0.01 if len(pushed) >= due else DEADLINE_S)[0]:
                     pushed += server.receive()
-                    lacking = len(pushed) < min(PARTS, answered + AHEAD)
-                assert len(pushed) <= answered + AHEAD
+                assert len(pushed) <= answered + ahead
                 chunk = pushed[answered]
                 server.put(Message(Kind.CHUNK, 0, chunk.payload, chunk.sequence, chunk.numel, chunk.offset))
-                server.flush()
+                while server.unsent:
+                    server.flush()
             summing.result()
         server.socket.close()
 
