@@ -24,7 +24,7 @@ from testbed.reproduction.live.prediction import Asked, Given, Queue, predict
 from testbed.reproduction.live.throughput import CASES, PAPER, claims, larger_gains, ratio
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of
-from testbed.scheduling.model import Job
+from testbed.scheduling.model import Job, Plan, State
 from testbed.simulation.fluid import simulate
 from testbed.topology.load import parse
 from workloads import models
@@ -115,6 +115,20 @@ def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
     found = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
     assert found.connections == 1
     assert found.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), "a quarter of 40 Gb/s, and the dark time"
+
+
+def test_what_ends_while_circuits_are_dark_ends_at_the_rate_it_had() -> None:
+    class Raises:
+        """10 Gb/s first; 20, and a new circuit, from the next slot on."""
+
+        name = "raises"
+
+        def plan(self, state: State) -> Plan:
+            return Plan({1: 20.0 if state.slot else 10.0}, {1: 0}, {(0, 1): 1} if state.slot else {})
+
+    left = 5 * FABRIC.reconfiguration_s  # of the 10 Gb that a dark time would take twice over
+    found = predict(FABRIC, Given([local(1, 10.0 + left)]), Raises(), {}, PLAIN)
+    assert found.ended_s[1] == pytest.approx(1.0 + left / 10.0)
 
 
 def test_a_job_that_computes_sends_less_than_its_rate() -> None:

@@ -102,6 +102,6 @@ class Pace:
     def _speeds(self, rate_gbps: float) -> tuple[float, float]:
         """Gb/s in the first iteration and in the others."""
         volume = self.volume_gigabits
-        return volume / first_iteration_s(self.kind, volume, rate_gbps), volume / iteration_s(
-            self.kind, volume, rate_gbps
-        )
+        first_s = first_iteration_s(self.kind, volume, rate_gbps)
+        later_s = iteration_s(self.kind, volume, rate_gbps)
+        return volume / first_s, volume / later_s

@@ -8,6 +8,7 @@ what starting processes takes on a machine is an argument.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -145,13 +146,15 @@ def predict(fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair,
             begins_s = now_s + (fabric.reconfiguration_s if new and rate > its.rate_gbps else 0.0)
             total = its.job.gigabits
             sent = total - its.remaining_gigabits
-            if its.rate_gbps:
-                sent = pace.after(sent, begins_s - now_s, its.rate_gbps)
+            until_s = now_s + pace.until_s(sent, total, its.rate_gbps) if its.rate_gbps else math.inf
+            if until_s > begins_s:
+                if its.rate_gbps:
+                    sent = pace.after(sent, begins_s - now_s, its.rate_gbps)
+                until_s = begins_s + pace.until_s(sent, total, rate)
             if its.started is None:
                 its.started, its.inc = slot, plan.inc.get(id_)
                 started_s[id_], modes[id_] = now_s, its.inc
             its.rate_gbps = rate
-            until_s = begins_s + pace.until_s(sent, total, rate)
             if until_s <= now_s + fabric.slot_s:
                 ended_s[id_] = until_s
                 del present[id_]
