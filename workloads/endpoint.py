@@ -30,7 +30,7 @@ Lanes = npt.NDArray[np.uint32]
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
 _MAX_UNDER_WAY = 128
-_AFTER_GOOD_END_S = 5.0
+_AFTER_GOOD_END_S = 5.0  # without a result, for longer than a busy machine holds a process up
 _WARN_AFTER_S = 20.0  # then after 60 s, 180 s, ... of silence
 _IDLE, _DONE, _QUIET, _NOT_FINITE, _DISAGREE = range(5)  # enum event
 
@@ -225,7 +225,11 @@ class Endpoint:
 
     def _check_peers(self, silent_s: float) -> None:
         # a peer that ended well has what it waited for, and the switch still has it for us
-        ended = [peer for peer in self._board.missing() if peer.exit_code or silent_s > _AFTER_GOOD_END_S]
+        ended = [
+            peer
+            for peer in self._board.missing()
+            if peer.exit_code or silent_s > min(_AFTER_GOOD_END_S, self._timeout_s)
+        ]
         if ended:
             self._broken = PeersMissingError(f"job {self._job}: {'; '.join(str(peer) for peer in ended)}")
             raise self._broken

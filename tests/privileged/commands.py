@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,20 @@ def start(*argv: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+@contextmanager
+def bounded(process: subprocess.Popen[str], within_s: float = WAIT_S) -> Iterator[subprocess.Popen[str]]:
+    """Kills the process when the block fails or lasts so long: who reads its output then comes to an end, and who waits for it."""
+    deadline = threading.Timer(within_s, process.kill)
+    deadline.start()
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        deadline.cancel()
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:

@@ -37,6 +37,7 @@ class Echoes:
         self._sent_s: list[float] = []  # by number; before the request left
         self._answered_s: dict[int, float] = {}  # after the answer came
         self._end = threading.Event()
+        self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._ask, name="echoes")
 
     def __enter__(self) -> Self:
@@ -51,6 +52,7 @@ class Echoes:
         """Until something is answered that is asked from now on."""
         first, deadline = len(self._sent_s), time.monotonic() + LATE_S
         while max(self._answered_s, default=-1) < first:
+            assert self._failure is None, f"{self._what}: {self._failure}"
             assert time.monotonic() < deadline, f"not within {LATE_S:g} s: {self._what}"
             time.sleep(0.001)
 
@@ -78,7 +80,11 @@ class Echoes:
             header = _ICMP.pack(_REQUEST, 0, 0, os.getpid() & 0xFFFF, number)
             header = _ICMP.pack(_REQUEST, 0, _checksum(header), os.getpid() & 0xFFFF, number)
             self._sent_s.append(time.monotonic())
-            self._socket.sendto(header, (self._ip, 0))
+            try:
+                self._socket.sendto(header, (self._ip, 0))
+            except OSError as error:
+                self._failure = error
+                return
             due = time.monotonic() + self._interval_s
             while (left := due - time.monotonic()) > 0:
                 self._take(left)

@@ -30,7 +30,7 @@ from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.catalogue import ready
 from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, Unit
-from tests.privileged.wire_traffic import judged, processor_times, shares
+from tests.privileged.wire_traffic import TOLERANCE, judged, processor_times, shares
 
 LOGS = Path("/run/openvswitch/log")
 LIMIT_S = 240
@@ -205,7 +205,7 @@ def rate_through_switch() -> Any:
             found |= {"error": found["mbps"] / (60 * TCP_PAYLOAD_BYTES / FRAME_BYTES) - 1}
             found |= {"least_idle_share": min(idle), "steal_share": steal}
             found |= {"verdict": judged(found["error"], min(idle), steal)}
-            if found["verdict"] == "holds":
+            if found["verdict"] == "holds" or found["error"] > TOLERANCE:  # no busy machine makes a link too fast
                 break
         statistics = fabric.statistics()
     return found | {"bytes": [statistics["u1h1"].bytes_ab, statistics["u1h2"].bytes_ba]}

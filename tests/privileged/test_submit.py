@@ -69,6 +69,15 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def _nothing_stays_queued(testbed: Testbed) -> Iterator[None]:
+    """A test that fails leaves no jobs for those after it."""
+    yield
+    if not nothing_is_held(testbed):
+        command("testbed.cancel", "--name", testbed.name, "--all")
+        wait_for(lambda: nothing_is_held(testbed), "all is free")
+
+
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With scripts and policies, and readable for every user, which pytest's own folders are not."""

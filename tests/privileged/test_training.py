@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.privileged.commands import WAIT_S
+from tests.privileged.commands import WAIT_S, bounded
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
 NAME = "test-training"
@@ -68,16 +68,16 @@ def test_the_death_of_a_worker_is_an_exception_that_names_it(sync: str) -> None:
 def test_a_job_goes_on_when_its_circuits_are_changed_by_hand(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "testbed.run", "--name", NAME, "--place", "u1:2,u2:1"]
     argv += [str(JOBS / "long.py"), str(tmp_path / "enough")]
-    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}  # together: none can fill while the other is read
+    with subprocess.Popen(argv, cwd=ROOT, text=True, **pipes) as job, bounded(job, 3 * WAIT_S):
         assert job.stdout is not None
         assert any("first sum" in line for line in job.stdout)
         changed = [call("circuits", "request", *demands) for demands in (["u1-u4", "u4-u3"], ["u1-u3", "u2-u3"])]
         (tmp_path / "enough").touch()
-        assert job.stderr is not None
-        output, errors = job.stdout.read(), job.stderr.read()  # communicate() would lose what is read ahead by now
+        output = job.stdout.read()  # communicate() would lose what is read ahead by now
     assert [each.returncode for each in changed] == [0, 0], changed[0].stderr + changed[1].stderr
     assert "dark" in changed[0].stdout
-    assert job.returncode == 0, output + errors
+    assert job.returncode == 0, output
     assert output.count("right: ") == 3
 
 

@@ -18,6 +18,7 @@ from tests.privileged.commands import (
     WAIT_S,
     Testbed,
     alive,
+    bounded,
     command,
     fresh_name,
     pid_of,
@@ -116,16 +117,19 @@ def test_kill_9_of_the_main_process_leaves_nothing_and_the_name_is_free(testbed:
 
 
 def test_ctrl_c_while_it_comes_up(name: str) -> None:
-    main = start("testbed.up", "--name", name)
-    assert main.stdout
-    first = main.stdout.readline()  # a phase is done, so there are devices
-    assert first.split()[0] == "namespaces"
-    main.send_signal(signal.SIGINT)
-    rest = main.stdout.read()
-    _, errors = main.communicate(timeout=WAIT_S)
-    # where this test was held up for the seconds that it takes to come up, it was asked to end when it was up
-    assert main.returncode == (0 if "is up after" in rest else 130), errors
-    assert not Runtime.of(name).folder.exists()
+    for _ in range(3):
+        with bounded(start("testbed.up", "--name", name)) as main:
+            assert main.stdout
+            first = main.stdout.readline()  # a phase is done, so there are devices
+            assert first.split()[0] == "namespaces"
+            main.send_signal(signal.SIGINT)
+            rest = main.stdout.read()
+            _, errors = main.communicate()
+        assert not Runtime.of(name).folder.exists()
+        if "is up after" not in rest:
+            break
+        assert main.returncode == 0, "this test was held up, and asked it to end when it was up"
+    assert main.returncode == 130, errors
 
 
 def test_ctrl_c_when_it_is_up_ends_it_in_order(name: str) -> None:
