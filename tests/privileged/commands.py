@@ -117,14 +117,6 @@ def running(config: str = "default", env: Mapping[str, str] | None = None) -> It
             assert down.returncode == 0, down.stderr
 
 
-def alive(pid: int) -> bool:
-    """Whether a process of this number runs; one that is dead and that nobody waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def pid_of(main: int, program: str) -> int:
     """Of the descendant of this main process that runs this program or Python module: tests end processes by number only."""
     for pid in pids_in_testbed(main):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from testbed.wire.spec import LANES
 from testbed.xdp import layout, link_faults
+from tests.processes import ENDED
 
 RUNTIME = Path("/run/optinc")
 PR_SET_CHILD_SUBREAPER = 36
@@ -80,7 +81,7 @@ def _descendants(ancestor: int) -> list[str]:
             continue  # it ended meanwhile
         name, rest = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
         children.setdefault(int(rest[1]), []).append(int(folder.name))
-        if rest[0] != "Z":
+        if rest[0] not in ENDED:
             names[int(folder.name)] = name
     found: list[int] = []
     pending = [ancestor]

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.privileged.commands import WAIT_S, Testbed, alive, command, pid_of, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import WAIT_S, Testbed, command, pid_of, pids_in_testbed, running, start, wait_for
+from tests.processes import alive
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
 

@@ -14,7 +14,8 @@ import yaml
 
 from testbed import rpc
 from testbed.runtime import Runtime
-from tests.privileged.commands import ROOT, WAIT_S, Testbed, alive, command, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import ROOT, WAIT_S, Testbed, command, pids_in_testbed, running, start, wait_for
+from tests.processes import alive
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch")]
 

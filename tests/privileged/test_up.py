@@ -17,7 +17,6 @@ from testbed.runtime import Runtime
 from tests.privileged.commands import (
     WAIT_S,
     Testbed,
-    alive,
     bounded,
     command,
     fresh_name,
@@ -27,6 +26,7 @@ from tests.privileged.commands import (
     start,
     wait_for,
 )
+from tests.processes import alive
 
 pytestmark = [pytest.mark.needs("xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
 

@@ -18,6 +18,7 @@ from testbed.jobs.board import JobBoard, State
 from testbed.jobs.launch import JobProcesses, Outcome, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
 from testbed.runtime import Caller
+from tests.processes import alive
 
 WAIT_FOREVER = "import signal; signal.pause()"
 STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\nwhile True: signal.pause()"
@@ -69,14 +70,6 @@ class Fixture:
 
     def lines(self) -> list[str]:
         return [f"[{event['label']}] {event['output']}" for event in self.events]
-
-
-def runs(pid: int) -> bool:
-    """A zombie does not; who reaps orphans may take its time, or do it while this looks."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.fixture
@@ -165,7 +158,7 @@ def test_what_a_worker_started_goes_with_it(job: Fixture) -> None:
     assert job.run(script).failure is None
     pid = int(job.lines()[0].split()[1])
     deadline = time.monotonic() + 60
-    while runs(pid):
+    while alive(pid):
         assert time.monotonic() < deadline, "the grandchild still runs"
         time.sleep(0.01)
 

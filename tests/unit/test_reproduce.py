@@ -21,6 +21,7 @@ from testbed.reproduction.means import AOI, CT_BTI, Sweep
 from testbed.reproduction.points import Measured, points_of
 from testbed.reproduction.pool import Pool
 from testbed.simulation.settings import FOUR, SETTINGS
+from tests.processes import alive
 
 WAIT_S = 180.0
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -299,19 +300,11 @@ def test_kill_9_leaves_nothing_at_work() -> None:
         started = children(process.pid)
         process.kill()
     assert len(started) == 3, "two processes at work and spawn's tracker"
-    until(lambda: all(ended(pid) for pid in started), "its processes to end")
+    until(lambda: not any(alive(pid) for pid in started), "its processes to end")
 
 
 def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def ended(pid: int) -> bool:
-    """A zombie has ended too: who reaps orphans may take its time."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the second: reaped while this looks
-        return True
 
 
 def until(condition: object, what: str) -> None:
@@ -345,4 +338,4 @@ def test_ctrl_c_ends_all_of_it(long_run: subprocess.Popen[str]) -> None:
     _, told = long_run.communicate(timeout=WAIT_S)
     assert long_run.returncode == 130
     assert "Traceback" not in told
-    until(lambda: all(ended(pid) for pid in started), "its processes to end")
+    until(lambda: not any(alive(pid) for pid in started), "its processes to end")
