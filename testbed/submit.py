@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py. 0 only if every job ended well, or with --detach, if they were queued."""
+    """The exit code; see testbed/errors.py. 0 only if every job ended well and its result is written, or all are queued (--detach)."""
     from testbed.errors import HostError, RequestError, TestbedError
     from testbed.jobs import submission
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime

@@ -86,7 +86,8 @@ def _a_reconfiguration_leaves_the_others_alone(controller: Controller) -> None:
     assert lost() == 0, "a circuit that stays lost packets"
     assert ["u1o1", "u2o1"] in event["removed"] or ["u1o2", "u4o2"] in event["removed"], event
     assert event["asked_ms"] == DARK_MS
-    assert event["measured_ms"] >= DARK_MS, event
+    # the lower edge is exact, as the flows come only after it; the upper one allows for a busy machine
+    assert DARK_MS <= event["measured_ms"] < DARK_MS + 1000, event
     affected = {addresses.oxc_port_number(*addresses.parse_optical_port(port)) for port in event["ports"]}
     after = _flows("oxc")
     passed_s = time.monotonic() - asked_at

@@ -174,6 +174,7 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
         megabits = 20 * 0.25 * 8 * 1514 / 1440
         busy_s = max(worker["stats"]["allreduce"]["busy_s"] for worker in one["run"]["workers"])
         assert megabits / busy_s < 1.1 * PORT_MBPS / 2, f"{one['name']} is no faster than its links"
+        assert megabits / busy_s > 0.4 * PORT_MBPS / 2, f"{one['name']} has its rate, but for the processors"
         assert (folder / "out" / "logs" / one["name"] / "worker-1.log").read_text().startswith("group:")
     links = {link["name"]: link["bytes_up"] for link in by_name["ps-1"]["run"]["links"]}
     assert 0.6 < links["u1o1"] / links["u1o2"] < 1.6, "each circuit carries one of the two parameter servers' gradients"
