@@ -116,6 +116,9 @@ BPF_ARRAY_OF_MAPS(slots, "slots_template", MAX_AGGREGATORS);
 BPF_XDP_REDIRECT_MAP("devmap", u32, group_template, 1);
 BPF_ARRAY_OF_MAPS(groups, "group_template", MAX_GROUPS);
 
+/* The ports of the group in the same cell that lead to hosts: where a notice leaves. Writer: agent; readers: programs through redirect. */
+BPF_ARRAY_OF_MAPS(worker_groups, "group_template", MAX_GROUPS);
+
 /* ---- forwarding ---- */
 
 struct route_key {

@@ -29,14 +29,25 @@ static __always_inline struct job *job_of(struct gradient_packet *p, u32 owner)
 	return index ? job_at(*index, key.job) : 0;
 }
 
-static __always_inline int to_group(struct job *job, u32 verdict, u64 flags)
+static __always_inline int multiply(void *group, u32 verdict, u64 flags)
 {
-	u32 index = job->group;
-	void *group = groups.lookup(&index);
-
 	if (!group)
 		return counted(V_BAD_JOB, XDP_DROP);
 	return counted(verdict, redirect_to_group(group, 0, BPF_F_BROADCAST | flags));
+}
+
+static __always_inline int to_group(struct job *job, u32 verdict, u64 flags)
+{
+	u32 index = job->group;
+
+	return multiply(groups.lookup(&index), verdict, flags);
+}
+
+static __always_inline int to_workers(struct job *job, u32 verdict, u64 flags)
+{
+	u32 index = job->group;
+
+	return multiply(worker_groups.lookup(&index), verdict, flags);
 }
 
 /* Back by the port it came from. Not XDP_TX: veth wakes its peer after that only if the peer has a program of its own, while a redirect
@@ -63,7 +74,7 @@ static __always_inline int may_send(struct port *port, struct gradient_packet *p
 	return port->kind == PORT_PS && (p->inc->op == WIRE_OP_RESULT || p->inc->op == WIRE_OP_NOTICE);
 }
 
-/* A notice for this switch: to the job's workers. */
+/* A notice for this switch: to the job's workers here. It is still addressed to this switch, so any other would send it back. */
 static __always_inline int pass_notice(struct gradient_packet *p, struct port *port)
 {
 	struct job *job = job_of(p, port->owner);
@@ -72,7 +83,9 @@ static __always_inline int pass_notice(struct gradient_packet *p, struct port *p
 		return counted(V_BAD_JOB, XDP_DROP);
 	if (bpf_ntohl(p->inc->generation) != job->generation)
 		return counted(V_BAD_GENERATION, XDP_DROP);
-	return to_group(job, V_NOTICE, BPF_F_EXCLUDE_INGRESS);
+	if (!job->members)
+		return counted(V_BAD_WORKER, XDP_DROP);
+	return to_workers(job, V_NOTICE, BPF_F_EXCLUDE_INGRESS);
 }
 
 /* A result from the PS: to the job's workers here and beyond. */

@@ -28,6 +28,7 @@ class To(Enum):
 
     GROUP = "group"  # every port of the job's group
     OTHERS = "others"  # every port of the group but the one it came from
+    WORKERS = "workers"  # of those, the ones that lead to hosts: none that leads to another switch
     BACK = "back"  # the port it came from
     ROUTE = "route"  # as the switch routes its destination address
     STACK = "stack"  # not looked at here: to what lies behind (Open vSwitch, the host)
@@ -130,7 +131,7 @@ class Aggregator:
         if header.op == spec.Op.PUSH:
             return self._sum(packet, job)
         if header.op == spec.Op.NOTICE:
-            return "notice", [Emission(To.OTHERS, data)]
+            return ("notice", [Emission(To.WORKERS, data)]) if job.members else ("bad_worker", [])
         return self._pass_result(packet, data, job)
 
     def _may_send(self, port: int, packet: Frame) -> bool:

@@ -158,11 +158,18 @@ class XdpSwitch(_Place):
     def set_group(self, number: int, devices: Sequence[str]) -> None:
         if number not in self._groups:
             self._groups[number] = self._cells.take("groups")
-        fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(devices)), 0, "group")
+        ports = [socket.if_nametoindex(device) for device in devices]
+        to_hosts = set(self._ports.values())
+        self._put_group("groups", number, ports)
+        self._put_group("worker_groups", number, [port for port in ports if port in to_hosts])
+
+    def _put_group(self, name: str, number: int, ports: Sequence[int]) -> None:
+        """A job's entry in one of the two maps of groups: `ports` are ifindices."""
+        fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(ports)), 0, "group")
         try:
-            for position, device in enumerate(devices):
-                map_update(fd, u32(position), u32(socket.if_nametoindex(device)))
-            map_update(self._programs.map_fd("groups"), u32(self._groups[number]), u32(fd))
+            for position, port in enumerate(ports):
+                map_update(fd, u32(position), u32(port))
+            map_update(self._programs.map_fd(name), u32(self._groups[number]), u32(fd))
         finally:
             os.close(fd)  # the outer map holds it
 
@@ -185,7 +192,8 @@ class XdpSwitch(_Place):
         group = self._groups.pop(number, None)
         if group is not None:
             # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the entry.
-            map_delete(self._programs.map_fd("groups"), u32(group))
+            for name in ("groups", "worker_groups"):
+                map_delete(self._programs.map_fd(name), u32(group))
             self._cells.free("groups", group)
 
     def _group(self, number: int) -> int:

@@ -20,6 +20,7 @@ _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _OBJ_PIN, _OBJ_GET, _TEST_RUN
 
 MAP_TYPE_ARRAY, MAP_TYPE_DEVMAP = 2, 14
 F_MMAPABLE = 1 << 10
+_LIVE_FRAMES = 1 << 1
 
 XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)
 
@@ -137,3 +138,15 @@ def run_once(program: int, frame: bytes, ingress_ifindex: int = 0) -> tuple[int,
     _bpf(_TEST_RUN, attributes, "run an XDP program")
     _, action, _, size = struct.unpack_from("=IIII", attributes.raw)
     return int(action), data_out.raw[:size]
+
+
+def run_live(program: int, frame: bytes, ingress_ifindex: int) -> None:
+    """Runs an XDP program on a live frame: what it redirects leaves, and what it passes goes up the stack. Needs Linux 5.18."""
+    data = ctypes.create_string_buffer(frame, len(frame))
+    context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
+    attributes = _attributes(
+        "=IIIIQQIIIIQQII",
+        *(program, 0, len(frame), 0, _address(data), 0),
+        *(1, 0, 24, 0, _address(context), 0, _LIVE_FRAMES, 0),
+    )
+    _bpf(_TEST_RUN, attributes, "run an XDP program on a live frame")

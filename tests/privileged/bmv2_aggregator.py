@@ -159,7 +159,8 @@ class Bmv2Aggregator:
 
     def _where(self, left: tuple[int, ...], port: int) -> To:
         others = tuple(each for each in self._group if each != port)
-        known = {self._group: To.GROUP, others: To.OTHERS, (port,): To.BACK, (ROUTED,): To.ROUTE}
+        workers = tuple(each for each in others if addresses.is_host_port(each))
+        known = {self._group: To.GROUP, others: To.OTHERS, workers: To.WORKERS, (port,): To.BACK, (ROUTED,): To.ROUTE}
         assert left in known, f"left by the ports {left}, having come by {port}"
         return known[left]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.privileged.notice_run import PS_PORT
 from tests.privileged.packets import found
+from tests.vectors.build import OPTICAL
 from tests.vectors.table import TABLE
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp")]
@@ -19,3 +21,9 @@ def wrong() -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", TABLE)
 def test_vector(name: str, wrong: dict[str, list[str]]) -> None:
     assert wrong[name] == []
+
+
+def test_a_notice_leaves_by_the_ports_of_workers_alone() -> None:
+    """With two ports to other switches in the job's group, each of which would send it back: it would circulate."""
+    left = {int(port): by for port, by in found("notice_run").items()}
+    assert left == {**{port: [2, 4] for port in OPTICAL}, PS_PORT: [2, 4]}

@@ -172,20 +172,29 @@ def what_a_ps_host_does_not_take(v: Vector) -> None:
     v.sees(partial(1, 2), 1, "completed", result(2, sum_of(2, 0, 1), 5, To.BACK, PS_IP, slot=UP_BASE + 2))
 
 
+def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
+    """A notice from the PS on the partial sum of the job's unit 2."""
+    made = {"flags": int(spec.Flag.ECN), "count": 0, "worker": 2, "slot": UP_BASE + 2, **changes}
+    return packet(spec.Op.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **made).pack()
+
+
 @entry
-def a_notice_goes_to_the_group(v: Vector) -> None:
+def a_notice_goes_to_the_workers_and_to_no_other_switch(v: Vector) -> None:
     tor(v)
-    made = {"flags": int(spec.Flag.ECN), "count": 0, "worker": 2, "slot": UP_BASE + 2}
-
-    def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
-        return packet(spec.Op.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **{**made, **changes}).pack()
-
-    v.sees(told(), OPTICAL[0], "notice", unchanged(To.OTHERS))
+    v.sees(told(), OPTICAL[0], "notice", unchanged(To.WORKERS))
+    v.sees(told(), OPTICAL[1], "notice", unchanged(To.WORKERS))
     v.senders[9] = (Sender(7, None),)
-    v.sees(told(), 9, "notice", unchanged(To.OTHERS))
+    v.sees(told(), 9, "notice", unchanged(To.WORKERS))
     v.sees(told(to_ip="10.0.2.254"), 9, "forwarded", unchanged(To.ROUTE))
     v.sees(told(job=9), OPTICAL[0], "bad_job")
     v.sees(told(generation=GENERATION + 1), OPTICAL[0], "bad_generation")
+
+
+@entry
+def a_notice_ends_at_a_switch_without_workers(v: Vector) -> None:
+    v.admit(job_across(role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0))
+    v.sees(told(), OPTICAL[0], "bad_worker")
+    v.sees(told(to_ip="10.0.2.254"), OPTICAL[0], "forwarded", unchanged(To.ROUTE))
 
 
 @entry
