@@ -1,17 +1,18 @@
 """Verifies a schedule against P4INC-AOI's equations (2) to (11), as docs/p4inc-aoi.md reads them. Owns no decision.
 
 Written apart from the policies, the simulator and the MILP, so that an error there is not repeated here: of
-`testbed.scheduling.model` it takes the data, none of the functions and methods. Equations (7) and (9) define quantities, and
+`testbed.scheduling.model` it takes the data, none of the functions and methods. What fields may hold at all is `form`'s, first of
+all: where a field breaks that, nothing is computed. Equations (7) and (9) define quantities, and
 (1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, the rates of the servers, and of paths.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from testbed.errors import TestbedError
+from testbed.scheduling import form
 from testbed.scheduling.model import Job, Pair, Plan, Schedule
 
 FINISHED = 1e-9
@@ -23,13 +24,14 @@ LISTED = 5
 class Violation:
     """`left` should not be greater than `right`, or not differ from it; `what` says what these are.
 
-    `equation` is the paper's number, or a word: "arrival", "server", "path", "form". `unit` or `link` where there is one.
+    `equation` is the paper's number, or a word: "arrival", "server", "path", "form". `unit` or `link` where there is one. Of "form",
+    `what` may be a field that cannot be, `left` its value in words and `right` what is accepted.
     """
 
     equation: str
     what: str
-    left: float
-    right: float
+    left: float | str
+    right: float | str
     slot: int | None = None
     job: int | None = None
     unit: int | None = None
@@ -42,7 +44,8 @@ class Violation:
         at += [] if self.slot is None else [f"slot {self.slot}"]
         where = f" ({', '.join(at)})" if at else ""
         name = f"equation {self.equation}" if self.equation.isdigit() else self.equation
-        return f"{name}{where}: {self.what}: {self.left:.9g} against {self.right:.9g}"
+        left, right = (side if isinstance(side, str) else f"{side:.9g}" for side in (self.left, self.right))
+        return f"{name}{where}: {self.what}: {left} against {right}"
 
 
 class BrokenSchedule(TestbedError):
@@ -51,8 +54,8 @@ class BrokenSchedule(TestbedError):
     def __init__(self, violations: tuple[Violation, ...]) -> None:
         self.violations = violations
         more = f"; and {len(violations) - LISTED} more" if len(violations) > LISTED else ""
-        told = "; ".join(str(violation) for violation in violations[:LISTED])
-        super().__init__(f"check the schedule: {len(violations)} violations: {told}{more}")
+        listed = "; ".join(str(violation) for violation in violations[:LISTED])
+        super().__init__(f"check the schedule: {len(violations)} violations: {listed}{more}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,28 @@ class Report:
 
 def check(schedule: Schedule, tolerance: float = 1e-6) -> Report:
     """Raises BrokenSchedule. `tolerance` is relative, and for capacities alone: solvers and sums of floats miss them by as much."""
+    malformed = _malformed(schedule)
+    if malformed:
+        raise BrokenSchedule(malformed)
     return _Check(schedule, tolerance).report()
+
+
+def _malformed(schedule: Schedule) -> tuple[Violation, ...]:
+    """Every field that cannot be; of plans, where fabric and jobs can."""
+    found = list(_of_form(None, form.of_instance(schedule.fabric, schedule.jobs, schedule.ports)))
+    if not found:
+        checked = schedule.ports
+        for slot, plan in enumerate(schedule.plans):
+            found += _of_form(slot, form.of_plan(schedule.fabric, plan))
+            if isinstance(plan, Plan) and plan.ports is not checked:
+                found += _of_form(slot, form.of_ports(schedule.fabric, plan.ports))
+                checked = plan.ports
+    return tuple(found)
+
+
+def _of_form(slot: int | None, faults: Iterable[form.Fault]) -> Iterator[Violation]:
+    for fault in faults:
+        yield Violation("form", fault.field, fault.value, fault.accepted, slot, fault.job, fault.unit, fault.link)
 
 
 @dataclass(slots=True)
@@ -99,7 +123,7 @@ class _Check:
 
     def report(self) -> Report:
         for job in self.schedule.jobs:
-            self._enter(job)
+            self.runs[job.id] = _Run(job, job.gigabits)
         self._circuits(None, self.schedule.ports)
         lit, checked = self.schedule.ports, self.schedule.ports
         for slot, plan in enumerate(self.schedule.plans):
@@ -125,37 +149,12 @@ class _Check:
 
     # -------------------------------------------------------------- what is given
 
-    def _enter(self, job: Job) -> None:
-        units = len(self.fabric.ports)
-        placed = [unit for unit, _ in job.workers]
-        if job.id in self.runs:
-            self._broken("form", "two jobs have this id", 2, 1, job=job.id)
-        if not placed or placed != sorted(set(placed)):
-            self._broken("form", "units of workers, at least one, each once, ascending", len(placed), 1, job=job.id)
-        for unit in (*placed, job.ps):
-            if not 0 <= unit < units:
-                self._broken("form", "units in the fabric", unit, units - 1, job=job.id, unit=unit)
-        for unit, count in job.workers:
-            if count < 1:
-                self._broken("form", "workers in a unit", count, 1, job=job.id, unit=unit)
-        if not 0 < job.gigabits < math.inf:
-            self._broken("form", "volume of a worker in Gb", job.gigabits, 0, job=job.id)
-        self.runs[job.id] = _Run(job, job.gigabits)
-
     def _circuits(self, slot: int | None, ports: Mapping[Pair, int]) -> None:
-        """Equation (6), first and third line."""
-        units, of_unit = len(self.fabric.ports), [0] * len(self.fabric.ports)
-        for link, count in ports.items():
-            low, high = link
-            if not 0 <= low < high < units:
-                self._broken(
-                    "6", "a circuit joins two units, the smaller number first", low, high, slot=slot, link=link
-                )
-            elif count < 0 or count != int(count):
-                self._broken("6", "circuits are counted in whole numbers", count, 0, slot=slot, link=link)
-            else:
-                of_unit[low] += count
-                of_unit[high] += count
+        """Equation (6), third line."""
+        of_unit = [0] * len(self.fabric.ports)
+        for (low, high), count in ports.items():
+            of_unit[low] += count
+            of_unit[high] += count
         for unit, (count, most) in enumerate(zip(of_unit, self.fabric.ports, strict=True)):
             if count > most:
                 self._broken("6", "optical ports in use", count, most, slot=slot, unit=unit)
@@ -172,9 +171,6 @@ class _Check:
             run = self.runs.get(id_)
             if run is None:
                 self._broken("form", "a rate for a job that is not given", rate, 0, slot=slot, job=id_)
-                continue
-            if not 0 < rate < math.inf:
-                self._broken("11", "the rate of a job that runs, in Gb/s", rate, 0, slot=slot, job=id_)
                 continue
             if slot < run.job.arrival:
                 self._broken("arrival", "a slot in which it runs", slot, run.job.arrival, slot=slot, job=id_)
@@ -240,11 +236,10 @@ class _Check:
             if into_ps > self.fabric.ps_gbps * self.slack:
                 self._broken("server", "Gb/s into a PS", into_ps, self.fabric.ps_gbps, slot=slot, job=id_)
         for unit, count in inc.items():
-            if not 0 <= unit < len(self.fabric.inc) or count > self.fabric.inc[unit]:
-                most = self.fabric.inc[unit] if 0 <= unit < len(self.fabric.inc) else 0
-                self._broken("3", "jobs with INC", count, most, slot=slot, unit=unit)
+            if count > self.fabric.inc[unit]:
+                self._broken("3", "jobs with INC", count, self.fabric.inc[unit], slot=slot, unit=unit)
         for unit, gbps in switch.items():
-            if 0 <= unit < len(self.fabric.switch_gbps) and gbps > self.fabric.switch_gbps[unit] * self.slack:
+            if gbps > self.fabric.switch_gbps[unit] * self.slack:
                 self._broken("5", "Gb/s of the switch", gbps, self.fabric.switch_gbps[unit], slot=slot, unit=unit)
         for link, gbps in between.items():
             room = plan.ports.get(link, 0) * self.fabric.port_gbps

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from testbed.errors import RequestError, TestbedError
+from testbed.scheduling import form
 from testbed.scheduling.model import Fabric, Job, Pair, Plan, Policy, Progress, Schedule, State, lost_gigabits, set_up
 from testbed.scheduling.room import SLACK, Loads
 
@@ -46,14 +47,15 @@ def simulate(
     """Runs all jobs to their end, from the circuits `ports`.
 
     After each slot `on_slot` gets its number and how many jobs are finished. A plan in which no job runs stays in force until the
-    next arrival. Raises `TestbedError` if a plan breaks a constraint (with `check`), or leaves jobs waiting for ever.
+    next arrival. Raises `RequestError` for a fabric, jobs or circuits that cannot be (`form`), `TestbedError` if a plan cannot be or
+    breaks a constraint (with `check`), or leaves jobs waiting for ever.
     """
-    arriving = sorted(jobs, key=lambda job: job.arrival)
-    if not arriving:
+    given = list(jobs)
+    if not given:
         raise RequestError("simulate: there are no jobs")
-    if len({job.id for job in arriving}) < len(arriving):
-        raise RequestError("simulate: two jobs have the same id")
+    form.require(fabric, given, ports, "simulate")
     _check_ports(fabric, ports, "the circuits lit at the start")
+    arriving = sorted(given, key=lambda job: job.arrival)
     loads = Loads()
     present: dict[int, Progress] = {}
     finish_s: dict[int, float] = {}
@@ -74,6 +76,7 @@ def simulate(
         plan = policy.plan(state)
         policy_s += clock() - before if clock else 0.0
         if check:
+            _check_form(state, plan, policy.name)
             if plan.ports is not lit:
                 _check_ports(fabric, plan.ports, f"{policy.name}, slot {slot}")
             _check(state, plan, loads, policy.name)
@@ -128,9 +131,20 @@ def simulate(
 
 
 def check_plan(state: State, plan: Plan, name: str) -> None:
-    """What `simulate` asks of each plan of the policy `name`; TestbedError says what it breaks."""
+    """What `simulate` asks of each plan of the policy `name`; TestbedError says what it breaks, RequestError that the state cannot be."""
+    form.require(state.fabric, [progress.job for progress in state.jobs], state.ports, f"{name}, slot {state.slot}")
+    _check_form(state, plan, name)
     _check(state, plan, Loads(), name)
     _check_ports(state.fabric, plan.ports, f"{name}, slot {state.slot}")
+
+
+def _check_form(state: State, plan: Plan, name: str) -> None:
+    """Before anything is compared: with NaN every comparison is false, and so no constraint broken."""
+    for fault in form.of_plan(state.fabric, plan):
+        raise TestbedError(f"{name}, slot {state.slot}: {fault}")
+    if plan.ports is not state.ports:
+        for fault in form.of_ports(state.fabric, plan.ports):
+            raise TestbedError(f"{name}, slot {state.slot}: {fault}")
 
 
 def _check(state: State, plan: Plan, loads: Loads, name: str) -> None:
@@ -162,10 +176,8 @@ def _check(state: State, plan: Plan, loads: Loads, name: str) -> None:
         if unit is not None:
             places[unit] -= 1
         its = loads.of(fabric, job, unit)
-        if not 0 < rate <= its.limit_gbps * (1 + SLACK) or rate == math.inf:
-            raise broken(
-                f"job {job.id} has a rate of {rate} Gb/s; more than 0 and at most {its.limit_gbps} is possible"
-            )
+        if rate > its.limit_gbps * (1 + SLACK):
+            raise broken(f"job {job.id} has a rate of {rate} Gb/s; at most {its.limit_gbps} is possible")
         for at, count in its.switches:
             switch[at] += count * rate
         for pair, count in its.links:
@@ -190,8 +202,6 @@ def _check_ports(fabric: Fabric, ports: Mapping[Pair, int], who: str) -> None:
     """Equation (6), second part: whether units have ports for the circuits."""
     used = [0] * len(fabric.ports)
     for pair, count in ports.items():
-        if count < 0 or not 0 <= pair[0] < pair[1] < len(used):
-            raise TestbedError(f"{who}: {count} circuits between units {pair}; at least 0, and the smaller unit first")
         used[pair[0]] += count
         used[pair[1]] += count
     for unit in fabric.units:

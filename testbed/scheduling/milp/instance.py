@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import RequestError
+from testbed.scheduling import form
 from testbed.scheduling.model import Fabric, Job, Load, Pair, load
 
 ROUNDING = 1e-9
@@ -98,19 +99,11 @@ def prepare(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> I
     """Raises RequestError for what no schedule can be made of."""
     if not jobs:
         raise RequestError("no jobs to schedule: at least one is needed")
-    if len({job.id for job in jobs}) < len(jobs):
-        raise RequestError("two jobs have the same id: each needs its own")
-    if not 0 < fabric.slot_s < math.inf:
-        raise RequestError(f"slot_s is {fabric.slot_s}: a time above 0 is needed")
-    if not 0 <= fabric.reconfiguration_s < fabric.slot_s:
+    form.require(fabric, jobs, ports, "to be scheduled")
+    if fabric.reconfiguration_s >= fabric.slot_s:
         raise RequestError(
             f"reconfiguration_s is {fabric.reconfiguration_s}: from 0 to below slot_s ({fabric.slot_s}) is accepted"
         )
-    for p, count in ports.items():
-        if not (0 <= p[0] < p[1] < len(fabric.ports)) or count < 0:
-            raise RequestError(
-                f"initial circuits {p}: {count}: two units, the smaller first, and a count from 0 are accepted"
-            )
     for unit in fabric.units:
         lit = sum(count for p, count in ports.items() if unit in p)
         if lit > fabric.ports[unit]:
@@ -121,13 +114,6 @@ def prepare(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> I
 
 
 def _modes(fabric: Fabric, job: Job, counter: itertools.count[int]) -> list[Mode]:
-    named = {job.ps, *(unit for unit, _ in job.workers)}
-    if not job.workers or not named <= set(fabric.units) or any(count < 1 for _, count in job.workers):
-        raise RequestError(
-            f"job {job.id}: workers {job.workers} and PS in unit {job.ps} do not fit {len(fabric.ports)} units"
-        )
-    if not 0 < job.gigabits < math.inf or job.update_s < 0 or job.arrival < 0:
-        raise RequestError(f"job {job.id}: a volume above 0 Gb, an update time and an arrival from 0 are accepted")
     found = []
     # sent in one slot, set-up and all
     useful = job.gigabits / (fabric.slot_s - fabric.reconfiguration_s)

@@ -1,0 +1,232 @@
+"""What a fabric, jobs, circuits and a plan may hold at all: the kind and the range of every field. Pure; decides nothing.
+
+Python lets a `Fabric` have 1.5 ports and a plan NaN circuits, and comparisons with NaN are false, so that a check of capacities
+lets them pass. Who takes a schedule, a plan or an instance from somebody asks here first; what is left to check after that are
+the equations. A bool is no number here; NumPy's numbers are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from testbed.errors import RequestError
+from testbed.scheduling.model import Fabric, Job, Pair, Plan
+
+MOST = 1_000_000
+"""Ports or places of a unit, its workers of a job, and circuits between two units."""
+MOST_SLOT = 2**31 - 1
+MOST_ID = 2**63 - 1
+LEAST_REAL, MOST_REAL = 1e-12, 1e15
+"""Of what has to be above 0; and of all numbers: sums and products of them stay far from what a float cannot hold."""
+SHOWN = 40
+"""Characters of a value that is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A field that cannot be: `value` as it is shown, and what is `accepted`. `job`, `unit` or `link` where it belongs to one."""
+
+    field: str
+    value: str
+    accepted: str
+    job: int | None = None
+    unit: int | None = None
+    link: Pair | None = None
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.value}; {self.accepted} is accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"a whole number from {self.least} to {self.most}"
+
+    def accepts(self, value: object) -> bool:
+        if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
+            return False
+        return self.least <= int(value) <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """From `least` on, or above 0 if that is None; with `infinite` also without an end."""
+
+    least: float | None = LEAST_REAL
+    infinite: bool = False
+
+    def __str__(self) -> str:
+        least = "above 0 and up" if self.least is None else f"from {self.least:g}"
+        return f"a number {least} to {MOST_REAL:g}{', or infinite,' if self.infinite else ''}"
+
+    def accepts(self, value: object) -> bool:
+        if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+            return False
+        if value == math.inf:
+            return self.infinite
+        number: Any = value  # to mypy a Real has no order beside an int
+        high_enough = number > 0 if self.least is None else number >= self.least
+        return bool(high_enough and number <= MOST_REAL)  # NaN is neither
+
+
+COUNT, WORKERS, SLOT = _Whole(0, MOST), _Whole(1, MOST), _Whole(0, MOST_SLOT)
+ID = _Whole(-MOST_ID, MOST_ID)
+POSITIVE, FROM_ZERO, ENDLESS, RATE = _Number(), _Number(0.0), _Number(infinite=True), _Number(None)
+_Accepted = _Whole | _Number
+
+_FABRIC: Mapping[str, _Accepted] = {
+    "port_gbps": POSITIVE,
+    "host_gbps": ENDLESS,
+    "ps_gbps": ENDLESS,
+    "slot_s": POSITIVE,
+    "reconfiguration_s": FROM_ZERO,
+    "step_gbps": POSITIVE,
+}
+_UNITS: Mapping[str, _Accepted] = {"ports": COUNT, "inc": COUNT, "switch_gbps": ENDLESS}
+
+
+def of_fabric(fabric: object) -> Iterator[Fault]:
+    """What is wrong with a fabric."""
+    if not isinstance(fabric, Fabric):
+        yield Fault("fabric", shown(fabric), "a Fabric")
+        return
+    units = len(fabric.ports) if isinstance(fabric.ports, Sequence) and fabric.ports else 1
+    for name, accepted in _UNITS.items():
+        its = getattr(fabric, name)
+        if not isinstance(its, Sequence) or isinstance(its, str | bytes) or len(its) != units:
+            yield Fault(f"fabric.{name}", shown(its), f"a number for each unit, {units} of them,")
+            continue
+        for unit, value in enumerate(its):
+            if not accepted.accepts(value):
+                yield Fault(f"fabric.{name}[{unit}]", shown(value), str(accepted), unit=unit)
+    for name, accepted in _FABRIC.items():
+        if not accepted.accepts(getattr(fabric, name)):
+            yield Fault(f"fabric.{name}", shown(getattr(fabric, name)), str(accepted))
+    for name in ("partial_inc", "one_path"):
+        if type(getattr(fabric, name)) is not bool:
+            yield Fault(f"fabric.{name}", shown(getattr(fabric, name)), "True or False")
+
+
+def of_job(fabric: Fabric, job: object) -> Iterator[Fault]:
+    """What is wrong with a job, in a fabric of which nothing is."""
+    if not isinstance(job, Job):
+        yield Fault("a job", shown(job), "a Job")
+        return
+    if not ID.accepts(job.id):
+        yield Fault("a job's id", shown(job.id), str(ID))
+        return
+    id_, unit_ = int(job.id), _Whole(0, len(fabric.ports) - 1)
+
+    def fault(name: str, value: object, accepted: object) -> Fault:
+        return Fault(f"job {id_}: {name}", shown(value), str(accepted), job=id_)
+
+    if not _is_workers(job.workers):
+        yield fault("workers", job.workers, "a (unit, workers) for each unit, at least one,")
+    else:
+        units = [unit for unit, _ in job.workers]
+        placed = [unit for unit in units if unit_.accepts(unit)]
+        for unit, count in job.workers:
+            if not unit_.accepts(unit):
+                yield fault("a unit of its workers", unit, unit_)
+            if not WORKERS.accepts(count):
+                yield fault(f"workers in unit {shown(unit)}", count, WORKERS)
+        if placed == units and placed != sorted(set(placed)):
+            yield fault("units of workers", ", ".join(map(str, placed)), "each once, ascending,")
+    for name, value, accepted in (
+        ("ps", job.ps, unit_),
+        ("gigabits", job.gigabits, POSITIVE),
+        ("update_s", job.update_s, FROM_ZERO),
+        ("arrival", job.arrival, SLOT),
+    ):
+        if not accepted.accepts(value):
+            yield fault(name, value, accepted)
+
+
+def of_jobs(fabric: Fabric, jobs: object) -> Iterator[Fault]:
+    """What is wrong with jobs, one by one and together."""
+    if not isinstance(jobs, Iterable):
+        yield Fault("jobs", shown(jobs), "a list of jobs")
+        return
+    seen: set[int] = set()
+    for job in jobs:
+        wrong = list(of_job(fabric, job))
+        yield from wrong
+        if isinstance(job, Job) and ID.accepts(job.id):
+            if job.id in seen:
+                yield Fault(f"job {job.id}: id", "of two jobs", "one of its own", job=int(job.id))
+            seen.add(job.id)
+
+
+def of_ports(fabric: Fabric, ports: object) -> Iterator[Fault]:
+    """What is wrong with the circuits between units, numbers of ports aside."""
+    if not isinstance(ports, Mapping):
+        yield Fault("circuits", shown(ports), "a count for each two units")
+        return
+    units = len(fabric.ports)
+    for link, count in ports.items():
+        if not _is_pair(link, units):
+            yield Fault("circuits between units", shown(link), f"two of units 0 to {units - 1}, the smaller first,")
+        elif not COUNT.accepts(count):
+            low, high = int(link[0]), int(link[1])
+            yield Fault(f"circuits between units {low} and {high}", shown(count), str(COUNT), link=(low, high))
+
+
+def of_plan(fabric: Fabric, plan: object) -> Iterator[Fault]:
+    """What is wrong with a plan, its circuits aside (`of_ports`)."""
+    if not isinstance(plan, Plan):
+        yield Fault("a plan", shown(plan), "a Plan")
+        return
+    unit_ = _Whole(0, len(fabric.ports) - 1)
+    parts: tuple[tuple[str, object, _Accepted], ...] = (("rate", plan.rates, RATE), ("unit of INC", plan.inc, unit_))
+    for name, its, accepted in parts:
+        if not isinstance(its, Mapping):
+            yield Fault(f"the {name} of each job", shown(its), f"a {name} for each job")
+            continue
+        for id_, value in its.items():
+            if not ID.accepts(id_):
+                yield Fault(f"a job with a {name}", shown(id_), str(ID))
+            elif not accepted.accepts(value):
+                yield Fault(f"job {id_}: {name}", shown(value), str(accepted), job=int(id_))
+
+
+def require(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int], who: str) -> None:
+    """Raises RequestError, in one line, for the first field of an instance that cannot be."""
+    for fault in of_instance(fabric, jobs, ports):
+        raise RequestError(f"{who}: {fault}")
+
+
+def of_instance(fabric: Fabric, jobs: object, ports: object) -> Iterator[Fault]:
+    """What is wrong with a fabric; if nothing is, with the jobs and the circuits lit at the start."""
+    wrong = list(of_fabric(fabric))
+    yield from wrong
+    if not wrong:
+        yield from of_jobs(fabric, jobs)
+        yield from of_ports(fabric, ports)
+
+
+def shown(value: object) -> str:
+    """A value in a line: short, whatever it is."""
+    if isinstance(value, int) and abs(value) > MOST_ID:
+        return f"a whole number of {value.bit_length()} bits"
+    text = " ".join((value if isinstance(value, str) and "," in value else repr(value)).split())
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+def _is_workers(workers: object) -> bool:
+    if not isinstance(workers, Sequence) or isinstance(workers, str | bytes) or not workers:
+        return False
+    return all(isinstance(each, tuple) and len(each) == 2 for each in workers)
+
+
+def _is_pair(link: object, units: int) -> bool:
+    if not isinstance(link, tuple) or len(link) != 2:
+        return False
+    unit = _Whole(0, units - 1)
+    return unit.accepts(link[0]) and unit.accepts(link[1]) and bool(link[0] < link[1])
