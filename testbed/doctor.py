@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """0 when all that the testbed requires works; HostError otherwise, after the table."""
+    from testbed.errors import TestbedError
     from testbed.probing import tried
     from testbed.probing.features import FEATURES, lacks
 
@@ -30,11 +31,14 @@ def main(argv: list[str]) -> int:
         found.append(finding)
         if not as_json:
             print(row(finding), flush=True)
+    broken = [finding.name for finding in found if finding.broken]
     lacking = lacks(found)
     if as_json:
         print(json.dumps(report(found), indent=2))
-    elif not lacking:
+    elif not lacking and not broken:
         print("\nThis host can run testbeds.")
+    if broken:
+        raise TestbedError(f"a fault of the testbed's own, not of this host, in what tries {', '.join(broken)}")
     if lacking:
         raise HostError(f"this host lacks {', '.join(finding.name for finding in lacking)}")
     return 0
@@ -47,6 +51,8 @@ def row(finding: Finding) -> str:
     feature = BY_NAME[finding.name]
     if finding.works:
         state = "works"
+    elif finding.broken:
+        return f"{finding.name:<14}{'BROKEN':<9}{feature.what}: {finding.detail}"
     elif not finding.tried:
         state = "untried"
     else:
@@ -55,7 +61,7 @@ def row(finding: Finding) -> str:
     return f"{line}\n{'':<23}-> {feature.remedy}" if finding.tried and not finding.works else line
 
 
-def report(found: Iterable[Finding]) -> dict[str, object]:
+def report(found: Sequence[Finding]) -> dict[str, object]:
     """What --json prints."""
     from testbed.probing.features import BY_NAME
 
@@ -63,8 +69,11 @@ def report(found: Iterable[Finding]) -> dict[str, object]:
     for finding in found:
         feature = BY_NAME[finding.name]
         entry = {**asdict(finding), "what": feature.what, "required": feature.required}
-        features.append(entry if finding.works or not finding.tried else {**entry, "remedy": feature.remedy})
-    return {"ok": all(entry["works"] or not entry["required"] for entry in features), "features": features}
+        features.append(
+            entry if finding.works or not finding.tried or finding.broken else {**entry, "remedy": feature.remedy}
+        )
+    ok = all(finding.works or not (finding.broken or BY_NAME[finding.name].required) for finding in found)
+    return {"ok": ok, "features": features}
 
 
 def _enter_if_set_up() -> None:

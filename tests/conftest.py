@@ -1,52 +1,105 @@
 """What every test may ask for: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the middle of a test.
 
 A feature is tried (testbed/probing), once a run; a test that cannot do without one that is lacking is skipped, and the
-reason says what is lacking in words. TESTBED_REQUIRE=all, or a list like TESTBED_REQUIRE=xdp,ovs, turns such skips into failures.
+reason says what is lacking in words. What else a test may find lacking has a name in CONDITIONS. TESTBED_REQUIRE=all, a list
+like TESTBED_REQUIRE=xdp,ovs, or all but a few, TESTBED_REQUIRE=all,-bmv2, turns such skips into failures.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
 
 from testbed.probing import tried
 from testbed.probing.features import BY_NAME, Finding
+from tests import gate
 
 # no limit on the time of an example: a busy machine is no failure
 settings.register_profile("testbed", deadline=None)
 settings.load_profile("testbed")
 
+# What some tests need and no probe of a feature tells: a name for TESTBED_REQUIRE, and what it is.
+CONDITIONS = {
+    "quiet": "processors that other programs and the hypervisor leave alone while a test measures",
+    "tshark": "Wireshark's tshark, of Debian's package of that name",
+}
+VARIABLE = "TESTBED_REQUIRE"
+
 Require = Callable[..., None]
-_found: dict[str, Finding] = {}
+_findings: dict[str, Finding] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gate", action="store_true", help="fail what is skipped, but for tests/skips.py's list, and sum up"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses a TESTBED_REQUIRE that names nothing, and hears Ctrl-C as usual.
+
+    A shell starts background jobs with SIGINT and SIGQUIT ignored, which every process that a test starts would inherit.
+    """
+    for name in _parts(os.environ.get(VARIABLE, "")):
+        if (feature := name.removeprefix("-")) != "all" and feature not in BY_NAME | CONDITIONS:
+            raise pytest.UsageError(f"{VARIABLE}: no {feature!r}; known: all, {', '.join(BY_NAME | CONDITIONS)}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    if config.getoption("--gate"):
+        config.pluginmanager.register(gate.Skips(), "skips")
+
+
+def _parts(setting: str) -> list[str]:
+    return [part.strip() for part in setting.split(",") if part.strip()]
+
+
+def insisted_on(name: str, setting: str) -> bool:
+    """Whether TESTBED_REQUIRE=`setting` makes the lack of `name` a failure."""
+    parts = _parts(setting)
+    return f"-{name}" not in parts and bool({"all", name} & set(parts))
+
+
+def lacking(name: str, reason: str) -> NoReturn:
+    """Skips the test for want of `name`, a feature or one of CONDITIONS, or fails it where TESTBED_REQUIRE insists on that."""
+    assert name in BY_NAME or name in CONDITIONS, name
+    if insisted_on(name, os.environ.get(VARIABLE, "")):
+        pytest.fail(f"{reason} ({VARIABLE} insists on {name})", pytrace=False)
+    pytest.skip(reason)
 
 
 def _finding(name: str) -> Finding:
     if name not in BY_NAME:
         raise pytest.UsageError(f"no feature {name!r}; known: {', '.join(BY_NAME)}")
-    if name not in _found:
-        _found.update((finding.name, finding) for finding in tried.findings([name]))
-    return _found[name]
-
-
-def insisted_on(name: str, setting: str) -> bool:
-    """Whether TESTBED_REQUIRE=`setting` makes the lack of `name` a failure."""
-    return bool({"all", name} & {part.strip() for part in setting.split(",")})
+    if name not in _findings:
+        _findings.update((finding.name, finding) for finding in tried.findings([name]))
+    return _findings[name]
 
 
 def require_features(*names: str) -> None:
-    """Skips the test where a feature is lacking, or fails it where TESTBED_REQUIRE insists on that feature."""
+    """Skips the test where a feature is lacking, or fails it where TESTBED_REQUIRE insists on that feature.
+
+    Whatever TESTBED_REQUIRE says it fails where a probe is broken: a fault of the project's own is no lack of the host's.
+    """
     for name in names:
         finding = _finding(name)
         if finding.works:
             continue
         feature = BY_NAME[name]
-        reason = f"needs {feature.what}: {finding.detail}; remedy: {feature.remedy}"
-        if insisted_on(name, os.environ.get("TESTBED_REQUIRE", "")):
-            pytest.fail(f"{reason} (TESTBED_REQUIRE insists on {name})", pytrace=False)
-        pytest.skip(reason)
+        if broken := _broken(name):
+            pytest.fail(f"needs {feature.what}, and what tries {broken.name} is broken: {broken.detail}", pytrace=False)
+        lacking(name, f"needs {feature.what}: {finding.detail}; remedy: {feature.remedy}")
+
+
+def _broken(name: str) -> Finding | None:
+    """The broken probe on which `name` depends, if there is one."""
+    if _findings[name].broken:
+        return _findings[name]
+    return next((broken for need in BY_NAME[name].needs if (broken := _broken(need))), None)
 
 
 @pytest.fixture

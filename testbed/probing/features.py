@@ -23,16 +23,26 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of trying the feature `name`: `detail` is what was seen, or why it failed, in one line."""
+    """What became of trying the feature `name`: `detail` is what was seen, or why it failed, in one line.
+
+    `broken`: nothing is known of the feature, for what tries it failed by a fault of this project's own.
+    """
 
     name: str
     works: bool
     detail: str
     tried: bool = True
+    broken: bool = False
 
 
 class ProbeFailure(Exception):
     """A feature was tried and does not work; the message says why, in one line."""
+
+
+def broken(name: str, error: Exception) -> Finding:
+    """The finding of a probe that raised what no lack of a host explains."""
+    said = " ".join(str(error).split())
+    return Finding(name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True)
 
 
 NAMESPACES = ("root", "namespaces")

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from testbed import environment, headers
-from testbed.errors import TestbedError
+from testbed.errors import HostError
 from testbed.probing.features import ProbeFailure
 
 PROGRAM_S = 60.0
+TRACEBACK = "Traceback (most recent call last)"
+
+
+class ProbeFault(Exception):
+    """A module of this project that tries a feature ended with an exception that it does not expect: the exception's line."""
 
 
 def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
@@ -21,18 +26,37 @@ def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
 
     Raises ProbeFailure with the last line that it said when it is missing, slow or fails.
     """
+    ended = _ended(argv, deadline_s)
+    if ended.returncode != 0:
+        raise ProbeFailure(f"{' '.join(argv[:3])} exited with {ended.returncode} and said: {_last_words(ended)}")
+    return ended.stdout.strip() or ended.stderr.strip()
+
+
+def said_by_ours(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
+    """`output_of` a program that ends in a module of this project. ProbeFault when a traceback ended that."""
+    ended = _ended(argv, deadline_s)
+    if ended.returncode != 0 and TRACEBACK in ended.stderr:
+        raise ProbeFault(f"{' '.join(argv[-2:])}: {_last_words(ended)}")
+    if ended.returncode != 0:
+        raise ProbeFailure(_last_words(ended))
+    return ended.stdout.strip()
+
+
+def _ended(argv: list[str], deadline_s: float) -> subprocess.CompletedProcess[str]:
     try:
-        ended = subprocess.run(
+        return subprocess.run(
             argv, capture_output=True, text=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
         )
     except (FileNotFoundError, PermissionError):  # the latter where a folder of PATH may not be read
         raise ProbeFailure(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
         raise ProbeFailure(f"{argv[0]} was not done after {deadline_s:.0f} s") from None
-    if ended.returncode != 0:
-        said = (ended.stderr.strip() or ended.stdout.strip() or "nothing").splitlines()[-1]
-        raise ProbeFailure(f"{' '.join(argv[:3])} exited with {ended.returncode} and said: {said}")
-    return ended.stdout.strip() or ended.stderr.strip()
+
+
+def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
+    return (
+        ended.stderr.strip() or ended.stdout.strip() or f"nothing, and exited with {ended.returncode}"
+    ).splitlines()[-1]
 
 
 def root() -> str:
@@ -69,7 +93,7 @@ def memlock() -> str:
 def project_environment() -> str:
     try:
         python = environment.interpreter()
-    except TestbedError as error:
+    except HostError as error:
         raise ProbeFailure(str(error)) from error
     return output_of([str(python), "-c", "import sys; print('Python', sys.version.split()[0])"])
 
@@ -99,7 +123,7 @@ def mininet() -> str:
 def kernel_headers() -> str:
     try:
         return str(headers.kernel_headers())
-    except TestbedError as error:
+    except HostError as error:
         raise ProbeFailure(str(error)) from error
 
 

@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from testbed import environment
 from testbed.errors import TestbedError
-from testbed.probing.features import Finding, ProbeFailure
+from testbed.probing.features import Finding, ProbeFailure, broken
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
-from testbed.probing.host import UNSHARE, output_of
+from testbed.probing.host import UNSHARE, ProbeFault, output_of, said_by_ours
 
 ALL_S = 120.0
 OVS_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -34,10 +35,12 @@ def findings(names: Sequence[str]) -> list[Finding]:
     except TestbedError:
         python = sys.executable
     try:
-        said = output_of([*UNSHARE, python, "-m", "testbed.probing.kernel", *names], ALL_S)
+        said = said_by_ours([*UNSHARE, python, "-m", "testbed.probing.kernel", *names], ALL_S)
     except ProbeFailure as failure:
         return [Finding(name, False, str(failure)) for name in names]
-    return [Finding(*json.loads(line)) for line in said.splitlines()]
+    except ProbeFault as fault:
+        return [broken(name, fault) for name in names]
+    return [Finding(**json.loads(line)) for line in said.splitlines()]
 
 
 def veth() -> str:
@@ -86,7 +89,7 @@ def mirred() -> str:
 @functools.cache
 def _xdp() -> dict[str, tuple[bool, str]]:
     # a process of its own: bcc belongs to testbed/xdp, and prints the compiler's complaints
-    found: dict[str, tuple[bool, str]] = json.loads(output_of([sys.executable, "-m", "testbed.xdp.probe"]))
+    found: dict[str, tuple[bool, str]] = json.loads(said_by_ours([sys.executable, "-m", "testbed.xdp.probe"]))
     return found
 
 
@@ -153,7 +156,7 @@ def netem() -> str:
 def bmv2() -> str:
     # a process of its own, as for XDP: the Thrift client belongs to testbed/bmv2
     version = output_of(["simple_switch", "--version"])
-    return f"{version}: {output_of([sys.executable, '-m', 'testbed.bmv2.probe'])}"
+    return f"{version}: {said_by_ours([sys.executable, '-m', 'testbed.bmv2.probe'])}"
 
 
 PROBES: dict[str, Callable[[], str]] = {
@@ -174,10 +177,12 @@ def main(names: Sequence[str]) -> int:
     tool("mount", "-t", "tmpfs", "optinc-doctor", str(PRIVATE))
     for name in names:
         try:
-            result = (name, True, PROBES[name]())
+            finding = Finding(name, True, PROBES[name]())
         except ProbeFailure as failure:
-            result = (name, False, str(failure))
-        print(json.dumps(result), flush=True)
+            finding = Finding(name, False, str(failure))
+        except Exception as error:  # a fault of ours, which must not pass for a lack of the host's
+            finding = broken(name, error)
+        print(json.dumps(asdict(finding)), flush=True)
     return 0
 
 

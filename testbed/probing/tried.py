@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from testbed.probing import host, kernel
-from testbed.probing.features import BY_NAME, Finding, ProbeFailure, with_needs
+from testbed.probing.features import BY_NAME, Finding, ProbeFailure, broken, with_needs
 
 
 def findings(names: Sequence[str]) -> Iterator[Finding]:
@@ -36,3 +36,5 @@ def _try(names: Sequence[str]) -> list[Finding]:
         return [Finding(names[0], True, host.PROBES[names[0]]())]
     except ProbeFailure as failure:
         return [Finding(names[0], False, str(failure))]
+    except Exception as error:  # a fault of ours, which must not pass for a lack of the host's
+        return [broken(names[0], error)]

@@ -14,8 +14,9 @@ import struct
 import sys
 from typing import Any
 
-from testbed.errors import TestbedError
+from testbed.errors import HostError
 from testbed.headers import kernel_headers
+from testbed.probing.features import ProbeFailure
 from testbed.probing.frames import FRAME, arrives, make_veth, send
 from testbed.xdp.layout import BPF_DIR
 
@@ -62,10 +63,18 @@ def _fill(table: Any, index: int, device: int) -> None:
     table[ctypes.c_int(index)] = entry
 
 
+def is_lack(error: Exception) -> bool:
+    """Whether the host's lack explains it: what the kernel, a tool or BCC refuses, the last by a bare Exception; or there is no BCC."""
+    lacks = (HostError, ProbeFailure, OSError)
+    return type(error) is Exception or isinstance(error, lacks) or getattr(error, "name", "") == "bcc"
+
+
 def main() -> int:
     try:
         findings = probe()
-    except (TestbedError, Exception) as error:  # bcc raises nothing narrower than Exception
+    except Exception as error:
+        if not is_lack(error):
+            raise
         findings = {"xdp": (False, str(error).splitlines()[0])}
     print(json.dumps(findings))
     return 0

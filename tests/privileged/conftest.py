@@ -10,6 +10,7 @@ import pytest
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
 HERE = Path(__file__).resolve().parent
+LIMIT_S = 420  # what a test starts has limits of its own, of up to 360 s, and says more when it exceeds them
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,6 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.privileged)
             item.add_marker(pytest.mark.needs("root"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from tests.privileged.commands import ROOT, Testbed, command, running
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
-pytestmark = pytest.mark.needs("namespaces", "xdp", "ovs", "torch", "bmv2")
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch", "bmv2"), pytest.mark.timeout(540)]
 
 DIGITS = ROOT / "workloads" / "jobs" / "digits.py"
 FABRIC = """

@@ -11,7 +11,7 @@ from tests.privileged import bmv2_model_run, bmv2_vector_run
 from tests.vectors.in_step import TRIED
 from tests.vectors.table import TABLE
 
-pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
+pytestmark = [pytest.mark.needs("namespaces", "bmv2"), pytest.mark.timeout(660)]
 AT_SWITCHES = [name for name, vector in TABLE.items() if not vector.is_host]
 
 

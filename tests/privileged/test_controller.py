@@ -34,6 +34,7 @@ LATE_S = 60.0
 
 
 @pytest.mark.needs("namespaces", "ovs")
+@pytest.mark.timeout(LIMIT_S + 60)
 @pytest.mark.usefixtures("nothing_left")
 def test_the_controller_and_a_real_open_vswitch(tmp_path: Path) -> None:
     namespaces = ["--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.privileged.packets import found
 
-pytestmark = [pytest.mark.needs("namespaces", "xdp")]
+pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
 
 PACKETS = 1_000_000
 

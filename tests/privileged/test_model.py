@@ -10,7 +10,7 @@ from tests.at_once import at_once
 from tests.privileged.packets import found
 from tests.vectors.in_step import TRIED
 
-pytestmark = [pytest.mark.needs("namespaces", "xdp")]
+pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
 
 
 @pytest.fixture(scope="module")

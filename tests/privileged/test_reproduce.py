@@ -10,7 +10,11 @@ import pytest
 from tests.privileged.commands import command
 from workloads import models
 
-pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [
+    pytest.mark.needs("namespaces", "xdp", "ovs", "torch"),
+    pytest.mark.usefixtures("nothing_left"),
+    pytest.mark.timeout(660),
+]
 
 
 def test_two_jobs_by_two_schemes(tmp_path: Path) -> None:

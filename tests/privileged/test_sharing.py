@@ -11,7 +11,11 @@ import pytest
 from tests.privileged.commands import ROOT, Testbed, command, running, start
 from tests.privileged.inside import findings
 
-pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [
+    pytest.mark.needs("namespaces", "xdp", "ovs", "torch"),
+    pytest.mark.usefixtures("nothing_left"),
+    pytest.mark.timeout(660),
+]
 
 JOBS = ROOT / "tests" / "privileged" / "jobs"
 END_S = 300.0

@@ -9,7 +9,7 @@ from tests.privileged.packets import found
 from tests.vectors.build import OPTICAL
 from tests.vectors.table import TABLE
 
-pytestmark = [pytest.mark.needs("namespaces", "xdp")]
+pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(540)]
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from testbed.run import series_path
+from tests.conftest import lacking
 from tests.privileged.commands import ROOT, Testbed, command, running
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
@@ -78,7 +79,7 @@ def await_quiet(timeout_s: float = 60) -> None:
     while shares[-1] > QUIET:
         if time.monotonic() > deadline:
             told = " ".join(f"{share:.0%}" for share in shares[-5:])
-            pytest.skip(f"other programs keep this machine busy: {told} in the last seconds, quiet is {QUIET:.0%}")
+            lacking("quiet", f"other programs keep this machine busy: {told} in the last seconds, quiet is {QUIET:.0%}")
         shares.append(busy(1.0))
 
 
@@ -94,12 +95,11 @@ def run_in_quiet(testbed: Testbed, folder: Path, *argv: str) -> tuple[dict[str, 
         if not {reason["name"] for reason in result["verdict"]["reasons"]} & OF_PROCESSORS:
             return result, line
     if (share := busy(2.0)) > QUIET:
-        pytest.skip(f"other programs take {share:.0%} of this machine, quiet is {QUIET:.0%}; the last run: {line}")
+        lacking("quiet", f"other programs take {share:.0%} of this machine, quiet is {QUIET:.0%}; the last run: {line}")
     if min(stolen) > STOLEN:
         told = " ".join(f"{share:.1%}" for share in stolen)
-        pytest.skip(
-            f"the hypervisor took {told} of this machine in three runs, {STOLEN:.1%} is quiet; the last: {line}"
-        )
+        reason = f"the hypervisor took {told} of this machine in three runs, {STOLEN:.1%} is quiet; the last: {line}"
+        lacking("quiet", reason)
     return result, line
 
 

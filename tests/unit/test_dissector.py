@@ -8,14 +8,13 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
 from scapy.utils import rdpcap
 
 from testbed.wire import emit, pcap, spec
 from testbed.wire.codec import Header
 from testbed.wire.frame import NO_LANES, Frame
 from testbed.wire.scapy_layer import GradientPacket
-from tests.conftest import insisted_on
+from tests.conftest import lacking
 
 FLAGS = [f"flags.{(flag.name or '').lower()}" for flag in spec.Flag]
 COLUMNS = [*(field.name for field in spec.HEADER), *FLAGS, "lane"]
@@ -50,10 +49,7 @@ def test_scapy_reads_a_capture(tmp_path: Path) -> None:
 def tshark(path: Path, *arguments: str) -> list[str]:
     """What it prints, a line a packet. Not as root, which its Lua refuses."""
     if shutil.which("tshark") is None:
-        reason = "needs tshark, which is not installed; remedy: apt-get install tshark"
-        if insisted_on("tshark", os.environ.get("TESTBED_REQUIRE", "")):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        lacking("tshark", "tshark is not installed; remedy: apt-get install tshark")
     user = NOBODY if os.geteuid() == 0 else None
     script = path.with_suffix(".lua")
     script.write_text(emit.lua_dissector())

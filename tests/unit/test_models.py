@@ -67,8 +67,10 @@ def test_what_there_is_not_is_named_with_what_there_is() -> None:
         models.profile("fast", "vgg16")
 
 
+@pytest.mark.needs("torch")
 def test_a_lost_bit_of_a_sum_is_seen() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from workloads.jobs import layers
 
     net = layers.emulated("resnet50", models.profile("none", "resnet50"), 400, layers.Step(0))
@@ -85,8 +87,8 @@ def test_a_lost_bit_of_a_sum_is_seen() -> None:
         assert layers.error_over_bound(net, 2, 3) > 1
 
 
+@pytest.mark.needs("torch")
 def test_a_wrong_sum_ends_the_job_with_an_error(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     text = SCRIPT.read_text()
     right = "(pattern * layer.step.factor for pattern in layer.patterns)"
     assert text.count(right) == 1

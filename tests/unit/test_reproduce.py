@@ -210,7 +210,6 @@ def test_fig8_is_printed_written_and_drawn(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_table1_has_the_milp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("testbed.scheduling.time_window_plus", reason="INC-TW+ is not there yet")
     report = ran("table1", tmp_path, "--time-limit", "20", "--seeds", "1", "--set", "job_count=40", "--set", "inc=1")
     printed = capsys.readouterr().out
     assert "Table I" in printed

@@ -46,8 +46,10 @@ def test_buckets_hold_all_gradients_in_the_order_of_backward(model: str) -> None
     assert forward_s < times[0] <= times[-1] == pytest.approx(Kind(model, 5).compute_s)
 
 
+@pytest.mark.needs("torch")
 def test_buckets_are_those_that_ddp_makes() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     sizes = [size for layer in models.layers("vgg16") for size in layer.scaled(400).tensors]
     tensors = [torch.empty(size) for size in reversed(sizes)]
     made, _ = torch.distributed._compute_bucket_assignment_by_size(tensors, [int(models.BUCKET_MIB / 400 * (1 << 20))])

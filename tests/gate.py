@@ -1,0 +1,181 @@
+"""The gate: every test, with a limit on the time of all of them, and no skip that is not on the list of tests/skips.py.
+
+`python -m tests.gate` runs pytest in a session of its own and ends what it leaves behind; `Skips` is the plugin that pytest's option
+--gate loads (tests/conftest.py). The last line of the gate is pytest's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tests.processes import alive
+from tests.skips import ALLOWED, Allowed
+
+LIMIT_VARIABLE = "TESTBED_GATE_LIMIT_S"
+LIMIT_S = 1700.0  # the gate is over within half an hour, and set-up, lint and types are part of it
+IN_ORDER_S = 60.0  # for pytest to end in order when its time is over, which prints what was under way
+KILL_S = 20.0
+FOLDERS = ("tests/unit", "tests/privileged")
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def allowed_by(test: str, reason: str, rules: Sequence[Allowed] = ALLOWED) -> Allowed | None:
+    """The rule that allows a skip: of the test or file `test`, which says `reason`."""
+    return next((rule for rule in rules if re.fullmatch(rule.tests, test) and re.search(rule.reason, reason)), None)
+
+
+class Skips:
+    """A pytest plugin: makes a skip that no rule allows a failure, and prints the others at the end, by rule."""
+
+    def __init__(self, rules: Sequence[Allowed] = ALLOWED) -> None:
+        self._rules = rules
+        self._skipped: Counter[tuple[Allowed, str]] = Counter()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self._judge(report)
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        self._judge(report)
+        return report
+
+    def _judge(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        """An expected failure (`xfail`) counts as a skip: it, too, is a test that nobody passes."""
+        if not report.skipped:
+            return
+        reason = str(getattr(report, "wasxfail", "") or _reason(report.longrepr))
+        rule = allowed_by(report.nodeid, reason, self._rules)
+        before = 0 if rule is None else sum(count for (of, _), count in self._skipped.items() if of is rule)
+        if rule is not None and (rule.most is None or before < rule.most):
+            self._skipped[rule, reason] += 1
+            return
+        why = (
+            "tests/skips.py allows none such" if rule is None else f"tests/skips.py allows {rule.most} for {rule.name}"
+        )
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which fails the gate, since {why}: {reason}"
+        if hasattr(report, "wasxfail"):
+            del report.wasxfail
+
+    @pytest.hookimpl(
+        wrapper=True, tryfirst=True
+    )  # what follows the yield is printed after all of pytest's own but its last line
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+        yield
+        terminalreporter.section("skipped, and allowed by tests/skips.py", "-")
+        for line in self.lines():
+            terminalreporter.line(line)
+
+    def lines(self) -> list[str]:
+        """How many tests were skipped by each rule, why that is allowed, and what they said."""
+        lines = []
+        for rule in self._rules:
+            reasons = {reason: count for (of, reason), count in self._skipped.items() if of is rule}
+            if reasons:
+                lines.append(f"{sum(reasons.values())} for {rule.name}: {rule.why}")
+                lines += [f"    {count}: {reason[:200]}" for reason, count in reasons.items()]
+        return lines or ["none"]
+
+
+def _reason(longrepr: Any) -> str:
+    """What a skip says: the last of (file, line, text)."""
+    text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    return str(text).removeprefix("Skipped: ")
+
+
+# ------------------------------------------------------------------ around pytest
+
+
+class Run:
+    """pytest, from outside: its end in time, and the end of all that it started."""
+
+    def __init__(self, argv: Sequence[str], limit_s: float, in_order_s: float = IN_ORDER_S) -> None:
+        self._argv, self._limit_s, self._in_order_s = list(argv), limit_s, in_order_s
+        self._is_over = False
+
+    def run(self) -> int:
+        """pytest's exit code, or 1 when it did not end in time or in order."""
+        ctypes.CDLL(None).prctl(
+            PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
+        )  # orphans of the tests become this process's children
+        # a session of its own: a terminal's Ctrl-C is for this process, which passes it on
+        self._pytest = subprocess.Popen(self._argv, start_new_session=True)
+        before = {number: signal.signal(number, self._pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        watch = threading.Timer(self._limit_s, self._end)
+        watch.start()
+        try:
+            code = self._pytest.wait()
+        finally:
+            watch.cancel()
+            watch.join()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._kill_rest()
+        if code < 0:
+            say(f"pytest was ended by {signal.Signals(-code).name}")
+        return 1 if code < 0 or (code == 0 and self._is_over) else code
+
+    def _pass_on(self, _number: int, _frame: FrameType | None) -> None:
+        self._pytest.send_signal(signal.SIGINT)
+
+    def _end(self) -> None:
+        self._is_over = True
+        say(f"the tests are not over after {self._limit_s:g} s ({LIMIT_VARIABLE}), which fails the gate; ending them")
+        self._pytest.send_signal(signal.SIGINT)
+        try:
+            self._pytest.wait(self._in_order_s)
+        except subprocess.TimeoutExpired:
+            say(f"pytest did not end in {self._in_order_s:g} s either, so that it is killed")
+            self._pytest.kill()
+
+    def _kill_rest(self) -> None:
+        """Ends by SIGKILL whatever the tests started and did not end: testbeds' main processes, with which goes the rest."""
+        deadline = time.monotonic() + KILL_S
+        while left := [pid for pid in _children() if pid != self._pytest.pid and alive(pid)]:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            if time.monotonic() > deadline:
+                say(f"processes {left} do not end")
+                return
+
+
+def _children() -> list[int]:
+    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+
+
+def say(line: str) -> None:
+    """On standard error, where the tests' own lines are not."""
+    print(f"gate: {line}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    limit_s = os.environ.get(LIMIT_VARIABLE) or LIMIT_S
+    try:
+        limit_s = float(limit_s)
+    except ValueError:
+        say(f"{LIMIT_VARIABLE}={limit_s}: a number of seconds is accepted")
+        return 2
+    return Run([sys.executable, "-m", "pytest", "--gate", *(arguments or FOLDERS)], limit_s).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,292 @@
+"""The gate itself: what it does with skips, with broken probes, and with tests that do not end. Each on a pytest of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from testbed import doctor
+from testbed.errors import TestbedError
+from testbed.probing import host, kernel, tried
+from testbed.probing.features import Finding, ProbeFailure
+from testbed.xdp import probe
+from tests import conftest, gate
+from tests.processes import alive
+from tests.skips import ALLOWED
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFTEST = """
+from tests import gate
+from tests.skips import Allowed
+
+RULES = (
+    Allowed("tea", r".*::test_pot.*", r"no tea\\b", "not all have tea", most=2),
+    Allowed("file", r"test_whole\\.py", r"not here", "a file of its own"),
+)
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(gate.Skips(RULES), "skips")
+"""
+
+
+def ran(folder: Path, **files: str) -> tuple[int, list[str]]:
+    """Exit code and lines of a pytest over these files."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", str(folder)]
+    done = subprocess.run(
+        argv, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout.rstrip().splitlines()
+
+
+def test_an_allowed_skip_is_told_before_pytests_own_last_line(tmp_path: Path) -> None:
+    text = "import pytest\ndef test_pot(): pytest.skip('no tea today')\ndef test_pot_2(): pytest.skip('no tea today')\n"
+    code, lines = ran(
+        tmp_path, test_it=text, test_whole="import pytest\npytest.skip('not here', allow_module_level=True)\n"
+    )
+    assert code == 0, lines
+    assert re.fullmatch(r"=+ 3 skipped in .*s =+", lines[-1])
+    assert lines[-5:-1] == [
+        "2 for tea: not all have tea",
+        "    2: no tea today",
+        "1 for file: a file of its own",
+        "    1: not here",
+    ]
+
+
+def test_any_other_skip_fails_the_run(tmp_path: Path) -> None:
+    files = {
+        "reason": "def test_pot(): pytest.skip('no milk')",
+        "test": "def test_cup(): pytest.skip('no tea')",
+        "skipif": "@pytest.mark.skipif(True, reason='no milk')\ndef test_pot(): pass",
+        "fixture": "@pytest.fixture\ndef tray(): pytest.skip('no tray')\ndef test_pot(tray): pass",
+        "xfail": "@pytest.mark.xfail(reason='broken')\ndef test_pot(): assert False",
+        "zoo": "@pytest.mark.parametrize('n', range(3))\ndef test_pot(n): pytest.skip('no tea')",
+        "fine": "def test_fine(): pass",
+    }
+    code, lines = ran(tmp_path, **{f"test_{name}": f"import pytest\n{text}\n" for name, text in files.items()})
+    assert code == 1, lines
+    assert re.fullmatch(r"=+ 4 failed, 1 passed, 2 skipped, 2 errors in .*s =+", lines[-1]), lines
+    because = "skipped, which fails the gate, since tests/skips.py allows"
+    told = {
+        line.split()[1].split("::")[0]: line
+        for line in lines
+        if line.startswith(("FAILED", "ERROR")) and because in line
+    }
+    assert set(told) == {f"test_{name}.py" for name in files if name != "fine"}
+    assert told["test_zoo.py"].endswith("allows 2 for tea: no tea"), "no more than the list says"
+
+
+def test_a_file_that_is_skipped_whole_fails_the_run(tmp_path: Path) -> None:
+    text = "import pytest\nn = pytest.importorskip('never.there')\ndef test_pot(): pass\n"
+    code, lines = ran(tmp_path, test_it=text, test_other="def test_fine(): pass\n")
+    assert code == 2, lines
+    assert re.fullmatch(r"=+ 1 error in .*s =+", lines[-1]), lines
+
+
+def test_the_list_says_why_of_each_and_each_is_of_tests_that_exist() -> None:
+    tests = [
+        f"{path.relative_to(ROOT)}::{name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)
+    ]
+    for rule in ALLOWED:
+        assert rule.why
+        re.compile(rule.reason)
+        assert any(re.fullmatch(rule.tests, test) for test in tests), rule.name
+
+
+# ------------------------------------------------------------------ what TESTBED_REQUIRE says
+
+
+@pytest.mark.parametrize(
+    ("setting", "insisted"),
+    [
+        ("", set()),
+        ("all", {"xdp", "bmv2", "quiet"}),
+        ("all,-bmv2", {"xdp", "quiet"}),
+        (" xdp , quiet", {"xdp", "quiet"}),
+        ("xdp,-xdp", set()),
+    ],
+)
+def test_what_is_required(setting: str, insisted: set[str]) -> None:
+    assert {name for name in ("xdp", "bmv2", "quiet") if conftest.insisted_on(name, setting)} == insisted
+
+
+@pytest.mark.parametrize("name", ["root", *conftest.CONDITIONS])
+def test_each_lack_can_be_made_a_failure(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTBED_REQUIRE", "")
+    with pytest.raises(pytest.skip.Exception):
+        conftest.lacking(name, "it is not here")
+    monkeypatch.setenv("TESTBED_REQUIRE", name)
+    with pytest.raises(pytest.fail.Exception, match=rf"it is not here \(TESTBED_REQUIRE insists on {name}\)"):
+        conftest.lacking(name, "it is not here")
+
+
+def test_a_misspelt_requirement_is_refused() -> None:
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/unit/test_gate.py"]
+    done = subprocess.run(
+        argv, cwd=ROOT, env={"TESTBED_REQUIRE": "all,-bmv3"}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 4
+    assert "TESTBED_REQUIRE: no 'bmv3'; known: all, root, " in done.stderr
+
+
+def test_no_test_skips_by_itself() -> None:
+    """What can be lacking has a name that TESTBED_REQUIRE knows."""
+    by_itself = re.compile(r"pytest\.(skip|importorskip)\(|mark\.(skip|skipif|xfail)\b")
+    own = {ROOT / "tests" / "conftest.py", Path(__file__)}
+    files = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path not in own]
+    assert [str(path) for path in files if by_itself.search(path.read_text())] == []
+
+
+# ------------------------------------------------------------------ faults of our own are no lack of the host's
+
+
+@pytest.fixture
+def broken_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted() -> str:
+        raise NameError("name 'candidate' is not defined")
+
+    monkeypatch.setitem(host.PROBES, "headers", planted)
+    monkeypatch.setattr(conftest, "_findings", {})
+
+
+@pytest.mark.usefixtures("broken_headers")
+def test_a_broken_probe_fails_what_needs_it_whatever_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTBED_REQUIRE", "")
+    monkeypatch.setattr(kernel, "findings", lambda names: [Finding(name, True, "") for name in names])
+    for name in ("headers", "xdp", "broadcast"):
+        with pytest.raises(pytest.fail.Exception, match="what tries headers is broken: NameError: name 'candidate'"):
+            conftest.require_features(name)
+
+
+@pytest.mark.usefixtures("broken_headers")
+def test_the_doctor_says_that_the_fault_is_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernel, "findings", lambda names: [Finding(name, True, "") for name in names])
+    for name in set(host.PROBES) - {"headers"}:
+        monkeypatch.setitem(host.PROBES, name, lambda: "fine")
+    with pytest.raises(TestbedError, match="own, not of this host, in what tries headers") as raised:
+        doctor.main([])
+    assert raised.value.exit_code == 1
+    assert (
+        "headers       BROKEN   kernel headers for BCC: NameError: name 'candidate' is not defined\n"
+        in capsys.readouterr().out
+    )
+    assert doctor.report(list(tried.findings(["headers"])))["ok"] is False
+
+
+def test_a_kernel_probe_that_breaks_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (
+        "import sys; from testbed.probing import kernel\n"
+        "kernel.tool = lambda *argv: ''\n"
+        "kernel.PROBES |= {'veth': lambda: [][1], 'tbf': lambda: 'fine'}\n"
+        "sys.exit(kernel.main(['veth', 'tbf']))"
+    )
+    real = subprocess.run
+
+    def instead(argv: Sequence[str], **options: object) -> object:
+        return real([sys.executable, "-c", script], cwd=ROOT, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", instead)
+    assert kernel.findings(["veth", "tbf"]) == [
+        Finding("veth", False, "IndexError: list index out of range", broken=True),
+        Finding("tbf", True, "fine"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"),
+    [
+        ("raise KeyError('slot')", host.ProbeFault),
+        ("import sys; sys.exit('unshare: Operation not permitted')", ProbeFailure),
+    ],
+)
+def test_a_traceback_of_a_probes_own_is_no_lack(code: str, raised: type[Exception]) -> None:
+    with pytest.raises(raised, match=r"slot|not permitted"):
+        host.said_by_ours([sys.executable, "-c", code])
+
+
+@pytest.mark.parametrize(
+    ("error", "lack"),
+    [
+        (Exception("Failed to compile BPF module"), True),  # as BCC says it
+        (ModuleNotFoundError("No module named 'bcc'", name="bcc"), True),
+        (PermissionError("Operation not permitted"), True),
+        (ProbeFailure("tc is not installed"), True),
+        (NameError("name 'candidate' is not defined"), False),
+        (TestbedError("planted"), False),
+        (ModuleNotFoundError("No module named 'testbed.heeders'", name="testbed.heeders"), False),
+    ],
+)
+def test_what_an_xdp_probe_may_raise(error: Exception, lack: bool) -> None:
+    assert probe.is_lack(error) is lack
+
+
+# ------------------------------------------------------------------ time
+
+
+def test_tests_that_do_not_end_are_ended_with_all_that_they_started(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The gate is a process of its own here: it adopts orphans, and this one must not."""
+    left = tmp_path / "pid"
+    (tmp_path / "conftest.py").touch()
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_hang.py").write_text(
+        "import pathlib, subprocess, time\n"
+        "def test_hang():\n"
+        "    orphan = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"    pathlib.Path({str(left)!r}).write_text(str(orphan.pid))\n"
+        "    time.sleep(600)\n"
+    )
+    pytest_argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
+    code = f"import sys; from tests import gate; sys.exit(gate.Run({pytest_argv!r}, 6).run())"
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode in (1, 2), done.stderr
+    assert 6 <= time.monotonic() - begun < 60
+    assert (
+        "gate: the tests are not over after 6 s (TESTBED_GATE_LIMIT_S), which fails the gate; ending them"
+        in done.stderr
+    )
+    assert re.fullmatch(r"=+ no tests ran in .*s =+", done.stdout.rstrip().splitlines()[-1])
+    assert not alive(int(left.read_text()))
+
+
+def test_a_pytest_that_takes_no_signal_is_killed() -> None:
+    argv = ["sh", "-c", "trap '' INT TERM; sleep 600 & wait; sleep 600"]
+    code = f"import sys; from tests import gate; sys.exit(gate.Run({argv!r}, 0.5, in_order_s=0.5).run())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "gate: pytest was ended by SIGKILL"
+
+
+def test_a_limit_that_is_no_number_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(gate.LIMIT_VARIABLE, "soon")
+    assert gate.main([]) == 2
+    assert capsys.readouterr().err == "gate: TESTBED_GATE_LIMIT_S=soon: a number of seconds is accepted\n"
+
+
+def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+    text = "import pytest, time\n@pytest.mark.timeout(1)\ndef test_hang(): time.sleep(600)\ndef test_next(): pass\n"
+    code, lines = ran(tmp_path, test_it=text)
+    assert (code, re.sub(r" in .*", "", lines[-1].strip("= "))) == (1, "1 failed, 1 passed"), lines
