@@ -1,30 +1,45 @@
-"""A DDP communication hook: gradients through the aggregator while the process group itself is any other.
+"""A DDP communication hook: gradients are summed in the network while the process group is any other.
 
-model.register_comm_hook(state=None, hook=workloads.hook.inc_hook)
+For a script that must keep the group it has: `model.register_comm_hook(None, inc_hook)`. What is summed, and to which bit, is what DDP over
+the backend `inc` sums. No `from __future__ import annotations` here: DDP compares a hook's annotations with the types themselves.
 """
 
-from __future__ import annotations
-
-import datetime
+import importlib
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
-_group: Any = None
+_c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
+_sums: Any = None  # the job's group for sums: aggregators serve one in the life of a process
 
 
-def inc_hook(state: dist.ProcessGroup | None, bucket: Any) -> Future[torch.Tensor]:
-    """Averages a gradient bucket over the workers of the job. `state` is the group whose store is used, or None for the default group."""
-    global _group
-    if _group is None:
-        from workloads.backend import c10d, create
+def inc_hook(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
+    """Averages a bucket of gradients over all workers of the job. `state` is not used: a job has one set of aggregators.
 
-        world = state or dist.group.WORLD
-        assert world is not None
-        store = c10d.PrefixStore("inc-hook", dist.distributed_c10d._get_default_store())
-        _group = create(store, dist.get_rank(world), dist.get_world_size(world), datetime.timedelta(minutes=30))
-    work = _group.allreduce([bucket.buffer()], dist.ReduceOp.AVG)
-    averaged: Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
-    return averaged
+    Raises NotInJobError outside a job. What goes wrong with a sum is raised by `backward`.
+    """
+    gradients = bucket.buffer().mul_(
+        1 / dist.get_world_size()
+    )  # not div_: DDP itself multiplies, which rounds otherwise
+    summed = _group_for_sums().allreduce([gradients]).get_future()
+    average: Future[torch.Tensor] = summed.then(lambda done: done.value()[0])
+    return average
+
+
+def _group_for_sums() -> Any:
+    """The process group itself where it is `inc`, else one beside it, made at the first call, which all workers make together."""
+    global _sums
+    if _sums is None:
+        from workloads import backend
+
+        world = dist.group.WORLD
+        if isinstance(world, backend.IncProcessGroup):
+            _sums = world
+        else:
+            store = _c10d.PrefixStore("inc-hook", _c10d._get_default_store())
+            timeout = _c10d.default_pg_timeout
+            _sums = backend.create(store, dist.get_rank(), dist.get_world_size(), timeout)
+    return _sums

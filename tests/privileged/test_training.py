@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.privileged.commands import WAIT_S, bounded
 from tests.privileged.host_state import assert_unchanged, host_snapshot
@@ -50,6 +51,22 @@ def test_ddp_equals_a_plain_all_reduce_within_the_bound(place: str) -> None:
         assert finding["ddp_error_over_bound"] <= 1
         assert finding["gloo"] == [6, [0, 1, 2]]
         assert "1 of 3 workers have NaN or infinity" in finding["nan"]
+
+
+@pytest.mark.usefixtures("running")
+def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path) -> None:
+    trained, pushed = {}, {}
+    for way in ("backend", "hook"):
+        saved, result = tmp_path / f"{way}.pt", tmp_path / f"{way}.json"
+        ended = call("run", "--place", "u1:3", "--json", str(result), str(JOBS / "hooked.py"), way, str(saved))
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        trained[way] = torch.load(saved)
+        pushed[way] = [worker["stats"]["pushed"] for worker in json.loads(result.read_text())["workers"]]
+    assert all(torch.equal(trained["hook"][name], value) for name, value in trained["backend"].items())
+    assert len(trained["backend"]) == 4
+    # as many fragments as the backend's and those of the step that has a NaN: the gradients did not go by gloo
+    assert all(ours >= theirs > 0 for ours, theirs in zip(pushed["hook"], pushed["backend"], strict=True))
+    assert ended.stdout.count("1 of 3 workers have NaN or infinity") == 3
 
 
 @pytest.mark.usefixtures("running")
