@@ -86,6 +86,11 @@ def bound(scale: int, workers: int) -> float:
     return workers * 2.0 ** (-scale - 1)
 
 
+def largest_error(largest: float, workers: int) -> float:
+    """What `bound` comes to for workers whose largest magnitude is `largest`, whatever its binade: the form that README has."""
+    return workers * max(largest * 2.0 ** (math.ceil(math.log2(workers)) - 30), 2.0 ** (-SCALE_MAX - 1))
+
+
 def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32], scratch: Floats) -> None:
     """Writes the lanes (big-endian uint32, same length as `values`) of `values`. `scratch` is overwritten; same length, binary32."""
     np.multiply(values, np.float32(2.0**scale), out=scratch)

@@ -22,7 +22,7 @@ from typing import Any
 
 from testbed.emulation.namespaces import command, private_mounts
 from tests.bench.host import ROOT, facts
-from tests.bench.rack import KINDS, MARK, Setup, Trial, measure
+from tests.bench.rack import BUFFER_PACKETS, KINDS, MARK, Setup, Trial, measure
 
 WORKERS = (2, 4, 8)
 SHAPED_MBPS = (100.0, 200.0)
@@ -164,7 +164,12 @@ def main(argv: list[str]) -> int:
         )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"host": facts(), "goodput": rows, "dark_time_events": events}, indent=1))
+        arguments.json.write_text(
+            json.dumps(
+                {"host": facts(), "buffer_packets": BUFFER_PACKETS, "goodput": rows, "dark_time_events": events},
+                indent=1,
+            )
+        )
     return 0
 
 

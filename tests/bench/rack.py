@@ -30,6 +30,7 @@ NATIVE, GENERIC = "native", "generic"
 _XDP_FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}
 _LIMIT_S = 600
 PS_JOB = "bench"
+BUFFER_PACKETS = 512  # not the default: tables of shaped links say so
 _PS_PORT = 5999
 _END_S = 10
 _ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/usr/sbin"}
@@ -220,7 +221,7 @@ def described(setup: Setup) -> dict[str, Any]:
         "units": [{"hosts": hosts, "engine": setup.engine} for hosts in counts],
         "host_rate_mbps": setup.rate_mbps or "unshaped",
         "scale": 1,
-        "buffer_packets": 512,
+        "buffer_packets": BUFFER_PACKETS,
         "mtu": setup.mtu,
         "bmv2": {"layout": setup.layout},
     }

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.topology.model import LinkSpec
 from tests.bench.engines import layouts
 from tests.bench.host import ROOT
 
@@ -97,7 +98,14 @@ def shaped(figures: dict[str, Any]) -> str:
         "ratio of bounds",
         "cores busy",
     ]
-    return table(head, rows)
+    return f"{table(head, rows)}\n\n{queues(figures['buffer_packets'])}"
+
+
+def queues(packets: int) -> str:
+    """How long the links' queues were, beside what a configuration gets that does not say."""
+    default = LinkSpec(rate_mbps=None).buffer_packets
+    beside = "the default" if packets == default else f"the default is {default}"
+    return f"The links have `buffer_packets: {packets}`; {beside}."
 
 
 def aggregators(figures: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
@@ -15,7 +16,7 @@ from tests.bench.goodput import bound_s
 from tests.bench.rack import Setup, compiled, described
 from tests.bench.spent import ENDPOINT, IDLE, OTHER, part, samples
 from tests.bench.tables import engines as engines_table
-from tests.bench.tables import replaced, table
+from tests.bench.tables import queues, replaced, shaped, table
 
 SCRIPT = """python  117.000000251:
 \tffffffff81000001 memcpy ([kernel.kallsyms])
@@ -47,6 +48,19 @@ def test_the_bound_of_a_link_with_a_rate() -> None:
 def test_across_units_the_ps_link_carries_each_units_partial_sum() -> None:
     assert bound_s(Setup((2, 2), 100.0), 12_500_000, 1.0) == pytest.approx(2.0)
     assert bound_s(Setup((1, 1, 1), 100.0), 12_500_000, 1.0) == pytest.approx(3.0)
+
+
+def test_a_table_of_links_with_a_rate_says_how_long_their_queues_were() -> None:
+    said = described(Setup((2,), 100.0))["buffer_packets"]
+    assert shaped({"goodput": [], "buffer_packets": said}).endswith(f"`buffer_packets: {said}`; the default is 256.")
+    assert queues(256).endswith("the default.")
+
+
+def test_readme_says_of_bmv2_what_the_table_has() -> None:
+    root = Path(__file__).resolve().parents[2]
+    rows = re.findall(r"^\| XDP \| .*$", (root / "docs/performance.md").read_text(), re.MULTILINE)
+    least, most = sorted(float(row.split("|")[6]) for row in rows)
+    assert f"{least:.0f} to {most:.0f} times slower than XDP" in (root / "README.md").read_text()
 
 
 def test_a_sample_counts_for_the_innermost_function_that_is_known() -> None:

@@ -38,6 +38,22 @@ def test_sum_is_within_the_stated_bound(rows: list[list[float]]) -> None:
     assert (np.abs(out - exact) <= quantiser.bound(scale, len(arrays)) + rounding).all()
 
 
+@given(st.integers(-149, 119), st.floats(1, 2, exclude_max=True, width=32), st.integers(1, 64))
+def test_the_bound_by_the_largest_magnitude_holds_in_every_binade(binade: int, part: float, workers: int) -> None:
+    arrays = [np.array([part * 2.0**binade, 0.377 * 2.0**binade], np.float32)] * workers
+    out, scale = round_trip(arrays)
+    stated = quantiser.largest_error(float(arrays[0][0]), workers)
+    assert quantiser.bound(scale, workers) <= stated
+    exact = workers * arrays[0].astype(np.float64)
+    assert (np.abs(out - exact) <= stated + np.spacing(exact.astype(np.float32)).astype(np.float64)).all()
+
+
+def test_below_the_largest_scale_the_bound_no_longer_falls_with_the_magnitude() -> None:
+    out, _ = round_trip([np.full(2, 1.5 * 2.0**-128, np.float32)] * 3)
+    error = float(np.abs(out - 3 * 1.5 * 2.0**-128).max())
+    assert 3 * 2.0**-128 * 2.0 ** (2 - 30) < error <= quantiser.largest_error(2.0**-128, 3)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 64])
 @pytest.mark.parametrize(
     "value", [np.float32(3.4028235e38), np.float32(-3.4028235e38), np.float32(1.9999999), np.float32(1e-45)]

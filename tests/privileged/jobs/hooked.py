@@ -1,6 +1,6 @@
-"""Trains a small model by DDP, over the backend `inc` or over gloo with the communication hook; rank 0 saves the parameters in the file named.
+"""Trains a small model by DDP, over the backend `inc` or over gloo with the communication hook.
 
-The first argument is `backend` or `hook`.
+The first argument is `backend` or `hook`; rank 0 saves the parameters in the file that the second one names.
 """
 
 from __future__ import annotations
