@@ -167,7 +167,18 @@ def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = No
             os._exit(code if code >= 0 else 128 - code)
 
 
+def default_signals() -> None:
+    """Undo what a starter left ignored or blocked: a shell's background job ignores SIGINT and SIGQUIT, nohup SIGHUP.
+
+    What is ignored stays so over exec, in all that the process starts, and a shell cannot even trap it then.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def _become(argv: Sequence[str], prepare: Callable[[], None] | None) -> NoReturn:
+    default_signals()
     try:
         if prepare:
             prepare()
