@@ -9,7 +9,7 @@ from typing import Any
 from controller.fabric import Fabric
 from testbed.errors import RequestError
 from testbed.ocs.plan import Pair
-from testbed.rpc import Emit
+from testbed.rpc import Emit, Peer
 
 
 class Api:
@@ -30,7 +30,7 @@ class Api:
             "tree": lambda request: fabric.tree(_unit(request.get("root")), _units(request.get("members"))),
         }
 
-    def __call__(self, request: dict[str, Any], emit: Emit, disconnected: threading.Event) -> Any:
+    def __call__(self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event) -> Any:
         operation = self._operations.get(request["op"])
         if operation is None:
             raise RequestError(f"op {request['op']}: unknown; {', '.join(self._operations)} are accepted")

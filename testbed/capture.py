@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
         print(f"testbed capture: {event['capturing']}: to {output}", file=sys.stderr, flush=True)
 
     asked = {"link": options.link, "output": str(output), "count": options.count, "seconds": options.seconds}
-    user = {"uid": caller.uid, "gid": caller.gid}
+    user = {"uid": caller.uid}
     try:
         found = rpc.call(runtime.socket, "capture", on_event=on_event, timeout_s=None, **asked, **user)
     except KeyboardInterrupt:

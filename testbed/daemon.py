@@ -24,6 +24,7 @@ from typing import Any
 from testbed import rpc
 from testbed.emulation import capture, faults
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.jobs.job import numbers, reason
 from testbed.jobs.manager import Jobs, held_hosts
 from testbed.jobs.names import mount_names
 from testbed.jobs.scheduler import Scheduler
@@ -86,7 +87,6 @@ class Daemon:
                 self._network.ask,
                 self._network.engine,
                 self._runtime.jobs,
-                self._owner,
             )
             fabric = self._network.fabric
             self._scheduler = Scheduler(
@@ -96,7 +96,6 @@ class Daemon:
                 self._network.engine,
                 self._network.ask,
                 partial(fabric.popen_in, self._topology.host_names[-1]),
-                self._owner,
                 self._runtime.jobs / "policy",
                 self._note,
             )
@@ -151,32 +150,35 @@ class Daemon:
 
     # ------------------------------------------------------------------ requests
 
-    def _handle(self, request: dict[str, Any], emit: rpc.Emit, disconnected: threading.Event) -> Any:
-        operation = request["op"]
+    def _handle(self, request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: threading.Event) -> Any:
+        operation, asker = request["op"], Caller.asking(peer, request.get("uid"))
         if operation == "status":
             return self._status()
         if operation in ("run", "submit"):
             work = self._jobs.run if operation == "run" else self._scheduler.submit
+            asker.check_may_act(self._owner)
             try:
-                return work(request, emit, disconnected)
+                return work(request, asker, emit, disconnected)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 traceback.print_exc()
                 raise TestbedError(
                     f"{operation}: {type(error).__name__}: {error}; the daemon's log says more"
                 ) from error
         if operation == "cancel":
-            ids = [int(job) for job in request["jobs"]]
-            return self._scheduler.cancel(ids, str(request.get("reason", "cancelled")), int(request["uid"]))
+            ids = numbers(request.get("jobs"), "jobs")
+            return self._scheduler.cancel(ids, reason(request, "cancelled"), asker)
         if operation == "stop":
-            return self._jobs.stop(int(request["job"]), str(request.get("reason", "asked to end")))
+            (job,) = numbers([request.get("job")], "job")
+            return self._jobs.stop(job, reason(request, "asked to end"), asker)
         if operation == "fault":
             return faults.answer(self._network.fabric.faults, request)
         if operation == "capture":
+            asker.check_may_act(self._owner)
 
             def is_over() -> bool:
                 return disconnected.is_set() or self._state == "ending"
 
-            return capture.answer(self._topology, self._owner, request, emit, is_over)
+            return capture.answer(self._topology, asker, request, emit, is_over)
         if operation == "down":
             self._end.set()
             return None
@@ -253,15 +255,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--main", type=int, required=True, help="descriptor of the socket to the main process")
     parser.add_argument("--main-pid", type=int, required=True)
-    parser.add_argument("--uid", type=int, required=True)
-    parser.add_argument("--gid", type=int, required=True)
+    parser.add_argument("--uid", type=int, required=True, help="whose testbed it is")
     arguments = parser.parse_args(argv)
     os.set_inheritable(arguments.main, False)
     peer = Main(arguments.main)
     peer.say(phase="namespaces", done=0, total=0)
     runtime = Runtime(arguments.folder.name, arguments.folder)
     topology = Topology.from_json(runtime.topology.read_text())
-    daemon = Daemon(runtime, topology, Caller.of(arguments.uid, arguments.gid), peer, arguments.main_pid)
+    daemon = Daemon(runtime, topology, Caller.of(arguments.uid), peer, arguments.main_pid)
     try:
         daemon.run()
     except Ended:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
     from testbed.errors import RequestError, TestbedError
+    from testbed.jobs.job import MOST_RESTARTS
     from testbed.jobs.placement import SYNCS, check_sync, parse_place
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
 
@@ -50,8 +51,8 @@ def main(argv: list[str]) -> int:
         parse_place(options.place)
     if options.timeout is not None and not options.timeout > 0:
         raise RequestError(f"--timeout {options.timeout:g}: more than 0 seconds is accepted")
-    if not 0 <= options.restarts <= 100:
-        raise RequestError(f"--restarts {options.restarts}: 0 to 100 are accepted")
+    if not 0 <= options.restarts <= MOST_RESTARTS:
+        raise RequestError(f"--restarts {options.restarts}: 0 to {MOST_RESTARTS} are accepted")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
@@ -69,7 +70,6 @@ def main(argv: list[str]) -> int:
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,
-        "gid": caller.gid,
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
     }
@@ -145,6 +145,13 @@ def writable(path: Path) -> bool:
     return path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True)
 
 
+def missed(event: dict[str, int]) -> str:
+    """What is said of output that came while nobody read."""
+    lines, size = event["lines"], event["bytes"]
+    amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} bytes"
+    return f"{lines} line{'s' * (lines != 1)} of output ({amount}) came faster than they were read and are not shown; the log has them"
+
+
 class Follower:
     """Shows a job's output as it comes; knows its number once it has one."""
 
@@ -160,6 +167,8 @@ class Follower:
             self._job = int(event["job"])
             ps = f", parameter server on {event['ps_host']}" if event["ps_host"] else ""
             print(f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True)
+        elif "missed" in event:
+            print(f"testbed run: job {self._job}: {missed(event['missed'])}", file=sys.stderr, flush=True)
         elif "note" in event:
             print(f"testbed run: job {self._job}: {event['note']}", file=sys.stderr, flush=True)
 

@@ -23,16 +23,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.rpc import Peer
 
 RUN_DIR = Path("/run/optinc")
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _PROBE_S = 0.5  # longer than any probe of the lock holds it
+NOGROUP = 65534  # of a user that the user database does not have
+_NO_USER = 2**32 - 1  # to the kernel: leave the user as it is
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user on whose behalf a command runs: behind sudo, the one who called it."""
+    """The user on whose behalf something is done, with all its groups. Behind sudo, the one who called it."""
 
     uid: int
     gid: int
@@ -44,24 +47,46 @@ class Caller:
     def of_this_process(cls, environ: Mapping[str, str] = os.environ) -> Caller:
         """SUDO_UID counts for root only, for anyone can set a variable. Raises RequestError if it is no number."""
         if os.geteuid() != 0 or "SUDO_UID" not in environ:
-            return cls.of(os.geteuid(), os.getegid() if os.geteuid() else None)
-        told = environ["SUDO_UID"], environ.get("SUDO_GID")
-        try:
-            return cls.of(int(told[0]), None if told[1] is None else int(told[1]))
-        except ValueError:
-            raise RequestError(
-                f"SUDO_UID={told[0]!r}, SUDO_GID={told[1]!r}: must be numbers of a user and group"
-            ) from None
+            return cls.with_groups(os.geteuid(), os.getegid(), tuple(os.getgroups()))
+        told = environ["SUDO_UID"]
+        if not told.isdecimal() or int(told) >= _NO_USER:
+            raise RequestError(f"SUDO_UID={told!r}: the number of a user is accepted")
+        return cls.of(int(told))
 
     @classmethod
-    def of(cls, uid: int, gid: int | None = None) -> Caller:
+    def of(cls, uid: int) -> Caller:
+        """A user with the groups that the user database gives it; without an entry there, with none but nogroup."""
         try:
             entry = pwd.getpwuid(uid)
         except KeyError:
-            group = uid if gid is None else gid
-            return cls(uid, group, (group,), str(uid), "/")
-        group = entry.pw_gid if gid is None else gid
-        return cls(uid, group, tuple(os.getgrouplist(entry.pw_name, group)), entry.pw_name, entry.pw_dir)
+            return cls(uid, NOGROUP, (), str(uid), "/")
+        groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+        return cls(uid, entry.pw_gid, groups, entry.pw_name, entry.pw_dir)
+
+    @classmethod
+    def with_groups(cls, uid: int, gid: int, groups: tuple[int, ...]) -> Caller:
+        """A user with these groups, which the kernel said that it has."""
+        known = cls.of(uid)
+        return cls(uid, gid, groups, known.user, known.home)
+
+    @classmethod
+    def asking(cls, peer: Peer, named: object = None) -> Caller:
+        """Whom a request acts as: who sent it, as the kernel knows it. Root alone may name another, behind sudo, who then has the groups
+        of the user database. Raises RequestError."""
+        if named is not None and (not isinstance(named, int) or isinstance(named, bool) or not 0 <= named < _NO_USER):
+            raise RequestError("uid: the number of a user is accepted")
+        if named is None or named == peer.uid:
+            return cls.with_groups(peer.uid, peer.gid, peer.groups)
+        if peer.uid != 0:
+            raise RequestError(f"uid: {named}; user id {peer.uid} asks, and only root may act as somebody else")
+        return cls.of(named)
+
+    def check_may_act(self, owner: Caller) -> None:
+        """Raises RequestError unless something may run, or be written, as this user on the owner's testbed: root's serves anybody."""
+        if owner.uid not in (0, self.uid):
+            raise RequestError(
+                f"this testbed is {owner.user}'s: it runs jobs and writes files as {owner.user} only, not as user id {self.uid}"
+            )
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
@@ -238,7 +263,8 @@ class Claim:
         for path, mode in ((self.runtime.log, 0o750), (self.runtime.jobs, 0o711)):
             path.mkdir()
             path.chmod(mode)
-        os.chown(self.runtime.log, -1, self._caller.gid)
+        if self._caller.gid != NOGROUP:  # which many have
+            os.chown(self.runtime.log, -1, self._caller.gid)
         os.chown(self.runtime.lock, self._caller.uid, self._caller.gid)
 
     def write_main(self, content: Mapping[str, Any]) -> None:

@@ -70,7 +70,6 @@ def main(argv: list[str]) -> int:
         "json": str(options.json.absolute()) if options.json else None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,
-        "gid": caller.gid,
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
     }
@@ -129,6 +128,8 @@ class _Follower:
         if "queued" in event:
             self._jobs = list(event["queued"])
             line = f"{event['what']} queued; policy {event['policy']}, slots of {event['slot_s']:g} s"
+        elif "missed" in event:
+            line = f"{event['missed']['lines']} lines came faster than they were read and are not shown"
         else:
             who = f"job {event['job']} ({event['name']}): " if "job" in event else ""
             line = f"{event['at_s']:7.1f} s  {who}{event['what']}"

@@ -103,7 +103,7 @@ class Daemon:
         self._socket, theirs = socket.socketpair()
         argv = [sys.executable, "-m", "testbed.daemon", "--folder", str(self._runtime.folder)]
         argv += ["--main", str(theirs.fileno()), "--main-pid", str(os.getpid())]
-        argv += ["--uid", str(self._caller.uid), "--gid", str(self._caller.gid)]
+        argv += ["--uid", str(self._caller.uid)]
         parent = os.getpid()
 
         def bind_to_parent() -> None:

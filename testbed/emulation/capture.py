@@ -26,8 +26,10 @@ from testbed.emulation.layout import layout
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
 from testbed.errors import RequestError, TestbedError
+from testbed.jobs.job import absolute
 from testbed.jobs.logs import files_as
 from testbed.runtime import Caller
+from testbed.topology.fields import shown
 from testbed.topology.model import Topology
 from testbed.wire import pcap
 
@@ -69,24 +71,20 @@ def _listed(names: Sequence[str]) -> str:
 
 def answer(
     topology: Topology,
-    owner: Caller,
+    caller: Caller,
     request: Mapping[str, Any],
     emit: Callable[[dict[str, Any]], None],
     stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    """The daemon's request `capture`: writes the file that it names, as the user who asked."""
-    wire = link(topology, str(request["link"]))
-    count, seconds, uid = int(request["count"]), float(request["seconds"]), int(request["uid"])
-    if not 1 <= count <= MOST_FRAMES:
-        raise RequestError(f"--count {count}: 1 to {MOST_FRAMES} frames are accepted")
-    if not 0 < seconds <= MOST_SECONDS:
-        raise RequestError(f"--seconds {seconds:g}: more than 0, and at most {MOST_SECONDS:g}, is accepted")
-    if owner.uid not in (0, uid):
-        raise RequestError(
-            f"this testbed is {owner.user}'s and writes files as {owner.user} only, not as user id {uid}"
-        )
-    path = Path(str(request["output"]))
-    with Tap(wire) as tap, _file(path, Caller.of(uid, int(request["gid"]))) as file:
+    """The daemon's request `capture`: writes the file that it names, as `caller`."""
+    wire = link(topology, str(request.get("link")))
+    count, seconds = request.get("count"), request.get("seconds")
+    if not isinstance(count, int) or not 1 <= count <= MOST_FRAMES:
+        raise RequestError(f"--count {shown(count)}: 1 to {MOST_FRAMES} frames are accepted")
+    if not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
+        raise RequestError(f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted")
+    path = absolute(request.get("output"), "--output")
+    with Tap(wire) as tap, _file(path, caller) as file:
         emit({"capturing": wire.name})
         try:
             done = tap.capture(file.write, count, seconds, stop)

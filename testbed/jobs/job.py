@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +13,12 @@ from typing import Any
 from testbed.errors import RequestError
 from testbed.jobs.board import JobBoard
 from testbed.jobs.launch import JobProcesses
-from testbed.jobs.placement import Placement, parse_place
+from testbed.jobs.placement import Placement, check_sync, parse_place
 from testbed.runtime import Caller
 from testbed.topology import addresses
+from testbed.topology.fields import integer, is_number, shown
+
+MOST_RESTARTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +39,67 @@ class JobRequest:
     preload: bool = False
 
     @classmethod
-    def parse(cls, request: Mapping[str, Any], owner: Caller) -> JobRequest:
-        """Raises RequestError. A testbed that a user started runs jobs as that user; one that root did, as any."""
-        uid = int(request["uid"])
-        if owner.uid not in (0, uid):
-            raise RequestError(
-                f"this testbed is {owner.user}'s and runs jobs as {owner.user} only, not as user id {uid}"
-            )
-        caller = Caller.of(uid)
-        gid = int(request["gid"])
-        if gid in caller.groups or uid == owner.uid:
-            caller = Caller.of(uid, gid)
-        wanted = request.get("place")
+    def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
+        """Raises RequestError. It runs as `caller`, whatever the request says."""
+        place, limit_s = request.get("place"), request.get("limit_s")
+        if limit_s is not None and not (is_number(limit_s) and 0 < limit_s < math.inf):
+            raise RequestError(f"limit_s: {shown(limit_s)}; a number of seconds above 0 is accepted")
         return cls(
-            script=str(request["script"]),
-            arguments=tuple(str(argument) for argument in request["arguments"]),
-            sync=str(request["sync"]),
-            place=None if wanted is None else parse_place(str(wanted)),
+            script=word(request.get("script"), "script"),
+            arguments=words(request.get("arguments"), "arguments"),
+            sync=check_sync(word(request.get("sync"), "sync")),
+            place=None if place is None else parse_place(word(place, "place")),
             caller=caller,
-            cwd=str(request["cwd"]),
-            environ={str(name): str(value) for name, value in request["environ"].items()},
-            logs=None if request.get("logs") is None else Path(request["logs"]),
-            timeout_s=None if request.get("limit_s") is None else float(request["limit_s"]),
-            restarts=int(request.get("restarts", 0)),
-            with_series=bool(request.get("series", False)),
-            preload=bool(request.get("preload", False)),
+            cwd=str(absolute(request.get("cwd"), "cwd")),
+            environ=_environ(request.get("environ")),
+            logs=None if request.get("logs") is None else absolute(request["logs"], "logs"),
+            timeout_s=None if limit_s is None else float(limit_s),
+            restarts=integer(request, "restarts", 0, low=0, high=MOST_RESTARTS),
+            with_series=request.get("series") is True,
+            preload=request.get("preload") is True,
         )
+
+
+def word(raw: object, key: str) -> str:
+    """A text that can be an argument or a part of a path. Raises RequestError."""
+    try:
+        if isinstance(raw, str) and b"\0" not in os.fsencode(raw):
+            return raw
+    except UnicodeEncodeError:
+        pass
+    raise RequestError(f"{key}: {shown(raw)!a}; a text without NUL characters is accepted")
+
+
+def words(raw: object, key: str) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise RequestError(f"{key}: {shown(raw)}; a list of texts is accepted")
+    return tuple(word(each, key) for each in raw)
+
+
+def absolute(raw: object, key: str) -> Path:
+    """A path. Raises RequestError for one that depends on who looks."""
+    path = Path(word(raw, key))
+    if not path.is_absolute():
+        raise RequestError(f"{key}: {path}; an absolute path is accepted")
+    return path
+
+
+def numbers(raw: object, key: str) -> list[int]:
+    """Numbers of jobs. Raises RequestError."""
+    if not isinstance(raw, list) or not all(isinstance(each, int) and not isinstance(each, bool) for each in raw):
+        raise RequestError(f"{key}: {shown(raw)}; numbers of jobs are accepted")
+    return list(raw)
+
+
+def reason(request: Mapping[str, Any], default: str) -> str:
+    """Why something is to end, in one line of bounded length."""
+    return " ".join(shown(request.get("reason", default)).split())
+
+
+def _environ(raw: object) -> dict[str, str]:
+    if not isinstance(raw, dict) or any(not name or "=" in name for name in raw):
+        raise RequestError("environ: names and values are accepted, the names without an equals sign")
+    return {word(name, "environ"): word(value, f"environ: {name}") for name, value in raw.items()}
 
 
 @dataclass(slots=True)

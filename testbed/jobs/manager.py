@@ -56,10 +56,8 @@ class Jobs:
         controller: Controller,
         engine: Engine | None,
         folder: Path,
-        owner: Caller,
     ) -> None:
         self._topology, self._hosts, self._controller, self._engine = topology, hosts, controller, engine
-        self._owner = owner
         self.racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
         self.sampler = Sampler(hosts, self._segments)
         template = Template(lambda argv, **options: hosts.popen_in(topology.host_names[-1], argv, **options))
@@ -80,11 +78,12 @@ class Jobs:
         """The share of the last moments in which each core was busy; None while no job runs."""
         return self.sampler.cores_busy()
 
-    def stop(self, job_id: int, reason: str) -> None:
-        """Asks a job to end. Raises RequestError when there is none of this number."""
+    def stop(self, job_id: int, reason: str, asker: Caller) -> None:
+        """Asks a job of that user to end, root any. Raises RequestError when there is none of this number."""
         with self._lock:
-            if job_id not in self._jobs:
-                raise RequestError(f"job {job_id} is not running; running: {sorted(self._jobs) or 'none'}")
+            mine = sorted(id_ for id_, job in self._jobs.items() if asker.uid in (0, job.request.caller.uid))
+            if job_id not in mine:
+                raise RequestError(f"job {job_id} is not a running job of {asker.user}; running: {mine or 'none'}")
             self._jobs[job_id].stop_reason = reason
 
     def fail(self, generations: Mapping[int, int], reason: str) -> None:
@@ -105,9 +104,11 @@ class Jobs:
         self.executor.close()
         return ended
 
-    def run(self, asked: Mapping[str, Any], emit: Emit, disconnected: threading.Event) -> dict[str, Any]:
-        """From request to result, which says in `failure` why it failed, if it did."""
-        request = JobRequest.parse(asked, self._owner)
+    def run(
+        self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
+    ) -> dict[str, Any]:
+        """From request to result, which says in `failure` why it failed, if it did. It runs as `caller`."""
+        request = JobRequest.parse(asked, caller)
         with self._held(request) as job, contextlib.ExitStack() as stack:
             emit({"job": job.id, "hosts": job.hosts, "ps_host": job.ps_host})
             history = result.last_id(self._controller("history"))

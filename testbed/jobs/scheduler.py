@@ -20,7 +20,7 @@ from typing import Any
 from testbed.errors import RequestError, TestbedError
 from testbed.inc.engine import Engine
 from testbed.jobs import submission
-from testbed.jobs.job import JobRequest
+from testbed.jobs.job import JobRequest, absolute
 from testbed.jobs.logs import files_as
 from testbed.jobs.manager import Jobs
 from testbed.jobs.policy_process import PolicyProcess, Spawn
@@ -67,12 +67,11 @@ class Scheduler:
         engine: Engine | None,
         controller: Callable[..., Any],
         spawn: Spawn,
-        owner: Caller,
         folder: Path,
         note: Callable[[str], None],
     ) -> None:
         self._topology, self._jobs, self._links, self._engine = topology, jobs, links, engine
-        self._controller, self._spawn, self._owner, self._folder, self._note = controller, spawn, owner, folder, note
+        self._controller, self._spawn, self._folder, self._note = controller, spawn, folder, note
         self._submitting = threading.Lock()  # one submission at a time: as long as a policy's start; taken before _lock
         self._lock = threading.Lock()  # the fields below; taken after a session's, never before
         self._is_opening = False
@@ -86,11 +85,15 @@ class Scheduler:
 
     # ------------------------------------------------------------------ requests
 
-    def submit(self, asked: Mapping[str, Any], emit: Emit, disconnected: threading.Event) -> dict[str, Any]:
-        """Queues jobs. With `wait` it goes on until they have ended, and returns the result; without it, their numbers."""
-        wanted = submission.parse(asked["submission"])
+    def submit(
+        self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
+    ) -> dict[str, Any]:
+        """Queues jobs, which run as `caller`.
+
+        With `wait` it goes on until they have ended, and returns the result; without it, their numbers."""
+        wanted = submission.parse(asked.get("submission"))
         submission.check_against(wanted, self._topology)
-        first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": "ps"}, self._owner)
+        first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": "ps"}, caller)
         with self._submitting:
             batch = self._queue(wanted, first, asked, disconnected)
         emit(
@@ -114,11 +117,11 @@ class Scheduler:
             if disconnected.is_set():
                 batch.session.cancel({one.id for one in batch.jobs}, _WENT_AWAY)
 
-    def cancel(self, ids: list[int], reason: str, uid: int) -> list[int]:
+    def cancel(self, ids: list[int], reason: str, asker: Caller) -> list[int]:
         """Ends queued and running jobs of that user, by number, or all of them; the numbers of those that it ended."""
         with self._lock:
             batches = list(self._batches)
-        mine = {one.id for batch in batches for one in batch.jobs if uid in (0, batch.caller.uid)}
+        mine = {one.id for batch in batches for one in batch.jobs if asker.uid in (0, batch.caller.uid)}
         if unknown := sorted(set(ids) - mine):
             raise RequestError(
                 f"job {unknown[0]} is not among the jobs queued here by this user; they are {sorted(mine) or 'none'}"
@@ -224,8 +227,8 @@ class Scheduler:
             volume = live.gigabits(self._topology, spec.megabytes, spec.iterations)
             place_seed = f"{wanted.seed}/place/{index}"
             jobs.append(Scheduled(self._jobs.number(), spec, one, place_seed, now_s + spec.arrival_s, volume))
-        file = asked.get("json")
-        return Batch(request.caller, jobs, session, None if file is None else Path(file), {one.id for one in jobs})
+        file = None if asked.get("json") is None else absolute(asked["json"], "json")
+        return Batch(request.caller, jobs, session, file, {one.id for one in jobs})
 
     def _open(
         self, session: Session, wanted: Submission, request: JobRequest, batch: Batch, disconnected: threading.Event

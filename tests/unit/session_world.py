@@ -142,7 +142,7 @@ class World:
         self.machine, self.policy = Machine(), Asked()
         caller = Caller.of(os.getuid())
         machine: Any = self.machine
-        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, tmp_path, caller)
+        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, tmp_path)
         self.jobs.executor = machine
         self.notes: list[str] = []
         self.said: list[tuple[int, str]] = []

@@ -43,8 +43,10 @@ def test_a_link_without_a_rate_is_refused() -> None:
         ({"count": 1_000_001}, "--count 1000001: 1 to"),
         ({"seconds": 0}, "--seconds 0: more than 0"),
         ({"seconds": float("nan")}, "--seconds nan: more than 0"),
-        ({"seconds": 1e9}, r"--seconds 1e\+09: more than 0"),
-        ({"uid": 0}, "this testbed is .*'s and writes files as .* only, not as user id 0"),
+        ({"seconds": 1e9}, "--seconds 1000000000.0: more than 0"),
+        ({"count": "1"}, "--count 1: 1 to"),
+        ({"seconds": None}, "--seconds None: more than 0"),
+        ({"output": "x.pcap"}, "--output: x.pcap; an absolute path is accepted"),
     ],
 )
 def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -53,8 +55,6 @@ def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> 
         "output": str(tmp_path / "x.pcap"),
         "count": 1,
         "seconds": 1.0,
-        "uid": 65534,
-        "gid": 65534,
     }
     with pytest.raises(RequestError, match=says):
         capture.answer(SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False)

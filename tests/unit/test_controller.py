@@ -18,9 +18,12 @@ from controller.policy import Flow
 from controller.switch import Switch
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.ocs.circuits import checked, circuit
+from testbed.rpc import Peer
 from testbed.topology import addresses, catalogue
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+
+ROOT = Peer(0, 0, ())
 
 TOPOLOGY = catalogue.ready("default")
 
@@ -378,7 +381,7 @@ def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settle
     assert fabric.circuits()["circuits"]
     assert not fabric.ready()
     router.gone = False
-    Api(fabric)({"op": "resettle", "unit": "u1"}, lambda event: None, threading.Event())
+    Api(fabric)({"op": "resettle", "unit": "u1"}, ROOT, lambda event: None, threading.Event())
     assert fabric.ready()
 
 
@@ -435,7 +438,7 @@ def test_a_switch_out_of_reach_at_the_beginning_is_left_to_be_settled_again(tmp_
     fabric = Fabric(topology, MixedPlane(ModelPlane(), {1: router}), tmp_path / "history")
     fabric.begin()
     assert not fabric.ready()
-    assert Api(fabric)({"op": "unsettled"}, lambda event: None, threading.Event()) == ["u1"]
+    assert Api(fabric)({"op": "unsettled"}, ROOT, lambda event: None, threading.Event()) == ["u1"]
     router.gone = False
     fabric.resettle(1)
     assert fabric.ready()

@@ -27,7 +27,7 @@ def jobs(tmp_path: Path) -> Jobs:
     """Two that run: job 1 in generation 3, which is its second, and job 2 in its first."""
     caller = Caller.of(os.getuid())
     hosts: Any = NoHosts()
-    made = Jobs("t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path, caller)
+    made = Jobs("t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path)
     request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
     for number, generation, host in ((1, 3, (1, 1)), (2, 2, (1, 2))):
         made._jobs[number] = Job(number, generation, request, Placement("inc", (host,), None, ()))

@@ -90,23 +90,36 @@ def request(**changes: object) -> dict[str, object]:
         "cwd": "/",
         "environ": {},
     }
-    return {**base, "uid": 4242, "gid": 4242, **changes}
+    return {**base, **changes}
 
 
-def test_a_users_testbed_runs_jobs_as_that_user_only() -> None:
-    assert JobRequest.parse(request(), ALICE).caller.uid == 4242
-    for uid in (0, 4243):
-        with pytest.raises(RequestError, match="this testbed is alice's and runs jobs as alice only"):
-            JobRequest.parse(request(uid=uid), ALICE)
+def test_a_job_runs_as_its_caller_whatever_the_request_says() -> None:
+    parsed = JobRequest.parse(request(uid=0, gid=42, groups=[0], user="root"), ALICE)
+    assert parsed.caller is ALICE
+    assert (parsed.place, parsed.timeout_s) == (((1, 2),), None)
 
 
-def test_roots_testbed_runs_jobs_as_any() -> None:
-    parsed = JobRequest.parse(request(), Caller.of(0))
-    assert (parsed.caller.uid, parsed.place, parsed.timeout_s) == (4242, ((1, 2),), None)
-
-
-def test_a_group_that_is_not_the_users_is_not_taken() -> None:
-    assert JobRequest.parse(request(gid=0), Caller.of(0)).caller.gid != 0
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"script": None}, "script: "),
+        ({"script": "a\0b"}, "script: .*NUL"),
+        ({"script": "\ud800"}, "script: "),
+        ({"arguments": "abc"}, "arguments: abc; a list of texts is accepted"),
+        ({"arguments": [1]}, "arguments: '1'; a text"),
+        ({"cwd": "somewhere"}, "cwd: somewhere; an absolute path is accepted"),
+        ({"logs": "logs"}, "logs: logs; an absolute path is accepted"),
+        ({"environ": {"A=B": "c"}}, "environ: names and values"),
+        ({"environ": {"A": 1}}, "environ: A: '1'; a text"),
+        ({"limit_s": 1e999}, "limit_s: inf; a number of seconds above 0"),
+        ({"limit_s": "5"}, "limit_s: 5; a number"),
+        ({"restarts": 10**9}, "restarts: 1000000000; a whole number from 0 to 100"),
+        ({"sync": "all"}, "--sync 'all'"),
+    ],
+)
+def test_a_request_that_is_none_is_one_line(changes: dict[str, object], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        JobRequest.parse(request(**changes), ALICE)
 
 
 def test_names_of_hosts_both_ways() -> None:

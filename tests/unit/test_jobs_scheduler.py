@@ -23,6 +23,8 @@ from tests.unit.session_world import SLOT_S, TOPOLOGY, WAIT_S, Asked, Machine, N
 
 JOB = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
 
+ME = Caller.of(os.getuid())
+
 
 class Place:
     """A scheduler; `policy` is the one that its next session asks, once `may_start`."""
@@ -33,9 +35,8 @@ class Place:
         self.logs_before: list[bool] = []
         self.notes: list[str] = []
         self.events: list[dict[str, Any]] = []
-        caller = Caller.of(os.getuid())
         machine: Any = self.machine
-        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, folder, caller)
+        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, folder)
         self.jobs.executor = machine
         place = self
 
@@ -64,7 +65,7 @@ class Place:
         monkeypatch.setattr(scheduler, "PolicyProcess", Process)
         monkeypatch.setattr(scheduled, "Observation", NoObservation)
         self.scheduler = Scheduler(
-            TOPOLOGY, self.jobs, machine, machine, machine.ask, machine.popen_in, caller, folder / "policy",
+            TOPOLOGY, self.jobs, machine, machine, machine.ask, machine.popen_in, folder / "policy",
             self.notes.append,
         )  # fmt: skip
 
@@ -72,8 +73,8 @@ class Place:
         self, *jobs: dict[str, Any], wait: bool = False, gone: threading.Event | None = None, **top: Any
     ) -> dict[str, Any]:
         data = {"slot_s": SLOT_S, "policy": "inc-fcfs", **top, "jobs": [{**JOB, **job} for job in jobs]}
-        request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": wait}
-        return self.scheduler.submit(request, self.events.append, gone or threading.Event())
+        request = {"submission": data, "cwd": "/", "environ": {}, "wait": wait}
+        return self.scheduler.submit(request, ME, self.events.append, gone or threading.Event())
 
     def in_background(self, *jobs: dict[str, Any], **more: Any) -> tuple[threading.Thread, list[Any]]:
         came: list[Any] = []
@@ -143,7 +144,7 @@ def test_while_a_policy_starts_others_may_cancel_and_the_testbed_may_end(place: 
     thread, came = place.in_background({"name": "a"})
     place.until(lambda: bool(place.logs_before), "it starts")
     with pytest.raises(RequestError, match="job 1 is not among the jobs queued here"):
-        place.scheduler.cancel([1], "cancelled", os.getuid())
+        place.scheduler.cancel([1], "cancelled", ME)
     place.scheduler.end("down")
     thread.join(WAIT_S)
     assert str(came[0]) == "the testbed is ending"
@@ -202,9 +203,9 @@ def test_the_result_is_written_before_the_testbed_ends(
 
     monkeypatch.setattr(Session, "_changed", held_up)
     data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
-    request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": False}
+    request = {"submission": data, "cwd": "/", "environ": {}, "wait": False}
     file = tmp_path / "result.json"
-    place.scheduler.submit({**request, "json": str(file)}, place.events.append, threading.Event())
+    place.scheduler.submit({**request, "json": str(file)}, ME, place.events.append, threading.Event())
     place.scheduler.end("the testbed is ending")
     assert '"failure": "the testbed is ending"' in file.read_text()
 
@@ -212,8 +213,8 @@ def test_the_result_is_written_before_the_testbed_ends(
 def test_a_result_that_cannot_be_written_is_told_to_who_waits_for_it(place: Place) -> None:
     place.machine.may_end.set()
     data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
-    request = {"submission": data, "uid": os.getuid(), "gid": os.getgid(), "cwd": "/", "environ": {}, "wait": True}
-    result = place.scheduler.submit({**request, "json": "/dev/full"}, place.events.append, threading.Event())
+    request = {"submission": data, "cwd": "/", "environ": {}, "wait": True}
+    result = place.scheduler.submit({**request, "json": "/dev/full"}, ME, place.events.append, threading.Event())
     told = "result /dev/full: No space left on device"
     assert (result["done"], result["lost"]) == (1, told)
     assert f"scheduler: {told}" in place.notes

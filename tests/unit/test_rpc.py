@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,14 @@ import pytest
 
 from testbed import rpc
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.rpc import connection as rpc_connection
+from testbed.rpc import server as rpc_server
+
+LINES = [f"{number:06}{'x' * 994}" for number in range(8000)]
+LEFT, FLOODED, ASKED = threading.Event(), threading.Event(), threading.Event()
 
 
-def answer(request: dict[str, Any], emit: rpc.Emit, disconnected: threading.Event) -> Any:
+def answer(request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: threading.Event) -> Any:
     match request["op"]:
         case "add":
             return request["a"] + request["b"]
@@ -28,10 +37,19 @@ def answer(request: dict[str, Any], emit: rpc.Emit, disconnected: threading.Even
             assert disconnected.wait(60)
             LEFT.set()
             return None
+        case "flood":
+            for line in LINES:
+                emit({"output": line})
+            emit({"note": "all of it"})
+            FLOODED.set()
+            return "done"
+        case "who":
+            return [peer.uid, peer.gid, sorted(peer.groups)]
+        case "soon":
+            ASKED.set()
+            time.sleep(0.1)
+            return "late"
     raise RequestError(f"op {request['op']}")
-
-
-LEFT = threading.Event()
 
 
 @pytest.fixture
@@ -69,9 +87,131 @@ def test_nobody_there(tmp_path: Path) -> None:
         rpc.call(tmp_path / "absent", "add")
 
 
-@pytest.mark.parametrize("line", [b"not json\n", b"[]\n", b'{"a": 1}\n'])
-def test_garbage_gets_a_line_back(served: Path, line: bytes) -> None:
+@contextmanager
+def asking(path: Path, line: bytes = b"") -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(served))
+        connection.settimeout(60)
+        connection.connect(str(path))
         connection.sendall(line)
-        assert b'"exit_code": 2' in connection.recv(4096)
+        yield connection
+
+
+def all_of(connection: socket.socket) -> list[dict[str, Any]]:
+    """Every message up to the end of the connection, which the server closes."""
+    with connection.makefile("rb") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"not json\n", "Expecting value"),
+        (b"[]\n", "no op"),
+        (b'{"a": 1}\n', "no op"),
+        (b'{"op": 7}\n', "no op"),
+        (b'{"op": "add", "a": NaN, "b": 1}\n', "NaN is no number"),
+        (b'{"op": "add", "a": -Infinity, "b": 1}\n', "-Infinity is no number"),
+        (b"[" * 100_000 + b"\n", "nested too deeply"),
+        (b'{"op": "\xff"}\n', "utf-8"),
+        (b"1" * 5000 + b"\n", "4300 digits"),
+    ],
+)
+def test_garbage_gets_a_line_back(served: Path, line: bytes, says: str) -> None:
+    with asking(served, line) as connection:
+        (message,) = all_of(connection)
+    assert message["exit_code"] == 2
+    assert says in message["error"]
+    assert "\n" not in message["error"]
+
+
+def test_a_request_that_is_too_long_is_told_so_though_it_is_still_being_sent(served: Path) -> None:
+    with pytest.raises(RequestError, match=f"longer than {rpc.MAX_REQUEST_BYTES} bytes"):
+        rpc.call(served, "add", a="a" * (4 * rpc.MAX_REQUEST_BYTES), b="b")
+
+
+def test_the_first_line_is_the_request_and_after_its_reply_the_connection_ends(served: Path) -> None:
+    with asking(served, b'{"op": "add", "a": 1, "b": 2}\n{"op": "add", "a": 3, "b": 4}\nmore') as connection:
+        assert all_of(connection) == [{"ok": True, "result": 3}]
+
+
+def test_half_a_request_has_a_deadline_and_holds_up_nobody(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_connection, "REQUEST_S", 0.5)
+    began = time.monotonic()
+    with asking(served, b'{"op": "a') as half, asking(served) as nothing:
+        assert rpc.call(served, "add", a=2, b=3) == 5
+        for slow in (half, nothing):
+            while time.monotonic() - began < 0.4:  # a byte now and then makes it no longer
+                slow.sendall(b"d")
+                time.sleep(0.05)
+            (message,) = all_of(slow)
+            assert message["error"] == "request not understood: its line did not end within 0.5 s"
+
+
+def test_a_handler_that_breaks_is_said_and_its_trace_is_in_the_log(
+    served: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(TestbedError, match="add: TypeError: "):
+        rpc.call(served, "add", a=2, b=None)
+    assert "Traceback" in capfd.readouterr().err
+    with pytest.raises(TestbedError, match="add: KeyError: 'b'"):
+        rpc.call(served, "add", a=2)
+
+
+def test_nobody_waits_for_a_client_that_does_not_read(served: Path) -> None:
+    with asking(served, b'{"op": "flood"}\n') as connection:
+        assert FLOODED.wait(60), "its handler waits for it"
+        messages = all_of(connection)
+    assert messages[-1] == {"ok": True, "result": "done"}
+    events = [message["event"] for message in messages[:-1]]
+    shown = [event["output"] for event in events if "output" in event]
+    (missed,) = [event["missed"] for event in events if "missed" in event]
+    assert shown == LINES[: len(shown)], "the first ones, in order"
+    assert missed["lines"] == len(LINES) - len(shown)
+    assert missed["bytes"] == sum(map(len, LINES[len(shown) :]))
+    kept = sum(map(len, shown))
+    assert kept < 2 * rpc_connection.BACKLOG_BYTES, "what is kept for it is bounded"
+    assert "note" in events[-2 if "missed" in events[-1] else -1], "what is no output was not missed"
+
+
+def test_who_asks_is_what_the_kernel_says(served: Path) -> None:
+    groups = sorted(set(os.getgroups()))
+    assert rpc.call(served, "who", uid=4242, gid=42, groups=[42]) == [os.geteuid(), os.getegid(), groups]
+
+
+def test_connections_are_bounded_and_idle_ones_make_room(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_server, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(rpc_server, "_PATIENCE_S", 0.2)
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(asking(served, b'{"op": "wait"}\n')) for _ in range(4)]
+        deadline = time.monotonic() + 60
+        said = ""
+        while "4 requests are worked on already" not in said:
+            assert time.monotonic() < deadline, said
+            try:
+                said = f"served: {rpc.call(served, 'add', a=1, b=1)}"
+            except TestbedError as error:
+                said = str(error)
+        waiting[0].close()
+        half = stack.enter_context(asking(served, b"{"))
+        while True:  # the one that left is noticed, the half-sent one gives way when it has had its time
+            assert time.monotonic() < deadline
+            try:
+                assert rpc.call(served, "add", a=1, b=1) == 2
+            except RequestError:
+                continue
+            break
+        assert half is not None
+        for each in waiting[1:]:
+            each.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                each.recv(1)
+
+
+def test_an_end_lets_replies_out_that_are_made(tmp_path: Path) -> None:
+    path, came = tmp_path / "s", []
+    with rpc.serve(path, answer):
+        asker = threading.Thread(target=lambda: came.append(rpc.call(path, "soon")))
+        asker.start()
+        assert ASKED.wait(60)
+    asker.join(60)
+    assert came == ["late"]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import RequestError, TestbedError
+from testbed.rpc import Peer
 from testbed.runtime import Caller, Claim, Runtime, check_name, running, sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,11 +133,38 @@ def test_main_json_half_read_is_empty(tmp_path: Path) -> None:
 
 def test_sudo_variables_count_for_root_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert Caller.of_this_process({"SUDO_UID": "54321", "SUDO_GID": "54322"}) == Caller(
-        54321, 54322, (54322,), "54321", "/"
-    )
+    assert Caller.of_this_process({"SUDO_UID": "54321", "SUDO_GID": "42"}) == Caller(54321, 65534, (), "54321", "/")
     assert Caller.of_this_process({}).uid == 0
-    with pytest.raises(RequestError, match="must be numbers"):
-        Caller.of_this_process({"SUDO_UID": "me"})
+    for none in ("me", "-1", "4294967295"):
+        with pytest.raises(RequestError, match="the number of a user is accepted"):
+            Caller.of_this_process({"SUDO_UID": none})
     monkeypatch.setattr(os, "geteuid", lambda: 54323)
     assert Caller.of_this_process({"SUDO_UID": "0", "SUDO_GID": "0"}).uid == 54323
+
+
+def test_who_asks_is_what_the_kernel_says() -> None:
+    asks = Peer(4242, 4243, (4244,))
+    for named in (None, 4242):
+        caller = Caller.asking(asks, named)
+        assert (caller.uid, caller.gid, caller.groups) == (4242, 4243, (4244,))
+    for named in (0, 4241):
+        with pytest.raises(RequestError, match=f"uid: {named}; user id 4242 asks, and only root may act as somebody"):
+            Caller.asking(asks, named)
+    for none in (True, -1, 2**32 - 1, 1.5, "0", [0]):
+        with pytest.raises(RequestError, match="uid: the number of a user is accepted"):
+            Caller.asking(Peer(0, 0, ()), none)
+
+
+def test_whom_root_names_has_the_groups_of_the_user_database() -> None:
+    assert Caller.asking(Peer(0, 0, (0, 42)), 65534) == Caller.of(65534)
+    assert Caller.asking(Peer(0, 0, (0, 42)), 54321) == Caller(54321, 65534, (), "54321", "/")
+    assert Caller.asking(Peer(0, 0, (0, 42))).groups == (0, 42)
+
+
+def test_a_users_testbed_acts_as_that_user_only() -> None:
+    alice = Caller(4242, 4242, (4242,), "alice", "/home/alice")
+    alice.check_may_act(alice)
+    alice.check_may_act(Caller.of(0))
+    for uid in (0, 4243):
+        with pytest.raises(RequestError, match="this testbed is alice's: it runs jobs and writes files as alice only"):
+            Caller.of(uid).check_may_act(alice)

@@ -1,0 +1,52 @@
+"""The asking side of testbed/rpc."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RequestError, TestbedError, from_exit_code
+
+
+def call(
+    path: Path,
+    op: str,
+    *,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+    timeout_s: float | None = 60.0,
+    **arguments: Any,
+) -> Any:
+    """Asks and returns the result. Raises the error that the server raised, or TestbedError when it does not answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # refused before all of it was sent: the reply says why
+                connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                for line in lines:
+                    message = json.loads(line)
+                    if "event" in message:
+                        if on_event:
+                            on_event(message["event"])
+                        continue
+                    if message["ok"]:
+                        return message["result"]
+                    raise from_exit_code(message["exit_code"], message["error"])
+        except PermissionError as error:
+            raise RequestError(f"{op} at {path}: only root and the user who started the testbed may") from error
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise TestbedError(f"{op}: nobody serves {path}") from error
+        except TimeoutError as error:
+            raise TestbedError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
+        except ValueError as error:  # half a line: the server died while it wrote
+            raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error
+        except OSError as error:
+            raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
+    raise TestbedError(f"{op} at {path}: the server went away before it answered")
