@@ -74,7 +74,8 @@ def p4_lanes(layout: str, lanes: int) -> str:
     """p4/lanes.p4: the lanes as one header, the registers of the slots for them, and the stage that works on both.
 
     In the layout `wide`, fields and registers hold up to 64 lanes each, which one addition sums; lanes do not carry into each other since
-    senders leave room (spec.bias). In `registers`, each lane has a field and a register array of its own, as in a hardware switch's stages.
+    senders leave room (spec.bias). In `registers`, each lane has a field and a register array of its own, as in a hardware switch's stages;
+    what of a slot would not fit there is in docs/p4.md.
     """
     if layout not in P4_LAYOUTS:
         raise ValueError(f"layout {layout!r}; {', '.join(P4_LAYOUTS)} are accepted")

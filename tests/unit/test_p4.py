@@ -16,6 +16,7 @@ from testbed.errors import HostError
 from testbed.simulation import aggregator
 from testbed.wire import spec
 from testbed.wire.emit import P4_LAYOUTS, p4_lanes
+from tests.p4_ways import apart, ways
 
 KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in (1500, spec.MAX_MTU)]
 
@@ -102,3 +103,29 @@ def test_verdicts_are_named_as_the_models() -> None:
     named = {name.lower() for name in re.findall(r"V_([A-Z_]+) = \d+;", text)} - {"count", "switched", "unroutable"}
     source = Path(aggregator.__file__).read_text()
     assert named <= set(re.findall(r'"([a-z_]+)"', source))
+
+
+@pytest.mark.parametrize(("layout", "lanes"), KEPT)
+def test_what_a_switch_of_stages_could_not_do(layout: str, lanes: int) -> None:
+    """Each way of a packet touches every array at most once, as a stage can, but for those that docs/p4.md names."""
+    gone = ways(program(layout, lanes))
+    assert frozenset().union(*map(apart, gone)) == {"slot_state", "slot_generation", "slot_fragment"}
+    sums = {array["name"] for array in program(layout, lanes)["register_arrays"] if array["name"].startswith("lanes_")}
+    by_lane = [[kind for kind, array in way if array == f"lanes_{len(sums) - 1}"] for way in gone]
+    assert sorted(by_lane) == [[]] * 4 + [["read"]] * 2 + [["read", "write"]] + [["write"]] * 2
+
+
+def test_registers_that_are_touched_twice_are_found() -> None:
+    read, write, other = ("read", "a"), ("write", "a"), ("read", "b")
+    assert apart((read, write, other)) == apart((read, other)) == frozenset()
+    assert (
+        apart((read, other, write))
+        == apart((write, read))
+        == apart((read, read))
+        == apart((read, write, read))
+        == {"a"}
+    )
+    loaded = program("wide", 360)
+    keep = next(action for action in loaded["actions"] if action["name"] == "Aggregate.lanes.keep")
+    keep["primitives"].append(keep["primitives"][0])
+    assert "lanes_0" in frozenset().union(*map(apart, ways(loaded)))

@@ -1,0 +1,215 @@
+"""Every way through a compiled P4 program's ingress pipeline, and which registers a packet reads and writes on it.
+
+A field's value is the set of numbers that it can have, as far as the program itself says it, or unknown; so ways that no packet can go
+(a verdict that was given already is asked for again) are left out. What comes from a packet, a table's entry or a register is unknown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Access = tuple[str, str]  # "read" or "write", the register array
+Values = frozenset[int] | None  # None: unknown
+Known = dict[str, frozenset[int]]
+
+_MOST = 8  # values of a field; more of them are as good as unknown
+_EITHER = frozenset({0, 1})
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+}
+_COMPARED: dict[str, Callable[[int, int], int]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
+def ways(program: Mapping[str, Any]) -> frozenset[tuple[Access, ...]]:
+    """What is read and written, in order; each way once."""
+    return _Ways(program).all()
+
+
+def apart(way: tuple[Access, ...]) -> frozenset[str]:
+    """The arrays that a way touches otherwise than by a read, a write, or a read and then a write with nothing between: a stage of a
+    hardware switch can do no more with an array, and a packet passes a stage once.
+    """
+    at: dict[str, list[int]] = {}
+    for position, (_, array) in enumerate(way):
+        at.setdefault(array, []).append(position)
+    return frozenset(
+        array
+        for array, (first, *others) in at.items()
+        if others and (others != [first + 1] or (way[first][0], way[first + 1][0]) != ("read", "write"))
+    )
+
+
+class _Ways:
+    def __init__(self, program: Mapping[str, Any]) -> None:
+        pipeline = next(each for each in program["pipelines"] if each["name"] == "ingress")
+        self._first = pipeline["init_table"]
+        self._tables = {table["name"]: table for table in pipeline["tables"]}
+        self._conditions = {condition["name"]: condition for condition in pipeline["conditionals"]}
+        self._actions = {action["id"]: action for action in program["actions"]}
+        self._start = _parsed(program)
+
+    def all(self) -> frozenset[tuple[Access, ...]]:
+        ended, seen = set(), set()
+        left: list[tuple[str | None, Known, tuple[Access, ...]]] = [(self._first, self._start, ())]
+        while left:
+            node, known, accesses = left.pop()
+            if node is None:
+                ended.add(accesses)
+                continue
+            at = (node, frozenset(known.items()), accesses)
+            if at not in seen:
+                seen.add(at)
+                left += [(then, after, accesses + more) for then, after, more in self._step(node, known)]
+        return frozenset(ended)
+
+    def _step(self, node: str, known: Known) -> Iterator[tuple[str | None, Known, tuple[Access, ...]]]:
+        """What can follow, what is known then, and what was read and written."""
+        if node in self._conditions:
+            condition = self._conditions[node]
+            possible = _value(condition["expression"], known)
+            for outcome in _EITHER if possible is None else possible:
+                then = condition["true_next" if outcome else "false_next"]
+                yield then, _with(known, condition["expression"], bool(outcome)), ()
+            return
+        table = self._tables[node]
+        default = self._actions[table["default_entry"]["action_id"]]
+        chosen = [(default, "__MISS__")]
+        if table["key"]:
+            chosen += [(self._actions[number], "__HIT__") for number in table["action_ids"]]
+        for action, how in chosen:
+            following = table["next_tables"]
+            yield following[how] if how in following else following[action["name"]], *_done(action, known)
+
+
+def _parsed(program: Mapping[str, Any]) -> Known:
+    """What is known after the parser: all is zero (v1model) but what it sets, in its first state always, in others perhaps."""
+    scalars = next(kind for kind in program["header_types"] if kind["name"] == "scalars_0")
+    known: Known = {f"scalars.{name}": frozenset({0}) for name, *_ in scalars["fields"]}
+    parser = program["parsers"][0]
+    for state in parser["parse_states"]:
+        always = state["name"] == parser["init_state"]
+        for step in state["parser_ops"]:
+            if step["op"] == "set":
+                name, value = _name(step["parameters"][0]), _value(step["parameters"][1], {})
+                before = known.get(name)
+                _set(known, name, value if always else None if None in (value, before) else value | before)
+    return known
+
+
+def _done(action: Mapping[str, Any], known: Known) -> tuple[Known, tuple[Access, ...]]:
+    """What is known after an action, and what it read and wrote."""
+    after, accesses = dict(known), []
+    for step in action["primitives"]:
+        operation, parameters = step["op"], step["parameters"]
+        value: Values = None
+        if operation == "register_write":
+            accesses.append(("write", parameters[0]["value"]))
+            continue
+        if operation == "register_read":
+            accesses.append(("read", parameters[1]["value"]))
+        elif operation == "assign":
+            value = _value(parameters[1], after)
+        elif operation == "remove_header":
+            after[f"{parameters[0]['value']}.$valid$"] = frozenset({0})
+        if parameters[0]["type"] == "field":
+            _set(after, _name(parameters[0]), value)
+    return after, tuple(accesses)
+
+
+def _value(said: Any, known: Known) -> Values:
+    """What an expression can be; truth is 0 or 1."""
+    if said is None:
+        return None
+    kind, value = said["type"], said["value"]
+    if kind == "hexstr":
+        return frozenset({int(value, 16)})
+    if kind == "bool":
+        return frozenset({int(value)})
+    if kind == "field":
+        return known.get(_name(said))
+    if kind != "expression":
+        return None
+    if "op" not in value:
+        return _value(value, known)
+    operation, left, right = value["op"], _value(value["left"], known), _value(value["right"], known)
+    if operation in ("d2b", "b2d"):
+        return right if right is not None else _EITHER
+    if operation == "not":
+        return _each(lambda _, truth: 1 - truth, frozenset({0}), right if right is not None else _EITHER)
+    if operation in ("and", "or"):
+        stops = int(operation == "or")
+        if frozenset({stops}) in (left, right):
+            return frozenset({stops})
+        return _each(_ARITHMETIC["|" if stops else "&"], left or _EITHER, right or _EITHER)
+    if operation == "?":
+        chosen = _value(value["cond"], known) or _EITHER
+        sides = [side for truth, side in ((1, left), (0, right)) if truth in chosen]
+        return None if None in sides else _small(frozenset().union(*(side for side in sides if side is not None)))
+    if operation in _COMPARED:
+        return _EITHER if left is None or right is None else _each(_COMPARED[operation], left, right)
+    if left is None or right is None or operation not in _ARITHMETIC:
+        return None
+    return _each(_ARITHMETIC[operation], left, right)
+
+
+def _each(made: Callable[[int, int], int], left: frozenset[int], right: frozenset[int]) -> Values:
+    return _small(frozenset(int(made(*pair)) for pair in itertools.product(left, right)))
+
+
+def _small(values: frozenset[int]) -> Values:
+    return values if len(values) <= _MOST else None
+
+
+def _with(known: Known, said: Mapping[str, Any], truth: bool) -> Known:
+    """What is known as well once a condition was found true or false."""
+    value = said["value"]
+    if said["type"] == "expression" and "op" not in value:
+        return _with(known, value, truth)
+    if said["type"] != "expression":
+        return known
+    operation = value["op"]
+    if operation == "not":
+        return _with(known, value["right"], not truth)
+    if operation == "d2b" and value["right"]["type"] == "field":
+        return _told(known, _name(value["right"]), frozenset({int(truth)}))
+    if operation == ("and" if truth else "or"):
+        return _with(_with(known, value["left"], truth), value["right"], truth)
+    if operation in ("==", "!=") and value["left"]["type"] == "field":
+        asked = _value(value["right"], known)
+        if asked is not None and len(asked) == 1:
+            before = known.get(_name(value["left"]))
+            if truth == (operation == "=="):
+                return _told(known, _name(value["left"]), asked)
+            if before is not None:
+                return _told(known, _name(value["left"]), before - asked)
+    return known
+
+
+def _told(known: Known, name: str, values: frozenset[int]) -> Known:
+    return {**known, name: values}
+
+
+def _set(known: Known, name: str, values: Values) -> None:
+    if values is None:
+        known.pop(name, None)
+    else:
+        known[name] = values
+
+
+def _name(field: Mapping[str, Any]) -> str:
+    return ".".join(field["value"])
