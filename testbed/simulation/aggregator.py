@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from ipaddress import IPv4Address
 
 import numpy as np
@@ -16,30 +15,13 @@ import numpy.typing as npt
 
 from testbed.errors import RequestError
 from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.pull import PullSide
+from testbed.simulation.ways import Emission, Outcome, To, Ways, back, behind
 from testbed.wire import frame, spec
 from testbed.wire.frame import CorruptError, Frame
 
 NO_WORKER = 0xFFFF  # in a result
 _MULTICAST = range(239 << 24, 240 << 24)
-
-
-class To(Enum):
-    """By where a frame leaves."""
-
-    GROUP = "group"  # every port of the job's group
-    OTHERS = "others"  # every port of the group but the one it came from
-    WORKERS = "workers"  # of those, the ones that lead to hosts: none that leads to another switch
-    BACK = "back"  # the port it came from
-    ROUTE = "route"  # as the switch routes its destination address
-    STACK = "stack"  # not looked at here: to what lies behind (Open vSwitch, the host)
-
-
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """A frame that leaves."""
-
-    to: To
-    data: bytes
 
 
 @dataclass(slots=True)
@@ -55,17 +37,19 @@ class Slot:
     lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
 
 
-Outcome = tuple[str, list[Emission]]
-
-
 class Aggregator:
-    """A ToR switch with the address `ip`, or with `is_host` a parameter server host. Verdicts are named as in bpf/maps.h."""
+    """A ToR switch with the address `ip`, or with `is_host` a host. Verdicts are named as in bpf/maps.h.
+
+    `ways` of a switch says by which ports frames leave. What a worker at a host pulls is its `pull_side`'s.
+    """
 
     def __init__(self, ip: str, slots: int, lanes: int = spec.LANES, is_host: bool = False) -> None:
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
         self._slots = [Slot() for _ in range(slots)]
         self._jobs: dict[int, Job] = {}
         self._senders: dict[int, frozenset[Sender]] = {}
+        self.ways = Ways()
+        self.pull_side: PullSide | None = None
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
         """Makes a port a host's: only these may send by it. A port that was never bound leads to another switch."""
@@ -105,7 +89,7 @@ class Aggregator:
             return "corrupt", []
         except ValueError:
             return "malformed", []
-        return self._at_host(packet) if self._is_host else self._at_switch(packet, data, port)
+        return self._at_host(packet, data, port) if self._is_host else self._at_switch(packet, data, port)
 
     def _is_ours(self, data: bytes) -> bool:
         """239/8 is for results; what comes from another switch to other addresses passes through."""
@@ -114,25 +98,31 @@ class Aggregator:
 
     def _elsewhere(self, data: bytes) -> Outcome:
         if self._is_host or not frame.is_ipv4(data):
-            return ("passed" if self._is_host else "to_ovs"), [Emission(To.STACK, data)]
-        return "forwarded", [Emission(To.ROUTE, data)]
+            return ("passed" if self._is_host else "to_ovs"), [behind(data)]
+        return self._forward(data)
+
+    def _forward(self, data: bytes) -> Outcome:
+        emission = self.ways.route(data)
+        return "forwarded" if emission.to is To.ROUTE else "to_ovs", [emission]
 
     def _at_switch(self, packet: Frame, data: bytes, port: int) -> Outcome:
         header = packet.header
         if not self._may_send(port, packet):
             return "bad_sender", []
         if header.op == spec.Op.NOTICE and packet.destination_ip != self._ip:
-            return "forwarded", [Emission(To.ROUTE, data)]
+            return self._forward(data)
         job = self._jobs.get(header.job)
         if job is None:
             return "bad_job", []
         if header.generation != job.generation:
             return "bad_generation", []
         if header.op == spec.Op.PUSH:
-            return self._sum(packet, job)
+            return self._sum(packet, job, port)
         if header.op == spec.Op.NOTICE:
-            return ("notice", [Emission(To.WORKERS, data)]) if job.members else ("bad_worker", [])
-        return self._pass_result(packet, data, job)
+            if not job.members:
+                return "bad_worker", []
+            return "notice", [self.ways.to_group(To.WORKERS, data, header.job, port)]
+        return self._pass_result(packet, data, job, port)
 
     def _may_send(self, port: int, packet: Frame) -> bool:
         """Pushes and partial sums do not come from other switches to this one; the rest was checked where it entered."""
@@ -143,9 +133,14 @@ class Aggregator:
             return Sender(header.job, header.worker) in self._senders[port] and packet.destination_ip == self._ip
         return header.op in (spec.Op.RESULT, spec.Op.NOTICE) and Sender(header.job, None) in self._senders[port]
 
-    def _at_host(self, packet: Frame) -> Outcome:
-        """Only what a parameter server does. Results and notices are a worker's, and none runs here."""
+    def _at_host(self, packet: Frame, data: bytes, port: int) -> Outcome:
+        """Results and notices are a worker's, partial sums a parameter server's."""
         header = packet.header
+        if header.op in (spec.Op.RESULT, spec.Op.NOTICE):
+            if self.pull_side is None:
+                return "bad_job", []
+            is_result = header.op == spec.Op.RESULT
+            return self.pull_side.take(packet, data) if is_result else self.pull_side.heed(packet)
         if header.op == spec.Op.PUSH:
             return "malformed", []
         job = self._jobs.get(header.job)
@@ -153,9 +148,9 @@ class Aggregator:
             return "bad_job", []
         if header.generation != job.generation:
             return "bad_generation", []
-        return self._sum(packet, job)
+        return self._sum(packet, job, port)
 
-    def _pass_result(self, packet: Frame, data: bytes, job: Job) -> Outcome:
+    def _pass_result(self, packet: Frame, data: bytes, job: Job, port: int) -> Outcome:
         header = packet.header
         if job.role is Role.FINAL or packet.destination_ip != job.group_ip:
             return "malformed", []
@@ -167,9 +162,9 @@ class Aggregator:
             at = (held.generation, held.fragment)
             if held.complete and not held.final and at == (header.generation, header.fragment):
                 held.lanes, held.count, held.final = packet.lanes.copy(), header.count, True
-        return "result", [Emission(To.OTHERS, data)]
+        return "result", [self.ways.to_group(To.OTHERS, data, header.job, port)]
 
-    def _sum(self, packet: Frame, job: Job) -> Outcome:
+    def _sum(self, packet: Frame, job: Job, port: int) -> Outcome:
         """Steps 3 to 9."""
         header = packet.header
         if header.worker >= spec.MAX_WORKERS or not job.members >> header.worker & 1:
@@ -183,23 +178,25 @@ class Aggregator:
             return "stale", []
         if newer > 0:
             if held.generation == job.generation and not held.complete:
-                return "mismatch", [self._notice(packet, job)]
+                return "mismatch", [self._notice(packet, job, port)]
             held = self._slots[job.base + offset] = Slot(
                 job.generation, header.fragment, 0, lanes=np.zeros(self._lanes, np.uint32)
             )
         elif held.members & bit:
-            return ("resent", [self._sum_of(held, packet, job, repeated=True)]) if held.complete else ("duplicate", [])
+            if not held.complete:
+                return "duplicate", []
+            return "resent", [self._sum_of(held, packet, job, port, repeated=True)]
         held.lanes = held.lanes + packet.lanes  # modulo 2**32
         held.members |= bit
         held.count = header.count
         if held.members != job.members:
             return "aggregated", []
         held.complete, held.final = True, job.role is Role.FINAL
-        return "completed", [self._sum_of(held, packet, job, repeated=False)]
+        return "completed", [self._sum_of(held, packet, job, port, repeated=False)]
 
     # ------------------------------------------------------------------ what goes out
 
-    def _sum_of(self, held: Slot, packet: Frame, job: Job, repeated: bool) -> Emission:
+    def _sum_of(self, held: Slot, packet: Frame, job: Job, port: int, repeated: bool) -> Emission:
         """The result or partial sum that a slot holds, made of the packet that asked for it."""
         offset = packet.header.slot - job.base
         header = replace(packet.header, count=held.count, age=0, reserved=0, trailer=0)
@@ -212,7 +209,7 @@ class Aggregator:
                 contributors=job.total,
                 slot=(job.up_base if job.role is Role.PARTIAL else job.base) + offset,
             )
-            to, ip, mac = To.BACK if repeated or self._is_host else To.GROUP, job.group_ip, group_mac(job.group_ip)
+            ip, mac = job.group_ip, group_mac(job.group_ip)
         else:
             header = replace(
                 header,
@@ -222,7 +219,7 @@ class Aggregator:
                 contributors=job.local,
                 slot=job.up_base + offset,
             )
-            to, ip, mac = To.ROUTE, job.up_ip, packet.destination_mac
+            ip, mac = job.up_ip, packet.destination_mac
         sent = replace(
             packet,
             header=header,
@@ -232,9 +229,13 @@ class Aggregator:
             destination_mac=mac,
             ttl=frame.TTL,
         )
-        return Emission(to, sent.pack())
+        if not held.final:
+            return self.ways.route(sent.pack())
+        if repeated or self._is_host:
+            return back(sent.pack(), port)
+        return self.ways.to_group(To.GROUP, sent.pack(), header.job, port)
 
-    def _notice(self, packet: Frame, job: Job) -> Emission:
+    def _notice(self, packet: Frame, job: Job, port: int) -> Emission:
         sent = replace(
             packet,
             header=replace(packet.header, op=spec.Op.NOTICE, flags=spec.Flag.ECN, count=0),
@@ -243,7 +244,7 @@ class Aggregator:
             destination_ip=packet.source_ip,
             ttl=frame.TTL,
         )
-        return Emission(To.BACK, sent.pack())
+        return back(sent.pack(), port)
 
 
 def group_mac(ip: str) -> str:

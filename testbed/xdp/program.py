@@ -42,7 +42,8 @@ def source(path: Path, seen: set[Path] | None = None) -> str:
 class Programs:
     """The loaded programs and their maps, by descriptor. A context manager; closing drops the descriptors that it holds."""
 
-    def __init__(self, lanes: int = LANES) -> None:
+    def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
+        """`text` is compiled in place of bpf/programs.c: what tests make of it."""
         self.lanes = lanes
         os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
         try:
@@ -53,7 +54,7 @@ class Programs:
         try:
             # -w: the kernel's own headers warn under bcc's clang
             self._bpf: Any = BPF(
-                text=source(layout.BPF_DIR / "programs.c"),
+                text=text or source(layout.BPF_DIR / "programs.c"),
                 cflags=["-w", "-Werror=implicit-function-declaration", *flags],
             )
             self._functions = {name: self._bpf.load_func(name, BPF.XDP) for name in PROGRAMS}

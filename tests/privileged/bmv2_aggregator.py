@@ -12,7 +12,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from testbed.bmv2.routes import mac_number
 from testbed.bmv2.runtime import Action, Key, Runtime
 from testbed.bmv2.switch import Bmv2Switch
 from testbed.inc.job import Job, Sender
-from testbed.simulation.aggregator import Emission, To
+from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
 from tests.vectors.build import OPTICAL, SLOTS
 from tests.vectors.in_step import Held
@@ -121,6 +121,12 @@ class Bmv2Aggregator:
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
         self.switch.bind(port, next(iter(senders), None))
+
+    def set_group(self, number: int, ports: Sequence[int]) -> None:
+        """Nothing: GROUP and the port that a frame comes by are every job's, for marks at more ports take more time."""
+
+    def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
+        """Nothing: all addresses are routed to ROUTED."""
 
     def admit(self, number: int, job: Job) -> None:
         self._admitted.add(number)

@@ -42,7 +42,7 @@ def main(tried: str) -> None:
             yield engine
             assert engine.strays() == []
 
-        trial = Trial(make, True, EXAMPLES, ("final", "partial"))
+        trial = Trial(make, False, EXAMPLES, ("final", "partial"))
         counts = trial.mutated(MUTATIONS) if tried == "mutated" else getattr(trial, tried)()
     print(MARK + json.dumps(counts))
 

@@ -17,11 +17,13 @@ from testbed.xdp import layout
 from testbed.xdp.engine import Cells
 from testbed.xdp.program import Programs
 from testbed.xdp.syscall import XDP_PASS, map_lookup
+from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import XdpAggregator
 from tests.vectors import mutations
 from tests.vectors.build import (
     JOB,
     OPTICAL,
+    ROUTES,
     SIZE,
     job_at_ps,
     job_in_unit,
@@ -115,7 +117,10 @@ def inside(programs: Programs, ports: dict[int, int], packets: str) -> list[dict
 
 def shoot(programs: Programs, ports: dict[int, int], is_host: bool, packets: int) -> dict[str, Any]:
     random, began = np.random.default_rng(20), time.monotonic()
-    with XdpAggregator(Cells(programs), ports, is_host) as engine:
+    with (
+        Observed(programs) as observed,
+        XdpAggregator(Cells(programs), observed, ports, is_host) as engine,
+    ):
         base, job = (OTHER_UP_BASE, job_at_ps(2)) if is_host else (OTHER_BASE, job_in_unit(2))
         if not is_host:
             for port, senders in {
@@ -125,10 +130,18 @@ def shoot(programs: Programs, ports: dict[int, int], is_host: bool, packets: int
                 5: (),
             }.items():
                 engine.bind(port, senders)
+        for number in (JOB, OTHER):
+            engine.set_group(number, OPTICAL)
+        engine.set_routes(ROUTES)
         engine.admit(JOB, job)
         engine.admit(OTHER, type(job)(**{**_fields(job), "generation": OTHER_GENERATION, "base": base}))
         before = engine.verdicts()
-        scene = Scene(engine, Gun(programs.program_fd("host_port" if is_host else "tor_port")), ports, is_host)
+        scene = Scene(
+            engine,
+            Gun(programs.program_fd("host_port" if is_host else "tor_port")),
+            {1: ports[0]} if is_host else ports,
+            is_host,
+        )
         fragment = 0
         while scene.shot < packets:
             scene.turn(random, fragment)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from testbed.xdp.engine import Cells
 from testbed.xdp.program import Programs
+from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import UNIT, XdpAggregator
-from tests.vectors.build import OPTICAL
+from tests.vectors.build import FABRIC, ROUTES
 from tests.vectors.in_step import Trial
-from tests.vectors.world import PS_PORT, UPLINK
+from tests.vectors.world import UPLINK
 
 EXAMPLES = 25
 
@@ -15,13 +16,14 @@ EXAMPLES = 25
 def inside(programs: Programs, ports: dict[int, int], tried: str) -> dict[str, int]:
     """How often each verdict was given in a method of Trial."""
     cells = Cells(programs)
-    first = {**ports, PS_PORT: ports[PS_PORT], UPLINK: ports[UPLINK]}
-    # a second switch, and a PS host, which is behind its port 1: devices that the first does without
-    second = {**{port: ports[10 + port] for port in range(1, 8)}, UPLINK: ports[OPTICAL[1]]}
-    host = {1: ports[30]}
+    # a second switch has devices that the first does without: its worlds are small
+    second = {**{port: ports[10 + port] for port in range(1, 8)}, UPLINK: ports[FABRIC[1]]}
+    second |= {port: ports[20 + at] for at, port in enumerate({route.port for route in ROUTES.values()})}
+    with Observed(programs) as observed:
 
-    def make(node: int, is_host: bool) -> XdpAggregator:
-        return XdpAggregator(cells, host if is_host else (first, second)[node], is_host, node + 1 or UNIT)
+        def make(node: int, is_host: bool) -> XdpAggregator:
+            mine = second if node == 1 else ports
+            return XdpAggregator(cells, observed, mine, is_host, node + 1 or UNIT)
 
-    trial = Trial(make, False, EXAMPLES, ("final", "partial", "ps"))
-    return dict(getattr(trial, tried)())
+        trial = Trial(make, True, EXAMPLES, ("final", "partial", "ps"))
+        return dict(getattr(trial, tried)())

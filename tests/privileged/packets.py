@@ -34,12 +34,13 @@ def outcome(module: str, *arguments: str, timeout_s: float) -> Any:
 
 
 def main(name: str, *arguments: str) -> None:
-    """Inside: devices and programs, then the work."""
+    """Inside: devices and the observed programs, then the work."""
     private_mounts("packets")
     from testbed.xdp.program import Programs
+    from tests.privileged.observed import text
     from tests.privileged.xdp_aggregator import devices
 
-    with devices() as ports, Programs() as programs:
+    with devices() as ports, Programs(text=text()) as programs:
         result = importlib.import_module(f"tests.privileged.{name}").inside(programs, ports, *arguments)
     print(MARK + json.dumps(result))
 

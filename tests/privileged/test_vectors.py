@@ -1,4 +1,4 @@
-"""The table of packet vectors, on the XDP programs in the kernel."""
+"""The table of packet vectors, and the scenes of light, on the XDP programs in the kernel."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.privileged.notice_run import PS_PORT
 from tests.privileged.packets import found
+from tests.vectors import lights
 from tests.vectors.build import OPTICAL
 from tests.vectors.table import TABLE
 
@@ -18,7 +19,7 @@ def wrong() -> dict[str, list[str]]:
     return dict(found("vector_run"))
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", [*TABLE, *lights.TABLE])
 def test_vector(name: str, wrong: dict[str, list[str]]) -> None:
     assert wrong[name] == []
 

@@ -1,10 +1,13 @@
-"""The table of packet vectors on the XDP programs."""
+"""The table of packet vectors, and the scenes of light, on the XDP programs."""
 
 from __future__ import annotations
 
 from testbed.xdp.engine import Cells
 from testbed.xdp.program import Programs
+from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import XdpAggregator
+from tests.privileged.xdp_optics import XdpOptics
+from tests.vectors import lights
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -12,7 +15,10 @@ from tests.vectors.table import TABLE
 def inside(programs: Programs, ports: dict[int, int]) -> dict[str, list[str]]:
     """By vector, what was not as it says."""
     wrong, cells = {}, Cells(programs)
-    for name, vector in TABLE.items():
-        with XdpAggregator(cells, ports, vector.is_host) as engine:
-            wrong[name] = play(vector, engine, knows_where=False)
+    with Observed(programs) as observed:
+        for name, vector in TABLE.items():
+            with XdpAggregator(cells, observed, ports, vector.is_host) as engine:
+                wrong[name] = play(vector, engine)
+        for name, scene in lights.TABLE.items():
+            wrong[name] = lights.play(scene, XdpOptics(programs, observed, {port: ports[port] for port in range(1, 9)}))
     return wrong

@@ -1,47 +1,54 @@
-"""The XDP programs as an engine of the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time.
+"""The XDP programs as an engine of the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time, on the observed programs.
 
-A frame's verdict is the counter that it raised. Where a redirected frame would leave is not to be seen in a test run, only that it leaves.
+A frame's verdict is what the programs count, and where it leaves what they ask of the kernel (tests/privileged/observed.py).
 """
 
 from __future__ import annotations
 
+import mmap
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
 from testbed.inc.job import Job, Sender
-from testbed.simulation.aggregator import Emission, To
+from testbed.simulation.pull import Puller, Stored
+from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
 from testbed.xdp import layout
-from testbed.xdp.engine import Cells, XdpPsHost, XdpSwitch
-from testbed.xdp.plane import ip_number, set_port
+from testbed.xdp.engine import Cells, XdpHosts, XdpPsHost, XdpSwitch
+from testbed.xdp.plane import PinnedPlane, set_port
 from testbed.xdp.program import verdict_counts
-from testbed.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, map_lookup, map_update, run_once
-from tests.vectors.build import OPTICAL, SLOTS
+from testbed.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
+from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
+from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS
 from tests.vectors.in_step import Held
 
 UNIT = 1  # TOR_IP's
-UNITS = (1, 2, 3)  # those that can be reached
-HOST_PORTS = range(1, 65)
+HOST_UNIT, HOST = 3, 1  # PS_IP's
 _STATES = {0: (False, False), 1: (False, False), 2: (True, False), 3: (True, True)}  # -> complete, final
 _PASSED_ON = ("forwarded", "to_ovs")  # counted beside the verdict on a partial sum that leaves
+_VERDICTS = layout.verdict_names()
 
 
 @contextmanager
 def devices() -> Iterator[dict[int, int]]:
-    """A device for each port, in the calling process's network namespace: port number -> ifindex. No frame goes over them."""
-    ports = [*HOST_PORTS, *OPTICAL]
+    """A device for each port, in the calling process's network namespace: port number -> ifindex. No frame goes over them.
+
+    Port 0 is a host's, with the ifindex that a testbed gives to eth0 of host 1 in unit 3.
+    """
+    ports = [*HOST_PORTS, *FABRIC]
     names = {port: f"p{port}" for port in ports}
     pairs = zip(ports[::2], ports[1::2], strict=True)
     lines = [f"link add {names[a]} type veth peer name {names[b]}" for a, b in pairs]
+    lines.append(f"link add p0 index {addresses.host_ifindex(HOST_UNIT, HOST)} type veth peer name p0peer")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
     try:
-        yield {port: socket.if_nametoindex(name) for port, name in names.items()}
+        yield {port: socket.if_nametoindex(name) for port, name in {**names, 0: "p0"}.items()}
     finally:
-        gone = [f"link delete {names[port]}" for port in ports[::2]]
+        gone = [f"link delete {name}" for name in ("p0", *(names[port] for port in ports[::2]))]
         subprocess.run(["ip", "-batch", "-"], input="\n".join(gone), text=True, check=True)
 
 
@@ -60,38 +67,56 @@ class _PsHost(_Unemptied, XdpPsHost):
     pass
 
 
+class _Ring:
+    """A worker's ring and wake words, mapped as its process has them."""
+
+    def __init__(self, fd: int, wake_fd: int, puller: Puller, lanes: int) -> None:
+        kind = layout.result(lanes)
+        self._ring = mmap.mmap(fd, (kind.itemsize * layout.SLOTS + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE)
+        self._wake = mmap.mmap(wake_fd, mmap.PAGESIZE)
+        self.results = np.frombuffer(self._ring, kind, layout.SLOTS)
+        self.wake = np.frombuffer(self._wake, layout.WAKE, 1)[0:1]
+        self.puller = puller
+
+
 class XdpAggregator:
-    """The ToR of a unit, or a PS host behind port 1's device, with slots of its own that begin empty. A context manager.
+    """The ToR of a unit, or a host behind device 0, with slots of its own that begin empty. A context manager.
 
     Several at once share `cells`, and need ports (number -> ifindex) and a unit each of their own.
     """
 
-    def __init__(self, cells: Cells, ports: dict[int, int], is_host: bool = False, unit: int = UNIT) -> None:
-        self._programs, self._ports, self._unit = cells.programs, ports, unit
+    def __init__(
+        self, cells: Cells, observed: Observed, ports: dict[int, int], is_host: bool = False, unit: int = UNIT
+    ) -> None:
+        self._programs, self._observed, self._unit = cells.programs, observed, unit
         self._program = self._programs.program_fd("host_port" if is_host else "tor_port")
-        self._place = _PsHost(cells, ports[1]) if is_host else _Switch(cells, unit, ports)
+        self._is_host = is_host
+        # a host has one port, whatever number it is called by
+        self._ports = dict.fromkeys(range(256), ports[0]) if is_host else {p: i for p, i in ports.items() if p}
+        self._numbers = {ports[0]: 1} if is_host else {ifindex: port for port, ifindex in self._ports.items()}
+        hosts = {port: ifindex for port, ifindex in self._ports.items() if addresses.is_host_port(port)}
+        self._place = _PsHost(cells, ports[0]) if is_host else _Switch(cells, unit, hosts)
+        self._hosts = XdpHosts(cells)
+        self._ring: _Ring | None = None
         self._admitted: set[int] = set()
 
     def __enter__(self) -> XdpAggregator:
         self.slots = self._place.slot_array()
         assert self._place.slots >= SLOTS
-        somewhere = next(iter(self._ports.values()))
-        for unit in UNITS:
-            key = np.zeros((), layout.ROUTE_KEY)
-            key["owner"], key["prefix"], key["ip"] = self._unit, 24, ip_number(addresses.unit_network(unit))
-            route = np.zeros((), layout.ROUTE)
-            route["ifindex"] = somewhere
-            map_update(self._programs.map_fd("routes"), key.tobytes(), route.tobytes())
-        for port, ifindex in self._ports.items():
-            set_port(self._programs, ifindex, self._unit, port, layout.PORT_FABRIC)
+        if not self._is_host:
+            for port, ifindex in self._ports.items():
+                set_port(self._programs, ifindex, self._unit, port, layout.PORT_FABRIC)
+            self.set_routes({})
         return self
 
     def __exit__(self, *_: object) -> None:
         for number in list(self._admitted):
             self.release(number)
+        self.detach()
         self._place.close()
 
     def verdicts(self) -> dict[str, int]:
+        """The counters."""
         return verdict_counts(self._programs.map_fd("verdicts"))
 
     # ------------------------------------------------------------------ what an engine of the vectors does
@@ -100,9 +125,20 @@ class XdpAggregator:
         assert isinstance(self._place, XdpSwitch)
         self._place.bind(port, next(iter(senders), None))
 
+    def set_group(self, number: int, ports: Sequence[int]) -> None:
+        if isinstance(self._place, XdpSwitch):
+            self._place.set_group(number, [socket.if_indextoname(self._ports[port]) for port in ports])
+
+    def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
+        if self._is_host:
+            return
+        fds = (self._programs.map_fd(name) for name in ("routes", "circuits", "verdicts", "verdicts"))
+        names = {key: socket.if_indextoname(self._ports[route.port]) for key, route in routes.items()}
+        PinnedPlane(*fds, {}).set_routes(
+            self._unit, {key: (names[key], route.mac or "") for key, route in routes.items()}
+        )
+
     def admit(self, number: int, job: Job) -> None:
-        if isinstance(self._place, XdpSwitch) and number not in self._admitted:
-            self._place.set_group(number, [socket.if_indextoname(next(iter(self._ports.values())))])
         self._place.admit(number, job)
         self._admitted.add(number)
 
@@ -110,27 +146,72 @@ class XdpAggregator:
         self._place.release(number)
         self._admitted.discard(number)
 
+    def attach(self, puller: Puller) -> None:
+        ring = self._hosts.attach(HOST_UNIT, HOST, puller.job, puller.generation, puller.base, puller.size)
+        self._ring = _Ring(ring.fd, ring.wake_fd, puller, self._programs.lanes)
+
+    def detach(self) -> None:
+        if self._ring:
+            self._hosts.detach(HOST_UNIT, HOST)
+        self._ring = None
+
+    def ask(self, wake_at: int) -> None:
+        assert self._ring
+        self._ring.wake["wake_at"] = wake_at
+
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
-        before = self.verdicts()
-        action, left = run_once(self._program, data, self._ports[port])
-        risen = [name for name, count in self.verdicts().items() for _ in range(count - before[name])]
-        if len(risen) > 1:
-            risen = [name for name in risen if name not in _PASSED_ON]
-        verdict = " and ".join(risen) if risen else "passed"
-        where = {XDP_REDIRECT: To.ROUTE, XDP_PASS: To.STACK}
-        assert action in (*where, XDP_DROP), f"{verdict}: action {action}"
-        return verdict, [Emission(where[action], left)] if action in where else []
+        run = self._observed.run(self._program, data, self._ports[port])
+        names = [_VERDICTS[index] for index in run.verdicts]
+        if len(names) > 1:
+            names = [name for name in names if name not in _PASSED_ON]
+        verdict = " and ".join(names) if names else "passed"
+        return verdict, departures(run, self._ports[port], self._numbers)
+
+    # ------------------------------------------------------------------ what it holds
 
     def slots_held(self) -> list[Held | None]:
         """What each slot holds."""
+        return [self.slot_held(at) for at in range(SLOTS)]
+
+    def slot_held(self, at: int) -> Held | None:
         kind = layout.slot(self._programs.lanes)
-        held: list[Held | None] = []
-        for at in range(SLOTS):
-            raw = map_lookup(self.slots, at.to_bytes(4, "little"), kind.itemsize)
-            assert raw is not None
-            slot = np.frombuffer(raw, kind)[0]
-            complete, final = _STATES[int(slot["state"])]
-            lanes = np.stack([slot["pairs"] >> 32, slot["pairs"] & 0xFFFFFFFF], 1).reshape(-1).astype(np.uint32)
-            told = (int(slot[name]) for name in ("generation", "fragment", "bitmap"))
-            held.append(Held(*told, complete, final, lanes) if slot["state"] else None)
-        return held
+        raw = map_lookup(self.slots, u32(at), kind.itemsize)
+        assert raw is not None
+        slot = np.frombuffer(raw, kind)[0]
+        assert slot["lock"] == 0
+        complete, final = _STATES[int(slot["state"])]
+        # two lanes a word, the first in its upper half
+        lanes = slot["pairs"].astype(">u8").view(">u4").astype(np.uint32)
+        told = (int(slot[name]) for name in ("generation", "fragment", "bitmap"))
+        return Held(*told, complete, final, lanes) if slot["state"] else None
+
+    def words(self) -> tuple[int, int]:
+        """How many results were stored and how many notices heeded, as the worker's process reads them."""
+        assert self._ring
+        return int(self._ring.wake["received"][0]), int(self._ring.wake["notices"][0])
+
+    def stored(self, place: int) -> Stored | None:
+        """What the ring has at a place, as the worker's process reads it."""
+        assert self._ring
+        row = self._ring.results[place]
+        sequence = int(row["sequence"])
+        if not sequence:
+            return None
+        lanes = row["lanes"].astype(np.uint32)
+        return Stored(sequence - 1, int(row["contributors"]), int(row["flags"]), lanes)
+
+
+def departures(run: Run, ifindex: int, numbers: Mapping[int, int]) -> list[Emission]:
+    """What left, by port number."""
+    if run.action == XDP_DROP:
+        return []
+    if run.action == XDP_PASS:
+        return [Emission(To.STACK, run.data, ())]
+    if run.action == XDP_TX:
+        return [Emission(To.BACK, run.data, (numbers[ifindex],))]
+    assert run.action == XDP_REDIRECT, run.action
+    if run.kind == TO_GROUP:  # or to the workers of it, which have a group of their own
+        to = To.OTHERS if run.flags & EXCLUDE_INGRESS else To.GROUP
+    else:
+        to = To.BACK if run.devices == (ifindex,) else To.ROUTE
+    return [Emission(to, run.data, tuple(sorted(numbers[device] for device in run.devices)))]

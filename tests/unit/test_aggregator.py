@@ -8,7 +8,9 @@ import pytest
 from testbed.errors import RequestError
 from testbed.inc.job import Sender
 from testbed.simulation.aggregator import Aggregator
+from testbed.simulation.optics import CrossConnect
 from testbed.wire import frame, spec
+from tests.vectors import lights
 from tests.vectors.build import (
     BASE,
     SIZE,
@@ -22,22 +24,27 @@ from tests.vectors.build import (
     sum_of,
     workers_at_ports,
 )
-from tests.vectors.run import play
+from tests.vectors.run import Model, play
 from tests.vectors.table import TABLE
 
 VERDICTS = {
     "aggregated", "completed", "resent", "duplicate", "stale", "mismatch", "malformed", "corrupt", "bad_sender", "bad_job",
-    "bad_generation", "bad_worker", "bad_slot", "result", "notice", "forwarded", "to_ovs",
+    "bad_generation", "bad_worker", "bad_slot", "result", "notice", "forwarded", "to_ovs", "pulled", "pull_duplicate", "passed",
 }  # fmt: skip
 
 
-def model(vector: Vector) -> Aggregator:
-    return Aggregator(vector.ip, SLOTS, is_host=vector.is_host)
+def model(vector: Vector) -> Model:
+    return Model(vector.ip, SLOTS, is_host=vector.is_host)
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_vector(name: str) -> None:
     assert play(TABLE[name], model(TABLE[name])) == []
+
+
+@pytest.mark.parametrize("name", lights.TABLE)
+def test_lights(name: str) -> None:
+    assert lights.play(lights.TABLE[name], CrossConnect(range(1, 9))) == []
 
 
 def test_the_table_has_every_verdict() -> None:
@@ -57,6 +64,15 @@ def test_a_departure_is_found() -> None:
     assert wrong[1] == "step 1: ttl 64, expected 63"
     assert "360 lanes, expected 360; different: [0, 1, 2, 3, 4]" in wrong[2]
     assert wrong[3] == "step 2: 1 frames left, expected 0"
+
+
+def test_a_departure_by_another_port_is_found() -> None:
+    vector = Vector("wrong on purpose", senders=workers_at_ports([0]))
+    vector.admit(job_in_unit(1))
+    vector.push(0, 0, "completed", result(0, sum_of(0, 0), 1, slot=BASE))
+    astray = model(vector)
+    astray.set_group = lambda number, ports: Model.set_group(astray, number, ports[:-1])  # type: ignore[method-assign]
+    assert play(vector, astray) == ["step 1: left by the ports (1, 201), expected (1, 201, 202)"]
 
 
 def test_segments_do_not_meet() -> None:

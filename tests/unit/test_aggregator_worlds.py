@@ -9,8 +9,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.simulation.aggregator import Aggregator, Emission
+from testbed.simulation.ways import Emission
 from tests.vectors.build import SLOTS, Lanes
+from tests.vectors.run import Model
 from tests.vectors.world import Weather, World
 
 WEATHERS = st.builds(
@@ -29,8 +30,8 @@ def whole_range(worker: int, fragment: int) -> Lanes:
     return np.random.default_rng((worker, fragment)).integers(0, 2**32, 360, dtype=np.uint32)
 
 
-def model(node: int, ip: str, is_host: bool) -> Aggregator:
-    return Aggregator(ip, SLOTS, is_host=is_host)
+def model(node: int, ip: str, is_host: bool) -> Model:
+    return Model(ip, SLOTS, is_host=is_host)
 
 
 # a seed does not shrink
@@ -47,7 +48,7 @@ def test_the_weather_is_bad_enough_to_meet_every_case() -> None:
         assert world.verdicts[verdict] > 0, verdict
 
 
-class Forgetful(Aggregator):
+class Forgetful(Model):
     """Breaks the protocol: counts a repeated contribution again."""
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
@@ -57,7 +58,7 @@ class Forgetful(Aggregator):
 
 
 def test_a_broken_engine_is_found() -> None:
-    def make(node: int, ip: str, is_host: bool) -> Aggregator:
+    def make(node: int, ip: str, is_host: bool) -> Model:
         return Forgetful(ip, SLOTS, is_host=is_host)
 
     with pytest.raises(AssertionError):

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.inc.job import Job, Role, Sender
-from testbed.simulation.aggregator import To
+from testbed.simulation.pull import Puller, Stored
+from testbed.simulation.ways import Route, To
 from testbed.wire import frame, spec
 from testbed.wire.codec import Header
 from testbed.wire.frame import Frame
@@ -20,20 +21,31 @@ Lanes = npt.NDArray[np.uint32]
 
 TOR_IP, PS_IP, OTHER_IP = "10.0.1.254", "10.0.3.1", "10.0.2.7"
 UP_TOR_IP = "10.0.3.254"  # of the PS host's switch
-OPTICAL = (201, 202)  # ports to other switches
+HOST_PORTS = range(1, 65)
+OPTICAL = (201, 202)  # ports to other switches, in every job's group
+FABRIC = (*OPTICAL, 203, 204)  # all ports to other switches
 JOB, GENERATION, GROUP_IP, GROUP_MAC = 7, 3, "239.192.0.7", "01:00:5e:40:00:07"
 BASE, SIZE, UP_BASE = 48, 16, 128
 SLOTS = 512
 HOST_MAC, TOR_MAC = "02:00:0a:00:01:01", "02:00:0a:00:01:fe"  # of every frame that comes in
 MASK = 0xFFFFFFFF
+PS_MAC = "02:00:0a:00:03:01"
+ROUTES = {
+    ("10.0.1.0", 24): Route(64),
+    ("10.0.2.0", 24): Route(203),
+    ("10.0.3.0", 24): Route(203),
+    (PS_IP, 32): Route(204, PS_MAC),
+    ("10.0.1.3", 32): Route(3, "02:00:0a:00:01:03"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """A frame that must leave. `fields` None: the very bytes that came in."""
+    """A frame that must leave. `fields` None: these bytes, or (b"") the very bytes that came in."""
 
     to: To
     fields: Mapping[str, Any] | None
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,32 @@ class Release:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """A worker starts at the host (None: it is gone)."""
+
+    puller: Puller | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The worker asks to be woken when so many results were stored."""
+
+    wake_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What the worker must find: how many results stored and notices, and by place in the ring what is there."""
+
+    received: int
+    notices: int
+    ring: Mapping[int, Stored]
+
+
+Step = Arrival | Admit | Release | Attach | Ask | Holds
+
+
 @dataclass(slots=True)
 class Vector:
     """One scene: an aggregator, who sits at its ports, and what happens in order."""
@@ -64,7 +102,16 @@ class Vector:
     name: str
     is_host: bool = False
     senders: dict[int, tuple[Sender, ...]] = field(default_factory=dict)
-    steps: list[Arrival | Admit | Release] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def group(self, number: int) -> tuple[int, ...]:
+        """By which ports a job's results leave: those of its workers here, and OPTICAL."""
+        hosts = [
+            port
+            for port, senders in self.senders.items()
+            if any(sender.job == number and sender.worker is not None for sender in senders)
+        ]
+        return (*sorted(hosts), *OPTICAL)
 
     @property
     def ip(self) -> str:
@@ -173,7 +220,8 @@ def partial(unit: int, fragment: int, **changes: Any) -> bytes:
 def result_from_ps(fragment: int, summed: Lanes, **changes: Any) -> bytes:
     """A result as the PS sends it."""
     fields = {"slot": UP_BASE + fragment % SIZE, **changes}
-    return result_frame(fragment, summed, PS_IP, 5, fields.pop("to_ip", GROUP_IP), **fields).pack()
+    to_ip, contributors = fields.pop("to_ip", GROUP_IP), fields.pop("contributors", 5)
+    return result_frame(fragment, summed, PS_IP, contributors, to_ip, **fields).pack()
 
 
 def result_frame(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.inc.job import Sender
-from testbed.simulation.aggregator import To
+from testbed.simulation.ways import To
 from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,

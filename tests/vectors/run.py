@@ -2,56 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from testbed.inc.job import Job, Sender
-from testbed.simulation.aggregator import Emission
+from testbed.simulation.aggregator import Aggregator
+from testbed.simulation.pull import Puller, PullSide, Stored
+from testbed.simulation.ways import Emission, Outcome, Route, To
 from testbed.wire import frame
 from testbed.wire.frame import Frame
-from tests.vectors.build import Admit, Arrival, Leaves, Release, Vector
+from tests.vectors.build import HOST_PORTS, ROUTES, Admit, Arrival, Ask, Attach, Holds, Leaves, Release, Vector
 
 
 class Engine(Protocol):
-    """One aggregator. The reference model's class is one."""
+    """One switch, or one host as a parameter server."""
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None: ...
+    def set_group(self, number: int, ports: Sequence[int]) -> None: ...
+    def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None: ...
     def admit(self, number: int, job: Job) -> None: ...
     def release(self, number: int) -> None: ...
-    def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]: ...
+    def receive(self, data: bytes, port: int) -> Outcome: ...
 
 
-def play(vector: Vector, engine: Engine, knows_where: bool = True) -> list[str]:
-    """What was not as the vector says, a line each. With `knows_where` false, by which ports frames leave is not compared."""
+class Worker(Protocol):
+    """What an engine of vectors at hosts has besides: a worker there, its ring, and its words."""
+
+    def attach(self, puller: Puller) -> None: ...
+    def detach(self) -> None: ...
+    def ask(self, wake_at: int) -> None: ...
+    def words(self) -> tuple[int, int]: ...
+    def stored(self, place: int) -> Stored | None: ...
+
+
+class Model(Aggregator):
+    """The reference model as an engine."""
+
+    def set_group(self, number: int, ports: Sequence[int]) -> None:
+        self.ways.set_group(number, ports)
+
+    def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
+        self.ways.set_routes(routes)
+
+    def attach(self, puller: Puller) -> None:
+        self.pull_side = PullSide(puller)
+
+    def detach(self) -> None:
+        self.pull_side = None
+
+    def ask(self, wake_at: int) -> None:
+        assert self.pull_side
+        self.pull_side.wake_at = wake_at
+
+    def words(self) -> tuple[int, int]:
+        assert self.pull_side
+        return self.pull_side.received, self.pull_side.notices
+
+    def stored(self, place: int) -> Stored | None:
+        assert self.pull_side
+        return self.pull_side.ring[place]
+
+
+def play(vector: Vector, engine: Engine) -> list[str]:
+    """What was not as the vector says, a line each. By which ports frames leave is compared where the engine says it."""
     for port, senders in vector.senders.items():
         engine.bind(port, senders)
+    engine.set_routes(ROUTES)
     wrong = []
     for number, step in enumerate(vector.steps):
         if isinstance(step, Admit):
+            engine.set_group(step.number, vector.group(step.number))
             engine.admit(step.number, step.job)
         elif isinstance(step, Release):
             engine.release(step.number)
-        else:
+        elif isinstance(step, Arrival):
             verdict, emissions = engine.receive(step.data, step.port)
             if verdict != step.verdict:
                 wrong.append(f"step {number}: verdict {verdict}, expected {step.verdict}")
-            wrong += [f"step {number}: {line}" for line in departures(step, emissions, knows_where)]
+            wrong += [f"step {number}: {line}" for line in departures(vector, step, emissions)]
+        else:
+            wrong += [f"step {number}: {line}" for line in _at_worker(step, engine)]  # type: ignore[arg-type]
     return wrong
 
 
-def departures(step: Arrival, emissions: Sequence[Emission], knows_where: bool) -> list[str]:
+def _at_worker(step: Attach | Ask | Holds, engine: Worker) -> list[str]:
+    if isinstance(step, Attach):
+        if step.puller:
+            engine.attach(step.puller)
+        else:
+            engine.detach()
+        return []
+    if isinstance(step, Ask):
+        engine.ask(step.wake_at)
+        return []
+    words, wrong = engine.words(), []
+    if words != (step.received, step.notices):
+        wrong.append(f"{words[0]} results and {words[1]} notices, expected {step.received} and {step.notices}")
+    for place, expected in step.ring.items():
+        if not same_result(engine.stored(place), expected):
+            wrong.append(f"place {place} of the ring: {engine.stored(place)}, expected {expected}")
+    return wrong
+
+
+def same_result(one: Stored | None, other: Stored | None) -> bool:
+    """Whether two places of rings hold the same."""
+    if one is None or other is None:
+        return one is other
+    told = [(held.fragment, held.contributors, held.flags) for held in (one, other)]
+    return told[0] == told[1] and bool((one.lanes == other.lanes).all())
+
+
+def expected_ports(vector: Vector, step: Arrival, leaves: Leaves) -> tuple[int, ...]:
+    """The ports by which a frame must leave."""
+    if leaves.to in (To.GROUP, To.OTHERS, To.WORKERS):
+        group = vector.group(int.from_bytes(step.data[48:50], "big"))
+        others = group if leaves.to is To.GROUP else tuple(port for port in group if port != step.port)
+        return tuple(port for port in others if leaves.to is not To.WORKERS or port in HOST_PORTS)
+    if leaves.to is To.BACK:
+        return (step.port,)
+    if leaves.to is To.STACK:
+        return ()
+    ip = str(leaves.fields["destination_ip"]) if leaves.fields else ".".join(map(str, step.data[30:34]))
+    route = ROUTES.get((ip, 32)) or ROUTES[ip.rpartition(".")[0] + ".0", 24]
+    return (route.port,)
+
+
+def departures(vector: Vector, step: Arrival, emissions: Sequence[Emission]) -> list[str]:
     """How the frames that left differ from those that should have."""
     if len(emissions) != len(step.leaves):
         return [f"{len(emissions)} frames left, expected {len(step.leaves)}"]
     wrong = []
     for emission, leaves in zip(emissions, step.leaves, strict=True):
-        if knows_where and emission.to is not leaves.to:
-            wrong.append(f"left to {emission.to.value}, expected {leaves.to.value}")
+        ports = expected_ports(vector, step, leaves)
+        if emission.ports is None or To.STACK in (emission.to, leaves.to):
+            if emission.to is not leaves.to:
+                wrong.append(f"left to {emission.to.value}, expected {leaves.to.value}")
+        elif emission.ports != ports:
+            wrong.append(f"left by the ports {emission.ports}, expected {ports}")
         wrong += _difference(step.data, emission.data, leaves)
     return wrong
 
 
 def _difference(came: bytes, data: bytes, leaves: Leaves) -> list[str]:
+    if leaves.data:
+        return [] if data == leaves.data else [f"{data[:90].hex()} left, expected {leaves.data[:90].hex()}"]
     if leaves.fields is None:
         # a switch that forwards may rewrite the MAC addresses
         return [] if data[12:] == came[12:] else ["the frame left changed"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from testbed.inc.job import Sender
-from testbed.simulation.aggregator import To
+from testbed.simulation.ways import To
 from testbed.wire import spec
 from tests.vectors.build import (
     BASE,

@@ -1,8 +1,11 @@
-"""THE table of packet vectors: scenes at one aggregator, in docs/protocol.md's words. Data only; the reference model, XDP and P4 run it."""
+"""THE table of packet vectors: scenes at one aggregator, in docs/protocol.md's words. Data only; the reference model, XDP and P4 run it.
+
+Those of the optical switch, which knows no protocol, are in tests/vectors/lights.py.
+"""
 
 from __future__ import annotations
 
-from tests.vectors import forged, sums, units
+from tests.vectors import forged, pulls, sums, units
 from tests.vectors.build import Table
 
-TABLE: Table = {**sums.TABLE, **forged.TABLE, **units.TABLE}
+TABLE: Table = {**sums.TABLE, **forged.TABLE, **units.TABLE, **pulls.TABLE}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from testbed.inc.job import Job, Role, Sender
-from testbed.simulation.aggregator import To
+from testbed.simulation.ways import Route, To
 from testbed.wire import spec
 from testbed.wire.codec import Header
 from testbed.wire.frame import Frame
@@ -46,6 +46,10 @@ class Worker:
     done: int = 0
     pushed: int = 0
     arrived: set[int] = field(default_factory=set)
+
+
+def _network(unit: int) -> str:
+    return f"10.0.{unit + 1}.0"
 
 
 def unit_ip(unit: int) -> str:
@@ -89,6 +93,13 @@ class World:
             )  # fmt: skip
             for worker in mine:
                 self._engines[unit].bind(worker.port, [Sender(JOB, worker.number)])
+            # across units the parameter server is at the first unit's switch, and results go on from there
+            self._engines[unit].set_group(
+                JOB, [*(worker.port for worker in mine), *([UPLINK] if across and not unit else [])]
+            )
+            self._engines[unit].set_routes(
+                {(PS_IP, 32): Route(UPLINK if unit else PS_PORT), (_network(1 - unit), 24): Route(UPLINK)}
+            )
             self._engines[unit].admit(JOB, job)
         if across:
             members = (1 << len(self._units)) - 1
@@ -149,24 +160,20 @@ class World:
             if node == -1:
                 assert emission.to is To.BACK, "a PS host sends by the one port that it has"
                 self._fly(0, PS_PORT, emission.data)
-            elif emission.to is To.ROUTE:
-                self._route(node, emission.data)
             else:
-                self._multiply(node, port, emission.to, emission.data)
+                assert emission.ports is not None, emission.to
+                for left_by in emission.ports:
+                    self._leave(node, left_by, emission.data)
 
-    def _route(self, node: int, data: bytes) -> None:
-        destination = Frame.parse(data).destination_ip
-        if destination == PS_IP and node == 0:
+    def _leave(self, node: int, port: int, data: bytes) -> None:
+        """By a port: to the other unit, the PS, or a worker."""
+        if port == UPLINK:
+            self._fly(1 - node, UPLINK, data)
+        elif port == PS_PORT:
             self._fly(-1, 1, data)
         else:
-            self._fly(0 if node else 1, UPLINK, data)
-
-    def _multiply(self, node: int, port: int, to: To, data: bytes) -> None:
-        for worker in self.workers:
-            if worker.unit == node and (to is not To.BACK or worker.port == port):
-                self._take(worker, data)
-        if to is To.OTHERS and port != UPLINK and len(self._units) > 1:
-            self._fly(1, UPLINK, data)
+            (worker,) = (worker for worker in self.workers if (worker.unit, worker.port) == (node, port))
+            self._take(worker, data)
 
     def _take(self, worker: Worker, data: bytes) -> None:
         """A worker's end of the link, which loses as well."""

@@ -1,0 +1,85 @@
+"""The reference pull side: what a worker's host does with results and notices. docs/protocol.md says the same in words.
+
+The ring has a place for each slot of the job's segment and holds the newest result of each: it never fills, for a newer result takes its
+place's older one whether the worker has read that or not, and the worker's window sees to it that it has. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.simulation.ways import Outcome, behind
+from testbed.wire import frame
+from testbed.wire.frame import Frame, mac_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Puller:
+    """A worker as its host knows it; the fields are those of `struct puller` in bpf/maps.h."""
+
+    job: int
+    generation: int
+    base: int  # the segment's first slot, as results name it
+    size: int
+    ip: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A result in the ring."""
+
+    fragment: int
+    contributors: int
+    flags: int
+    lanes: npt.NDArray[np.uint32]
+
+
+class PullSide:
+    """A worker's ring, and the words that it shares with its worker. Verdicts are named as in bpf/maps.h."""
+
+    def __init__(self, puller: Puller) -> None:
+        self.puller = puller
+        self.ring: list[Stored | None] = [None] * puller.size
+        self.received = 0  # results stored
+        self.wake_at = 0  # the worker's: the value of `received` at which it is woken
+        self.notices = 0
+
+    def take(self, packet: Frame, data: bytes) -> Outcome:
+        """The verdict on a result; what goes on to the worker's socket, where it is the one to wake the worker."""
+        refused = self._refused(packet)
+        if refused:
+            return refused, []
+        header = packet.header
+        place = (header.slot - self.puller.base) % 2**32
+        if place >= self.puller.size:
+            return "bad_slot", []
+        held = self.ring[place]
+        if held is not None and (header.fragment - held.fragment + 2**31) % 2**32 <= 2**31:
+            return "pull_duplicate", []
+        self.ring[place] = Stored(header.fragment, header.contributors, header.flags, packet.lanes)
+        self.received = (self.received + 1) % 2**32
+        return "pulled", [behind(self._woken(data))] if self.received == self.wake_at else []
+
+    def heed(self, packet: Frame) -> Outcome:
+        """The verdict on a notice."""
+        refused = self._refused(packet)
+        if not refused:
+            self.notices = (self.notices + 1) % 2**32
+        return refused or "notice", []
+
+    def _refused(self, packet: Frame) -> str:
+        if packet.header.job != self.puller.job:
+            return "bad_job"
+        return "" if packet.header.generation == self.puller.generation else "bad_generation"
+
+    def _woken(self, data: bytes) -> bytes:
+        """The result, addressed to the host itself; without a UDP checksum, which was that of the group's address."""
+        destination = IPv4Address(self.puller.ip).packed
+        ip = data[14:22] + bytes([frame.TTL]) + data[23:24] + b"\0\0" + data[26:30] + destination
+        ip = ip[:10] + frame.checksum(ip).to_bytes(2, "big") + ip[12:]
+        return mac_bytes(self.puller.mac) + data[6:14] + ip + data[34:40] + b"\0\0" + data[42:]

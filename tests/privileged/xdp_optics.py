@@ -1,0 +1,50 @@
+"""The optical switch's program as an engine of the scenes of light; circuits are made and darkened as the controller does it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+
+from testbed.simulation.ways import Emission, To
+from testbed.xdp import layout
+from testbed.xdp.plane import PinnedPlane, set_port
+from testbed.xdp.program import Programs
+from tests.privileged.observed import Observed
+from tests.privileged.xdp_aggregator import departures
+
+_VERDICTS = layout.verdict_names()
+
+
+class XdpOptics:
+    """An optical switch whose ports (number -> ifindex) begin lit and without circuits."""
+
+    def __init__(self, programs: Programs, observed: Observed, ports: Mapping[int, int]) -> None:
+        self._observed, self._ports = observed, ports
+        self._program = programs.program_fd("oxc_port")
+        self._numbers = {ifindex: port for port, ifindex in ports.items()}
+        fds = (programs.map_fd(name) for name in ("routes", "circuits"))
+        devices = {port: socket.if_indextoname(ifindex) for port, ifindex in ports.items()}
+        self._plane = PinnedPlane(*fds, self._program, programs.map_fd("verdicts"), devices)
+        for port, ifindex in ports.items():
+            set_port(programs, ifindex, 0, port, layout.PORT_FABRIC)
+        self.darken(list(ports), 0)
+        self.disconnect(list(ports))
+
+    def darken(self, ports: Sequence[int], until_ns: int) -> None:
+        self._plane.darken(ports, until_ns)
+
+    def connect(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._plane.connect(pairs)
+
+    def disconnect(self, ports: Sequence[int]) -> None:
+        self._plane.disconnect(ports)
+
+    def receive(self, data: bytes, port: int, now_ns: int) -> tuple[str, list[Emission]]:
+        self._observed.set_clock(now_ns)
+        run = self._observed.run(self._program, data, self._ports[port])
+        left = departures(run, self._ports[port], self._numbers)
+        if not run.verdicts:
+            return "probe", left
+        return " and ".join(_VERDICTS[index] for index in run.verdicts), [
+            Emission(To.CIRCUIT, emission.data, emission.ports) for emission in left
+        ]

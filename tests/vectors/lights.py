@@ -1,0 +1,152 @@
+"""Light at the optical switch: scenes of circuits that come, go dark and go, and of frames that enter. Data, and how it is played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from testbed.simulation.ways import Outcome
+from tests.vectors.build import push
+
+FRAME, LONG = push(0, 0), bytes(range(60)) * 50
+PROBE = bytes(12) + b"\x88\xb5" + bytes(46)
+S = 1_000_000_000
+
+
+class Optics(Protocol):
+    """An optical switch with the ports 1 to 8."""
+
+    def darken(self, ports: Sequence[int], until_ns: int) -> None: ...
+    def connect(self, pairs: Sequence[tuple[int, int]]) -> None: ...
+    def disconnect(self, ports: Sequence[int]) -> None: ...
+    def receive(self, data: bytes, port: int, now_ns: int) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Enters:
+    """Light that enters a port, and by which it must leave, unchanged."""
+
+    data: bytes
+    port: int
+    now_ns: int
+    verdict: str
+    leaves_by: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Scene:
+    """What happens in order."""
+
+    steps: list[Enters | Callable[[Optics], None]] = field(default_factory=list)
+
+    def sees(self, port: int, now_ns: int, verdict: str, *leaves_by: int, data: bytes = FRAME) -> None:
+        self.steps.append(Enters(data, port, now_ns, verdict, leaves_by))
+
+    def darken(self, ports: Sequence[int], until_ns: int) -> None:
+        self.steps.append(lambda optics: optics.darken(ports, until_ns))
+
+    def connect(self, *pairs: tuple[int, int]) -> None:
+        self.steps.append(lambda optics: optics.connect(pairs))
+
+    def disconnect(self, *ports: int) -> None:
+        self.steps.append(lambda optics: optics.disconnect(ports))
+
+
+def play(scene: Scene, optics: Optics) -> list[str]:
+    """What was not as the scene says, a line each."""
+    wrong = []
+    for number, step in enumerate(scene.steps):
+        if not isinstance(step, Enters):
+            step(optics)
+            continue
+        verdict, emissions = optics.receive(step.data, step.port, step.now_ns)
+        ports = tuple(port for emission in emissions for port in emission.ports or ())
+        if (verdict, ports) != (step.verdict, step.leaves_by):
+            wrong.append(f"step {number}: {verdict} by {ports}, expected {step.verdict} by {step.leaves_by}")
+        if any(emission.data != step.data for emission in emissions):
+            wrong.append(f"step {number}: the frame left changed")
+    return wrong
+
+
+TABLE: dict[str, Scene] = {}
+
+
+def entry(write: Callable[[Scene], None]) -> None:
+    scene = Scene()
+    write(scene)
+    TABLE[write.__name__.replace("_", " ")] = scene
+
+
+@entry
+def a_port_without_a_circuit_is_unlit(s: Scene) -> None:
+    for port in (1, 8):
+        s.sees(port, S, "unlit")
+        s.sees(port, S, "probe", data=PROBE)
+
+
+@entry
+def light_leaves_at_the_other_end_both_ways(s: Scene) -> None:
+    s.connect((1, 5), (2, 6))
+    for port, peer in ((1, 5), (5, 1), (2, 6), (6, 2)):
+        s.sees(port, S, "lit", peer)
+        s.sees(port, S, "lit", peer, data=LONG)
+        s.sees(port, S, "lit", peer, data=bytes(14))
+    s.sees(3, S, "unlit")
+
+
+@entry
+def a_dark_port_loses_what_arrives_before_its_time(s: Scene) -> None:
+    s.connect((1, 5))
+    s.darken([1], 2 * S)
+    s.sees(1, 0, "dark")
+    s.sees(1, 2 * S - 1, "dark")
+    s.sees(1, 2 * S, "lit", 5)
+    s.sees(1, 2 * S + 1, "lit", 5)
+    s.sees(1, 2 * S - 1, "dark")
+    # the other direction has its own deadline
+    s.sees(5, 2 * S - 1, "lit", 1)
+
+
+@entry
+def a_deadline_has_64_bits(s: Scene) -> None:
+    s.connect((3, 4))
+    s.darken([3, 4], 2**33 + 5)
+    for port, peer in ((3, 4), (4, 3)):
+        s.sees(port, 6, "dark")
+        s.sees(port, 2**33 + 4, "dark")
+        s.sees(port, 2**33 + 5, "lit", peer)
+
+
+@entry
+def circuits_change_in_the_dark(s: Scene) -> None:
+    s.connect((1, 5), (2, 6), (3, 7))
+    s.darken([1, 5, 2, 6], 2 * S)
+    s.disconnect(1, 5, 2, 6)
+    s.sees(1, S, "dark")
+    s.sees(3, S, "lit", 7)  # what is not touched carries on
+    s.connect((1, 6), (2, 5))
+    for port, peer in ((1, 6), (6, 1), (2, 5), (5, 2)):
+        s.sees(port, 2 * S - 1, "dark")
+        s.sees(port, 2 * S, "lit", peer)
+    s.disconnect(1, 6)
+    s.sees(1, 3 * S, "unlit")
+    s.sees(6, 3 * S, "unlit")
+    s.sees(2, 3 * S, "lit", 5)
+
+
+@entry
+def a_dark_port_without_a_circuit_is_dark(s: Scene) -> None:
+    s.darken([4], S)
+    s.sees(4, S - 1, "dark")
+    s.sees(4, S, "unlit")
+
+
+@entry
+def the_agents_probe_is_answered_and_not_counted(s: Scene) -> None:
+    s.connect((1, 5))
+    s.darken([1], S)
+    s.sees(1, S - 1, "probe", data=PROBE)
+    s.sees(1, S, "probe", 1, data=PROBE)
+    s.disconnect(1, 5)
+    s.sees(1, S, "probe", data=PROBE)
