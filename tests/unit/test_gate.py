@@ -44,7 +44,13 @@ def ran(folder: Path, **files: str) -> tuple[int, list[str]]:
         (folder / f"{name}.py").write_text(text)
     argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", str(folder)]
     done = subprocess.run(
-        argv, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False
+        argv,
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     return done.returncode, done.stdout.rstrip().splitlines()
 
