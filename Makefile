@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup p4-tools demo test unit lint wire bench clean root
+.PHONY: help setup p4-tools ryu demo test unit lint wire bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
@@ -11,6 +11,7 @@ help:
 	@echo "sudo make bench   set up, measure, write out/bench/"
 	@echo "sudo make setup   install what is missing, and nothing else"
 	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
+	@echo "make ryu          install ryu, for testbed up --controller ryu; make test does so"
 	@echo "make unit         the tests that need no root      make lint   lint and types"
 	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
 
@@ -23,12 +24,15 @@ setup:
 p4-tools: setup
 	@/usr/bin/python3 -m scripts.install_p4
 
+ryu: setup
+	@/usr/bin/python3 -m scripts.install_ryu
+
 demo: root setup
 	@$(PYTHON) -m testbed.demo
 
 # All that a Debian 12 with set-up's packages has must work; which skips are allowed, tests/skips.py says.
 test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-tshark,-quiet
-test: root setup lint
+test: root setup ryu lint
 	@echo "tests: unit, then privileged; required: $(TESTBED_REQUIRE)"
 	@$(PYTHON) -m tests.gate
 
@@ -62,5 +66,5 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.tables
 
 clean:
-	@rm -rf .venv .cache out build optinc.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-ryu .cache out build optinc.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

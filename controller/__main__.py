@@ -14,7 +14,7 @@ from controller.api import Api
 from controller.fabric import Fabric, Plane
 from controller.planes import MixedPlane, bmv2_routers
 from testbed import rpc
-from testbed.errors import TestbedError
+from testbed.errors import HostError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -33,14 +33,17 @@ def main(argv: list[str]) -> int:
         type=Path,
         help="folder of the pinned maps of the fast path; without it flows alone make the circuits",
     )
+    parser.add_argument("--library", help="fail if this Python has another one, ryu or os-ken, than that")
     parser.add_argument("--held", action="store_true", help="gets ready, and begins when standard input ends")
     parser.add_argument("--uid", type=int, help="user who may send requests, besides root")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
-    from controller.adapter import listen_and_run
+    from controller.adapter import LIBRARY, library, listen_and_run
     from controller.app import OpticalFabricApp
 
+    if arguments.library not in (None, LIBRARY):
+        raise HostError(f"--library {arguments.library}: {sys.executable} has {library()}")
     if arguments.held:
         sys.stdin.buffer.read()
     topology = Topology.from_json(arguments.topology.read_text())
@@ -66,7 +69,7 @@ def main(argv: list[str]) -> int:
 
     OpticalFabricApp.fabric = fabric
     listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
-    with rpc.serve(arguments.socket, Api(fabric), arguments.uid):
+    with rpc.serve(arguments.socket, Api(fabric, library()), arguments.uid):
         ended.wait()
         fabric.finish()
     logging.shutdown()

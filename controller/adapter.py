@@ -1,35 +1,47 @@
-"""The Ryu application API, from os-ken, its maintained continuation, or from ryu itself."""
+"""The Ryu application API: from ryu itself in an environment that has it, else from os-ken, its maintained continuation.
+
+An environment has one of the two (scripts/install_ryu.py); `LIBRARY` says which, and no other module asks.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
+import importlib.util
+from importlib.metadata import version
 
-try:
-    from os_ken import cfg
-    from os_ken.base.app_manager import AppManager, OSKenApp
-    from os_ken.controller import controller as connections
-    from os_ken.controller import ofp_event
-    from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
-    from os_ken.ofproto import ofproto_v1_3
-except ImportError:  # pragma: no cover - needs an environment with ryu and without os-ken
-    import eventlet.wsgi
+if importlib.util.find_spec("ryu") is not None:
+    from controller.on_ryu import (
+        CONFIG_DISPATCHER,
+        DEAD_DISPATCHER,
+        MAIN_DISPATCHER,
+        OSKenApp,
+        listen_and_run,
+        ofp_event,
+        ofproto_v1_3,
+        set_ev_cls,
+    )
 
-    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        eventlet.wsgi.ALREADY_HANDLED = object()  # ryu 4.34 imports it; eventlet 0.30.3 took it away
-    from ryu import cfg
-    from ryu.base.app_manager import AppManager
-    from ryu.base.app_manager import RyuApp as OSKenApp
-    from ryu.controller import controller as connections
-    from ryu.controller import ofp_event
-    from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
-    from ryu.ofproto import ofproto_v1_3
+    LIBRARY = "ryu"
+else:
+    from controller.on_os_ken import (
+        CONFIG_DISPATCHER,
+        DEAD_DISPATCHER,
+        MAIN_DISPATCHER,
+        OSKenApp,
+        listen_and_run,
+        ofp_event,
+        ofproto_v1_3,
+        set_ev_cls,
+    )
+
+    LIBRARY = "os-ken"
 
 __all__ = [
     "CONFIG_DISPATCHER",
     "DEAD_DISPATCHER",
+    "LIBRARY",
     "MAIN_DISPATCHER",
     "OSKenApp",
+    "library",
     "listen_and_run",
     "ofp_event",
     "ofproto_v1_3",
@@ -37,31 +49,6 @@ __all__ = [
 ]
 
 
-class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types
-    """A connection whose end is reported.
-
-    On native threads os-ken 4.2.2 waits for a connection's sender before it reports the end, and the sender waits for ever
-    for something to send.
-    """
-
-    def _recv_loop(self) -> None:
-        try:
-            super()._recv_loop()
-        finally:
-            self.send(b"", close_socket=True)
-
-
-def _serve_connection(connection: Any, address: Any) -> None:
-    with contextlib.closing(_Datapath(connection, address)) as datapath:
-        datapath.serve()
-
-
-def listen_and_run(application: str, host: str, port: int) -> Any:
-    """Starts the application (a module name) with its OpenFlow listener, and returns its manager."""
-    connections.datapath_connection_factory = _serve_connection
-    manager = AppManager.get_instance()
-    manager.load_apps([application])
-    contexts = manager.create_contexts()
-    cfg.CONF(args=[f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"], project="optinc")
-    manager.instantiate_apps(**contexts)
-    return manager
+def library() -> str:
+    """The library that runs, and its version, `os-ken 4.2.2`."""
+    return f"{LIBRARY} {version(LIBRARY)}"

@@ -15,9 +15,10 @@ from testbed.rpc import Emit, Peer
 class Api:
     """A handler for `testbed.rpc.serve`."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, library: str) -> None:
         self._fabric = fabric
         self._operations: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "library": lambda request: library,
             "ready": lambda request: fabric.ready(),
             "circuits": lambda request: fabric.circuits(),
             "history": lambda request: fabric.history(),

@@ -21,6 +21,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 VENV = CHECKOUT / ".venv"
+RYU_VENV = CHECKOUT / ".venv-ryu"  # scripts/install_ryu.py
 CACHE = CHECKOUT / ".cache"
 REQUIREMENTS = CHECKOUT / "scripts" / "requirements.txt"
 STAMP = VENV / ".setup-complete"
@@ -183,7 +184,7 @@ def give_to_owner() -> None:
     owner = CHECKOUT.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return
-    for top in (VENV, CACHE, *CHECKOUT.glob("*.egg-info")):
+    for top in (VENV, RYU_VENV, CACHE, *CHECKOUT.glob("*.egg-info")):
         for folder, _, files in os.walk(top):
             for path in [folder, *(os.path.join(folder, name) for name in files)]:
                 os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -198,6 +198,7 @@ class Daemon:
         controller = {"state": "running", "restarts": self._network.controller_restarts}
         try:
             light = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)
+            controller["library"] = rpc.call(self._network.controller_socket, "library", timeout_s=2.0)
             controller["ready"] = rpc.call(self._network.controller_socket, "ready", timeout_s=2.0)
         except TestbedError as error:  # circuits go on forwarding without it, and `status` goes on answering
             light = {"circuits": None, "dark": None}

@@ -35,6 +35,8 @@ from testbed.errors import HostError, TestbedError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 VENV = CHECKOUT / ".venv"
+RYU_VENV = CHECKOUT / ".venv-ryu"
+NEWEST_FOR_RYU = (3, 11)
 INTERRUPTED = 130
 _ONCE = "OPTINC_ENVIRONMENT_ENTERED"
 
@@ -49,6 +51,22 @@ def interpreter() -> Path:
     python = VENV / "bin" / "python"
     if not python.exists():
         raise HostError("not set up: run sudo make setup")
+    return python
+
+
+def controller_interpreter(library: str) -> Path:
+    """The Python of the controller process: ryu's is an environment of its own, beside which os-ken cannot be.
+
+    Raises HostError when ryu is not installed.
+    """
+    if library != "ryu":
+        return Path(sys.executable)
+    python = RYU_VENV / "bin" / "python"
+    if not python.exists():
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if sys.version_info[:2] > NEWEST_FOR_RYU:
+            raise HostError(f"ryu 4.34 cannot be built for Python {version}: take os-ken, its continuation")
+        raise HostError("ryu is not installed: run sudo make ryu in a checkout of this project")
     return python
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from testbed import rpc
+from testbed import environment, rpc
 from testbed.emulation.fabric import Fabric
 from testbed.emulation.links import set_offloads
 from testbed.emulation.namespaces import die_with_parent
@@ -173,7 +172,9 @@ class Network:
 
     def _start_controller(self, held: bool = False) -> None:
         """`held`: it waits for `_begin_controller`."""
-        argv = [sys.executable, "-m", "controller", "--topology", str(self._folder / "topology.json")]
+        library = self.topology.controller
+        argv = [str(environment.controller_interpreter(library)), "-m", "controller", "--library", library]
+        argv += ["--topology", str(self._folder / "topology.json")]
         argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
         argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
         argv += ["--uid", str(self._uid)] if self._uid is not None else []

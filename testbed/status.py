@@ -140,9 +140,9 @@ def circuits_text(one: dict[str, Any]) -> str:
 
 
 def controller_text(controller: dict[str, Any]) -> str:
-    text = str(controller["state"])
+    text = str(controller["state"]) + (f" on {controller['library']}" if controller.get("library") else "")
     if controller["state"] == "running" and not controller["ready"]:
-        text = "running, not every switch connected"
+        text += ", not every switch connected"
     return text + restarted_text(controller["restarts"])
 
 

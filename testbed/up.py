@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
     from testbed.supervisor import bring_up, bring_up_detached
     from testbed.switches import program_of
     from testbed.topology.catalogue import READY, find
+    from testbed.topology.model import CONTROLLERS
 
     does = "Brings a testbed up and keeps it until Ctrl-C or `testbed down`."
     parser = argparse.ArgumentParser(prog="testbed up", description=does)
@@ -43,15 +44,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--detach", action="store_true", help="return when it is up, and leave it running")
     does = "have every simple_switch write each packet's way into the log folder, as `bmv2: {log: true}` does"
     parser.add_argument("--log-packets", action="store_true", help=does)
+    parser.add_argument("--controller", choices=CONTROLLERS, help="the library that its OpenFlow controller runs on")
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     topology = find(arguments.config)
     if arguments.log_packets:
         topology = replace(topology, bmv2=replace(topology.bmv2, log=True))
+    if arguments.controller:
+        topology = replace(topology, controller=arguments.controller)
     if os.geteuid() != 0:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
     check_tools()
     program_of(topology)
+    environment.controller_interpreter(topology.controller)
     caller = Caller.of_this_process()
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller)

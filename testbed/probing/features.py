@@ -8,6 +8,7 @@ from dataclasses import dataclass
 SET_UP = "sudo make setup"
 KERNEL = "a kernel built with {}; in a virtual machine choose Debian's linux-image-amd64"
 P4_TOOLS = "sudo make p4-tools"
+RYU = "sudo make ryu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("environment", "the project's Python environment", SET_UP),
     Feature("torch", "torch, with the backend `inc`", SET_UP, needs=("environment",)),
     Feature("os-ken", "the OpenFlow controller's library", SET_UP, needs=("environment",)),
+    Feature("ryu", "ryu itself, for --controller ryu", RYU, required=False, needs=("environment",)),
     Feature("mininet", "Mininet and its mnexec", SET_UP, needs=("environment",)),
     Feature("headers", "kernel headers for BCC", SET_UP),
     Feature(

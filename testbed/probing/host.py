@@ -114,6 +114,19 @@ def os_ken() -> str:
     return _imported("import os_ken.controller.ofp_handler, os_ken; print(os_ken.__version__)")
 
 
+def ryu() -> str:
+    """With what the controller imports beside it, as the controller process has it."""
+    try:
+        python = environment.controller_interpreter("ryu")
+    except HostError as error:
+        raise ProbeFailure(str(error)) from error
+    code = (
+        f"import sys; sys.path.insert(0, {str(environment.CHECKOUT)!r})\n"
+        "from controller import adapter, app, planes; assert adapter.LIBRARY == 'ryu'; print(adapter.library())"
+    )
+    return output_of([str(python), "-c", code]).removeprefix("ryu ")
+
+
 def mininet() -> str:
     if shutil.which("mnexec") is None:
         raise ProbeFailure("mnexec is not installed")
@@ -152,6 +165,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "environment": project_environment,
     "torch": torch,
     "os-ken": os_ken,
+    "ryu": ryu,
     "mininet": mininet,
     "headers": kernel_headers,
     "p4c": p4c,

@@ -47,10 +47,10 @@ def integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: 
     return raw
 
 
-def choice(data: Mapping[str, Any], key: str, default: str, accepted: tuple[str, ...], path: str) -> str:
+def choice(data: Mapping[str, Any], key: str, default: str, accepted: tuple[str, ...], path: str = "") -> str:
     raw = data.get(key, default)
     if raw not in accepted:
-        raise RequestError(f"{path}.{key}: {shown(raw)}; {listed(accepted)} are accepted")
+        raise RequestError(f"{path}{'.' if path else ''}{key}: {shown(raw)}; {listed(accepted)} are accepted")
     return str(raw)
 
 

@@ -11,6 +11,7 @@ from testbed.topology import addresses
 from testbed.topology.fields import choice, integer, is_number, listed, mapping, read_yaml, shown, text
 from testbed.topology.model import (
     BMV2_LAYOUTS,
+    CONTROLLERS,
     DISTRIBUTIONS,
     ENGINES,
     UNIT_KINDS,
@@ -54,6 +55,7 @@ def parse(data: Any, name: str) -> Topology:
             "scale",
             "mtu",
             "bmv2",
+            "controller",
         ),
     )
     scale = integer(top, "scale", 200, low=1, high=100_000)
@@ -86,6 +88,7 @@ def parse(data: Any, name: str) -> Topology:
         scale=scale,
         mtu=mtu,
         bmv2=_bmv2(top.get("bmv2", {})),
+        controller=choice(top, "controller", CONTROLLERS[0], CONTROLLERS),
     )
 
 

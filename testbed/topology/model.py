@@ -11,6 +11,7 @@ from testbed.topology import addresses
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
 ENGINES = ("xdp", "bmv2", "none")
+CONTROLLERS = ("os-ken", "ryu")  # libraries that the controller process runs on
 BMV2_LAYOUTS = ("wide", "registers")
 DISTRIBUTIONS = ("constant", "uniform", "normal")
 
@@ -111,6 +112,7 @@ class Topology:
     scale: int = 1
     mtu: int = 1500
     bmv2: Bmv2Spec = Bmv2Spec()
+    controller: str = CONTROLLERS[0]
 
     @property
     def host_names(self) -> tuple[str, ...]:
@@ -159,6 +161,7 @@ class Topology:
             ),
             inc=IncSpec(**data["inc"]),
             scale=data["scale"],
+            controller=data["controller"],
             mtu=data["mtu"],
             bmv2=Bmv2Spec(**data["bmv2"]),
         )

@@ -104,10 +104,10 @@ def fresh_name() -> str:
 
 
 @contextmanager
-def running(config: str = "default", env: Mapping[str, str] | None = None) -> Iterator[Testbed]:
+def running(config: str = "default", env: Mapping[str, str] | None = None, *words: str) -> Iterator[Testbed]:
     """A testbed, up, that ends with the block if it has not by then."""
     name = fresh_name()
-    up = command("testbed.up", "--config", config, "--name", name, "--detach", env=env)
+    up = command("testbed.up", "--config", config, "--name", name, "--detach", *words, env=env)
     assert up.returncode == 0, up.stderr
     try:
         yield Testbed(name, int(json.loads(Runtime.of(name).main.read_text())["pid"]))

@@ -1,6 +1,8 @@
-"""The controller process against a real Open vSwitch, in namespaces of the test's own, with flows alone (no fast path).
+"""The controller process on each of its libraries, against a real Open vSwitch, in namespaces of the test's own, with flows alone (no
+fast path).
 
-This file is two things: the test, and the scenario that it runs inside the namespaces: `python -m tests.privileged.test_controller FOLDER`.
+This file is two things: the test, and the scenario that it runs inside the namespaces:
+`python -m tests.privileged.test_controller FOLDER LIBRARY`.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from typing import Any
 import pytest
 
 from testbed import rpc
+from testbed.environment import controller_interpreter
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from tests.conftest import Require
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = 6653
@@ -36,9 +40,11 @@ LATE_S = 60.0
 @pytest.mark.needs("namespaces", "ovs")
 @pytest.mark.timeout(LIMIT_S + 60)
 @pytest.mark.usefixtures("nothing_left")
-def test_the_controller_and_a_real_open_vswitch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("library", ["os-ken", "ryu"])
+def test_the_controller_and_a_real_open_vswitch(tmp_path: Path, library: str, require: Require) -> None:
+    require(library)
     namespaces = ["--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
-    scenario = [sys.executable, "-m", "tests.privileged.test_controller", str(tmp_path)]
+    scenario = [sys.executable, "-m", "tests.privileged.test_controller", str(tmp_path), library]
     done = subprocess.run(
         ["unshare", *namespaces, *scenario], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -51,16 +57,17 @@ def test_the_controller_and_a_real_open_vswitch(tmp_path: Path) -> None:
 # ---- inside the namespaces ----
 
 
-def scenario(folder: Path) -> None:
+def scenario(folder: Path, library: str) -> None:
     """Every check in one bring-up: starting Open vSwitch four times would take longer than what it tests."""
     raw = {"units": [{"kind": "gpu", "hosts": 1}] * 4, "ocs": {"switch_ms": DARK_MS - 3, "lock_ms": 3}}
     topology = parse(raw, "scenario")
     with contextlib.ExitStack() as stack:
         _wire(topology)
         _open_vswitch(topology, folder, stack)
-        controller = Controller(topology, folder)
+        controller = Controller(topology, folder, library)
         stack.callback(controller.end)
         controller.start()
+        assert controller.ask("library").split()[0] == library
         _circuits_carry(controller)
         _a_reconfiguration_leaves_the_others_alone(controller)
         _a_wrong_request_changes_nothing(controller)
@@ -171,8 +178,9 @@ def _a_term_signal_ends_it(controller: Controller) -> None:
 class Controller:
     """The process under test."""
 
-    def __init__(self, topology: Topology, folder: Path) -> None:
+    def __init__(self, topology: Topology, folder: Path, library: str) -> None:
         self._folder = folder
+        self._command = [str(controller_interpreter(library)), "-m", "controller", "--library", library]
         self.socket, self.history = folder / "controller.sock", folder / "history.jsonl"
         (folder / "topology.json").write_text(topology.to_json())
         self._process: subprocess.Popen[bytes] | None = None
@@ -181,9 +189,7 @@ class Controller:
         arguments = ["--topology", str(self._folder / "topology.json"), "--socket", str(self.socket)]
         arguments += ["--history", str(self.history), "--listen-port", str(PORT)]
         with (self._folder / "controller.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "controller", *arguments], cwd=ROOT, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen([*self._command, *arguments], cwd=ROOT, stdout=log, stderr=log)
         process = self._process
         _until("the controller is ready", lambda: bool(self.ask("ready")), lambda: process.poll() is None)
 
@@ -381,4 +387,4 @@ def _run(*argv: str) -> str:
 if __name__ == "__main__":
     assert os.getpid() == 1, "this scenario mounts over /run: it runs in namespaces of its own only"
     assert shutil.which("ovs-vswitchd"), "openvswitch-switch is not installed"
-    scenario(Path(sys.argv[1]))
+    scenario(Path(sys.argv[1]), sys.argv[2])

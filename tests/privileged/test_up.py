@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -173,6 +174,27 @@ def test_the_controller_is_started_again_and_circuits_stay(testbed: Testbed) -> 
     os.kill(pid_of(testbed.pid, "controller"), signal.SIGKILL)
     wait_for(lambda: status(testbed.name)["controller"]["restarts"] == 1, "the controller is started again")
     assert settled(testbed.name)["circuits"] == before
+
+
+@pytest.mark.needs("ryu")
+def test_on_ryu_circuits_change_while_others_carry_and_the_controller_comes_again(
+    make_testbed: Callable[..., Testbed],
+) -> None:
+    """Over the fast path; tests/privileged/test_controller.py has the rest, with flows alone."""
+    testbed = make_testbed("default", None, "--controller", "ryu")
+    controller = settled(testbed.name)["controller"]
+    assert controller["library"] == "ryu 4.34"
+    assert "controller  running on ryu 4.34\n" in command("testbed.status", "--name", testbed.name).stdout
+    pid = pid_of(testbed.pid, "controller")
+    assert ".venv-ryu/" in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+    done = command("testbed.circuits", "--name", testbed.name, "request", "u1-u3")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"dark ([0-9.]+) ms asked, measured ([0-9.]+) ms; .*added .*u1o\d-u3o\d", done.stdout), done.stdout
+    circuits = settled(testbed.name)["circuits"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: status(testbed.name)["controller"]["restarts"] == 1, "the controller is started again")
+    again = settled(testbed.name)
+    assert (again["circuits"], again["controller"]["library"]) == (circuits, "ryu 4.34")
 
 
 def test_down_of_one_that_hangs_is_by_force(testbed: Testbed) -> None:

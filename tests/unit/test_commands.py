@@ -112,7 +112,7 @@ def full() -> dict[str, Any]:
         "hosts": [{"name": "u1h1", "unit": "u1", "job": 3}, {"name": "u1h2", "unit": "u1", "job": None}],
         "circuits": [["u1o1", "u2o1"]],
         "dark": ["u1o2"],
-        "controller": {"state": "running", "ready": True, "restarts": 2},
+        "controller": {"state": "running", "library": "ryu 4.34", "ready": True, "restarts": 2},
         "links": [{"name": "u1h1", "rate_mbps": 200.0, "drops": 1}, {"name": "u1h2", "rate_mbps": None, "drops": 2}],
         "jobs": [
             {
@@ -136,7 +136,7 @@ def test_status_page() -> None:
         "2 hosts (1 in use)  2 optical ports  engine xdp\n",
         "engine bmv2, restarted once\n",
         "circuits    u1o1-u2o1; dark now: u1o2",
-        "controller  running, restarted twice",
+        "controller  running on ryu 4.34, restarted twice",
         "1 at 200 Mb/s, 1 at no limit; 3 frames dropped",
         "job 3: running for 4 s, inc, alice's x.py on u1h1, ps on u3h1",
     ):

@@ -381,7 +381,7 @@ def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settle
     assert fabric.circuits()["circuits"]
     assert not fabric.ready()
     router.gone = False
-    Api(fabric)({"op": "resettle", "unit": "u1"}, ROOT, lambda event: None, threading.Event())
+    Api(fabric, "os-ken 4.2.2")({"op": "resettle", "unit": "u1"}, ROOT, lambda event: None, threading.Event())
     assert fabric.ready()
 
 
@@ -438,7 +438,7 @@ def test_a_switch_out_of_reach_at_the_beginning_is_left_to_be_settled_again(tmp_
     fabric = Fabric(topology, MixedPlane(ModelPlane(), {1: router}), tmp_path / "history")
     fabric.begin()
     assert not fabric.ready()
-    assert Api(fabric)({"op": "unsettled"}, ROOT, lambda event: None, threading.Event()) == ["u1"]
+    assert Api(fabric, "os-ken 4.2.2")({"op": "unsettled"}, ROOT, lambda event: None, threading.Event()) == ["u1"]
     router.gone = False
     fabric.resettle(1)
     assert fabric.ready()

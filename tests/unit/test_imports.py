@@ -39,6 +39,7 @@ SOLE_IMPORTERS = {
     "bcc": ("testbed.xdp",),
     "os_ken": ("controller",),
     "ryu": ("controller",),
+    "eventlet": ("controller",),
     "psutil": ("testbed.telemetry", "testbed.supervisor"),  # the main process watches its own children
     "torch": ("workloads",),
     "bm_runtime": ("testbed.bmv2",),

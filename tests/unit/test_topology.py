@@ -21,6 +21,13 @@ def test_ready_topologies_survive_json(name: str) -> None:
     assert Topology.from_json(topology.to_json()) == topology
 
 
+def test_the_controllers_library_survives_json() -> None:
+    assert parse(GOOD, "plain").controller == "os-ken"
+    topology = parse({**GOOD, "controller": "ryu"}, "green")
+    assert topology.controller == "ryu"
+    assert Topology.from_json(topology.to_json()) == topology
+
+
 def test_a_bmv2_unit_survives_json() -> None:
     assert parse(GOOD, "plain").bmv2 == Bmv2Spec("wide", False)
     units = [{"hosts": 2, "engine": "bmv2"}, {"hosts": 1}]
@@ -67,6 +74,7 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"bmv2": {"log": "yes"}}, "bmv2.log: yes; true or false is accepted"),
         ({"bmv2": {"lay": 1}}, r"bmv2.lay: 1; unknown key; did you mean layout\? accepted are layout, log"),
         ({"bmv2": "wide"}, "bmv2: wide; keys and values"),
+        ({"controller": "pox"}, "^controller: pox; os-ken, ryu are accepted"),
         ({"mtu": 9000}, "mtu: 9000; a whole number from 1280 to 3476 is accepted"),
     ],
 )

@@ -1,0 +1,137 @@
+# ruff: noqa: E402  # eventlet is to be silenced and mended before ryu is imported
+"""The Ryu application API from ryu 4.34, whose parts are green threads.
+
+Green threads belong to the native thread that started them, and the rest of the controller is native threads, so that a dark time
+is watched by a thread that nothing else holds up. So all of ryu runs on one thread, and what other threads send is handed to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, NoReturn
+
+from testbed.errors import TestbedError
+
+warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
+
+import eventlet.wsgi
+from eventlet.hubs import trampoline
+
+if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+    eventlet.wsgi.ALREADY_HANDLED = object()  # ryu 4.34 imports it; eventlet 0.30.3 took it away
+
+from ryu import cfg
+from ryu.base.app_manager import AppManager
+from ryu.base.app_manager import RyuApp as OSKenApp
+from ryu.controller import controller as connections
+from ryu.controller import ofp_event
+from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from ryu.ofproto import ofproto_v1_3
+
+__all__ = [
+    "CONFIG_DISPATCHER",
+    "DEAD_DISPATCHER",
+    "MAIN_DISPATCHER",
+    "OSKenApp",
+    "listen_and_run",
+    "ofp_event",
+    "ofproto_v1_3",
+    "set_ev_cls",
+]
+
+START_S = 30.0
+
+
+class _RyuThread:
+    """The native thread that all of ryu runs on, and the calls that other threads hand to it, which it makes in their order."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._wakes, self._wake = socket.socketpair()
+        for end in (self._wakes, self._wake):
+            end.setblocking(False)
+        self._ident = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on that thread."""
+        return threading.get_ident() == self._ident
+
+    def start(self, begin: Callable[[], object]) -> None:
+        """Runs `begin` there, and goes on with calls. Raises TestbedError when it does not return in time or fails."""
+        outcome: SimpleQueue[Exception | None] = SimpleQueue()
+        threading.Thread(target=self._run, args=(begin, outcome), name="ryu", daemon=True).start()
+        try:
+            error = outcome.get(timeout=START_S)
+        except Empty as late:
+            raise TestbedError(f"start ryu: not done after {START_S:g} s") from late
+        if error is not None:
+            raise TestbedError(f"start ryu: {type(error).__name__}: {error}") from error
+
+    def call(self, made: Callable[[], object]) -> None:
+        """Has that thread make a call; does not wait for it."""
+        self._calls.put(made)
+        with contextlib.suppress(BlockingIOError):  # it is full of wakes that were not heard yet
+            self._wake.send(b"x")
+
+    def _run(self, begin: Callable[[], object], outcome: SimpleQueue[Exception | None]) -> None:
+        self._ident = threading.get_ident()
+        try:
+            begin()
+        except Exception as error:
+            outcome.put(error)
+            return
+        outcome.put(None)
+        try:
+            self._serve()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # nothing would be heard of any switch: whoever started this process starts it again
+
+    def _serve(self) -> NoReturn:
+        while True:
+            trampoline(self._wakes.fileno(), read=True)  # ryu's green threads run meanwhile
+            with contextlib.suppress(BlockingIOError):
+                self._wakes.recv(4096)
+            while not self._calls.empty():
+                self._calls.get_nowait()()
+
+
+_RYU = _RyuThread()
+
+
+class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types
+    """A connection to which any thread may send."""
+
+    def send(self, buf: bytes, close_socket: bool = False) -> bool:
+        if _RYU.is_current:
+            return bool(super().send(buf, close_socket))
+        _RYU.call(partial(super().send, buf, close_socket))
+        return True
+
+
+def _serve_connection(connection: Any, address: Any) -> None:
+    with contextlib.closing(_Datapath(connection, address)) as datapath:
+        datapath.serve()
+
+
+def listen_and_run(application: str, host: str, port: int) -> None:
+    """Starts the application (a module name) with its OpenFlow listener, and returns."""
+
+    def begin() -> None:
+        connections.datapath_connection_factory = _serve_connection
+        manager = AppManager.get_instance()
+        manager.load_apps([application])
+        contexts = manager.create_contexts()
+        cfg.CONF(args=[f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"], project="optinc")
+        manager.instantiate_apps(**contexts)
+
+    _RYU.start(begin)
