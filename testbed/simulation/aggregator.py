@@ -21,7 +21,7 @@ from testbed.wire import frame, spec
 from testbed.wire.frame import CorruptError, Frame
 
 NO_WORKER = 0xFFFF  # in a result
-_MULTICAST = range(239 << 24, 240 << 24)
+_MULTICAST = b"\xef"  # 239, the first byte of a group
 
 
 @dataclass(slots=True)
@@ -45,6 +45,7 @@ class Aggregator:
 
     def __init__(self, ip: str, slots: int, lanes: int = spec.LANES, is_host: bool = False) -> None:
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
+        self._ip_bytes = IPv4Address(ip).packed
         self._slots = [Slot() for _ in range(slots)]
         self._jobs: dict[int, Job] = {}
         self._senders: dict[int, frozenset[Sender]] = {}
@@ -93,8 +94,7 @@ class Aggregator:
 
     def _is_ours(self, data: bytes) -> bool:
         """239/8 is for results; what comes from another switch to other addresses passes through."""
-        destination = int.from_bytes(data[30:34], "big")
-        return destination == int(IPv4Address(self._ip)) or destination in _MULTICAST
+        return data[30:34] == self._ip_bytes or data[30:31] == _MULTICAST
 
     def _elsewhere(self, data: bytes) -> Outcome:
         if self._is_host or not frame.is_ipv4(data):

@@ -39,6 +39,10 @@ class CrossConnect:
         for port in ports:
             self._circuits[port].peer = None
 
+    def peer(self, port: int) -> int | None:
+        """The other end of a port's circuit."""
+        return self._circuits[port].peer
+
     def receive(self, data: bytes, port: int, now_ns: int) -> Outcome:
         """The verdict on a frame that enters a port, and the frame that leaves. The frame stays as it is."""
         circuit, is_probe = self._circuits[port], data[12:14] == PROBE

@@ -9,6 +9,7 @@ import numpy as np
 
 from testbed.wire import spec
 
+_NAMES = tuple(field.name for field in spec.HEADER)
 _STRUCT = struct.Struct("!" + "".join({8: "B", 16: "H", 32: "I"}[field.bits] for field in spec.HEADER))
 
 HEADER_DTYPE = np.dtype([(field.name, f">u{field.bytes}") for field in spec.HEADER])
@@ -45,14 +46,14 @@ class Header:
 
     def pack(self) -> bytes:
         """The header's bytes on the wire."""
-        return _STRUCT.pack(*(getattr(self, field.name) for field in spec.HEADER))
+        return _STRUCT.pack(*(getattr(self, name) for name in _NAMES))
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
         """Reads a header from the first bytes of a datagram. Raises ValueError if it is not one of this format."""
         if len(data) < _STRUCT.size:
             raise ValueError(f"{len(data)} bytes; a header has {_STRUCT.size}")
-        values = dict(zip((field.name for field in spec.HEADER), _STRUCT.unpack_from(data), strict=True))
+        values = dict(zip(_NAMES, _STRUCT.unpack_from(data), strict=True))
         if values["magic"] != spec.MAGIC or values["version"] != spec.VERSION:
             raise ValueError(
                 f"magic {values['magic']:#x} version {values['version']}; expected {spec.MAGIC:#x} {spec.VERSION}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -40,6 +41,15 @@ def udp_checksum(source: bytes, destination: bytes, datagram: bytes) -> int:
     return checksum(pseudo + datagram) or 0xFFFF
 
 
+@functools.lru_cache(4096)  # millions of packets have few addresses
+def _packed(ip: str) -> bytes:
+    return IPv4Address(ip).packed
+
+
+def _dotted(ip: bytes) -> str:
+    return f"{ip[0]}.{ip[1]}.{ip[2]}.{ip[3]}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """One gradient packet. Lanes are numbers, not wire bytes; addresses are as one writes them."""
@@ -55,7 +65,7 @@ class Frame:
 
     def pack(self) -> bytes:
         """The frame's bytes, with correct lengths and checksums."""
-        source, destination = IPv4Address(self.source_ip).packed, IPv4Address(self.destination_ip).packed
+        source, destination = _packed(self.source_ip), _packed(self.destination_ip)
         payload = self.header.pack() + self.lanes.astype(">u4").tobytes()
         size = UDP_BYTES + len(payload)
         ports = struct.pack("!HHH", self.source_port, spec.UDP_PORT, size)
@@ -93,8 +103,8 @@ class Frame:
         return cls(
             header,
             np.frombuffer(datagram, ">u4", count, UDP_BYTES + spec.HEADER_BYTES).astype(np.uint32),
-            str(IPv4Address(data[26:30])),
-            str(IPv4Address(data[30:34])),
+            _dotted(data[26:30]),
+            _dotted(data[30:34]),
             data[6:12].hex(":"),
             data[:6].hex(":"),
             int.from_bytes(data[34:36], "big"),

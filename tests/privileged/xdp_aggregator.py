@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -99,6 +100,7 @@ class XdpAggregator:
         self._hosts = XdpHosts(cells)
         self._ring: _Ring | None = None
         self._admitted: set[int] = set()
+        self.noted: Counter[str] = Counter()  # what the programs counted, all of it
 
     def __enter__(self) -> XdpAggregator:
         self.slots = self._place.slot_array()
@@ -162,6 +164,7 @@ class XdpAggregator:
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
         run = self._observed.run(self._program, data, self._ports[port])
         names = [_VERDICTS[index] for index in run.verdicts]
+        self.noted.update(names)
         if len(names) > 1:
             names = [name for name in names if name not in _PASSED_ON]
         verdict = " and ".join(names) if names else "passed"

@@ -17,6 +17,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from testbed.inc.job import Job, Sender
+from testbed.simulation.aggregator import Slot
 from testbed.simulation.ways import Emission, Outcome, Route, To
 from testbed.wire import frame, spec
 from testbed.wire.frame import Frame
@@ -66,6 +67,7 @@ class Tried(Engine, Protocol):
     """An engine whose slots can be looked at."""
 
     def slots_held(self) -> list[Held | None]: ...
+    def slot_held(self, at: int) -> Held | None: ...
 
 
 # (node, is_host): node 0 and 1 are switches, -1 a PS host. An engine with nothing in it.
@@ -120,14 +122,17 @@ class Both:
     def compare_slots(self) -> None:
         """Every slot's state."""
         for at, theirs in enumerate(self._other.slots_held()[:SLOTS]):
-            held = self._model.slot(at)
-            if held.generation is None:
-                assert theirs is None, f"slot {at} is taken"
-                continue
-            assert theirs is not None, f"slot {at} is empty"
-            told = (theirs.generation, theirs.fragment, theirs.members, theirs.complete, theirs.final)
-            assert told == (held.generation, held.fragment, held.members, held.complete, held.final), f"slot {at}"
-            assert theirs.lanes is None or (theirs.lanes == held.lanes).all(), f"slot {at}"
+            assert not slot_difference(self._model.slot(at), theirs), f"slot {at}"
+
+
+def slot_difference(mine: Slot, theirs: Held | None) -> str:
+    """How what a slot holds differs from the model's."""
+    if mine.generation is None or theirs is None:
+        return "" if mine.generation is None and theirs is None else "empty for one of them"
+    told = (theirs.generation, theirs.fragment, theirs.members, theirs.complete, theirs.final)
+    if told != (mine.generation, mine.fragment, mine.members, mine.complete, mine.final):
+        return f"{told}"
+    return "" if theirs.lanes is None or (theirs.lanes == mine.lanes).all() else "other lanes"
 
 
 def difference(model: Outcome, other: Outcome) -> str:

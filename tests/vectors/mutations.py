@@ -27,10 +27,11 @@ EDGES = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Frames to send."""
+    """Frames to send, and of which good one each was made."""
 
     rows: Rows
     lengths: Lengths
+    made_of: npt.NDArray[np.int64]
 
     @property
     def stride(self) -> int:
@@ -40,10 +41,14 @@ class Batch:
         return [self.rows[at, : self.lengths[at]].tobytes() for at in range(len(self.rows))]
 
 
-def batch(random: np.random.Generator, good: Sequence[bytes], count: int) -> Batch:
-    """So many frames, each a good one with one or two things wrong. What changes the header keeps the checksum right."""
+def batch(random: np.random.Generator, good: Sequence[bytes], count: int, spared: float = 0.0) -> Batch:
+    """So many frames, each a good one with one or two things wrong, but for a share that is `spared`.
+
+    What changes the header keeps the checksum right.
+    """
     made = _copies(random, good, count)
     kinds = random.integers(0, len(_KINDS), count)
+    kinds[random.random(count) < spared] = _KINDS.index(_unchanged)
     for number, change in enumerate(_KINDS):
         chosen = np.flatnonzero(kinds == number)
         if len(chosen):
@@ -66,7 +71,7 @@ def _copies(random: np.random.Generator, good: Sequence[bytes], count: int) -> B
     for at, data in enumerate(good):
         table[at, : len(data)] = np.frombuffer(data, np.uint8)
     picked = random.integers(0, len(good), count)
-    return Batch(table[picked], np.array([len(data) for data in good])[picked])
+    return Batch(table[picked], np.array([len(data) for data in good])[picked], picked)
 
 
 def sum_again(rows: Rows) -> None:

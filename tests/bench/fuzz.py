@@ -1,0 +1,91 @@
+"""Model and XDP programs through millions of packets, compared after each: verdict, frames, ports, slots, rings, counters.
+
+`python -m tests.bench.fuzz [--packets 10000000] [--seed N] [--json FILE] [--into docs/testing.md]`. The packets are shared among
+processes, each with a seed of its own (N, N + 1, ...) and its own programs and maps; a packet on which the two differ ends its place's run.
+The exit code is 1 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.at_once import at_once
+from tests.bench.host import facts
+from tests.bench.tables import publish, table
+from tests.privileged.packets import found
+
+PLACES = {"switch": "a switch", "host": "a host", "optics": "the optical switch"}
+LIMIT_S = 7200.0
+
+
+def shoot(packets: int, seed: int, processes: int) -> list[dict[str, Any]]:
+    """What was found, a row for each process and place."""
+    shares = [packets // processes + (at < packets % processes) for at in range(processes)]
+    runs = {
+        seed + at: partial(found, "fuzz_run", str(share), str(seed + at), timeout_s=LIMIT_S)
+        for at, share in enumerate(shares)
+    }
+    return [{"seed": each, **row} for each, rows in at_once(runs, processes).items() for row in rows]
+
+
+def gathered(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Sums over the processes, by place."""
+    places: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        place = places.setdefault(row["place"], {"packets": 0, "left": 0, "states": 0, "mismatches": 0, "verdicts": {}})
+        for name in ("packets", "left", "states", "mismatches"):
+            place[name] += row[name]
+        place["mismatches"] += len(row["uncounted"]) + len(row["strangers"])
+        for verdict, count in row["verdicts"].items():
+            place["verdicts"][verdict] = place["verdicts"].get(verdict, 0) + count
+    return places
+
+
+def summary(figures: dict[str, Any]) -> str:
+    """As a table, and what it was measured on."""
+    rows = [
+        [
+            *(
+                PLACES[name],
+                f"{place['packets']:,}",
+                f"{place['left']:,}",
+                f"{place['states']:,}",
+                f"{place['mismatches']}",
+            ),
+            ", ".join(f"{verdict} {count:,}" for verdict, count in sorted(place["verdicts"].items())),
+        ]
+        for name, place in figures["places"].items()
+    ]
+    head = ["at", "packets", "frames that left", "slots and places of rings compared", "differences", "verdicts"]
+    said = f"{figures['packets']:,} packets from seed {figures['seed']} in {figures['seconds']:.0f} s, {figures['processes']} processes. "
+    return f"{table(head, rows)}\n\n{said.strip()}"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fuzz", description=__doc__.splitlines()[0])
+    parser.add_argument("--packets", type=int, default=10_000_000, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--processes", type=int, default=2, metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
+    arguments = parser.parse_args(argv)
+    began = time.monotonic()
+    rows = shoot(arguments.packets, arguments.seed, arguments.processes)
+    places = gathered(rows)
+    figures = {
+        **{"host": facts(), "seed": arguments.seed, "processes": arguments.processes, "runs": rows, "places": places},
+        **{"packets": sum(place["packets"] for place in places.values()), "seconds": time.monotonic() - began},
+    }
+    publish("fuzz", summary(figures), figures, arguments.json, arguments.into)
+    for line in (line for row in rows for line in row["told"]):
+        print(line)
+    return int(any(place["mismatches"] for place in places.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,235 @@
+"""The fuzz: model and another engine get the same packets, and after each what they say, send and hold must be the same.
+
+What is sent are the packets of tests/vectors/places.py, in and out of their window, half of them with something wrong, by the port where
+they belong or by another; jobs, workers and circuits come and go meanwhile. Everything is drawn from a seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.optics import PROBE, CrossConnect
+from testbed.simulation.pull import Puller
+from testbed.simulation.ways import Outcome
+from tests.vectors import mutations, places
+from tests.vectors.build import JOB, PS_IP, ROUTES, SIZE, SLOTS, TOR_IP
+from tests.vectors.good import OTHER
+from tests.vectors.in_step import Tried, difference, slot_difference
+from tests.vectors.lights import Optics
+from tests.vectors.places import BINDINGS, FRAGMENTS, GROUPS, SWITCH_PORTS, State
+from tests.vectors.run import Model, Worker, same_result
+
+BATCH, LOOK_EVERY = 250, 16  # packets between two stages of the jobs; batches between two looks at all that is held
+SPARED, ASTRAY = 0.5, 0.1  # shares of packets: nothing wrong; by a port where they do not belong
+TOUCHING = frozenset({"aggregated", "completed", "resent", "duplicate", "stale", "mismatch", "result"})
+MOST_TOLD = 10
+
+
+class Shot(Tried, Worker, Protocol):
+    """An engine under fire."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """Of one place: how many packets, how often each verdict, by how many ports frames left, and what differed."""
+
+    place: str
+    packets: int = 0
+    left: int = 0
+    states: int = 0  # comparisons of what a slot or a place of a ring holds
+    mismatches: int = 0
+    told: list[str] = field(default_factory=list)
+    verdicts: dict[str, int] = field(default_factory=dict)
+
+    def take(self, mine: Outcome, theirs: Outcome, data: bytes, port: int) -> bool:
+        """Notes a packet's outcomes; whether they are the same."""
+        self.packets += 1
+        self.verdicts[mine[0]] = self.verdicts.get(mine[0], 0) + 1
+        self.left += sum(len(emission.ports or ()) for emission in mine[1])
+        wrong = difference(mine, theirs)
+        if wrong:
+            self.miss(f"packet {self.packets}, port {port}: {wrong}; {data[:90].hex()}")
+        return not wrong
+
+    def miss(self, line: str) -> None:
+        self.mismatches += 1
+        if len(self.told) < MOST_TOLD:
+            self.told.append(line)
+
+
+def _batches(
+    random: np.random.Generator, state: State, palette: places.Palette, packets: int
+) -> Iterator[list[tuple[bytes, int]]]:
+    while packets > 0:
+        sent = palette(state, random)
+        count = min(BATCH, packets)
+        made = mutations.batch(random, [data for data, _ in sent], count, SPARED)
+        yield [(data, sent[at][1]) for data, at in zip(made.frames(), made.made_of.tolist(), strict=True)]
+        packets -= count
+        state.fragment = (state.fragment + int(random.integers(1, 6))) % 2**32
+
+
+def switch(engine: Shot, seed: int, packets: int) -> Findings:
+    """At a switch; an engine that is new."""
+    random, findings = np.random.default_rng((seed, 1)), Findings("switch")
+    state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(TOR_IP, SLOTS)
+    both: tuple[Model, Shot] = (model, engine)
+    admitted: dict[int, Job] = {}
+
+    def admit(number: int) -> None:
+        admitted[number] = places.jobs_at_switch(state)[number]
+        for each in both:
+            each.set_group(number, GROUPS[number])
+            each.admit(number, admitted[number])
+
+    for each in both:
+        each.set_routes(ROUTES)
+        for port, sender in BINDINGS.items():
+            each.bind(port, [sender] if sender else [])
+    for number in GROUPS:
+        admit(number)
+    for turn, batch in enumerate(_batches(random, state, places.at_switch, packets)):
+        astray = random.random(len(batch)) < ASTRAY
+        ports = random.choice(SWITCH_PORTS, len(batch))
+        for at, (data, port) in enumerate(batch):
+            port = int(ports[at]) if astray[at] else port
+            mine = model.receive(data, port)
+            if not findings.take(mine, engine.receive(data, port), data, port):
+                return findings
+            if mine[0] in TOUCHING and _slot_differs(findings, model, engine, admitted, data):
+                return findings
+        if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, engine):
+            return findings
+        if (
+            random.random() < 0.2
+        ):  # a job ends, and some packets of it come late; then its next generation, or another worker
+            number = int(random.choice(list(GROUPS)))
+            for each in both:
+                each.release(number)
+            del admitted[number]
+            for data, port in batch[:50]:
+                findings.take(model.receive(data, port), engine.receive(data, port), data, port)
+            state.generations[number] = (state.generation(number) + int(random.choice((1, 2**31)))) % 2**32
+            admit(number)
+        if random.random() < 0.02:  # somebody else at a port
+            port = int(random.choice(list(BINDINGS)))
+            sender = BINDINGS[port] if random.random() < 0.8 else Sender(int(random.choice(list(GROUPS))), None)
+            for each in both:
+                each.bind(port, [sender] if sender else [])
+    return findings
+
+
+def _any_slot_differs(findings: Findings, model: Model, engine: Tried) -> bool:
+    for at, held in enumerate(engine.slots_held()):
+        wrong = slot_difference(model.slot(at), held)
+        if wrong:
+            findings.miss(f"packet {findings.packets}: slot {at}, which that did not name: {wrong}")
+            return True
+    return False
+
+
+def _slot_differs(findings: Findings, model: Model, engine: Tried, jobs: dict[int, Job], data: bytes) -> bool:
+    """Whether the slot that a packet named, which passed the checks, is not the same now."""
+    job = jobs[int.from_bytes(data[48:50], "big")]
+    if job.role is Role.TRANSIT:
+        return False
+    slot, is_result = int.from_bytes(data[58:62], "big"), data[45] == 3
+    at = (slot - job.up_base + job.base if is_result else slot) % 2**32
+    findings.states += 1
+    wrong = slot_difference(model.slot(at), engine.slot_held(at))
+    if wrong:
+        findings.miss(f"packet {findings.packets}: slot {at}: {wrong}; {data[:90].hex()}")
+    return bool(wrong)
+
+
+def host(engine: Shot, seed: int, packets: int) -> Findings:
+    """At a host with a worker and a parameter server; an engine that is new."""
+    random, findings = np.random.default_rng((seed, 2)), Findings("host")
+    state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(PS_IP, SLOTS, is_host=True)
+    both: tuple[Model, Shot] = (model, engine)
+    attached: list[Puller] = []
+    jobs: dict[int, Job] = {}
+
+    def begin() -> None:
+        jobs[OTHER] = places.job_at_host(state)
+        attached[:] = [places.puller(state)]
+        for each in both:
+            each.admit(OTHER, jobs[OTHER])
+            each.attach(attached[0])
+
+    begin()
+    for turn, batch in enumerate(_batches(random, state, places.at_host, packets)):
+        for at, (data, port) in enumerate(batch):
+            if at % 16 == 0:
+                wake_at = (model.words()[0] + int(random.integers(0, 4))) % 2**32
+                for each in both:
+                    each.ask(wake_at)
+            mine = model.receive(data, port)
+            if not findings.take(mine, engine.receive(data, port), data, port):
+                return findings
+            if mine[0] in TOUCHING and _slot_differs(findings, model, engine, jobs, data):
+                return findings
+            if mine[0] in ("pulled", "pull_duplicate", "notice") and _worker_differs(findings, model, engine, data):
+                return findings
+        for place in range(SIZE):
+            if not same_result(model.stored(place), engine.stored(place)):
+                findings.miss(f"packet {findings.packets}: place {place} of the ring, which that did not name")
+                return findings
+        if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, engine):
+            return findings
+        if random.random() < 0.02:  # the next generation of both jobs
+            for each in both:
+                each.release(OTHER)
+                each.detach()
+            for data, port in batch[:50]:
+                findings.take(model.receive(data, port), engine.receive(data, port), data, port)
+            for number in (JOB, OTHER):
+                state.generations[number] = (state.generation(number) + 1) % 2**32
+            begin()
+    return findings
+
+
+def _worker_differs(findings: Findings, model: Model, engine: Worker, data: bytes) -> bool:
+    assert model.pull_side
+    place = (int.from_bytes(data[58:62], "big") - model.pull_side.puller.base) % 2**32
+    findings.states += 1
+    same = model.words() == engine.words()
+    if place < SIZE:
+        same &= same_result(model.stored(place), engine.stored(place))
+    if not same:
+        findings.miss(f"packet {findings.packets}: {engine.words()} or place {place} of the ring; {data[:90].hex()}")
+    return not same
+
+
+def optics(engine: Optics, seed: int, packets: int) -> Findings:
+    """At an optical switch; an engine that is new."""
+    random, findings = np.random.default_rng((seed, 3)), Findings("optics")
+    ports, now, deadline = list(range(1, 9)), 10**9, 0
+    model = CrossConnect(ports)
+    both = (model, engine)
+    palette = [(data, 1) for data in (bytes(12) + PROBE + bytes(46), bytes(60), bytes(range(250)) * 8)]
+    for batch in _batches(random, State(0), lambda *_: palette, packets):
+        for at, (data, _) in enumerate(batch):
+            if at % 20 == 0:  # a reconfiguration: two circuits change ends, or one goes
+                chosen = [int(port) for port in random.permutation(ports)[:4]]
+                peers = {port: model.peer(port) for port in chosen}
+                touched = sorted({*chosen, *(peer for peer in peers.values() if peer)})
+                connects = random.random() < 0.75
+                deadline = now + int(random.integers(-2, 2**34 if random.random() < 0.3 else 200))
+                for each in both:
+                    each.darken(touched, max(0, deadline))
+                    each.disconnect(touched)
+                    if connects:
+                        each.connect([(chosen[0], chosen[1]), (chosen[2], chosen[3])])
+            now = int(random.choice((now + 1, deadline - 1, deadline, deadline + 1, now + 50, now + 2**32)))
+            now = max(1, now)
+            port = int(random.choice(ports))
+            mine = model.receive(data, port, now)
+            if not findings.take(mine, engine.receive(data, port, now), data, port):
+                return findings
+    return findings
