@@ -1,10 +1,14 @@
 """The package: its metadata, its one command and its place in torch. Tool settings are in pyproject.toml.
 
-Host packages and the pinned versions are not repeated here: `scripts/setup.py` installs both.
+Host packages and the pinned versions are not repeated here: `scripts/setup.py` installs both. `pip install .` takes the packages that
+the project imports itself, as they are pinned there; `testbed doctor` then says what else the host needs.
+
+The endpoint is compiled for the machine that compiles it. A wheel for others: OPTINC_MARCH=x86-64-v3 pip wheel --no-deps .
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -18,6 +22,12 @@ DATA = [
     if (files := sorted(path for path in folder.glob("*") if path.is_file()))
 ]
 
+
+def direct_requirements(pinned: str) -> list[str]:
+    """The first list of scripts/requirements.txt: what the project imports itself."""
+    return pinned.partition("# the testbed,")[2].partition("\n\n")[0].splitlines()[1:]
+
+
 setup(
     name="optinc",
     version="0.1.0",
@@ -26,15 +36,23 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
+    install_requires=direct_requirements((HERE / "scripts" / "requirements.txt").read_text(encoding="utf-8")),
     packages=find_packages(include=["testbed*", "controller*", "workloads*"]),
     package_data={"": ["*.yaml", "*.json", "py.typed"]},
     data_files=DATA,
-    # called through ctypes: no Python headers, only a C compiler; it runs where it is compiled, hence -march=native
+    # called through ctypes: no Python headers, only a C compiler
     ext_modules=[
         Extension(
             "workloads._endpoint",
             ["workloads/native/endpoint.c"],
-            extra_compile_args=["-O3", "-march=native", "-fno-math-errno", "-fno-strict-aliasing", "-Wall", "-Wextra"],
+            extra_compile_args=[
+                "-O3",
+                f"-march={os.environ.get('OPTINC_MARCH', 'native')}",
+                "-fno-math-errno",
+                "-fno-strict-aliasing",
+                "-Wall",
+                "-Wextra",
+            ],
             libraries=["m"],
         )
     ],

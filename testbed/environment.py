@@ -46,7 +46,7 @@ def interpreter() -> Path:
 
     Raises HostError when this is a checkout that was not set up.
     """
-    if not _is_checkout():
+    if not is_checkout():
         return Path(sys.executable)
     python = VENV / "bin" / "python"
     if not python.exists():
@@ -77,7 +77,7 @@ def enter() -> None:
     """
     python = interpreter()
     entered = os.environ.pop(_ONCE, None) is not None
-    if not _is_checkout() or Path(sys.prefix).resolve() == VENV.resolve():
+    if not is_checkout() or Path(sys.prefix).resolve() == VENV.resolve():
         return
     if entered:
         raise HostError(f"{python} is no environment of its own: remove {VENV} and run sudo make setup")
@@ -132,7 +132,13 @@ def _stdout_is_gone() -> bool:
     return False
 
 
-def _is_checkout() -> bool:
+def data_folder(name: str) -> Path:
+    """A top folder that is no Python package, such as `bpf`: of the checkout, or where pip put it (setup.py, DATA)."""
+    return (CHECKOUT if is_checkout() else Path(sys.prefix) / "share" / "optinc") / name
+
+
+def is_checkout() -> bool:
+    """Whether the package lies in a checkout, which has a set-up of its own, and not where pip installed it."""
     return (CHECKOUT / "scripts" / "setup.py").exists()
 
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from testbed.environment import data_folder
 from testbed.errors import HostError, RequestError
 from testbed.wire import spec
-from testbed.wire.emit import P4_LAYOUTS, ROOT
+from testbed.wire.emit import P4_LAYOUTS
 
-P4_DIR = ROOT / "p4"
+P4_DIR = data_folder("p4")
 COMPILED = P4_DIR / "compiled"
 _CONSTANT = re.compile(r"^const bit<\d+> ([A-Z0-9_]+) = (\w+);", re.MULTILINE)
 

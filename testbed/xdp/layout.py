@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 
-BPF_DIR = Path(__file__).resolve().parents[2] / "bpf"
+from testbed.environment import data_folder
+
+BPF_DIR = data_folder("bpf")
 
 PORT_FABRIC, PORT_HOST, PORT_WORKER, PORT_PS = range(4)
 ROLE_NONE, ROLE_FINAL, ROLE_PARTIAL, ROLE_TRANSIT = range(4)

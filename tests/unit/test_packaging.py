@@ -1,0 +1,78 @@
+"""The wheel: it builds, holds what the testbed needs, and works in an environment without the checkout."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("README.md", "setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE")
+FOLDERS = ("testbed", "controller", "workloads", "bpf", "p4", "wireshark", "scripts")
+LIMIT_S = 120.0
+
+
+def ran(*argv: str | Path, cwd: Path) -> str:
+    ended = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that nothing is left in the checkout; without a network."""
+    copy = tmp_path_factory.mktemp("sources")
+    for name in SOURCES:
+        shutil.copy(ROOT / name, copy)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    build = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "dist", ".")
+    ran(sys.executable, *build, cwd=copy)
+    (built,) = (copy / "dist").glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_the_data_planes_the_endpoint_and_nothing_of_the_tests(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata,) = (archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
+    shared = {name.partition("/data/share/optinc/")[2] for name in names if "/data/share/optinc/" in name}
+    for folder in ("bpf", "p4", "wireshark"):
+        files = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
+        assert files <= shared, folder
+    assert any(name.startswith("workloads/_endpoint.") for name in names)
+    assert "testbed/py.typed" in names or not (ROOT / "testbed/py.typed").exists()
+    assert not [name for name in names if name.startswith(("tests/", "scripts/"))]
+    required = [line.split()[1] for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
+    assert any(line.startswith("torch==") for line in required)
+    assert not any(line.startswith(("pytest", "mypy")) for line in required)
+
+
+def test_an_installed_copy_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    ran(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv/bin/python"
+    installed = ("-m", "pip", f"--python={python}", "install", "--no-deps", "--no-index", wheel)
+    ran(sys.executable, *installed, cwd=tmp_path)
+    # the packages that it requires are those of the project's environment, but not that environment's link to the checkout
+    (site,) = (tmp_path / "venv/lib").glob("python*/site-packages")
+    (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    code = (
+        "import testbed\n"
+        "from testbed import environment\n"
+        "from testbed.bmv2.program import compiled, verdict_names\n"
+        "from testbed.xdp.layout import BPF_DIR\n"
+        "from workloads import endpoint\n"
+        "assert (BPF_DIR / 'programs.c').exists(), BPF_DIR\n"
+        "assert verdict_names() and endpoint.library()\n"
+        "assert not environment.is_checkout()\n"
+        "import torch.distributed as d; assert 'inc' in d.Backend.backend_list\n"
+        "print(testbed.__file__, endpoint.__file__, BPF_DIR, compiled('wide', 1500), sep='\\n')"
+    )
+    for path in ran(python, "-c", code, cwd=tmp_path).splitlines():
+        assert path.startswith(str(tmp_path)), path
+    assert "usage: testbed run" in ran(tmp_path / "venv/bin/testbed", "run", "--help", cwd=tmp_path)
