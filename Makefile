@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup p4-tools ryu demo test unit lint wire bench clean root
+.PHONY: help container setup p4-tools ryu demo test unit lint wire bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
@@ -13,6 +13,7 @@ help:
 	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
 	@echo "make ryu          install ryu, for testbed up --controller ryu; make test does so"
 	@echo "make unit         the tests that need no root      make lint   lint and types"
+	@echo "make container    a container image of this checkout, with podman or docker: docs/containers.md"
 	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
 
 root:
@@ -36,6 +37,9 @@ test: root setup ryu lint
 	@echo "tests: unit, then privileged; required: $(TESTBED_REQUIRE)"
 	@$(PYTHON) -m tests.gate
 
+container:
+	@scripts/container.py build
+
 unit: setup
 	@$(PYTHON) -m pytest tests/unit
 
@@ -47,6 +51,9 @@ lint: setup
 	@$(PYTHON) -m ruff check .
 	@echo "lint: ruff format"
 	@$(PYTHON) -m ruff format --check .
+	@echo "lint: workflows"
+	@$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-actions action.yml
 	@echo "types: mypy --strict"
 	@$(PYTHON) -m mypy --strict $(SOURCES)
 

@@ -2,12 +2,14 @@
 """Sets a Debian machine up for the testbed: system packages by apt, then the environment `.venv` of this checkout.
 
 Idempotent: it asks what is there and installs only what is missing. Imports nothing outside the standard library, for
-it runs before anything is installed. Starts no service and edits no configuration. Exit codes: 0 done, 1 an installer
-failed, 3 this host cannot.
+it runs before anything is installed. Starts no service and edits no configuration. With --dependencies it installs all
+that changes seldom and leaves this checkout out: a layer of a container's image. Exit codes: 0 done, 1 an installer
+failed, 2 the request was wrong, 3 this host cannot.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import hashlib
@@ -146,18 +148,25 @@ def install_packages(missing: list[str]) -> None:
 
 
 def fingerprint() -> str:
-    """What the environment depends on. The checkout's path is part of it: the environment names it in every script."""
-    parts = [str(CHECKOUT).encode(), output_of(str(SYSTEM_PYTHON), "--version").encode()]
+    """What the environment depends on: the checkout's path, which every script in it names, and the processor, for which the
+    endpoint is compiled: an image that is brought to another machine compiles it there again."""
+    parts = [str(CHECKOUT).encode(), output_of(str(SYSTEM_PYTHON), "--version").encode(), processor_features()]
     sources = (CHECKOUT / "setup.py", *sorted((CHECKOUT / "workloads" / "native").glob("*.c")))
     parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, Path(__file__))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> bytes:
+    """The instruction sets of the processor, as the kernel lists them; empty where it does not."""
+    lines = cpuinfo.read_bytes().splitlines() if cpuinfo.exists() else []
+    return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
 
 
 def environment_is_current() -> bool:
     return (VENV / "bin" / "python").exists() and STAMP.exists() and STAMP.read_text().strip() == fingerprint()
 
 
-def install_environment() -> None:
+def install_environment(with_checkout: bool = True) -> None:
     version = output_of(str(SYSTEM_PYTHON), "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
     if tuple(int(part) for part in version.split(".")) < (3, 11):
         raise SetupError(f"{SYSTEM_PYTHON} is Python {version}; Debian 12's 3.11 or newer is needed", 3)
@@ -170,6 +179,8 @@ def install_environment() -> None:
     pip = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
     argv = [*pip, "--progress-bar", "off", "-r", str(REQUIREMENTS)]
     run_logged("pip install of the pinned packages (some 300 MB)", argv, CACHE / "setup-pip.log")
+    if not with_checkout:
+        return
     argv = [*pip, "--no-deps", "--no-build-isolation", "-e", str(CHECKOUT)]
     run_logged("pip install of this checkout", argv, CACHE / "setup-pip-self.log")
     STAMP.write_text(fingerprint() + "\n")
@@ -203,7 +214,7 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-def set_up() -> None:
+def set_up(with_checkout: bool = True) -> None:
     begun = time.monotonic()
     if shutil.which("dpkg-query") is None:
         raise SetupError("this system has no dpkg; Debian 12 or a system made from it is needed", 3)
@@ -217,14 +228,17 @@ def set_up() -> None:
         if missing := missing_packages(needed_packages()):
             install_packages(missing)
         if not environment_is_current():
-            install_environment()
+            install_environment(with_checkout)
         give_to_owner()
     say(f"done in {time.monotonic() - begun:.0f} s")
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/setup.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--dependencies", action="store_true", help="all but this checkout itself")
+    options = parser.parse_args()
     try:
-        set_up()
+        set_up(with_checkout=not options.dependencies)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return error.exit_code

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
 
 def row(finding: Finding) -> str:
     """A line of the table, and below it the remedy of what was tried and does not work."""
-    from testbed.probing.features import BY_NAME
+    from testbed.probing.features import BY_NAME, remedy_of
 
     feature = BY_NAME[finding.name]
     if finding.works:
@@ -58,19 +58,26 @@ def row(finding: Finding) -> str:
     else:
         state = "LACKING" if feature.required else "absent"
     line = f"{finding.name:<14}{state:<9}{feature.what}: {finding.detail}"
-    return f"{line}\n{'':<23}-> {feature.remedy}" if finding.tried and not finding.works else line
+    return (
+        f"{line}\n{'':<23}-> {remedy_of(finding, environment.is_checkout())}"
+        if finding.tried and not finding.works
+        else line
+    )
 
 
 def report(found: Sequence[Finding]) -> dict[str, object]:
     """What --json prints."""
-    from testbed.probing.features import BY_NAME
+    from testbed.probing.features import BY_NAME, remedy_of
 
     features = []
     for finding in found:
         feature = BY_NAME[finding.name]
         entry = {**asdict(finding), "what": feature.what, "required": feature.required}
+        del entry["remedy"]
         features.append(
-            entry if finding.works or not finding.tried or finding.broken else {**entry, "remedy": feature.remedy}
+            entry
+            if finding.works or not finding.tried or finding.broken
+            else {**entry, "remedy": remedy_of(finding, environment.is_checkout())}
         )
     ok = all(finding.works or not (finding.broken or BY_NAME[finding.name].required) for finding in found)
     return {"ok": ok, "features": features}

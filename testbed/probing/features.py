@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SET_UP = "sudo make setup"
+INSTALLED = "apt-get install {}"
+INSTALLED_PYTHON = (
+    "apt-get install {}, and install optinc into an environment that sees it: python3 -m venv --system-site-packages"
+)
 KERNEL = "a kernel built with {}; in a virtual machine choose Debian's linux-image-amd64"
 P4_TOOLS = "sudo make p4-tools"
 RYU = "sudo make ryu"
@@ -20,6 +24,7 @@ class Feature:
     remedy: str
     required: bool = True
     needs: tuple[str, ...] = ()  # features that are tried first, and without which this one is not tried
+    packages: tuple[str, ...] = ()  # Debian's, where SET_UP is the remedy: for an installed copy, which has no set-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,15 @@ class Finding:
     detail: str
     tried: bool = True
     broken: bool = False
+    remedy: str | None = None  # where it is another one here than the feature's
 
 
 class ProbeFailure(Exception):
-    """A feature was tried and does not work; the message says why, in one line."""
+    """A feature was tried and does not work; the message says why, in one line, and `remedy` what helps here in particular."""
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 def broken(name: str, error: Exception) -> Finding:
@@ -46,7 +56,7 @@ def broken(name: str, error: Exception) -> Finding:
     return Finding(name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True)
 
 
-NAMESPACES = ("root", "namespaces")
+NAMESPACES = ("root", "capabilities", "namespaces")
 
 FEATURES: tuple[Feature, ...] = (
     Feature("root", "run by root", "run it with sudo"),
@@ -55,17 +65,25 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "memlock", "raise the limit of locked memory", "harmless since Linux 5.11", required=False, needs=("root",)
     ),
+    Feature(
+        "capabilities",
+        "root's capabilities that a testbed needs",
+        "start this with all of root's capabilities",
+        needs=("root",),
+    ),
+    Feature("tun", "the device of tap interfaces", KERNEL.format("CONFIG_TUN"), needs=("root",)),
     Feature("environment", "the project's Python environment", SET_UP),
     Feature("torch", "torch, with the backend `inc`", SET_UP, needs=("environment",)),
     Feature("os-ken", "the OpenFlow controller's library", SET_UP, needs=("environment",)),
     Feature("ryu", "ryu itself, for --controller ryu", RYU, required=False, needs=("environment",)),
-    Feature("mininet", "Mininet and its mnexec", SET_UP, needs=("environment",)),
-    Feature("headers", "kernel headers for BCC", SET_UP),
+    Feature("mininet", "Mininet and its mnexec", SET_UP, needs=("environment",), packages=("mininet",)),
+    Feature("bcc", "BCC's Python package", SET_UP, needs=("environment",), packages=("python3-bpfcc",)),
+    Feature("headers", "kernel headers for BCC", SET_UP, packages=("linux-headers-amd64",)),
     Feature(
         "namespaces",
         "network, mount, PID, IPC and UTS namespaces",
         "a privileged container or a whole machine",
-        needs=("root",),
+        needs=("root", "capabilities"),
     ),
     Feature("veth", "veth pairs that carry frames", KERNEL.format("CONFIG_VETH"), needs=NAMESPACES),
     Feature("tbf", "token bucket shaping", KERNEL.format("CONFIG_NET_SCH_TBF"), needs=(*NAMESPACES, "veth")),
@@ -79,11 +97,17 @@ FEATURES: tuple[Feature, ...] = (
         "xdp",
         "native XDP on veth, compiled by BCC",
         KERNEL.format("CONFIG_BPF_SYSCALL"),
-        needs=(*NAMESPACES, "veth", "headers"),
+        needs=(*NAMESPACES, "veth", "headers", "bcc"),
     ),
     Feature("mmap", "BPF arrays mapped into a process", "Linux 5.5 or newer", needs=("xdp",)),
     Feature("broadcast", "XDP broadcast through a device map", "Linux 5.14 or newer", needs=("xdp",)),
-    Feature("ovs", "Open vSwitch of one's own, user-space datapath", SET_UP, needs=(*NAMESPACES, "veth")),
+    Feature(
+        "ovs",
+        "Open vSwitch of one's own, user-space datapath",
+        SET_UP,
+        needs=(*NAMESPACES, "veth", "tun"),
+        packages=("openvswitch-switch",),
+    ),
     Feature(
         "ovs-kernel",
         "Open vSwitch's kernel datapath",
@@ -113,6 +137,17 @@ BY_NAME = {feature.name: feature for feature in FEATURES}
 def lacks(findings: Sequence[Finding]) -> list[Finding]:
     """The required features among `findings` that were tried and do not work: the ones to mend, and so the rest."""
     return [finding for finding in findings if BY_NAME[finding.name].required and finding.tried and not finding.works]
+
+
+def remedy_of(finding: Finding, checkout: bool = True) -> str:
+    """What to do where a feature is lacking; `checkout`: this is one, and its set-up installs what is missing."""
+    feature = BY_NAME[finding.name]
+    if finding.remedy or checkout or feature.remedy != SET_UP:
+        return finding.remedy or feature.remedy
+    if not feature.packages:
+        return "pip install optinc again, with all that it requires"
+    text = INSTALLED_PYTHON if "environment" in feature.needs else INSTALLED
+    return text.format(" ".join(feature.packages))
 
 
 def with_needs(names: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from testbed import environment, headers
 from testbed.errors import HostError
+from testbed.probing import container
 from testbed.probing.features import ProbeFailure
 
 PROGRAM_S = 60.0
@@ -133,6 +134,10 @@ def mininet() -> str:
     return _imported("import mininet.topo, mininet.net; print(mininet.net.VERSION)")
 
 
+def bcc() -> str:
+    return _imported("import bcc; print(bcc.__version__)")
+
+
 def kernel_headers() -> str:
     try:
         return str(headers.kernel_headers())
@@ -159,6 +164,8 @@ UNSHARE = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "
 
 PROBES: dict[str, Callable[[], str]] = {
     "root": root,
+    "capabilities": container.capabilities,
+    "tun": container.tun,
     "cores": cores,
     "memory": memory,
     "memlock": memlock,
@@ -167,6 +174,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "os-ken": os_ken,
     "ryu": ryu,
     "mininet": mininet,
+    "bcc": bcc,
     "headers": kernel_headers,
     "p4c": p4c,
     "namespaces": namespaces,

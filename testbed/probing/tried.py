@@ -35,6 +35,6 @@ def _try(names: Sequence[str]) -> list[Finding]:
     try:
         return [Finding(names[0], True, host.PROBES[names[0]]())]
     except ProbeFailure as failure:
-        return [Finding(names[0], False, str(failure))]
+        return [Finding(names[0], False, str(failure), remedy=failure.remedy)]
     except Exception as error:  # a fault of ours, which must not pass for a lack of the host's
         return [broken(names[0], error)]

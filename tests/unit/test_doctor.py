@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.setup import needed_packages
 from testbed import doctor
 from testbed.errors import HostError
-from testbed.probing import host, kernel, tried
+from testbed.probing import container, features, host, kernel, tried
 from testbed.probing.features import BY_NAME, FEATURES, Finding, ProbeFailure, with_needs
 
 
@@ -25,7 +26,17 @@ def test_needs_come_first_and_exist() -> None:
 
 
 def test_needs_of_needs_are_tried() -> None:
-    assert with_needs(["mmap"]) == ["root", "headers", "namespaces", "veth", "xdp", "mmap"]
+    assert with_needs(["mmap"]) == [
+        "root",
+        "capabilities",
+        "environment",
+        "bcc",
+        "headers",
+        "namespaces",
+        "veth",
+        "xdp",
+        "mmap",
+    ]
 
 
 @pytest.fixture
@@ -49,7 +60,9 @@ def test_what_needs_a_lacking_feature_is_not_tried() -> None:
     found = {finding.name: finding for finding in tried.findings(list(BY_NAME))}
     assert list(found) == list(BY_NAME)
     assert found["torch"].works
-    assert found["namespaces"] == Finding("namespaces", False, "not tried, for it needs root", tried=False)
+    assert found["namespaces"] == Finding(
+        "namespaces", False, "not tried, for it needs root and capabilities", tried=False
+    )
     assert not found["broadcast"].works
 
 
@@ -113,3 +126,44 @@ def test_a_lack_of_bmv2_stops_nobody_and_has_a_command(monkeypatch: pytest.Monke
     for name in ("bmv2", "p4c"):
         assert not BY_NAME[name].required
         assert BY_NAME[name].remedy == "sudo make p4-tools"
+
+
+def test_a_container_is_told_which_capability_to_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything_but = (1 << 41) - 1 & ~(1 << 21) & ~(1 << 13)
+    assert container.missing_capabilities(f"Name:\tx\nCapEff:\t{everything_but:016x}\n") == ["SYS_ADMIN", "NET_RAW"]
+    assert container.missing_capabilities(f"CapEff:\t{(1 << 41) - 1:016x}\n") == []
+    assert not container.is_container(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.containerenv").touch()
+    assert container.is_container(tmp_path)
+    monkeypatch.setattr(container, "is_container", lambda: True)
+    monkeypatch.setattr(container, "missing_capabilities", lambda _: ["NET_ADMIN"])
+    monkeypatch.setitem(host.PROBES, "root", lambda: "fine")
+    _, finding = tried.findings(["capabilities"])
+    row = doctor.row(finding)
+    assert "LACKING  root's capabilities that a testbed needs: this container refuses NET_ADMIN (devices" in row
+    assert "-> run the container with --privileged, or with --cap-add=NET_ADMIN (docs/containers.md)" in row
+    assert "--cap-add=NET_ADMIN" in str(doctor.report([finding]))
+
+
+def test_the_device_that_open_vswitch_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "TUN", tmp_path / "tun")
+    monkeypatch.setattr(container, "is_container", lambda: True)
+    with pytest.raises(ProbeFailure, match=r"^this container has no \S+ that opens: No such file") as raised:
+        container.tun()
+    assert raised.value.remedy is not None
+    assert f"--device={tmp_path / 'tun'} " in raised.value.remedy
+    monkeypatch.setattr(container, "is_container", lambda: False)
+    with pytest.raises(ProbeFailure, match=r"^this host has no") as raised:
+        container.tun()
+    assert raised.value.remedy is None
+
+
+def test_an_installed_copy_is_told_packages_that_set_up_installs() -> None:
+    for feature in FEATURES:
+        lack = Finding(feature.name, False, "")
+        assert "make" not in features.remedy_of(lack, checkout=False).split() or feature.remedy != features.SET_UP
+        assert set(feature.packages) <= set(needed_packages())
+    said = features.remedy_of(Finding("bcc", False, ""), checkout=False)
+    assert said.startswith("apt-get install python3-bpfcc, and install optinc into an environment that sees it")
+    assert features.remedy_of(Finding("bcc", False, "")) == "sudo make setup"

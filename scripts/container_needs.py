@@ -1,0 +1,127 @@
+#!/usr/bin/python3
+"""Finds what a container of the testbed must be given, by taking away what `--privileged` gives, piece by piece.
+
+In each container a testbed comes up, trains as an ordinary user, changes a circuit and goes down; the doctor must agree. First
+capabilities are dropped in groups, halved as long as something fails; what is left is taken away one by one, and
+so is everything else that was given. Prints the table of docs/containers.md. Needs the image (scripts/container.py
+build) and root; takes some ten minutes. Imports the standard library and scripts/container.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from scripts import container
+
+# <linux/capability.h>, by number
+_NAMES = (
+    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
+    "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
+    "SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE "
+    "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"
+)
+CAPABILITIES = tuple(_NAMES.split())
+# given by podman and docker to every container; asked last, for nobody need add them
+_DEFAULT_NAMES = "CHOWN DAC_OVERRIDE FOWNER FSETID KILL NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT"
+DEFAULTS = tuple(_DEFAULT_NAMES.split())
+# what --privileged gives beside capabilities
+REST = (
+    "--device=/dev/net/tun",
+    "--security-opt=seccomp=unconfined",
+    "--security-opt=apparmor=unconfined",
+    "--security-opt=unmask=ALL",
+)
+# Whether it works is not the doctor's word, but the doctor's word is kept: the two must agree.
+INSIDE = """
+testbed doctor >/tmp/doctor 2>&1 && agrees=0 || agrees=1
+job() {
+  testbed up --config default --detach >/tmp/out 2>&1 || return 1
+  setpriv --reuid=65534 --regid=65534 --clear-groups \\
+    testbed run --place u1:2,u2:1 workloads/jobs/digits.py --epochs 1 >/tmp/out 2>&1 || return 1
+  testbed circuits request u1-u2 >/tmp/out 2>&1 && testbed down >/tmp/out 2>&1
+}
+job && works=0 || works=1
+test $works = 0 || { tail -n 1 /tmp/out; grep -A 1 -m 1 LACKING /tmp/doctor | tail -n 1; }
+test $works = $agrees || { echo "the doctor says otherwise"; exit 1; }
+exit $works
+"""
+LIMIT_S = 180
+
+
+def granted() -> list[str]:
+    """The capabilities that this host itself has, which is all that it can hand on."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapBnd:"):
+            bits = int(line.split()[1], 16)
+            return [name for number, name in enumerate(CAPABILITIES) if bits >> number & 1]
+    raise SystemExit("/proc/self/status has no CapBnd")
+
+
+def attempt(engine: str, image: str, capabilities: Sequence[str], rest: Sequence[str]) -> str | None:
+    """None if everything works in a container that is given this; else what was said."""
+    own, options = container.host_options(engine)
+    given = ["--cap-drop=ALL", *(f"--cap-add={name}" for name in capabilities), *rest]
+    argv = [engine, *own, "run", "--rm", "--network=none", *options, *given, image, "sh", "-c", INSIDE]
+    try:
+        ended = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not done after {LIMIT_S} s"
+    if ended.returncode == 0:
+        return None
+    lines = (ended.stdout + ended.stderr).strip().splitlines() or [f"exit code {ended.returncode}"]
+    return " | ".join(" ".join(line.split()) for line in lines)
+
+
+def least(names: Sequence[str], fixed: Sequence[str], works: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Those of `names` that are needed where all of `fixed` is given: groups that are not needed go, others are halved."""
+    kept = list(names)
+
+    def drop(group: Sequence[str]) -> None:
+        rest = [name for name in kept if name not in group]
+        if works([*rest, *fixed]):
+            kept[:] = rest
+        elif len(group) > 1:
+            drop(group[: len(group) // 2])
+            drop(group[len(group) // 2 :])
+
+    drop(list(names))
+    return kept
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--engine", choices=container.ENGINES)
+    parser.add_argument("--image", default=container.IMAGE)
+    options = parser.parse_args()
+    engine, image = container.engine_of(options.engine), options.image
+
+    def works(capabilities: Sequence[str], rest: Sequence[str] = REST) -> bool:
+        said = attempt(engine, image, capabilities, rest)
+        print(f"{len(capabilities)} capabilities, {len(rest)} options: {said or 'works'}", file=sys.stderr, flush=True)
+        return said is None
+
+    every = granted()
+    if (said := attempt(engine, image, every, REST)) is not None:
+        raise SystemExit(f"it does not even work with everything given: {said}")
+    defaults = [name for name in every if name in DEFAULTS]
+    beyond = least([name for name in every if name not in DEFAULTS], defaults, works)
+    needed = [*beyond, *least(defaults, beyond, works)]
+    rest = least(REST, (), lambda some: works(needed, some))
+    print("| without | what happens | the doctor's remedy |\n| --- | --- | --- |")
+    for name in needed:
+        said = attempt(engine, image, [other for other in needed if other != name], rest)
+        print(f"| `{name}` | {said} |", flush=True)
+    for option in REST:
+        said = attempt(engine, image, needed, [other for other in rest if other != option])
+        print(f"| `{option}` | {said or 'works | '} |", flush=True)
+    print(f"\nNot needed: {', '.join(name for name in every if name not in needed)}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

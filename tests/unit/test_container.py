@@ -1,0 +1,100 @@
+"""The commands for container engines, without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts import container, container_needs, setup
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that asks for no options of its own."""
+    monkeypatch.setattr(container, "host_options", lambda engine: ([], []))
+
+
+@pytest.mark.usefixtures("plain")
+def test_build_hands_on_how_pip_reaches_its_packages_and_nothing_else() -> None:
+    environ = {"PIP_FIND_LINKS": "/wheels", "PIP_CERT": "", "SECRET": "x"}
+    argv = container.build_command("podman", "it", "base:1", ["--volume=/wheels:/wheels"], environ)
+    assert argv[:3] == ["podman", "build", "--network=host"]
+    assert [word for word in argv if word.startswith("--build-arg")] == [
+        "--build-arg=PIP_FIND_LINKS=/wheels",
+        "--build-arg=BASE=base:1",
+    ]
+    assert "--volume=/wheels:/wheels" in argv
+    assert not any("SECRET" in word for word in argv)
+    named = [
+        line.split()[1]
+        for line in (container.CHECKOUT / "Containerfile").read_text().splitlines()
+        if line[:4] == "ARG "
+    ]
+    assert set(container.PIP_SETTINGS) <= set(named)
+
+
+@pytest.mark.usefixtures("plain")
+def test_run_is_privileged_without_a_network_and_with_its_own_out(tmp_path: Path) -> None:
+    argv = container.run_command(
+        "podman", "it", tmp_path, [], ["make", "demo"], {"TESTBED_REQUIRE": "xdp", "HOME": "/x"}
+    )
+    assert argv[:5] == ["podman", "run", "--rm", "--privileged", "--network=none"]
+    assert {"--env=TESTBED_REQUIRE=xdp", f"--volume={tmp_path}:/optinc/out"} <= set(argv)
+    assert argv[-3:] == ["it", "make", "demo"]
+    assert not any("HOME" in word for word in argv)
+
+
+def test_a_host_that_may_not_raise_limits_asks_for_those_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = tmp_path / "status"
+    for bits, may in ((1 << 41) - 1, True), ((1 << 41) - 1 & ~(1 << 24), False):
+        status.write_text(f"Name:\tx\nCapEff:\t{bits:016x}\n")
+        assert container._may_raise_limits(status) is may
+    monkeypatch.setattr(container, "_may_raise_limits", lambda: False)
+    _, options = container.host_options("/usr/bin/docker")
+    limits = dict(word.removeprefix("--ulimit=").split("=") for word in options)
+    assert set(limits) == {"nofile", "nproc"}
+    assert all(int(soft) == int(hard) for soft, hard in (limit.split(":") for limit in limits.values()))
+    assert int(limits["nproc"].split(":")[0]) <= container.PODMANS_PROCESSES
+
+
+def test_no_engine_no_image_and_no_command_are_one_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["container.py", "run", "true"])
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert container.main() == 3
+    assert capsys.readouterr().err == (
+        "container: no podman and no docker here; on Debian: sudo apt-get install podman runc\n"
+    )
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/false")
+    assert container.main() == 3
+    assert "there is no image localhost/optinc; run: scripts/container.py build" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["container.py", "run"])
+    assert container.main() == 2
+
+
+def test_the_search_keeps_what_is_needed_and_nothing_else() -> None:
+    names = [f"c{number}" for number in range(29)]
+    for needed in (set[str](), {"c3"}, {"c0", "c7", "c28"}, set(names)):
+        asked: list[object] = []
+
+        def works(given: object, needed: set[str] = needed, asked: list[object] = asked) -> bool:
+            asked.append(given)
+            assert isinstance(given, list)
+            return needed | {"fixed"} <= set(given)
+
+        assert set(container_needs.least(names, ["fixed"], works)) == needed
+        assert len(asked) <= 2 * max(1, len(needed)) * 6
+
+
+def test_an_image_on_another_processor_is_not_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2\nprocessor\t: 1\nflags\t\t: fpu avx2\n")
+    assert setup.processor_features(cpuinfo) == b"flags\t\t: fpu avx2"
+    assert setup.processor_features(tmp_path / "none") == b""
+    here = setup.fingerprint()
+    monkeypatch.setattr(setup, "processor_features", lambda: b"flags\t\t: fpu")
+    assert setup.fingerprint() != here
