@@ -13,7 +13,7 @@ from tests.vectors.world import UPLINK
 EXAMPLES = 25
 
 
-def inside(programs: Programs, ports: dict[int, int], tried: str) -> dict[str, int]:
+def inside(programs: Programs, ports: dict[int, int], tried: str, examples: str = str(EXAMPLES)) -> dict[str, int]:
     """How often each verdict was given in a method of Trial."""
     cells = Cells(programs)
     # a second switch has devices that the first does without: its worlds are small
@@ -25,5 +25,5 @@ def inside(programs: Programs, ports: dict[int, int], tried: str) -> dict[str, i
             mine = second if node == 1 else ports
             return XdpAggregator(cells, observed, mine, is_host, node + 1 or UNIT)
 
-        trial = Trial(make, True, EXAMPLES, ("final", "partial", "ps"))
+        trial = Trial(make, True, int(examples), ("final", "partial", "ps"))
         return dict(getattr(trial, tried)())

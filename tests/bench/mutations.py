@@ -1,0 +1,167 @@
+"""Plants bugs in the programs, one at a time in a copy of the tree, and says which test finds each.
+
+`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint] [--only TEXT] [--json FILE] [--into docs/testing.md]`. Every kind of test
+of a program is run, also after one has found the bug. The exit code is 1 if a bug was found by none. Those of P4 need p4c and
+simple_switch; without them they are left out, which is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.at_once import at_once
+from tests.bench.host import ROOT, facts
+from tests.bench.tables import publish, table
+from tests.mutants.mutation import Kind, Mutation
+from tests.mutants.table import MUTATIONS
+
+COPIED = ("bpf", "p4", "testbed", "tests", "workloads", "README.md", "pyproject.toml", "setup.py")
+MARK = "findings: "
+LIMIT_S = 600.0
+_XDP = (
+    "import json; from tests.privileged.packets import found; print('findings: ' + json.dumps(found('mutation_run')))"
+)
+_LINKS = (
+    "import json; from tests.privileged import mutation_links; print('findings: ' + json.dumps(mutation_links.found()))"
+)
+_P4 = "import json; from tests.privileged import mutation_p4; print('findings: ' + json.dumps(mutation_p4.found()))"
+
+
+class InvalidError(Exception):
+    """A mutated program does not compile or load: no bug that a test could find."""
+
+
+@contextmanager
+def copy_of_tree() -> Iterator[Path]:
+    """A folder with all that the tests of programs need."""
+    with tempfile.TemporaryDirectory(prefix="optinc-mutant-") as folder:
+        root = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, root / name)
+        yield root
+
+
+def _said(root: Path, argv: list[str]) -> str:
+    ended = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
+    if ended.returncode or not lines:
+        raise InvalidError(f"exit code {ended.returncode}: {(ended.stdout + ended.stderr)[-600:]}")
+    return lines[-1].removeprefix(MARK)
+
+
+def _by_script(script: str, root: Path) -> dict[str, str]:
+    return dict(json.loads(_said(root, [sys.executable, "-c", script])))
+
+
+def _endpoint(root: Path) -> dict[str, str]:
+    built = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        raise InvalidError(built.stderr[-600:])
+    return {
+        name: _failed(root, f"tests/unit/{file}.py")
+        for name, file in (("values", "test_endpoint"), ("protocol", "test_endpoint_protocol"))
+    }
+
+
+def _failed(root: Path, tests: str) -> str:
+    """The first test that fails there, or nothing."""
+    argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", tests]
+    ended = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if ended.returncode and not lines:
+        raise InvalidError(ended.stdout[-600:])
+    return lines[0].partition("::")[2] if lines else ""
+
+
+TRY: dict[Kind, Callable[[Path], dict[str, str]]] = {
+    Kind.XDP: partial(_by_script, _XDP),
+    Kind.LINKS: partial(_by_script, _LINKS),
+    Kind.P4: partial(_by_script, _P4),
+    Kind.ENDPOINT: _endpoint,
+}
+
+
+def tried(mutation: Mutation | None, kind: Kind) -> dict[str, Any]:
+    """What each kind of test says of the bug; of the programs as they are, without one."""
+    began = time.monotonic()
+    with copy_of_tree() as root:
+        if mutation:
+            mutation.plant(root)
+        try:
+            found, invalid = TRY[kind](root), ""
+        except InvalidError as error:
+            found, invalid = {}, str(error)
+    told = (
+        {**asdict(mutation), "kind": kind.value} if mutation else {"kind": kind.value, "name": "nothing", "file": "-"}
+    )
+    row = {**told, "found": found, "invalid": invalid, "seconds": time.monotonic() - began}
+    caught = ", ".join(name for name, line in found.items() if line)
+    print(
+        f"{row['file']}: {row['name']}: {caught or ('INVALID: ' + invalid if invalid else 'nothing')}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return row
+
+
+def summary(figures: dict[str, Any]) -> str:
+    """A row for each bug."""
+    rows = []
+    for row in figures["mutations"]:
+        caught = ", ".join(name for name, line in row["found"].items() if line)
+        rows.append([f"`{row['file']}`: {row['name']}", caught or "**nothing**"])
+    bugs, found = len(rows), sum(1 for row in figures["mutations"] if any(row["found"].values()))
+    left_out = "".join(
+        f" {kind}: left out, for this machine has no {what}." for kind, what in figures["left_out"].items()
+    )
+    return f"{table(['bug', 'found by'], rows)}\n\n{found} of {bugs} bugs were found.{left_out}"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.mutations", description=__doc__.splitlines()[0])
+    parser.add_argument("--kind", choices=[kind.name.lower() for kind in Kind], action="append")
+    parser.add_argument("--only", default="", metavar="TEXT", help="bugs whose file or name has this in it")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
+    arguments = parser.parse_args(argv)
+    kinds = [kind for kind in Kind if not arguments.kind or kind.name.lower() in arguments.kind]
+    missing = [name for name in ("simple_switch", "p4c-bm2-ss") if shutil.which(name) is None]
+    left_out = {Kind.P4.value: " and no ".join(missing)} if Kind.P4 in kinds and missing else {}
+    kinds = [kind for kind in kinds if kind.value not in left_out]
+    chosen = [bug for bug in MUTATIONS if bug.kind in kinds and arguments.only in f"{bug.file}: {bug.name}"]
+    for kind in dict.fromkeys(bug.kind for bug in chosen):
+        whole = tried(None, kind)
+        if whole["invalid"] or any(whole["found"].values()):
+            print(f"{kind.value}: the tests fail without a bug: {whole['invalid'] or whole['found']}")
+            return 2
+    rows = at_once({at: partial(tried, bug, bug.kind) for at, bug in enumerate(chosen)}, os.cpu_count())
+    figures = {"host": facts(), "left_out": left_out, "mutations": [rows[at] for at in range(len(chosen))]}
+    publish("mutations", summary(figures), figures, arguments.json, arguments.into)
+    return int(any(row["invalid"] or not any(row["found"].values()) for row in figures["mutations"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""Bugs in the fault stage of links, in the P4 program, and in the workers' endpoint."""
+
+from __future__ import annotations
+
+from tests.mutants.mutation import Kind, Mutation
+
+
+def _in(kind: Kind, file: str, *bugs: tuple[str, str, str]) -> tuple[Mutation, ...]:
+    return tuple(Mutation(kind, file, name, old, new) for name, old, new in bugs)
+
+
+LINKS = _in(
+    Kind.LINKS,
+    "bpf/link_faults.c",
+    ("a held frame leaves one frame late", "due->due > stage->seen", "due->due >= stage->seen"),
+    ("Ethernet's header loses bits", "u32 at = ETH_HLEN + bit / 8;", "u32 at = bit / 8;"),
+    ("the first bit of a byte is never lost", "byte ^= 1 << (bit % 8);", "byte ^= 2 << (bit % 7);"),
+    (
+        "a lost frame draws less",
+        "	copy = draw(stage) < stage->duplication;",
+        "	copy = !lose && draw(stage) < stage->duplication;",
+    ),
+    (
+        "a held frame is sent as well",
+        "hold(skb, stage, ifindex) == 0)\n			passes = 0;",
+        "hold(skb, stage, ifindex) == 0)\n			passes = 1;",
+    ),
+    ("frames are held for good", "	stage->first++;\n", ""),
+    (
+        "what is released drives out the frame at hand",
+        "if (passes && bpf_clone_redirect",
+        "if (0 && bpf_clone_redirect",
+    ),
+    ("a corrupted frame is counted twice", "stage->corrupted++;", "stage->corrupted += 2;"),
+)
+
+P4 = (
+    *_in(
+        Kind.P4,
+        "p4/origin.p4",
+        (
+            "a datagram without a checksum is intact",
+            "if (meta.sum != 0 || hdr.udp.checksum == 0) {",
+            "if (meta.sum != 0) {",
+        ),
+        ("a worker speaks for another", "\n                    || hdr.wire.worker != meta.port.worker) {", ") {"),
+        ("a count above the lanes passes", " || hdr.wire.count > WIRE_LANES\n", "\n"),
+        (
+            "switches push to switches",
+            "if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {",
+            "if (hdr.wire.op == WIRE_OP_PARTIAL) {",
+        ),
+    ),
+    *_in(
+        Kind.P4,
+        "p4/slot.p4",
+        (
+            "an older fragment takes its slot",
+            "(difference[31:31] == 0 && meta.slot.state != SLOT_FILLING)",
+            "meta.slot.state != SLOT_FILLING",
+        ),
+        (
+            "another generation keeps its slot",
+            "difference != 0 || meta.slot.state == SLOT_EMPTY || generation != meta.job.generation) {",
+            "difference != 0 || meta.slot.state == SLOT_EMPTY) {",
+        ),
+        (
+            "what was in the slot before counts",
+            "meta.slot.bitmap = meta.slot.bitmap * (bit<64>) (meta.slot.is_new ^ 1);",
+            "meta.slot.bitmap = meta.slot.bitmap;",
+        ),
+        (
+            "a copy of a complete sum is a duplicate",
+            "} else if (meta.slot.state == SLOT_FILLING) {",
+            "} else if (meta.slot.state != SLOT_EMPTY) {",
+        ),
+    ),
+    *_in(
+        Kind.P4,
+        "p4/segment.p4",
+        (
+            "one slot behind the segment is the job's",
+            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset >= meta.job.size) {",
+            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset > meta.job.size) {",
+        ),
+        (
+            "who is no member contributes",
+            "hdr.wire.worker >= 64 || meta.job.members & meta.slot.mine == 0",
+            "hdr.wire.worker >= 64",
+        ),
+    ),
+    *_in(
+        Kind.P4,
+        "p4/shadow.p4",
+        ("any fragment's result is kept", " && fragment == hdr.wire.fragment) {", ") {"),
+        ("a kept result is still a partial sum", "            slot_state.write(meta.slot.index, SLOT_FINAL);\n", ""),
+    ),
+    *_in(
+        Kind.P4,
+        "p4/sum.p4",
+        (
+            "a result counts this unit's workers",
+            "hdr.wire.contributors = meta.job.total;",
+            "hdr.wire.contributors = meta.job.local;",
+        ),
+        (
+            "a sum asked for again goes to the group",
+            "                meta.send = SEND_BACK;\n",
+            "                meta.send = SEND_GROUP;\n",
+        ),
+        ("a sum has the age of its last packet", "        hdr.wire.age = 0;\n", ""),
+    ),
+    *_in(
+        Kind.P4,
+        "p4/parser.p4",
+        (
+            "zero of a sum is said to be none",
+            "meta.sum | (16w0 - (bit<16>) (bit<1>) (meta.sum == 0)); // 0xffff for 0",
+            "meta.sum;",
+        ),
+    ),
+)
+
+ENDPOINT = _in(
+    Kind.ENDPOINT,
+    "workloads/native/endpoint.c",
+    ("values are cut, not rounded", "(int32_t)rintf(values[i] * factor)", "(int32_t)(values[i] * factor)"),
+    (
+        "the bias is that of another number of workers",
+        "e->bias = (1U << 31) / e->s.workers;",
+        "e->bias = (1U << 31) / (e->s.workers + 1);",
+    ),
+    ("the window is the whole segment", "e->limit = e->data_slots / 2;", "e->limit = e->data_slots;"),
+    (
+        "fragments go to slots in order",
+        "e->s.slot_base + e->s.places[fragment % e->data_slots]",
+        "e->s.slot_base + fragment % e->data_slots",
+    ),
+    (
+        "votes have the gradients' slots",
+        "e->s.slot_base + e->data_slots + e->voted % e->s.vote_slots",
+        "e->s.slot_base + e->voted % e->s.vote_slots",
+    ),
+    ("what is pushed again does not say so", "	h->flags = WIRE_FLAG_RETRANSMIT;\n", ""),
+    (
+        "old lanes stay behind a short fragment",
+        "	if (count < e->s.lanes)\n		memset(lanes + count, 0, 4 * (e->s.lanes - count));\n",
+        "",
+    ),
+    ("any result in the place is the fragment's", "== (uint64_t)(uint32_t)fragment + 1;", "!= 0;"),
+    (
+        "three workers vote as two",
+        "while ((1U << log_workers) < e->s.workers)",
+        "while ((2U << log_workers) < e->s.workers)",
+    ),
+    ("the scale is that of the smallest", "largest = here ? i : largest;", "largest = here && !largest ? i : largest;"),
+    ("a worker's NaN is a number", "} else if (largest == SPECIAL) {", "} else if (0) {"),
+    (
+        "lengths are not compared",
+        "op->outcome = EVENT_DISAGREE;\n		else if (is_carried",
+        "op->outcome = op->outcome;\n		else if (is_carried",
+    ),
+    ("carried values are summed in binary32", "		double sum = 0;\n", "		float sum = 0;\n"),
+    (
+        "the last worker's values are not carried",
+        "for (uint32_t w = 0; w < e->s.workers; w++) {\n			uint32_t bits",
+        "for (uint32_t w = 0; w + 1 < e->s.workers; w++) {\n			uint32_t bits",
+    ),
+    ("nothing is pushed again", "	send_packets(e, h, 1);\n	*sent_at = now;", "	*sent_at = now;"),
+    ("notices are not heeded", "	e->window = e->window / 2 > MIN_WINDOW ? e->window / 2 : MIN_WINDOW;\n", ""),
+    (
+        "a process takes another's memory",
+        "	if (__atomic_fetch_add(&e->wake->attached, 1, __ATOMIC_RELAXED)) {",
+        "	if (0) {",
+    ),
+    ("sums have the bias of one worker taken off", "op->scale, e->s.workers * e->bias);", "op->scale, e->bias);"),
+)

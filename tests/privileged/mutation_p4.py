@@ -1,0 +1,21 @@
+"""What of the tests of the P4 program fails, once it is compiled: the vectors, on BMv2, and schedules in step with the model."""
+
+from __future__ import annotations
+
+from testbed.bmv2 import compile as p4_compile
+from testbed.bmv2.program import target
+from testbed.wire import spec
+from tests.privileged import bmv2_model_run, bmv2_vector_run
+
+
+def found() -> dict[str, str]:
+    """By kind of test; an empty line where nothing was found. Errors where the program does not compile."""
+    lanes = spec.lanes_for(bmv2_vector_run.MTU)
+    target("wide", lanes).write_text(p4_compile.compile_program("wide", lanes))
+    wrong = {name: lines for name, lines in bmv2_vector_run.found("wide").items() if lines}
+    said = {"vectors": f"{len(wrong)}, as {next(iter(wrong))!r}" if wrong else "", "in step": ""}
+    try:
+        bmv2_model_run.found("schedules")
+    except AssertionError as error:
+        said["in step"] = next((line for line in str(error).splitlines() if "AssertionError" in line), "failed")
+    return said

@@ -1,0 +1,261 @@
+"""Compiled endpoints on loopback around the reference model: each worker's pushes go to a model switch, its results to a model host.
+
+What a worker sends is watched: every push is as docs/protocol.md says, in its slot and within the window, or `wrong` says why not. No root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.pull import Puller, PullSide
+from testbed.wire import mapping, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
+from tests.vectors.run import Model
+from workloads import quantiser
+from workloads.endpoint import Counters, _Settings, library
+
+JOB, GENERATION, BASE, SIZE = 5, 9, 100, 48
+DATA_SLOTS = SIZE - mapping.VOTE_SLOTS
+LIMIT = DATA_SLOTS // 2
+TOR_IP = "10.0.1.254"
+IDLE, DONE, QUIET, NOT_FINITE, DISAGREE = range(5)  # enum event
+LATE_S = 30.0
+_RESULT_BYTES = 16 + 4 * spec.LANES
+
+
+def worker_ip(worker: int) -> str:
+    return f"10.0.1.{worker + 1}"
+
+
+@dataclass(slots=True)
+class End:
+    """One worker: its endpoint, the memory that it shares with its host, and what it was seen to send."""
+
+    number: int
+    handle: int
+    ring: mmap.mmap
+    wake: mmap.mmap
+    address: Any
+    side: PullSide
+    progress: np.ndarray
+    keep: tuple[Any, ...]
+    pushes: dict[int, int] = field(default_factory=dict)  # fragment -> how often
+    had: set[int] = field(default_factory=set)  # data fragments whose results it has
+    done: int = 0  # the first that it lacks
+
+
+class Rack:
+    """Endpoints of one job, the model switch between them, and a network that loses a share of all packets."""
+
+    def __init__(self, workers: int, loss: float, seed: int, absent: Sequence[int]) -> None:
+        self.workers, self._loss, self._random = workers, loss, random.Random(seed)
+        self.wrong: list[str] = []
+        self._library, self._stop = library(), threading.Event()
+        self._switch = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._switch.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        self._switch.bind(("127.0.0.1", 0))
+        self._switch.settimeout(0.05)
+        self._places = mapping.places(JOB, DATA_SLOTS)
+        self._model = Model(TOR_IP, 256)
+        members = (1 << workers) - 1
+        job = Job(members, GENERATION, Role.FINAL, BASE, SIZE, workers, workers, 0, 0, TOR_IP, "0.0.0.0", "239.192.0.5")
+        self._model.set_group(JOB, range(1, workers + 1))
+        self._model.admit(JOB, job)
+        for worker in range(workers):
+            self._model.bind(worker + 1, [Sender(JOB, worker)])
+        self.ends = [self._opened(worker) for worker in range(workers) if worker not in absent]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _opened(self, worker: int) -> End:
+        page = mmap.PAGESIZE
+        fds = [os.memfd_create(name) for name in ("ring", "wake")]
+        os.ftruncate(fds[0], (_RESULT_BYTES * SIZE + page - 1) // page * page)
+        os.ftruncate(fds[1], page)
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        udp.bind(("127.0.0.1", 0))
+        event, progress = os.eventfd(0, os.EFD_NONBLOCK), np.zeros(1, np.uint64)
+        settings = _Settings(
+            ring_fd=fds[0], wake_fd=fds[1], socket_fd=udp.fileno(), event_fd=event, job=JOB, worker=worker, workers=self.workers,
+            generation=GENERATION, lanes=spec.LANES, slot_base=BASE, slots=SIZE, vote_slots=mapping.VOTE_SLOTS, ring_entries=SIZE,
+            first_vote=mapping.FIRST_VOTE, address=int.from_bytes(socket.inet_aton("127.0.0.1"), "little"),
+            port=self._switch.getsockname()[1], places=self._places.ctypes.data, progress=progress.ctypes.data,
+        )  # fmt: skip
+        handle = self._library.endpoint_open(ctypes.byref(settings))
+        assert handle
+        assert not self._library.endpoint_open(ctypes.byref(settings)), "the memory of another process was taken"
+        side = PullSide(Puller(JOB, GENERATION, BASE, SIZE, worker_ip(worker), "02:00:00:00:00:01"))
+        memory = (mmap.mmap(fds[0], 0), mmap.mmap(fds[1], page))
+        return End(worker, handle, *memory, udp.getsockname(), side, progress, (udp, event, settings))
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        for end in self.ends:
+            self._library.endpoint_close(end.handle)
+
+    # ------------------------------------------------------------------ a worker
+
+    def run(
+        self, vectors: Sequence[Sequence[np.ndarray]], raw: bool = False, quiet: int = 10**9
+    ) -> list[list[tuple[int, int]]]:
+        """Sums vectors (by worker, then in order) in place; by worker and vector the event and what it told.
+
+        Ends after `quiet` silences.
+        """
+        found: list[list[tuple[int, int]]] = [[] for _ in self.ends]
+
+        def work(at: int, end: End) -> None:
+            for vector in vectors[at]:
+                self._library.endpoint_submit(end.handle, vector.ctypes.data, vector.size, raw)
+            number, told, silent = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
+            deadline, silences = time.monotonic() + LATE_S, 0
+            while len(found[at]) < len(vectors[at]) and time.monotonic() < deadline and silences < quiet:
+                event = self._library.endpoint_run(
+                    end.handle, ctypes.byref(number), ctypes.byref(told), ctypes.byref(silent)
+                )
+                silences += event == QUIET
+                if event != QUIET:
+                    found[at].append((event, told.value))
+
+        threads = [threading.Thread(target=work, args=pair) for pair in enumerate(self.ends)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for end in self.ends:
+            self._wait_for_pushes(end)
+        return found
+
+    def _wait_for_pushes(self, end: End) -> None:
+        """Until the switch has looked at all that the worker sent."""
+        counters, deadline = self.counters(end), time.monotonic() + LATE_S
+        sent = counters.pushed + counters.retransmitted
+        while sum(end.pushes.values()) < sent:
+            assert time.monotonic() < deadline, f"worker {end.number} sent {sent} packets, {end.pushes} came"
+            time.sleep(0.001)
+
+    def counters(self, end: End) -> Counters:
+        counters = Counters()
+        self._library.endpoint_counters(end.handle, ctypes.byref(counters))
+        return counters
+
+    def notify(self, worker: int) -> None:
+        """A notice for this worker."""
+        end = self.ends[worker]
+        struct.pack_into("=I", end.wake, 8, struct.unpack_from("=I", end.wake, 8)[0] + 1)
+
+    def vote_for(self, worker: int, vector: np.ndarray) -> None:
+        """The first vote of a worker that never comes, on a vector of floats."""
+        lanes = quantiser.scale_lanes(quantiser.largest_exponent(vector), vector.size)
+        header = Header(
+            spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS, mapping.FIRST_VOTE, spec.LANES,
+        )  # fmt: skip
+        self._model.receive(Frame(header, lanes, worker_ip(worker), TOR_IP).pack(), worker + 1)
+
+    # ------------------------------------------------------------------ switch and hosts
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            try:
+                payload = self._switch.recv(1 << 16)
+            except TimeoutError:
+                continue
+            try:
+                self._take(payload)
+            except Exception as error:  # a test that fails, not a thread that is missed
+                self.wrong.append(f"{type(error).__name__}: {error}")
+
+    def _take(self, payload: bytes) -> None:
+        header = Header.unpack(payload)
+        lanes = np.frombuffer(payload, ">u4", offset=spec.HEADER_BYTES).astype(np.uint32)
+        end = next(end for end in self.ends if end.number == header.worker)
+        self._watch(end, header, lanes)
+        if self._random.random() < self._loss:
+            return
+        data = Frame(header, lanes, worker_ip(header.worker), TOR_IP).pack()
+        verdict, emissions = self._model.receive(data, header.worker + 1)
+        if verdict not in ("aggregated", "completed", "duplicate", "resent"):
+            self.wrong.append(f"worker {header.worker}: fragment {header.fragment}: {verdict}")
+        for emission in emissions:
+            for port in emission.ports or ():
+                if self._random.random() >= self._loss:
+                    self._arrive(port - 1, emission.data)
+
+    def _watch(self, end: End, header: Header, lanes: np.ndarray) -> None:
+        fragment, is_vote = header.fragment, header.fragment >= mapping.FIRST_VOTE
+        times = end.pushes[fragment] = end.pushes.get(fragment, 0) + 1
+        place = (
+            DATA_SLOTS + (fragment - mapping.FIRST_VOTE) % mapping.VOTE_SLOTS
+            if is_vote
+            else int(self._places[fragment % DATA_SLOTS])
+        )
+        said = (
+            header.op,
+            header.job,
+            header.contributors,
+            header.generation,
+            header.slot,
+            header.reserved,
+            header.age,
+            header.trailer,
+        )
+        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + place, 0, 0, 0)
+        for is_wrong, what in (
+            (said != due, f"{said}, expected {due}"),
+            (lanes.size != spec.LANES, f"{lanes.size} lanes"),
+            (header.flags != (spec.Flag.RETRANSMIT if times > 1 else 0), f"flags {header.flags} the {times}. time"),
+            (bool(lanes[header.count :].any()), "lanes behind its count"),
+            (not is_vote and fragment >= end.done + LIMIT, f"beyond the window, which ends at {end.done + LIMIT}"),
+            (not is_vote and times == 1 and fragment and fragment - 1 not in end.pushes, "before the one ahead of it"),
+        ):
+            if is_wrong:
+                self.wrong.append(f"worker {end.number}: fragment {fragment}: {what}")
+
+    def _arrive(self, worker: int, data: bytes) -> None:
+        end = next((end for end in self.ends if end.number == worker), None)
+        if end is None:
+            return
+        packet = Frame.parse(data)
+        place = packet.header.slot - BASE
+        end.side.wake_at = struct.unpack_from("=I", end.wake, 4)[0]
+        if packet.header.fragment < mapping.FIRST_VOTE:  # before the worker can read it and push the next
+            end.had.add(packet.header.fragment)
+            while end.done in end.had:
+                end.done += 1
+        verdict, _ = end.side.take(packet, data)
+        if verdict != "pulled":
+            return
+        at = place * _RESULT_BYTES
+        struct.pack_into("=Q", end.ring, at, 0)
+        end.ring[at + 16 : at + _RESULT_BYTES] = packet.lanes.astype(">u4").tobytes()
+        struct.pack_into("=II", end.ring, at + 8, packet.header.contributors, packet.header.flags)
+        struct.pack_into("=Q", end.ring, at, packet.header.fragment + 1)
+        struct.pack_into("=I", end.wake, 0, end.side.received)
+        if end.side.received == struct.unpack_from("=I", end.wake, 4)[0]:
+            self._switch.sendto(b"wake", end.address)
+
+
+@contextmanager
+def rack(workers: int, loss: float = 0.0, seed: int = 1, absent: Sequence[int] = ()) -> Iterator[Rack]:
+    """Endpoints of `workers` workers, but for those that never come."""
+    made = Rack(workers, loss, seed, absent)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,110 @@
+"""The compiled endpoint keeps docs/protocol.md: what it pushes, when it pushes again, what it makes of results, notices and votes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from testbed.wire import mapping, spec
+from tests.unit.endpoint_wire import DATA_SLOTS, DISAGREE, DONE, LIMIT, NOT_FINITE, rack
+from workloads import quantiser
+
+LENGTHS = (5_003, 1, 40 * spec.LANES, 0, 361, 97)  # of 97 and of 1 the vote carries the values
+
+
+def vectors(workers: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[np.ndarray]]:
+    chance = np.random.default_rng(workers)
+    return [
+        [(chance.standard_normal(length) * 10.0**at).astype(np.float32) for at, length in enumerate(lengths)]
+        for _ in range(workers)
+    ]
+
+
+def expected(given: list[np.ndarray]) -> np.ndarray:
+    """The sum as the quantiser states it, to the bit."""
+    workers, length = len(given), given[0].size
+    if length * workers + quantiser.FIRST_LANE <= spec.LANES:
+        return np.sum([each.astype(np.float64) for each in given], axis=0).astype(np.float32)
+    scale = quantiser.scale_of(max(quantiser.largest_exponent(each) for each in given), workers)
+    total = np.zeros(length, np.uint32)
+    for each in given:
+        lanes = np.empty(length, ">u4")
+        quantiser.encode(each, scale, workers, lanes, np.empty_like(each))
+        total += lanes.astype(np.uint32)
+    summed = np.empty(length, np.float32)
+    quantiser.decode(total.astype(">u4"), scale, workers, workers, summed)
+    return summed
+
+
+@pytest.mark.parametrize(("workers", "loss"), [(1, 0.0), (3, 0.0), (3, 0.05), (2, 0.2)])
+def test_sums_are_exact_and_every_push_is_as_it_must_be(workers: int, loss: float) -> None:
+    given = vectors(workers)
+    due = [expected([each[at].copy() for each in given]) for at in range(len(LENGTHS))]
+    with rack(workers, loss) as network:
+        found = network.run(given)
+        repeated = sum(times - 1 for end in network.ends for times in end.pushes.values())
+        counted = sum(network.counters(end).retransmitted for end in network.ends)
+        fragments = {fragment for end in network.ends for fragment in end.pushes if fragment < mapping.FIRST_VOTE}
+    assert network.wrong[:5] == []
+    assert [[event for event, _ in each] for each in found] == [[DONE] * len(LENGTHS)] * workers
+    for each in given:
+        for summed, right in zip(each, due, strict=True):
+            assert np.array_equal(summed.view(np.uint32), right.view(np.uint32))
+    pushed = [length for length in LENGTHS if length * workers + quantiser.FIRST_LANE > spec.LANES]
+    assert fragments == set(range(sum(-(-length // spec.LANES) for length in pushed)))
+    assert (repeated == counted) if loss == 0 else repeated > 0
+
+
+def test_raw_lanes_are_summed_as_they_are() -> None:
+    lanes = [np.random.default_rng(at).integers(0, 2**30, 2 * spec.LANES + 7, dtype=np.uint32) for at in range(3)]
+    total = np.sum(lanes, axis=0, dtype=np.uint64).astype(np.uint32)
+    with rack(3) as network:
+        network.run([[each.view(np.float32)] for each in lanes], raw=True)
+    assert network.wrong == []
+    assert all(np.array_equal(each, total) for each in lanes)
+
+
+def test_a_worker_that_hears_nothing_pushes_its_vote_again() -> None:
+    with rack(2, absent=[1]) as network:
+        network.run([[np.ones(spec.LANES * 3 * DATA_SLOTS, np.float32)]], raw=True, quiet=1)
+        pushes = network.ends[0].pushes
+    assert network.wrong == []
+    assert set(pushes) == {mapping.FIRST_VOTE}, "no fragment before its vote"
+    assert pushes[mapping.FIRST_VOTE] > 1
+
+
+def test_the_window_is_half_a_segment() -> None:
+    """Nobody sums here: the votes' results are given, so that data flow until the window is full."""
+    with rack(2, absent=[1]) as network:
+        network.vote_for(1, np.ones(spec.LANES * 3 * DATA_SLOTS, np.float32))
+        network.run([[np.ones(spec.LANES * 3 * DATA_SLOTS, np.float32)]], quiet=4)
+        pushed = {fragment for fragment in network.ends[0].pushes if fragment < mapping.FIRST_VOTE}
+    assert network.wrong == []
+    assert 8 <= len(pushed) <= LIMIT
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("length", [50, 5_000])
+def test_a_value_that_is_not_finite_is_told_to_all(bad: float, length: int) -> None:
+    given = [[np.ones(length, np.float32)] for _ in range(3)]
+    given[1][0][length - 1] = bad
+    with rack(3) as network:
+        found = network.run(given)
+    assert found == [[(NOT_FINITE, 1)]] * 3
+
+
+@pytest.mark.parametrize("lengths", [(500, 501, 500), (1000, 999, 1001)])
+def test_other_lengths_are_told(lengths: tuple[int, ...]) -> None:
+    with rack(3) as network:
+        found = network.run([[np.ones(length, np.float32)] for length in lengths])
+    assert [events[0][0] for events in found].count(DISAGREE) >= 2
+
+
+def test_a_notice_halves_the_window() -> None:
+    with rack(1) as network:
+        before = network.counters(network.ends[0])
+        network.notify(0)
+        network.run([[np.ones(5 * spec.LANES, np.float32)]])
+        after = network.counters(network.ends[0])
+    assert (after.notices, after.reductions) == (1, 1)
+    assert after.window_min <= max(8, before.window / 2) < before.window_min + 1

@@ -1,0 +1,31 @@
+"""The planted bugs of tests/bench/mutations.py: each can still be planted, and no two are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.host import ROOT
+from tests.mutants.mutation import Kind, Mutation
+from tests.mutants.table import MUTATIONS
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.file}: {mutation.name}")
+def test_a_bug_has_one_place(mutation: Mutation) -> None:
+    assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
+    assert mutation.new != mutation.old
+
+
+def test_bugs_are_in_all_programs_and_named_once() -> None:
+    assert len({(mutation.file, mutation.name) for mutation in MUTATIONS}) == len(MUTATIONS)
+    assert {mutation.kind for mutation in MUTATIONS} == set(Kind)
+    assert len(MUTATIONS) >= 30
+
+
+def test_a_bug_that_finds_no_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text("one two two")
+    Mutation(Kind.XDP, "program.c", "fine", "one", "three").plant(tmp_path)
+    assert (tmp_path / "program.c").read_text() == "three two two"
+    with pytest.raises(ValueError, match=r"program.c: 2 places with 'two' \(mutation: twice\)"):
+        Mutation(Kind.XDP, "program.c", "twice", "two", "four").plant(tmp_path)
