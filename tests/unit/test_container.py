@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts import container, container_needs, setup
+from testbed.probing import container as probed
 
 
 @pytest.fixture
@@ -98,3 +99,9 @@ def test_an_image_on_another_processor_is_not_current(tmp_path: Path, monkeypatc
     here = setup.fingerprint()
     monkeypatch.setattr(setup, "processor_features", lambda: b"flags\t\t: fpu")
     assert setup.fingerprint() != here
+
+
+def test_the_doctor_the_search_and_the_page_mean_the_same_capabilities() -> None:
+    assert all(container_needs.CAPABILITIES[bit] == name for name, (bit, _) in probed.NEEDED.items())
+    asked = [name for name in probed.NEEDED if name not in container_needs.DEFAULTS]
+    assert f"--cap-add={','.join(asked)} --device={probed.TUN}" in (container.CHECKOUT / probed.WHERE).read_text()
