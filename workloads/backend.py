@@ -22,6 +22,7 @@ from torch.futures import Future
 
 from workloads.job_env import JobEnv
 from workloads.reducers import Reducer, reducer_for
+from workloads.timeline import Timeline
 
 c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stubs of it lack what is used here
 
@@ -61,13 +62,15 @@ class Statistics:
 class PendingSum(c10d.Work):  # type: ignore[misc] # a class that torch gives no type to
     """An all-reduce under way. torch's own work around a future would not raise in `wait`."""
 
-    def __init__(self, future: Future[Any]) -> None:
+    def __init__(self, future: Future[Any], timeline: Timeline, number: int) -> None:
         super().__init__()
-        self._future = future
+        self._future, self._timeline, self._number = future, timeline, number
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Blocks until the sum is there; raises what went wrong."""
+        self._timeline.wait(self._number)
         self._future.wait()
+        self._timeline.resume(self._number)
         return True
 
     def is_completed(self) -> bool:
@@ -77,12 +80,53 @@ class PendingSum(c10d.Work):  # type: ignore[misc] # a class that torch gives no
         return self._future
 
 
-def _by_gloo(name: str) -> Callable[..., Any]:
+class SeenWork(c10d.Work):  # type: ignore[misc] # a class that torch gives no type to
+    """A collective of gloo's, whose waiting goes into the timeline."""
+
+    def __init__(self, work: Any, timeline: Timeline, number: int) -> None:
+        super().__init__()
+        self._work, self._timeline, self._number = work, timeline, number
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """As gloo's work does."""
+        self._timeline.wait(self._number)
+        done: bool = self._work.wait() if timeout is None else self._work.wait(timeout)
+        self._timeline.is_there(self._number)
+        self._timeline.resume(self._number)
+        return done
+
+    def is_completed(self) -> bool:
+        done: bool = self._work.is_completed()
+        return done
+
+    def is_success(self) -> bool:
+        done: bool = self._work.is_success()
+        return done
+
+    def get_future(self) -> Future[Any]:
+        future: Future[Any] = self._work.get_future()
+        return future
+
+    def result(self) -> Any:
+        return self._work.result()
+
+
+def _by_gloo(name: str, seen: bool) -> Callable[..., Any]:
     def collective(self: IncProcessGroup, *arguments: Any, **options: Any) -> Any:
-        return getattr(self._gloo, name)(*arguments, **options)
+        if not seen or self._job is None:
+            return getattr(self._gloo, name)(*arguments, **options)
+        number = self._timeline.ask(_size_bytes(arguments[0] if arguments else None), summed=False)
+        return SeenWork(getattr(self._gloo, name)(*arguments, **options), self._timeline, number)
 
     collective.__name__ = name
     return collective
+
+
+def _size_bytes(tensors: Any) -> int:
+    """Of a tensor, or of a list of tensors or of such lists; 0 for anything else."""
+    if isinstance(tensors, torch.Tensor):
+        return int(tensors.numel() * tensors.element_size())
+    return sum(map(_size_bytes, tensors)) if isinstance(tensors, list | tuple) else 0
 
 
 class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that torch gives no type to
@@ -96,6 +140,8 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         self._job = job
         self._reducer: Reducer | None = reducer_for(job, timeout.total_seconds()) if job else None
         self._statistics = Statistics()
+        self._timeline = Timeline()
+        self._backward = -1  # the backward pass whose end is awaited for the timeline
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._order = threading.Lock()  # vectors are submitted, and waited for, in one order
         self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
@@ -116,20 +162,49 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             t.dtype in _FLOATS and not t.is_sparse for t in tensors
         )
         if self._job is None or not ours:
-            if len(tensors) > 1:
-                return self._gloo.allreduce_coalesced(tensors, opts)
-            return self._gloo.allreduce(tensors, _options(operation))
+            return self._allreduce_by_gloo(tensors, opts, operation)
         outcome: Future[Any] = Future()
         if self._reducer:
-            self._submit(self._reducer, tensors, average, outcome)
+            number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), summed=True)
+            self._submit(self._reducer, tensors, average, outcome, number)
         else:
             start = time.perf_counter()
+            number = self._timeline.ask(_size_bytes(tensors), summed=True)
             works = self._start_ring(tensors)
             self._tasks.put(
-                lambda: self._settle(outcome, lambda: self._finish_ring(works, start, tensors, average), tensors)
+                lambda: self._settle(
+                    outcome, lambda: self._finish_ring(works, start, tensors, average), tensors, number
+                )
             )
+        self._see_backward()
         # a C++ waiter sees an exception only if it was raised inside `then`
-        return PendingSum(outcome.then(_unwrap))
+        return PendingSum(outcome.then(_unwrap), self._timeline, number)
+
+    def _allreduce_by_gloo(self, tensors: list[torch.Tensor], opts: Any, operation: Any) -> Any:
+        number = self._timeline.ask(_size_bytes(tensors), summed=False) if self._job else -1
+        several = len(tensors) > 1
+        work = (
+            self._gloo.allreduce_coalesced(tensors, opts)
+            if several
+            else self._gloo.allreduce(tensors, _options(operation))
+        )
+        return SeenWork(work, self._timeline, number) if self._job else work
+
+    def _see_backward(self) -> None:
+        """DDP waits in C++, at the end of a backward pass. Callbacks there run in the order in which they were asked for: the first of
+        these two before DDP's, which is asked for after the last bucket, and the second, asked for by the first, after it."""
+        now = torch._C._current_graph_task_id()
+        if now in (-1, self._backward):
+            return
+        self._backward = now
+        engine: Any = torch.autograd.Variable._execution_engine
+
+        def at_end() -> None:
+            self._backward = -1
+            self._timeline.wait(self._timeline.last)
+            engine.queue_callback(lambda: self._timeline.resume(self._timeline.last))
+
+        engine.queue_callback(at_end)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         return self.allreduce(tensors, opts)
@@ -154,16 +229,19 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         while task := self._tasks.get():
             task()
 
-    def _settle(self, outcome: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor]) -> None:
+    def _settle(self, outcome: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor], number: int) -> None:
         try:
             work()
         except Exception as error:  # every failure belongs to the one who waits
             outcome.set_result(error)
         else:
+            self._timeline.is_there(number)
             outcome.set_result(tensors)
 
     @torch.no_grad()
-    def _submit(self, reducer: Reducer, tensors: list[torch.Tensor], average: bool, outcome: Future[Any]) -> None:
+    def _submit(
+        self, reducer: Reducer, tensors: list[torch.Tensor], average: bool, outcome: Future[Any], number: int
+    ) -> None:
         """Here and not on the thread, so that vectors follow each other without a pause. Each gets a task of its own, which may make room
         for the next."""
         start, failures = time.perf_counter(), list[Exception]()
@@ -174,7 +252,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
                 reducer.submit(flat.numpy())
                 self._tasks.put(functools.partial(self._finish, reducer, tensor, flat, average, failures))
             self._tasks.put(
-                lambda: self._settle(outcome, lambda: self._sums_are_there(start, tensors, failures), tensors)
+                lambda: self._settle(outcome, lambda: self._sums_are_there(start, tensors, failures), tensors, number)
             )
 
     @torch.no_grad()
@@ -235,7 +313,13 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             return
         counters = self._reducer.counters() if self._reducer else {}
         self._job.write_stats(
-            {"rank": self._job.rank, "engine": self._job.sync, "allreduce": self._statistics.summary(), **counters}
+            {
+                "rank": self._job.rank,
+                "engine": self._job.sync,
+                "allreduce": self._statistics.summary(),
+                "timeline": self._timeline.summary(),
+                **counters,
+            }
         )
 
 
@@ -243,10 +327,11 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
 # lock (WORK_OVERRIDE in PyProcessGroup.hpp of torch 2.13), and waits for a mutex of gloo whose holder may wait for that lock. Jobs hung so.
 for _name in (
     *("broadcast", "reduce", "allgather", "_allgather_base", "allgather_coalesced", "gather", "scatter"),
-    *("reduce_scatter", "_reduce_scatter_base", "alltoall", "alltoall_base"),
-    *("send", "recv", "recv_anysource", "barrier", "monitored_barrier"),
+    *("reduce_scatter", "_reduce_scatter_base", "alltoall", "alltoall_base", "barrier"),
 ):
-    setattr(IncProcessGroup, _name, _by_gloo(_name))
+    setattr(IncProcessGroup, _name, _by_gloo(_name, seen=True))
+for _name in ("send", "recv", "recv_anysource", "monitored_barrier"):
+    setattr(IncProcessGroup, _name, _by_gloo(_name, seen=False))
 
 
 def _options(operation: Any) -> Any:

@@ -25,6 +25,7 @@ from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import files_as
 from testbed.jobs.template import Template
 from testbed.runtime import Caller
+from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
 
 
@@ -210,3 +211,8 @@ def ps_address_of(job: Job) -> tuple[str, int] | None:
     if job.placement.sync != "ps" or job.placement.ps is None:
         return None
     return addresses.host_ip(*job.placement.ps), PS_PORT_BASE + job.id % 1000
+
+
+def traffic_of(job: Job, mtu: int) -> Traffic:
+    """Where the job's sums go."""
+    return Traffic(job.placement.sync, tuple(job.hosts), job.ps_host, mtu)

@@ -17,7 +17,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.inc.engine import Admission, Engine, Member
 from testbed.inc.segments import NoRoomError
 from testbed.jobs import result
-from testbed.jobs.execution import Executor
+from testbed.jobs.execution import Executor, traffic_of
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.launch import Emit
 from testbed.jobs.observation import Observation
@@ -145,7 +145,7 @@ class Jobs:
                 "attempts": attempts,
                 "wall_s": sum(attempt["wall_s"] for attempt in attempts),
                 "ocs": {"events": result.events_after(self._controller("history"), history)},
-                **observation.report(stats, outcome.failure, request.with_series),
+                **observation.report(stats, traffic_of(job, self._topology.mtu), outcome.failure, request.with_series),
             }
 
     @staticmethod

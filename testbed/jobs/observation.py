@@ -10,10 +10,13 @@ from typing import Any, Protocol, Self
 
 from testbed.emulation.links import burst_bytes
 from testbed.jobs.result import link_deltas
+from testbed.telemetry.bound import bound, coarse
+from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import LinkCounters, Recording
 from testbed.telemetry.summary import series, summary
+from testbed.telemetry.timelines import read
 from testbed.telemetry.verdict import verdict
 
 
@@ -49,9 +52,12 @@ class Observation:
             self._after, self._unsent_after = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
 
     def report(
-        self, workers: Sequence[Mapping[str, Any] | None], failure: str | None, with_series: bool
+        self, workers: Sequence[Mapping[str, Any] | None], traffic: Traffic, failure: str | None, with_series: bool
     ) -> dict[str, Any]:
-        """The result's `links`, `telemetry` and `verdict`, and `series`, an .npz file in base64, if it is wanted."""
+        """The result's `links`, `telemetry`, `bound` and `verdict`, and `series`, an .npz file in base64, if it is wanted.
+
+        `workers`: the statistics that they left, by rank.
+        """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
         lost = {link["name"]: link["device_drops"] for link in links}
@@ -59,10 +65,18 @@ class Observation:
             lost[host] = lost.get(host, 0) + count - self._unsent_before[host]
         bursts = {link["name"]: burst_bytes(link["rate_mbps"], self._mtu) for link in links if link["rate_mbps"]}
         found = evidence(self._recording, bursts, lost)
+        depths_s = {
+            link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"] for link in links if link["rate_mbps"]
+        }
+        allowed = bound(self._recording, workers, traffic, depths_s)
+        if allowed is None and not any(read(left) for left in workers):
+            allowed = coarse(found)
+        judged = verdict(found, allowed, workers, failure=failure, faults=self._faults(), hosts=traffic.hosts)
         report = {
             "links": links,
             "telemetry": summary(self._recording, found),
-            "verdict": verdict(found, workers, failure=failure, faults=self._faults()).as_json(),
+            "bound": allowed.as_json() if allowed else None,
+            "verdict": judged.as_json(),
         }
         return report | ({"series": base64.b64encode(series(self._recording)).decode()} if with_series else {})
 

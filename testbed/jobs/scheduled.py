@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from testbed.errors import TestbedError
 from testbed.inc.engine import Admission, Engine, Member
-from testbed.jobs.execution import ps_address_of
+from testbed.jobs.execution import ps_address_of, traffic_of
 from testbed.jobs.gates import Gates
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.manager import Jobs
@@ -180,7 +180,11 @@ class Runner:
             report = executor.report(job, folder, specs, outcome)
             one.failure = outcome.failure
             stats = [worker["stats"] for worker in report["workers"]]
-            one.run = {**report, "wall_s": outcome.wall_s, **observation.report(stats, outcome.failure, False)}
+            one.run = {
+                **report,
+                "wall_s": outcome.wall_s,
+                **observation.report(stats, traffic_of(job, self._mtu), outcome.failure, False),
+            }
 
     def _release(self, one: Scheduled, job: Job, gates: Gates) -> None:
         """Gives back all that it holds, if it holds it still."""

@@ -1,7 +1,7 @@
 """The report as one JSON document. Pure, but for `write_json`.
 
-Both clocks are in it: times are real, as measured on this host; beside them, under `emulated`, is what they stand for on
-the fabric that the configuration declares, which is `scale` times as fast.
+There is one clock: times are real, and volumes are scaled (docs/configuration.md, Scale). A job whose gradients are not divided by the
+configuration's scale is a job on a fabric that much slower, and `scaled` says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from testbed.report.files import replacing
 from testbed.report.host import HostFacts
-from testbed.report.measures import JobMeasures, job_measures, merged_events, merged_links
+from testbed.report.measures import job_measures, merged_events, merged_links
 from testbed.topology.model import Topology
 
 VERSION = 1
@@ -29,22 +29,20 @@ def document(
     """Of the runs' results and the scripts' own JSON, both by sync. Raises TestbedError where one does not read."""
     events = merged_events(runs)
     measures = {sync: job_measures(run, scripts[sync]) for sync, run in runs.items()}
-    observed = {sync: {key: run[key] for key in ("verdict", "telemetry")} for sync, run in runs.items()}
+    observed = {sync: {key: run[key] for key in ("verdict", "bound", "telemetry")} for sync, run in runs.items()}
     return {
         "version": VERSION,
         "host": {**asdict(host), "memory": host.memory_bytes},
         "config": asdict(topology),
-        "clock": {"scale": topology.scale, "emulated_ms": "real_ms / scale", "optical_times": "real, not scaled"},
+        "clock": {"scale": topology.scale, "times": "real", "volumes": "link rates are divided by the scale"},
         "trustworthy": all(run["verdict"]["trustworthy"] for run in runs.values()),
-        "jobs": {sync: _job(measured, topology.scale) | observed[sync] for sync, measured in measures.items()},
+        "jobs": {
+            sync: asdict(measured) | {"scaled": measured.scale == topology.scale} | observed[sync]
+            for sync, measured in measures.items()
+        },
         "links": merged_links(runs),
         "ocs": {"reconfigurations": len(events), "events": events},
     }
-
-
-def _job(measured: JobMeasures, scale: int) -> dict[str, Any]:
-    emulated = {"iteration_ms": measured.iteration_ms / scale, "comm_ms": measured.comm_ms / scale}
-    return {**asdict(measured), "emulated": emulated}
 
 
 def below_threshold(report: Mapping[str, Any], threshold: float) -> list[str]:

@@ -20,7 +20,8 @@ Span = tuple[float, float, int]  # start and end in seconds, bytes
 
 @dataclass(frozen=True, slots=True)
 class JobMeasures:
-    """One job. `iteration_ms` and `comm_ms` are medians over the iterations, in real time, of the lists beside them."""
+    """A job. `iteration_ms` and `comm_ms` are medians over the iterations of the lists beside them. `scale` is what the script says its
+    gradients are divided by, 1 where it says nothing."""
 
     sync: str
     hosts: tuple[str, ...]
@@ -30,6 +31,7 @@ class JobMeasures:
     epochs: int
     params: int
     dtype: str
+    scale: int
     iteration_ms: float
     comm_ms: float
     loss: tuple[float, ...]
@@ -61,6 +63,7 @@ def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasur
             epochs=int(script["epochs"]),
             params=int(script["params"]),
             dtype=script["dtype"],
+            scale=int(script.get("scale", 1)),
             iteration_ms=statistics.median(script["iteration_ms_list"]),
             comm_ms=statistics.median(comm),
             loss=tuple(map(float, script["loss"])),

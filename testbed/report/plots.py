@@ -125,8 +125,8 @@ def iteration_time(report: Report) -> Figure:
     """A bar per job: communication, and the rest of the iteration."""
     import matplotlib.pyplot as plt
 
-    jobs, scale = report["jobs"], report["clock"]["scale"]
-    figure, axes = plt.subplots(figsize=(10, 1.9 + 0.72 * len(jobs)))
+    jobs = report["jobs"]
+    figure, axes = plt.subplots(figsize=(10, 1.7 + 0.72 * len(jobs)))
     longest = max(job["iteration_ms"] for job in jobs.values())
     for row, (sync, job) in enumerate(jobs.items()):
         comm, whole = min(job["comm_ms"], job["iteration_ms"]), job["iteration_ms"]
@@ -135,6 +135,8 @@ def iteration_time(report: Report) -> Figure:
         _inside(axes, row, 0, comm, longest, f"{comm:.0f} ms", ink_on(COLOURS[sync]))
         _inside(axes, row, comm, whole - comm, longest, f"{whole - comm:.0f} ms", INK)
         axes.text(whole + longest * 0.012, row, f"{whole:.0f} ms", va="center", fontweight="bold")
+        if job["bound"]:
+            axes.vlines(job["bound"]["bound_ms"], row - 0.36, row + 0.36, color=INK, linewidth=2)
     axes.set_yticks(range(len(jobs)), [NAMES[sync] for sync in jobs])
     axes.tick_params(length=0)
     for label, sync in zip(axes.get_yticklabels(), jobs, strict=True):
@@ -144,16 +146,14 @@ def iteration_time(report: Report) -> Figure:
     axes.spines["left"].set_visible(False)
     axes.set_xlim(0, longest * 1.09)
     axes.set_xlabel("real milliseconds per iteration, median")
-    emulated = axes.secondary_xaxis("top", functions=(lambda ms: ms / scale, lambda ms: ms * scale))
-    emulated.set_xlabel(f"milliseconds on the declared fabric, {scale} times as fast", fontsize=9)
-    emulated.tick_params(length=0, labelsize=9)
-    emulated.spines["top"].set_visible(False)
     axes.grid(True, axis="x")
     headline(
-        figure, fastest(jobs), "Full colour: communication. Pale: computation that no communication overlaps with."
+        figure,
+        fastest(jobs),
+        "Full colour: communication. Pale: computation that no communication overlaps with. Dark line: what the links allow.",
     )
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.19, right=0.975, top=1 - 1.25 / height, bottom=0.55 / height)
+    figure.subplots_adjust(left=0.19, right=0.975, top=1 - 0.85 / height, bottom=0.55 / height)
     return figure
 
 
@@ -272,7 +272,7 @@ def dark_times(events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     many = f"{len(events)} reconfigurations" if len(events) > 1 else "The reconfiguration"
     return (
         f"{many} kept ports dark as long as asked, within {worst_us:,.0f} µs",
-        "Optical times are real: the time scale does not touch them.",
+        "Optical times are real: volumes are scaled, not time.",
     )
 
 

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from testbed.report.measures import GRADIENT_BYTES
 from testbed.report.style import TERMINAL
 
 
@@ -37,8 +38,8 @@ def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
 
 
 def _jobs(report: Mapping[str, Any]) -> RenderableType:
-    columns = ["job", "test\nacc.", "last\nloss", "ms per\niter.", "of it\ncomm.", "iter. ms\nemulated"]
-    columns += ["on all\nlinks", "frames\ndropped", "trust-\nworthy"]
+    columns = ["job", "test\nacc.", "last\nloss", "iter.\nms", "of it\ncomm.", "links\nallow", "ratio"]
+    columns += ["on all\nlinks", "lost\nfr.", "trust"]
     jobs = report["jobs"]
     table = _table("Training", columns)
     for sync, job in jobs.items():
@@ -49,26 +50,32 @@ def _jobs(report: Mapping[str, Any]) -> RenderableType:
             f"{sum(last_epoch) / len(last_epoch):.4f}",
             f"{job['iteration_ms']:.1f}",
             f"{job['comm_ms']:.1f}",
-            f"{job['emulated']['iteration_ms']:.2f}",
+            *_bound(job["bound"]),
             size(job["link_bytes"]),
             f"{job['link_drops']}",
-            Text("yes", style="green") if job["verdict"]["trustworthy"] else Text("no", style="bold red"),
+            _trusted(job["verdict"]["trustworthy"]),
         )
     return table
 
 
+def _bound(bound: Mapping[str, Any] | None) -> list[str]:
+    """What links allow, and by how much more was measured."""
+    return ["-"] * 2 if bound is None else [f"{bound['bound_ms']:.1f}", f"{bound['ratio']:.2f}"]
+
+
+def _trusted(trustworthy: bool | None) -> Text:
+    if trustworthy is None:
+        return Text("-")
+    return Text("yes", style="green") if trustworthy else Text("no", style="bold red")
+
+
 def _verdicts(report: Mapping[str, Any]) -> RenderableType:
-    """A line for jobs that can be trusted; for each other one its own, with the reasons."""
-    jobs = report["jobs"]
-    lines = [
-        Text(f"{sync}: {job['verdict']['line']}", style="red")
-        for sync, job in jobs.items()
-        if not job["verdict"]["trustworthy"]
-    ]
-    trusted = [sync for sync, job in jobs.items() if job["verdict"]["trustworthy"]]
-    if trusted:
-        lines.insert(0, Text(f"{', '.join(trusted)}: verdict: trustworthy", style="green"))
-    return Group(*lines)
+    """A line for each job, those that can be trusted first."""
+    jobs = sorted(report["jobs"].items(), key=lambda job: not job[1]["verdict"]["trustworthy"])
+    styles = {True: "green", False: "red", None: ""}
+    return Group(
+        *(Text(f"{name}: {job['verdict']['line']}", styles[job["verdict"]["trustworthy"]]) for name, job in jobs)
+    )
 
 
 def _links(report: Mapping[str, Any]) -> RenderableType:
@@ -103,9 +110,26 @@ def _events(report: Mapping[str, Any]) -> RenderableType:
 
 
 def _footnote(report: Mapping[str, Any]) -> RenderableType:
-    host, scale = report["host"], report["clock"]["scale"]
-    return Text(
-        f"{host['cores']} cores, {host['memory'] / 2**30:.1f} GiB, kernel {host['kernel']}. Times are real and medians; "
-        f"emulated is a {scale}th of them, what they stand for at the rates that {report['config']['name']!r} declares.",
-        style="dim",
+    host = report["host"]
+    text = f"{host['cores']} cores, {host['memory'] / 2**30:.1f} GiB, kernel {host['kernel']}. "
+    return Text(f"{text}Iterations: medians; what links allow and the ratio: means. {scale_told(report)}", style="dim")
+
+
+def scale_told(report: Mapping[str, Any]) -> str:
+    """What the jobs' gradients and times stand for on the fabric that the configuration declares."""
+    scale, config = report["clock"]["scale"], report["config"]
+    host_mbps = config["host_link"]["rate_mbps"]
+    if host_mbps is None:
+        return "Times are real."
+    job = next(iter(report["jobs"].values()))
+    count = job["params"] * GRADIENT_BYTES[job["dtype"]]
+    real, declared = f"{host_mbps / scale:g} Mb/s", f"{host_mbps / 1e3:g} Gb/s"
+    if all(other["scaled"] for other in report["jobs"].values()):
+        return (
+            f"Times are real, volumes are divided by {scale}: {size(count)} of gradients over {real} take what {size(count * scale)} "
+            f"take over the {declared} that {config['name']!r} declares."
+        )
+    return (
+        f"Times are real. Links have a {scale}th of their declared rates and these gradients were not divided by {scale}: to these jobs "
+        f"the fabric is one of {real}, not of {declared}."
     )

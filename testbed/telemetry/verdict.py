@@ -1,34 +1,30 @@
-"""The verdict: whether the emulation, and not the machine under it, set a result. Pure.
+"""The verdict: whether the links, and not the machine under them, set a result. Pure.
 
-A reason makes a result not trustworthy; a note is what a reader should know and may be by design, as drops at a finite queue are.
+It compares what the clock said with what the links allow (testbed/telemetry/bound.py). A reason makes a result not trustworthy; a note
+is what a reader should know and may be by design, as drops at a finite queue are.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
+from testbed.telemetry.bound import Bound
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
+from testbed.telemetry.left import number
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is still trusted. How they were measured: docs/architecture.md, Telemetry and verdict."""
+    """What is still trusted. How the first was chosen: docs/verdict.md."""
 
-    full_link: float = 0.95  # of its rate: such a link set the pace of that second, whatever the cores did
-    saturated_busy: float = 0.97  # a core that was busier than this in a second had no time left
-    pressed_share: float = 0.10  # of the seconds with traffic
-    softirq: float = 0.80  # of a core's time: packets take the core from the processes that send them
-    steal: float = 0.05  # of a core's time
-    waiting: float = 0.90  # of the time
-    late_s: float = 0.02  # a sample this late was late
-    late_share: float = 0.05  # of the samples
+    ratio: float = 1.10  # measured over what the links allow
     unsampled_share: float = 0.05  # of the time
     excess: float = 0.03  # over a link's rate
     lost_share: float = 1e-4  # of the frames, where no queue was full
+    traffic_bytes: int = 100_000  # on the job's fullest link: less is as good as nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,50 +37,106 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Trustworthy if there are no reasons against it."""
+    """`trustworthy` is None for a job that sent nothing: there is nothing to judge."""
 
+    trustworthy: bool | None
     reasons: tuple[Reason, ...]
     notes: tuple[Reason, ...]
-
-    @property
-    def trustworthy(self) -> bool:
-        return not self.reasons
+    bound: Bound | None = None
 
     @property
     def line(self) -> str:
-        """`verdict: trustworthy`, or all the reasons."""
-        if self.trustworthy:
-            return "verdict: trustworthy"
+        """`verdict: trustworthy: within ...`, or all the reasons."""
+        if self.trustworthy is None:
+            return "verdict: none: " + "; ".join(note.text for note in self.notes)
+        if self.trustworthy and self.bound:
+            return f"verdict: trustworthy: {_within(self.bound)}"
         return f"verdict: not trustworthy: {'; '.join(reason.text for reason in self.reasons)}"
 
     def as_json(self) -> dict[str, Any]:
-        told = {
-            kind: [{"name": one.name, "text": one.text} for one in ones]
-            for kind, ones in (("reasons", self.reasons), ("notes", self.notes))
-        }
-        return {"trustworthy": self.trustworthy, "line": self.line, **told}
+        kinds = (("reasons", self.reasons), ("notes", self.notes))
+        lists = {kind: [{"name": each.name, "text": each.text} for each in all_] for kind, all_ in kinds}
+        return {"trustworthy": self.trustworthy, "line": self.line, **lists}
 
 
 LIMITS = Limits()
-Judge = Callable[[Evidence, Limits], Iterator[Reason]]
 
 
 def verdict(
     evidence: Evidence,
+    bound: Bound | None,
     workers: Sequence[Mapping[str, Any] | None] = (),
     limits: Limits = LIMITS,
     failure: str | None = None,
     faults: Sequence[str] = (),
+    hosts: Sequence[str] = (),
 ) -> Verdict:
-    """On a job. `workers` are the statistics that they left, None for one that left none; `failure` says why it failed, if it did, and
-    `faults` what was set on which links."""
+    """On a job on these `hosts`. `workers` are the statistics that they left, None for one that left none; `failure` says why it failed,
+    if it did, and `faults` what was set on which links."""
+    own = [link for link in evidence.links if link.name in hosts]
+    sent = max((link.most_bytes for link in own), default=0)
+    if bound is None and sent < limits.traffic_bytes and failure is None and evidence.failure is None:
+        text = "this job sent nothing over links, so there is nothing to judge"
+        return Verdict(None, (), (Reason("no_traffic", text),))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
-    reasons += [reason for judge in JUDGES for reason in judge(evidence, limits)]
-    notes = [Reason("faults", f"faults were set on links: {'; '.join(faults)}")] if faults else []
-    return Verdict(tuple(reasons), (*notes, *_notes(evidence, workers, limits)))
+    reasons += [
+        *_set_by_links(evidence, bound, own, limits),
+        *_above_rate(evidence, limits),
+        *_sampling(evidence, limits),
+    ]
+    notes = (
+        [Reason("faults", f"faults were set on links: {'; '.join(faults)}; the bound is without them")]
+        if faults
+        else []
+    )
+    notes += _notes(evidence, bound, workers, limits, not reasons)
+    return Verdict(not reasons, tuple(reasons), tuple(notes), bound)
 
 
 # -------------------------------------------------------------- reasons
+
+
+def _set_by_links(evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse], limits: Limits) -> Iterator[Reason]:
+    if bound is None:
+        if any(link.rate_mbps is not None for link in own):
+            text = "no sums of this job were seen often enough to compare them with what the links allow"
+            yield Reason("no_bound", text)
+            return
+        busiest = max(own or evidence.links, key=lambda link: link.utilisation[1], default=None)
+        speed = f": {busiest.name} {busiest.utilisation[0]:.0f} Mb/s" if busiest else ""
+        yield Reason("no_rate", f"no rates: the machine is what is measured{speed}")
+    elif bound.ratio > limits.ratio:
+        yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(bound, limits)}")
+
+
+def _within(bound: Bound) -> str:
+    return f"within {max(0.0, bound.ratio - 1) * 100:.0f} % of what the links allow ({_numbers(bound)})"
+
+
+def _times(bound: Bound) -> str:
+    return f"{bound.ratio:.2f} times what the links allow ({_numbers(bound)})"
+
+
+def _numbers(bound: Bound) -> str:
+    if bound.coarse:
+        return f"coarse: a link was full {bound.bound_ms / 10:.0f} % of the time with traffic, and no sum was seen"
+    return f"{bound.measured_ms:.4g} ms a round, {bound.bound_ms:.4g} allowed"
+
+
+def _remedy(bound: Bound, limits: Limits) -> str:
+    """What would make the machine's part, as it is, small enough beside the links'."""
+    enough_ms = (bound.measured_ms - bound.bound_ms) / (limits.ratio - 1)
+    slower = (enough_ms - (bound.bound_ms - bound.link_ms)) / bound.link_ms
+    return f"lower the rates about {slower:.1f} times (a larger scale), or use fewer workers"
+
+
+def _above_rate(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
+    above = [link for link in evidence.links if link.excess > limits.excess]
+    if above:
+        worst = max(above, key=lambda link: link.excess)
+        others = f", and {len(above) - 1} more links were above theirs" if len(above) > 1 else ""
+        text = f"link {worst.name} sent {percent(worst.excess)} more than its {worst.rate_mbps:g} Mb/s allow"
+        yield Reason("above_rate", f"{text} (limit {percent(limits.excess)}){others}")
 
 
 def _sampling(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
@@ -94,100 +146,53 @@ def _sampling(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
     if share > limits.unsampled_share:
         text = f"{evidence.unsampled_s:.1f} s of {evidence.sampled_s:.1f} s were not sampled"
         yield Reason("not_sampled", f"{text} (limit {percent(limits.unsampled_share)})")
-    late = sum(late_s > limits.late_s for late_s in evidence.late_s)
-    if evidence.late_s and late / len(evidence.late_s) > limits.late_share:
-        text = f"{percent(late / len(evidence.late_s))} of the samples were more than {limits.late_s * 1e3:g} ms late"
-        worst = f"the worst {max(evidence.late_s) * 1e3:.0f} ms"
-        yield Reason("clock", f"{text}, {worst} (limit {percent(limits.late_share)})")
-
-
-def _processors(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
-    """A full link sets the pace, and shows that processors kept up with it: only the other seconds can speak against them."""
-    open_seconds = [second for second in evidence.seconds if second.link < limits.full_link]
-    if len(open_seconds) <= limits.pressed_share * len(evidence.seconds):
-        return
-    busy = by_core(open_seconds, lambda second: second.busy)
-    saturated = {
-        core: share
-        for core, values in enumerate(busy)
-        if (share := sum(one > limits.saturated_busy for one in values) / len(evidence.seconds)) > limits.pressed_share
-    }
-    if saturated:
-        text = f"{_cores(saturated)} {'was' if len(saturated) == 1 else 'were'} saturated and no link full"
-        worst = percent(max(saturated.values()))
-        yield Reason(
-            "core_saturated", f"{text} for {worst} of the time with traffic (limit {percent(limits.pressed_share)})"
-        )
-    for name, limit, text in (
-        ("softirq", limits.softirq, "spent on packets"),
-        ("steal", limits.steal, "taken by the hypervisor"),
-    ):
-        means = {core: statistics.fmean(values) for core, values in enumerate(by_core(open_seconds, attrgetter(name)))}
-        above = {core: mean for core, mean in means.items() if mean > limit}
-        if above:
-            yield Reason(
-                name,
-                f"{percent(max(above.values()))} of the time of {_cores(above)} was {text} (limit {percent(limit)})",
-            )
-    waiting = [second.waiting for second in open_seconds if second.waiting is not None]
-    if waiting and (mean := statistics.fmean(waiting)) > limits.waiting:
-        text = f"some process waited for a core {percent(mean)} of the time"
-        yield Reason("waiting", f"{text} (limit {percent(limits.waiting)})")
-
-
-def _cores(numbers: Collection[int]) -> str:
-    return f"core{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
-
-
-def _lost(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
-    most = limits.lost_share * evidence.frames
-    if evidence.softnet_dropped > most:
-        text = f"the kernel dropped {counted(evidence.softnet_dropped)} before it looked at them"
-        yield Reason("softnet_drops", f"{text} (limit {most:.0f})")
-    if sum(evidence.device_drops.values()) > most:
-        yield Reason("device_drops", f"{_device_drops(evidence)} (limit {most:.0f})")
-
-
-def _links(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
-    above = [link for link in evidence.links if link.excess > limits.excess]
-    if above:
-        worst = max(above, key=lambda link: link.excess)
-        others = f", and {len(above) - 1} more links were above theirs" if len(above) > 1 else ""
-        text = f"link {worst.name} sent {percent(worst.excess)} more than its {worst.rate_mbps:g} Mb/s allow"
-        yield Reason("above_rate", f"{text} (limit {percent(limits.excess)}){others}")
-    used = [link for link in evidence.links if max(link.utilisation) > 0]
-    if used and all(link.rate_mbps is None for link in used):
-        busiest = max(used, key=lambda link: link.utilisation[1])
-        yield Reason(
-            "no_rate", f"links have no rate, so this machine set it: {busiest.name} {busiest.utilisation[0]:.0f} Mb/s"
-        )
-
-
-JUDGES: tuple[Judge, ...] = (_processors, _lost, _links, _sampling)
 
 
 # -------------------------------------------------------------- notes
 
 
-def _notes(evidence: Evidence, workers: Sequence[Mapping[str, Any] | None], limits: Limits) -> Iterator[Reason]:
-    if not evidence.seconds:
-        yield Reason("no_traffic", "no link carried traffic, so processors were not judged")
+def _notes(
+    evidence: Evidence,
+    bound: Bound | None,
+    workers: Sequence[Mapping[str, Any] | None],
+    limits: Limits,
+    trusted: bool,
+) -> Iterator[Reason]:
+    if bound and bound.shared:
+        yield Reason("shared", "other jobs ran: what links carried of theirs beside this job's sums counts as allowed")
+    if bound and not trusted and evidence.seconds:
+        yield Reason("processors", _processors(evidence, bound))
     if drops := sum(link.queue_drops for link in evidence.links):
         worst: LinkUse = max(evidence.links, key=lambda link: link.queue_drops)
         where = f"{worst.queue_drops} of them on {worst.name}"
         yield Reason("queue_drops", f"links dropped {counted(drops)} at a full queue, as a finite buffer does; {where}")
-    if 0 < sum(evidence.device_drops.values()) <= limits.lost_share * evidence.frames:
+    if evidence.softnet_dropped > limits.lost_share * evidence.frames:
+        text = f"the kernel dropped {counted(evidence.softnet_dropped)} before it looked at them"
+        yield Reason("softnet_drops", text)
+    if sum(evidence.device_drops.values()):
         yield Reason("device_drops", _device_drops(evidence))
-    spent_s = max((number(one, "allreduce", "busy_s") for one in workers), default=0.0)
-    sendable = {link.name: (link.rate_mbps or 0.0) * 1.25e5 * spent_s for link in evidence.links}
-    shares = {link.name: link.most_bytes / most for link in evidence.links if (most := sendable[link.name]) > 0}
-    fullest = max(shares, key=lambda name: shares[name], default="")
-    if fullest and shares[fullest] <= 1 + limits.excess:  # more: it carried much else than what was reduced
-        text = f"while workers communicated, {fullest}, the fullest link, had {percent(shares[fullest])} of its rate"
-        yield Reason("fullest_link", text)
-    again, timeouts = (round(sum(number(one, key) for one in workers)) for key in ("retransmits", "timeouts"))
+    again, timeouts = (round(sum(number(each, key) for each in workers)) for key in ("retransmits", "timeouts"))
     if again or timeouts:
-        yield Reason("retransmits", f"workers sent {again} packets again; {counted(timeouts, 'timeout')}")
+        text = f"workers sent {again} packets again, which the bound does not count; {counted(timeouts, 'timeout')}"
+        yield Reason("retransmits", text)
+
+
+def _processors(evidence: Evidence, bound: Bound) -> str:
+    """What the machine was busy with in the time with traffic."""
+    seconds = evidence.seconds
+    busy, softirq, steal = (
+        statistics.fmean(share for second in seconds for share in getattr(second, column))
+        for column in ("busy", "softirq", "steal")
+    )
+    parts = [f"cores were busy {percent(busy)} of the time with traffic", f"{percent(softirq)} on packets"]
+    if steal >= 0.01:
+        parts.append(f"{percent(steal)} taken by the hypervisor")
+    waiting = [second.waiting for second in seconds if second.waiting is not None]
+    if waiting:
+        parts.append(f"some process waited for a core {percent(statistics.fmean(waiting))} of it")
+    if not bound.coarse:
+        parts.append(f"a worker's script {bound.starved_ms:.1f} ms of a round")
+    return ", ".join(parts)
 
 
 def _device_drops(evidence: Evidence) -> str:
@@ -200,14 +205,6 @@ def _device_drops(evidence: Evidence) -> str:
 def by_core(seconds: Sequence[Second], column: Callable[[Second], tuple[float, ...]]) -> list[tuple[float, ...]]:
     """For each core its values, a second each."""
     return list(zip(*(column(second) for second in seconds), strict=True))
-
-
-def number(statistics: Mapping[str, Any] | None, *keys: str) -> float:
-    """Of what a worker left, which is its user's business: 0 where there is no sensible number."""
-    value: Any = statistics
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return float(value) if isinstance(value, int | float) and 0 <= value < 2**63 else 0.0
 
 
 def percent(share: float) -> str:

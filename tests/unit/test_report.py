@@ -58,7 +58,8 @@ def run_result(sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ..
         "ocs": {"events": [event]},
         "links": links,
         "telemetry": {"samples": 35, "cores": []},
-        "verdict": {"trustworthy": True, "line": "verdict: trustworthy", "reasons": [], "notes": []},
+        "bound": {"bound_ms": 40.0 * number, "measured_ms": 50.0 * number, "ratio": 1.25},
+        "verdict": {"trustworthy": True, "line": "verdict: trustworthy: within 4 %", "reasons": [], "notes": []},
     }
 
 
@@ -126,7 +127,9 @@ def test_the_document_holds_what_a_reader_looks_for(report: dict[str, Any], tmp_
     assert read["config"]["name"] == "default"
     for job in read["jobs"].values():
         assert {"test_accuracy", "iterations", "iteration_ms", "comm_ms", "loss"} <= set(job)
-        assert job["emulated"]["iteration_ms"] == pytest.approx(job["iteration_ms"] / read["clock"]["scale"])
+        assert job["bound"]["ratio"] == 1.25
+        assert "emulated" not in json.dumps(job)  # times are real: none is divided by the scale
+    assert read["clock"] == {"scale": 200, "times": "real", "volumes": "link rates are divided by the scale"}
     for link in read["links"]:
         assert {"name", "rate_mbps", "bytes", "drops"} <= set(link)
     assert read["ocs"]["reconfigurations"] == len(read["ocs"]["events"]) == 3
@@ -166,13 +169,34 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.index("Bytes per link") < text.index("Reconfigurations") < text.index("Training")
-    for expected in ("98.00%", " 50.0 ", " 15.0 ", " 0.25 ", "+250 µs", "not measured", "9 MB", "no limit"):
+    for expected in ("98.00%", " 50.0 ", " 15.0 ", " 40.0 ", " 1.25 ", "+250 µs", "not measured", "9 MB", "no limit"):
         assert expected in text
     assert "1 more link carried nothing" in text
     lines = [line.strip() for line in text.splitlines()]
-    at = lines.index("inc, ps, inc-across: verdict: trustworthy")
-    assert lines[at + 1] == "ring: verdict: not trustworthy: core 1 was saturated"
+    at = lines.index("inc: verdict: trustworthy: within 4 %")
+    assert lines[at + 3] == "ring: verdict: not trustworthy: core 1 was saturated"
     assert "…" not in text  # nothing was cut off
+
+
+def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
+    assert tables.scale_told(report) == (
+        "Times are real. Links have a 200th of their declared rates and these gradients were not divided by 200: to these jobs "
+        "the fabric is one of 200 Mb/s, not of 40 Gb/s."
+    )
+    runs = {"inc": run_result("inc", 1, 0.01)}
+    scaled = document.document(host.facts(), find("default"), runs, {"inc": {**training(), "scale": 200}})
+    assert tables.scale_told(scaled) == (
+        "Times are real, volumes are divided by 200: 52 B of gradients over 200 Mb/s take what 10.4 kB take over the 40 Gb/s that "
+        "'default' declares."
+    )
+
+
+def test_a_job_without_a_verdict_is_in_the_tables(report: dict[str, Any]) -> None:
+    report["jobs"]["ps"] |= {"bound": None, "verdict": {"trustworthy": None, "line": "verdict: none: it sent nothing"}}
+    console = Console(file=io.StringIO(), width=80)
+    tables.show(report, console)
+    assert isinstance(console.file, io.StringIO)
+    assert "ps: verdict: none: it sent nothing" in console.file.getvalue()
 
 
 def test_no_reconfiguration_is_said_so(report: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.report import timeline
 from testbed.telemetry import counters, samples
+from testbed.telemetry.bound import Bound, coarse
 from testbed.telemetry.counters import Machine
 from testbed.telemetry.evidence import Evidence, LinkUse, Second, evidence
 from testbed.telemetry.sampler import Sampler
@@ -156,6 +157,9 @@ LINK = LinkUse("u1h1", RATE_MBPS, 150_000_000, 100_000_000, (0.6, 0.8), 0.0, 0, 
 GOOD = Evidence(20.0, 0.0, 10.0, (QUIET,) * 10, (0.001,) * 200, (LINK,), 0, 12)
 
 
+HOSTS = ("u1h1", "u1h2")
+
+
 def second(**changes: Any) -> Second:
     return dataclasses.replace(QUIET, **changes)
 
@@ -164,119 +168,137 @@ def evidence_with(**changes: Any) -> Evidence:
     return dataclasses.replace(GOOD, **changes)
 
 
-BUSY = second(busy=(0.5, 0.99))
-DOUBTS: dict[str, tuple[Evidence, str, str]] = {
-    "a core without time left": (
-        evidence_with(seconds=(BUSY,) * 2 + (QUIET,) * 8),
-        "core_saturated",
-        "core 1 was saturated and no link full for 20 % of the time with traffic (limit 10 %)",
+ALLOWED = Bound(100.0, 104.0, 40, 2, "u1h1 up", 90.0, 12.0, 1.5, False)
+
+
+def bound_with(**changes: Any) -> Bound:
+    return dataclasses.replace(ALLOWED, **changes)
+
+
+DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
+    "the machine stretched it": (
+        GOOD,
+        bound_with(measured_ms=131.0),
+        "machine_bound",
+        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates about 3.3 times (a larger "
+        "scale), or use fewer workers",
     ),
-    "all cores": (
-        evidence_with(seconds=(second(busy=(1.0, 1.0)),) * 10),
-        "core_saturated",
-        "cores 0 and 1 were saturated and no link full for 100 % of the time with traffic (limit 10 %)",
+    "links were seldom full, and no sum was seen": (
+        GOOD,
+        coarse(GOOD),
+        "machine_bound",
+        "machine-bound: 1.67 times what the links allow (coarse: a link was full 60 % of the time with traffic, and no sum was seen); "
+        "lower the rates about 6.7 times (a larger scale), or use fewer workers",
     ),
-    "packets take a core": (
-        evidence_with(seconds=(second(softirq=(0.1, 0.85)),) * 10),
-        "softirq",
-        "85 % of the time of core 1 was spent on packets (limit 80 %)",
-    ),
-    "the hypervisor takes a core": (
-        evidence_with(seconds=(second(steal=(0.12, 0.0)),) * 10),
-        "steal",
-        "12 % of the time of core 0 was taken by the hypervisor (limit 5 %)",
-    ),
-    "processes wait": (
-        evidence_with(seconds=(second(waiting=0.95),) * 10),
-        "waiting",
-        "some process waited for a core 95 % of the time (limit 90 %)",
-    ),
-    "late samples": (
-        evidence_with(late_s=(0.001,) * 180 + (0.03,) * 19 + (0.25,)),
-        "clock",
-        "10 % of the samples were more than 20 ms late, the worst 250 ms (limit 5 %)",
+    "sums too few to judge": (
+        GOOD,
+        None,
+        "no_bound",
+        "no sums of this job were seen often enough to compare them with what the links allow",
     ),
     "time not sampled": (
         evidence_with(unsampled_s=5.0),
+        ALLOWED,
         "not_sampled",
         "5.0 s of 20.0 s were not sampled (limit 5 %)",
     ),
     "sampling failed": (
         evidence_with(failure="OSError: gone"),
+        ALLOWED,
         "not_sampled",
         "sampling failed (OSError: gone)",
     ),
-    "no time at all": (
-        evidence_with(sampled_s=0.0, late_s=(), seconds=(), links=()),
-        "not_sampled",
-        "0.0 s of 0.0 s were not sampled (limit 5 %)",
-    ),
-    "softnet": (
-        evidence_with(softnet_dropped=11),
-        "softnet_drops",
-        "the kernel dropped 11 frames before it looked at them (limit 10)",
-    ),
-    "a device without room": (
-        evidence_with(device_drops={"u1h1": 3, "u1h2": 9}),
-        "device_drops",
-        "12 frames were lost where a device had no room, 9 of them at u1h2 (limit 10)",
-    ),
     "above the rate": (
         evidence_with(links=(LINK, dataclasses.replace(LINK, name="u1h2", excess=0.25))),
+        ALLOWED,
         "above_rate",
         "link u1h2 sent 25 % more than its 200 Mb/s allow (limit 3 %)",
     ),
     "no rate": (
         evidence_with(links=(dataclasses.replace(LINK, rate_mbps=None, utilisation=(812.0, 900.0)),)),
+        None,
         "no_rate",
-        "links have no rate, so this machine set it: u1h1 812 Mb/s",
+        "no rates: the machine is what is measured: u1h1 812 Mb/s",
     ),
 }
 
 
 @pytest.mark.parametrize("case", DOUBTS)
 def test_a_reason_against_a_result(case: str) -> None:
-    told, name, text = DOUBTS[case]
-    given = verdict(told)
+    told, allowed, name, text = DOUBTS[case]
+    given = verdict(told, allowed, hosts=HOSTS)
     assert [(reason.name, reason.text) for reason in given.reasons] == [(name, text)]
     assert given.line == f"verdict: not trustworthy: {text}"
-    assert not given.trustworthy
+    assert given.trustworthy is False
 
 
-FINE = {
-    "quiet": GOOD,
-    "a core busy for a tenth of the time": evidence_with(seconds=(BUSY,) + (QUIET,) * 9),
-    "a full link on busy cores": evidence_with(seconds=(second(busy=(1.0, 1.0), waiting=1.0, link=0.97),) * 10),
-    "pressure not known": evidence_with(seconds=(second(waiting=None),) * 10),
-    "a few late samples": evidence_with(late_s=(0.001,) * 195 + (0.03,) * 5),
-    "a few lost frames": evidence_with(device_drops={"u1h1": 2}, softnet_dropped=1),
-    "nothing happened": evidence_with(seconds=(), links=(), active_s=0.0),
-    "one link of two has no rate": evidence_with(links=(LINK, dataclasses.replace(LINK, rate_mbps=None))),
-    "as much over the rate as is allowed": evidence_with(links=(dataclasses.replace(LINK, excess=0.03),)),
-}
+@pytest.mark.parametrize(
+    ("evidence", "bound", "line"),
+    [
+        (GOOD, ALLOWED, "within 4 % of what the links allow (104 ms a round, 100 allowed)"),
+        (GOOD, bound_with(measured_ms=99.0), "within 0 % of what the links allow (99 ms a round, 100 allowed)"),
+        (evidence_with(links=(dataclasses.replace(LINK, excess=0.03),)), ALLOWED, "within 4 % of what the links allow"),
+        (
+            evidence_with(seconds=(second(link=0.95),) * 10),
+            coarse(evidence_with(seconds=(second(link=0.95),) * 10)),
+            "within 5 % of what the links allow (coarse: a link was full 95 % of the time with traffic, and no sum was seen)",
+        ),
+    ],
+)
+def test_a_result_to_trust(evidence: Evidence, bound: Bound, line: str) -> None:
+    given = verdict(evidence, bound, hosts=HOSTS)
+    assert given.trustworthy
+    assert given.line.startswith(f"verdict: trustworthy: {line}")
 
 
-@pytest.mark.parametrize("case", FINE)
-def test_a_result_to_trust(case: str) -> None:
-    assert verdict(FINE[case]).line == "verdict: trustworthy"
+@pytest.mark.parametrize("seconds", [(), (second(busy=(1.0, 1.0)),) * 10])
+def test_busy_cores_are_no_reason_by_themselves(seconds: tuple[Second, ...]) -> None:
+    assert verdict(evidence_with(seconds=seconds), ALLOWED, hosts=HOSTS).trustworthy
+
+
+@pytest.mark.parametrize("hosts", [("u3h1",), ()])
+def test_a_job_that_sent_nothing_has_no_verdict(hosts: tuple[str, ...]) -> None:
+    given = verdict(GOOD, None, hosts=hosts)  # the traffic is another job's
+    assert given.as_json() == {
+        "trustworthy": None,
+        "line": "verdict: none: this job sent nothing over links, so there is nothing to judge",
+        "reasons": [],
+        "notes": [
+            {"name": "no_traffic", "text": "this job sent nothing over links, so there is nothing to judge"},
+        ],
+    }
 
 
 def test_several_reasons_are_all_told() -> None:
-    told = evidence_with(seconds=(second(busy=(0.5, 1.0), steal=(0.0, 0.06)),) * 10, softnet_dropped=99)
-    assert [reason.name for reason in verdict(told).reasons] == ["core_saturated", "steal", "softnet_drops"]
-    assert verdict(told).as_json()["reasons"][1]["name"] == "steal"
+    told = evidence_with(unsampled_s=5.0, links=(dataclasses.replace(LINK, excess=0.25),))
+    given = verdict(told, bound_with(measured_ms=200.0), hosts=HOSTS, failure="worker 1 exited with code 1")
+    assert [reason.name for reason in given.reasons] == ["failed", "machine_bound", "above_rate", "not_sampled"]
+    assert given.as_json()["reasons"][1]["name"] == "machine_bound"
+
+
+def test_what_the_machine_was_busy_with_is_told_where_it_shaped_a_result() -> None:
+    told = evidence_with(seconds=(second(busy=(0.5, 0.9), steal=(0.0, 0.06)),) * 10)
+    assert "processors" not in [note.name for note in verdict(told, ALLOWED, hosts=HOSTS).notes]
+    notes = {note.name: note.text for note in verdict(told, bound_with(measured_ms=200.0), hosts=HOSTS).notes}
+    assert notes["processors"] == (
+        "cores were busy 70 % of the time with traffic, 15 % on packets, 3 % taken by the hypervisor, "
+        "some process waited for a core 30 % of it, a worker's script 1.5 ms of a round"
+    )
 
 
 def test_drops_at_a_full_queue_are_a_note() -> None:
     drops = (dataclasses.replace(LINK, queue_drops=40), dataclasses.replace(LINK, name="u4h1", queue_drops=60))
     workers = [{"retransmits": 5, "timeouts": 1, "allreduce": {"busy_s": 5.0}}, None, {"retransmits": 2}]
-    given = verdict(evidence_with(links=drops, device_drops={"u1h1": 1}), workers)
+    told = evidence_with(links=drops, device_drops={"u1h1": 1}, softnet_dropped=99)
+    given = verdict(told, bound_with(shared=True), workers, hosts=HOSTS, faults=["u1h1 up loss 1%"])
     assert given.trustworthy
     assert [(note.name, note.text) for note in given.notes] == [
+        ("faults", "faults were set on links: u1h1 up loss 1%; the bound is without them"),
+        ("shared", "other jobs ran: what links carried of theirs beside this job's sums counts as allowed"),
         ("queue_drops", "links dropped 100 frames at a full queue, as a finite buffer does; 60 of them on u4h1"),
+        ("softnet_drops", "the kernel dropped 99 frames before it looked at them"),
         ("device_drops", "1 frame was lost where a device had no room, 1 of them at u1h1"),
-        ("fullest_link", "while workers communicated, u1h1, the fullest link, had 80 % of its rate"),
-        ("retransmits", "workers sent 7 packets again; 1 timeout"),
+        ("retransmits", "workers sent 7 packets again, which the bound does not count; 1 timeout"),
     ]
 
 
@@ -284,12 +306,12 @@ def test_drops_at_a_full_queue_are_a_note() -> None:
     "left", [{"retransmits": "5"}, {"timeouts": None}, {"allreduce": 5}, {"retransmits": math.nan}]
 )
 def test_what_a_worker_leaves_is_its_own_business(left: dict[str, Any]) -> None:
-    assert verdict(GOOD, [left]).notes == ()
+    assert verdict(GOOD, ALLOWED, [left], hosts=HOSTS).notes == ()
 
 
 def test_the_limits_are_the_callers() -> None:
-    strict = dataclasses.replace(LIMITS, saturated_busy=0.3)
-    assert [reason.name for reason in verdict(GOOD, limits=strict).reasons] == ["core_saturated"]
+    strict = dataclasses.replace(LIMITS, ratio=1.01)
+    assert [reason.name for reason in verdict(GOOD, ALLOWED, limits=strict, hosts=HOSTS).reasons] == ["machine_bound"]
 
 
 # ---------------------------------------------------------------- what is written
@@ -460,7 +482,7 @@ def test_a_failure_ends_sampling_and_is_told() -> None:
         world.fails = True
         until(lambda: recording.failure is not None, "the failure is told")
     assert recording.failure == "TestbedError: the fabric is gone"
-    assert "sampling failed (TestbedError: the fabric is gone)" in verdict(found(recording)).line
+    assert "sampling failed (TestbedError: the fabric is gone)" in verdict(found(recording), None).line
     world.fails = False
     with sampler.recording() as again:
         world.await_samples(again, 3)

@@ -69,10 +69,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=6e-3, help="the peak of the one-cycle schedule")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="inc")
+    parser.add_argument(
+        "--scale", type=int, default=1, help="what its gradients are declared to be divided by, for reports (1)"
+    )
     parser.add_argument("--out", type=Path, help="rank 0 writes its results here, as JSON")
     parsed = parser.parse_args()
-    if parsed.epochs < 1 or parsed.batch < 1:
-        parser.error("--epochs and --batch are at least 1")
+    if parsed.epochs < 1 or parsed.batch < 1 or parsed.scale < 1:
+        parser.error("--epochs, --batch and --scale are at least 1")
     return parsed
 
 
@@ -130,6 +133,7 @@ def main() -> None:
             "epochs": args.epochs,
             "batch": args.batch,
             "seed": args.seed,
+            "scale": args.scale,
             "workers": dist.get_world_size(),
             "params": sum(parameter.numel() for parameter in net.parameters()),
             "dtype": str(first.dtype).removeprefix("torch."),

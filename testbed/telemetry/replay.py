@@ -1,0 +1,86 @@
+"""A job played again on links that do what their rates say and on machines that compute as long as they computed, and nothing else. Pure.
+
+Collectives go over the links in the order in which they were asked for, each when all its workers have asked. A link is a token bucket
+(GCRA): what it sent by a time is at most its depth and its rate times the time passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from testbed.telemetry.timelines import ASKED, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a collective needs of a direction of a link: `busy_s` at its rate, `depth_s` being what it may send at once.
+
+    `sources` are the workers whose asking lets an equal share of it go; without any, it goes when all have asked.
+    """
+
+    link: str
+    busy_s: float
+    depth_s: float = 0.0
+    sources: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A collective's way: its uses of links, and what must pass after the last of them."""
+
+    uses: tuple[Use, ...]
+    tail_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Links:
+    free_s: dict[str, float] = field(
+        default_factory=dict
+    )  # when all that was given to a link is gone, its depth left aside
+
+    def send(self, use: Use, asked_s: Sequence[float]) -> float:
+        """When the last of it is through."""
+        arrivals = sorted(asked_s[worker] for worker in use.sources) or [max(asked_s)]
+        free_s = self.free_s.get(use.link, 0.0)
+        for arrival_s in arrivals:
+            free_s = max(free_s, arrival_s - use.depth_s) + use.busy_s / len(arrivals)
+        self.free_s[use.link] = free_s
+        return max(free_s, arrivals[-1])
+
+
+def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer]) -> list[float]:
+    """The seconds after which each worker's script is at its end, if all begin at 0. `transfers` by number of the collective.
+
+    Raises ValueError where a script waits for what nobody has asked for.
+    """
+    links, there_s = _Links(), dict[int, float]()
+    now_s, at = [0.0] * len(scripts), [0] * len(scripts)
+    numbers = [step.number for step in scripts[0] if step.what == ASKED]
+    for number in [*numbers, None]:
+        for worker, script in enumerate(scripts):
+            now_s[worker], at[worker] = _until(script, at[worker], now_s[worker], number, there_s)
+        if number is not None:
+            transfer = transfers[number]
+            through_s = [links.send(use, now_s) for use in transfer.uses]
+            there_s[number] = max([*now_s, *through_s]) + transfer.tail_s
+    return now_s
+
+
+def _until(
+    script: Sequence[Step], at: int, now_s: float, number: int | None, there_s: Mapping[int, float]
+) -> tuple[float, int]:
+    """When this script asks for that collective, or ends; and the step behind."""
+    while at < len(script):
+        step = script[at]
+        at += 1
+        now_s += step.compute_s
+        if step.what == ASKED:
+            if step.number != number:
+                raise ValueError(f"collective {step.number} is asked for where others ask for {number}")
+            return now_s, at
+        if step.number in there_s:  # else it was there before the first step
+            now_s = max(now_s, there_s[step.number])
+    if number is not None:
+        raise ValueError(f"collective {number} is never asked for")
+    return now_s, at

@@ -1,0 +1,151 @@
+"""What workers' scripts asked for, waited for and computed (workloads/timeline.py writes it). Pure.
+
+A timeline is its user's business: what does not read is no timeline.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ASKED, WAITED, RESUMED = range(3)  # as workloads/timeline.py has them
+MOST_ROWS = 250_000
+LARGE = 0.5  # of the largest: a collective that makes a round one of training
+WARM_UP_ROUNDS = 2  # torch's first call, DDP's first layout of buckets
+_LATEST_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective: bytes of a worker's vector, whether it is summed by the job's own kind of synchronisation, and when a worker had
+    its result, in ns; 0 if it never had."""
+
+    size_bytes: int
+    summed: bool
+    ready_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a script did, about which collective, when, and how long its thread had waited for a core since the row before."""
+
+    what: int
+    number: int
+    at_ns: int
+    starved_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A worker's."""
+
+    collectives: tuple[Collective, ...]
+    rows: tuple[Row, ...]
+
+    def quiet_rows(self) -> dict[int, int]:
+        """By number of the latest collective that was asked for: where the script went on with nothing under way."""
+        last, found = -1, {}
+        for at, row in enumerate(self.rows):
+            if row.what == ASKED:
+                last = max(last, row.number)
+            elif row.what == RESUMED and row.number == last:
+                found[last] = at
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a script does next: computes, then asks for a collective or waits for it and all before it."""
+
+    compute_s: float
+    what: int  # ASKED or WAITED
+    number: int
+
+
+def read(statistics: Mapping[str, Any] | None) -> Timeline | None:
+    """The timeline in what a worker left; None where there is none, or none that makes sense."""
+    found = statistics.get("timeline") if statistics else None
+    if not isinstance(found, dict):
+        return None
+    sums, rows = found.get("sums"), found.get("rows")
+    if not _is_table(sums, 3) or not _is_table(rows, 4) or not rows or not sums:
+        return None
+    collectives = tuple(Collective(size, bool(summed), ready) for size, summed, ready in sums)
+    timeline = Timeline(collectives, tuple(Row(*row) for row in rows))
+    in_order = all(before.at_ns <= after.at_ns for before, after in itertools.pairwise(timeline.rows))
+    known = all(row.what <= RESUMED and row.number < len(collectives) for row in timeline.rows)
+    return timeline if in_order and known else None
+
+
+def _is_table(value: Any, columns: int) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_ROWS
+        and all(
+            isinstance(row, list)
+            and len(row) == columns
+            and all(isinstance(number, int) and 0 <= number < _LATEST_NS for number in row)
+            for row in value
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rounds that count: from where the scripts went on after collective `first` to where they did after `last`.
+
+    A round is from one such moment to the next in which a large sum was waited for: an iteration of DDP. `left_out` came before.
+    """
+
+    first: int
+    last: int
+    rounds: int
+    left_out: int
+
+
+def window(timelines: Sequence[Timeline]) -> Window | None:
+    """None where scripts have no two moments in common in which nothing was under way, or asked for different things."""
+    sizes = {tuple((one.size_bytes, one.summed) for one in timeline.collectives) for timeline in timelines}
+    if len(sizes) != 1:
+        return None
+    largest = max((size for size, summed in next(iter(sizes)) if summed), default=0)
+    if not largest:
+        return None
+    quiet = [timeline.quiet_rows() for timeline in timelines]
+    moments = sorted(set.intersection(*(set(one) for one in quiet)))
+    collectives, before = timelines[0].collectives, -1
+    ends = []
+    for moment in moments:
+        if any(one.summed and one.size_bytes >= LARGE * largest for one in collectives[before + 1 : moment + 1]):
+            ends.append(moment)
+        before = moment
+    left_out = WARM_UP_ROUNDS if len(ends) > 2 * WARM_UP_ROUNDS else 1
+    if len(ends) <= left_out:
+        return None
+    return Window(ends[left_out - 1], ends[-1], len(ends) - left_out, left_out)
+
+
+def steps(timeline: Timeline, span: Window) -> list[Step]:
+    """What the script did within the window. Computing is as long as it took less what the thread waited for a core; time in which
+    the script waited for a result counts as none."""
+    quiet = timeline.quiet_rows()
+    rows = timeline.rows[quiet[span.first] : quiet[span.last] + 1]
+    found: list[Step] = []
+    compute_ns = 0
+    for before, row in itertools.pairwise(rows):
+        began_ns = before.at_ns
+        if row.what == RESUMED and before.what == WAITED and before.number == row.number:
+            began_ns = max(began_ns, min(timeline.collectives[row.number].ready_ns, row.at_ns))
+        compute_ns += max(0, row.at_ns - began_ns - row.starved_ns)
+        if row.what != RESUMED:
+            found.append(Step(compute_ns / 1e9, row.what, row.number))
+            compute_ns = 0
+    found.append(Step(compute_ns / 1e9, WAITED, span.last))
+    return found
+
+
+def moment_ns(timeline: Timeline, number: int) -> int:
+    """When the script went on with nothing under way after this collective."""
+    return timeline.rows[timeline.quiet_rows()[number]].at_ns

@@ -1,0 +1,297 @@
+"""What links allow: replays whose truth is known, and bounds of made-up jobs on a perfect network and on machines that stretch them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.telemetry.bound import Bound, bound
+from testbed.telemetry.counters import Machine
+from testbed.telemetry.demand import DOWN, UP, Traffic, frame_bytes, needs, pushed_frames, tail, tcp_framing
+from testbed.telemetry.replay import Transfer, Use, replay
+from testbed.telemetry.samples import LinkReading, Recording, Sample
+from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, Step, read, window
+
+RATE_MBPS = 100.0
+MTU = 1500
+BEGAN_S = 50.0
+HOSTS = ("u1h1", "u1h2")
+IN_ONE_UNIT = Traffic("inc", HOSTS, None, MTU)
+MS = 1_000_000
+
+ask, wait = (lambda number, after_s=0.0, what=what: Step(after_s, what, number) for what in (ASKED, WAITED))
+
+
+def busy(seconds: float, depth_s: float = 0.0, sources: tuple[int, ...] = ()) -> Transfer:
+    return Transfer((Use("link", seconds, depth_s, sources),))
+
+
+# ---------------------------------------------------------------- the replay
+
+
+def test_computing_and_a_transfer_follow_each_other() -> None:
+    script = [ask(0, 1.0), wait(0), ask(1, 2.0), wait(1)]
+    assert replay([script] * 2, {0: busy(10.0), 1: busy(20.0)}) == [33.0, 33.0]
+
+
+def test_a_transfer_under_computing_costs_only_what_is_longer() -> None:
+    def script(computing_s: float) -> list[Step]:
+        return [ask(0), wait(0, computing_s)]
+
+    assert replay([script(4.0)], {0: busy(10.0)}) == [10.0]
+    assert replay([script(14.0)], {0: busy(10.0)}) == [14.0]
+
+
+def test_transfers_go_in_the_order_in_which_they_were_asked_for() -> None:
+    script = [ask(0), ask(1, 1.0), wait(0), wait(1, 0.5)]
+    assert replay([script], {0: busy(10.0), 1: busy(5.0)}) == [15.0]
+
+
+def test_all_wait_for_the_worker_that_asks_last() -> None:
+    slow, quick = [ask(0, 7.0), wait(0)], [ask(0, 1.0), wait(0), wait(0, 2.0)]
+    assert replay([slow, quick], {0: busy(3.0)}) == [10.0, 12.0]
+
+
+def test_a_link_takes_the_early_ones_share_before_the_last_asks() -> None:
+    slow, quick = [ask(0, 7.0), wait(0)], [ask(0, 1.0), wait(0)]
+    assert replay([slow, quick], {0: busy(4.0, sources=(0, 1))}) == [9.0, 9.0]
+    assert replay([slow, quick], {0: busy(4.0, sources=(1,))}) == [7.0, 7.0]
+
+
+def test_after_a_pause_a_bucket_lets_its_depth_pass_at_once() -> None:
+    script = [ask(0, 10.0), wait(0), ask(1, 0.5), wait(1), ask(2, 10.0), wait(2)]
+    transfers = {0: busy(5.0, 2.0), 1: busy(5.0, 2.0), 2: busy(1.0, 2.0)}
+    assert replay([script], transfers) == [pytest.approx(10 + 3 + 0.5 + 4.5 + 10)]
+
+
+def test_what_comes_after_a_transfer_counts() -> None:
+    assert replay([[ask(0), wait(0)]], {0: Transfer((Use("link", 2.0),), 0.25)}) == [2.25]
+
+
+@pytest.mark.parametrize("scripts", [[[ask(0)], [ask(1)]], [[ask(0)], [wait(0)]]])
+def test_scripts_that_ask_for_different_things_are_refused(scripts: list[list[Step]]) -> None:
+    with pytest.raises(ValueError, match=r"collective \d"):
+        replay(scripts, {0: busy(1.0), 1: busy(1.0)})
+
+
+# ---------------------------------------------------------------- what links must carry
+
+
+def test_a_gradient_packet_is_a_full_frame() -> None:
+    assert frame_bytes(MTU) == 1514
+    assert pushed_frames(Collective(4 * 360 * 7, True, 1), 4, MTU) == 8  # a vote and seven fragments
+    assert pushed_frames(Collective(4 * 360 * 7 + 4, True, 1), 4, MTU) == 9
+    assert pushed_frames(Collective(4 * 60, True, 1), 4, MTU) == 1  # the vote carries all four workers' values
+
+
+def test_bytes_by_kind_of_synchronisation() -> None:
+    hosts, size = ("u1h1", "u1h2", "u2h1", "u2h2"), 1_440_000
+
+    def by_link(sync: str, ps_host: str | None) -> dict[str, float]:
+        traffic = Traffic(sync, hosts, ps_host, MTU)
+        return {need.link: need.bytes for need in needs(traffic, Collective(size, True, 1))}
+
+    framed = 1001 * 1514
+    assert by_link("inc", None) == {f"{host} {way}": framed for host in hosts for way in (UP, DOWN)}
+    across = by_link("inc", "u3h1")
+    assert (across["u3h1 down"], across["u3h1 up"]) == (2 * framed, framed)  # a partial sum of each unit; one result
+    tcp = size * 1514 / 1448
+    assert set(by_link("ring", None).values()) == {1.5 * tcp}
+    at_server = by_link("ps", "u3h1")
+    assert (at_server["u1h1 up"], at_server["u3h1 up"], at_server["u3h1 down"]) == (tcp, 4 * tcp, 4 * tcp)
+
+
+def test_a_servers_last_chunks_come_down_when_all_has_gone_up() -> None:
+    after = tail(Traffic("ps", HOSTS, "u1h3", MTU), Collective(32 * 4 * 4096, True, 1))
+    assert after is not None
+    assert after.bytes == pytest.approx(2 * 4 * 4096 * tcp_framing(MTU))
+    assert tail(IN_ONE_UNIT, Collective(4096, True, 1)) is None
+
+
+# ---------------------------------------------------------------- timelines
+
+
+def left(sums: Sequence[Any], rows: Sequence[Any]) -> dict[str, Any]:
+    return {"timeline": {"sums": [list(one) for one in sums], "rows": [list(row) for row in rows]}}
+
+
+GOOD_SUMS, GOOD_ROWS = [(400, 1, 30)], [(ASKED, 0, 10, 0), (WAITED, 0, 20, 0), (RESUMED, 0, 31, 0)]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        {},
+        {"timeline": 5},
+        {"timeline": {"sums": [[1, 1, 1]]}},
+        left(GOOD_SUMS, [(ASKED, 0, 10)]),
+        left(GOOD_SUMS, [(ASKED, 0, 10, math.nan)]),
+        left(GOOD_SUMS, [(ASKED, 0, -10, 0)]),
+        left(GOOD_SUMS, [(ASKED, 1, 10, 0)]),
+        left(GOOD_SUMS, [(7, 0, 10, 0)]),
+        left(GOOD_SUMS, [(ASKED, 0, 20, 0), (WAITED, 0, 10, 0)]),
+        left(GOOD_SUMS, [(ASKED, 0, 1 << 70, 0)]),
+        left([("400", 1, 30)], GOOD_ROWS),
+        left([], []),
+    ],
+)
+def test_what_does_not_read_is_no_timeline(broken: dict[str, Any] | None) -> None:
+    assert read(left(GOOD_SUMS, GOOD_ROWS)) is not None
+    assert read(broken) is None
+
+
+# ---------------------------------------------------------------- made-up jobs
+
+
+@dataclasses.dataclass
+class World:
+    """Two workers that compute and sum in turn, over one network: perfect, or stretched by a machine.
+
+    `starved_s` is waited for a core in each computing, `slow_s` is what each sum takes longer than its links need.
+    """
+
+    rounds: int = 20
+    computing_s: float = 0.010
+    size_bytes: int = 1440 * 400
+    starved_s: float = 0.0
+    slow_s: float = 0.0
+    first_s: float = 0.5  # what the first two rounds take longer
+    rate_mbps: float | None = RATE_MBPS
+
+    def sum_s(self) -> float:
+        return pushed_frames(Collective(self.size_bytes, True, 1), 2, MTU) * 1514 * 8e-6 / (self.rate_mbps or 1e9)
+
+    def timelines(self) -> list[dict[str, Any]]:
+        found = []
+        for _ in HOSTS:
+            now_s, sums, rows = BEGAN_S, [], []
+            for at in range(self.rounds):
+                now_s += self.computing_s + self.starved_s + (self.first_s if at < 2 else 0.0)
+                rows.append((ASKED, at, round(now_s * 1e9), round(self.starved_s * 1e9)))
+                rows.append((WAITED, at, round(now_s * 1e9), 0))
+                now_s += self.sum_s() + self.slow_s
+                sums.append((self.size_bytes, 1, round(now_s * 1e9)))
+                rows.append((RESUMED, at, round(now_s * 1e9), 0))
+            found.append(left(sums, rows))
+        return found
+
+    def recording(self, optical_bytes_per_s: float = 0.0, stranger_bytes_per_s: float = 0.0) -> Recording:
+        names = (*HOSTS, "u1o1", "u2h1")
+        recording = Recording(0.1, names, (self.rate_mbps, self.rate_mbps, self.rate_mbps, self.rate_mbps), 1e9)
+        for at in range(200):
+            values = np.zeros((len(names), 4), np.int64)
+            values[2, :2] = round(at * 0.1 * optical_bytes_per_s)
+            values[3, :2] = round(at * 0.1 * stranger_bytes_per_s)
+            now_s = BEGAN_S - 1 + at * 0.1
+            reading = LinkReading(now_s, now_s, values)
+            recording.samples.append(Sample(now_s, None, Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0), reading, {}))
+        return recording
+
+    def bound(self, traffic: Traffic = IN_ONE_UNIT, **carried: float) -> Bound | None:
+        return bound(self.recording(**carried), self.timelines(), traffic, {})
+
+
+def the(found: Bound | None) -> Bound:
+    assert found is not None
+    return found
+
+
+def test_a_job_on_a_perfect_network_is_at_its_bound() -> None:
+    world = World()
+    allowed = the(world.bound())
+    assert allowed.ratio == pytest.approx(1.0, abs=1e-6)
+    assert allowed.measured_ms == pytest.approx((world.computing_s + world.sum_s()) * 1e3, rel=1e-6)
+    assert (allowed.rounds, allowed.left_out, allowed.shared) == (18, 2, False)
+    assert (allowed.computing_ms, allowed.link_ms) == (pytest.approx(10.0), pytest.approx(world.sum_s() * 1e3))
+    assert "the first 2 left out" in allowed.how
+    assert allowed.as_json()["ratio"] == 1.0
+
+
+def test_what_the_machine_adds_is_not_allowed() -> None:
+    perfect = the(World().bound())
+    starved, slow = the(World(starved_s=0.005).bound()), the(World(slow_s=0.010).bound())
+    for stretched, more_ms in ((starved, 5.0), (slow, 10.0)):
+        assert stretched.bound_ms == pytest.approx(perfect.bound_ms, rel=1e-6)
+        assert stretched.measured_ms == pytest.approx(perfect.measured_ms + more_ms, rel=1e-6)
+    assert starved.starved_ms == pytest.approx(5.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    computing_ms=st.floats(0, 100),
+    fragments=st.integers(1, 2000),
+    starved_ms=st.floats(0, 50),
+    slow_ms=st.floats(0, 50),
+    rounds=st.integers(5, 30),
+)
+def test_load_only_raises_the_ratio(
+    computing_ms: float, fragments: int, starved_ms: float, slow_ms: float, rounds: int
+) -> None:
+    perfect = World(rounds, computing_ms / 1e3, 1440 * fragments)
+    stretched = dataclasses.replace(perfect, starved_s=starved_ms / 1e3, slow_s=slow_ms / 1e3)
+    assert the(perfect.bound()).ratio == pytest.approx(1.0, abs=1e-4)
+    more = 1 + (starved_ms + slow_ms) / the(perfect.bound()).bound_ms
+    assert the(stretched.bound()).ratio == pytest.approx(more, rel=1e-3)
+
+
+def test_a_slower_link_makes_the_same_stretch_smaller() -> None:
+    ratios = [the(World(slow_s=0.010, rate_mbps=rate).bound()).ratio for rate in (10.0, 50.0, 100.0, 400.0)]
+    assert ratios == sorted(ratios)
+    assert ratios[0] < 1.03 < 1.3 < ratios[-1]
+
+
+def test_other_links_count_by_what_they_carried() -> None:
+    world = World(slow_s=World().sum_s())  # half of the rate of a host's link, which is what its circuit has
+    length_s = world.computing_s + world.sum_s() + world.slow_s
+    alone = the(world.bound(optical_bytes_per_s=2 * world.sum_s() * RATE_MBPS * 1.25e5 / length_s))
+    assert alone.link == "u1o1 up"
+    assert alone.ratio == pytest.approx(1.0, abs=0.02)
+    shared = the(world.bound(optical_bytes_per_s=0.8 * RATE_MBPS * 1.25e5, stranger_bytes_per_s=1e6))
+    assert shared.shared
+    # what passed while the sums were under way, of whomever, is four fifths of that time
+    assert shared.bound_ms == pytest.approx(1e3 * (world.computing_s + 0.8 * 2 * world.sum_s()), rel=0.02)
+
+
+@pytest.mark.parametrize("rounds", [1])
+def test_a_job_too_short_to_judge_has_no_bound(rounds: int) -> None:
+    assert World(rounds=rounds).bound() is None
+
+
+def test_a_short_job_leaves_one_round_out() -> None:
+    assert the(World(rounds=3, first_s=0.0).bound()).left_out == 1
+
+
+def test_links_without_rates_bound_nothing() -> None:
+    assert World(rate_mbps=None).bound() is None
+
+
+def test_workers_that_say_different_things_have_no_bound() -> None:
+    world = World()
+    one, other = world.timelines()
+    other["timeline"]["sums"][3][0] += 4
+    assert bound(world.recording(), [one, other], IN_ONE_UNIT, {}) is None
+    assert bound(world.recording(), [one, None], IN_ONE_UNIT, {}) is None
+
+
+def test_small_sums_between_make_no_rounds() -> None:
+    (one, _), rows = World(rounds=6).timelines(), []
+    sums: list[list[int]] = []
+    for at, row in enumerate(one["timeline"]["rows"]):
+        if at % 3 == 0:
+            small = len(sums)
+            sums += [[4, 1, row[2] - 1], one["timeline"]["sums"][at // 3]]
+            rows += [[what, small, row[2] - 1, 0] for what in (ASKED, WAITED, RESUMED)]
+        rows.append([row[0], len(sums) - 1, *row[2:]])
+    timeline = read(left(sums, rows))
+    assert timeline is not None
+    span = window([timeline])
+    assert span is not None
+    assert (span.rounds, span.left_out, span.first, span.last) == (4, 2, 3, 11)
