@@ -72,13 +72,17 @@ def _may_raise_limits(status: Path = Path("/proc/self/status")) -> bool:
     return False
 
 
+def pip_arguments(environ: Mapping[str, str]) -> list[str]:
+    """How pip reaches its packages, as arguments of a build."""
+    return [f"--build-arg={name}={environ[name]}" for name in PIP_SETTINGS if environ.get(name)]
+
+
 def build_command(
     engine: str, image: str, base: str | None, extra: Sequence[str], environ: Mapping[str, str]
 ) -> list[str]:
     """The engine's command that builds `image`."""
     own, options = host_options(engine)
-    arguments = [f"--build-arg={name}={environ[name]}" for name in PIP_SETTINGS if environ.get(name)]
-    arguments += [f"--build-arg=BASE={base}"] if base else []
+    arguments = [*pip_arguments(environ), *([f"--build-arg=BASE={base}"] if base else [])]
     # the host's network: set-up fetches packages
     return [
         *(engine, *own, "build", "--network=host", *options, *arguments, *extra),
@@ -100,21 +104,25 @@ def run_command(
     return [engine, *own, "run", "--rm", "--privileged", "--network=none", *options, *extra, image, *command]
 
 
-def add_requirements(engine: str, image: str, requirements: Path) -> None:
-    """Installs a requirements file in `image`, over the environment that is there."""
+def requirements_file(image: str, name: str) -> str:
+    """The Containerfile that installs the requirements `name` over the environment of `image`."""
+    steps = [f"FROM {image}", *(f"ARG {setting}" for setting in PIP_SETTINGS), f"COPY {name} /tmp/requirements.txt"]
+    steps += ["RUN /optinc/.venv/bin/python -m pip install --no-cache-dir -r /tmp/requirements.txt"]
+    return "\n".join(steps) + "\n"
+
+
+def add_requirements(
+    engine: str, image: str, requirements: Path, extra: Sequence[str], environ: Mapping[str, str]
+) -> None:
+    """Makes `image` anew with a requirements file installed in it."""
     if not requirements.is_file():
         raise ContainerError(f"--requirements {requirements}: no such file", 2)
     own, options = host_options(engine)
-    steps = (
-        f"FROM {image}",
-        f"COPY {requirements.name} /tmp/requirements.txt",
-        "RUN .venv/bin/python -m pip install --no-cache-dir -r /tmp/requirements.txt",
-    )
     with tempfile.TemporaryDirectory(prefix="optinc-requirements-") as folder:
         shutil.copy(requirements, folder)
-        Path(folder, "Containerfile").write_text("\n".join(steps) + "\n")
+        Path(folder, "Containerfile").write_text(requirements_file(image, requirements.name))
         named = [f"--tag={image}", f"--file={folder}/Containerfile", folder]
-        _call([engine, *own, "build", "--network=host", *options, *named])
+        _call([engine, *own, "build", "--network=host", *options, *pip_arguments(environ), *extra, *named])
 
 
 def import_base(engine: str, suite: str, mirror: str) -> str:
@@ -178,7 +186,7 @@ def act(options: argparse.Namespace) -> int:
         base = import_base(engine, options.suite, options.mirror) if options.debootstrap else options.base
         _call(build_command(engine, options.image, base, options.option, os.environ))
         if options.requirements:
-            add_requirements(engine, options.image, options.requirements)
+            add_requirements(engine, options.image, options.requirements, options.option, os.environ)
         return 0
     if not options.command:
         raise ContainerError("run what? such as: scripts/container.py run make demo", 2)

@@ -33,6 +33,9 @@ def test_build_hands_on_how_pip_reaches_its_packages_and_nothing_else() -> None:
         if line[:4] == "ARG "
     ]
     assert set(container.PIP_SETTINGS) <= set(named)
+    text = container.requirements_file("it", "needs.txt")
+    assert text.startswith("FROM it\n")
+    assert all(f"\nARG {name}\n" in text for name in container.PIP_SETTINGS)
 
 
 @pytest.mark.usefixtures("plain")
