@@ -58,8 +58,11 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     count.apply(hdr, meta);
                 }
             } else if (hdr.wire.op == WIRE_OP_NOTICE) {
-                meta.verdict = V_NOTICE;
-                meta.send = SEND_OTHERS;
+                meta.verdict = V_BAD_WORKER;
+                if (meta.job.members != 0) {
+                    meta.verdict = V_NOTICE;
+                    meta.send = SEND_WORKERS;
+                }
             } else if (meta.job.role == ROLE_FINAL || hdr.ipv4.dstAddr != meta.job.group_ip) {
                 meta.verdict = V_MALFORMED;
             } else {

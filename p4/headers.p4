@@ -74,6 +74,7 @@ const bit<3> SEND_ROUTE = 1;  // by its destination address
 const bit<3> SEND_GROUP = 2;  // to all ports of the job's group
 const bit<3> SEND_OTHERS = 3; // to all of them but the one it came from
 const bit<3> SEND_BACK = 4;   // by the port it came from
+const bit<3> SEND_WORKERS = 5; // to the ports of the job's group that lead to hosts, but the one it came from
 
 struct port_t {
     bit<2>  kind;
@@ -114,7 +115,7 @@ struct metadata_t {
     bit<32> verdict;
     bit<3>  send;
     bit<1>  is_gradient; // UDP to the gradient port
-    bit<1>  prune;       // no copy by the port it came from
+    bit<1>  prune;       // not all copies leave: none by the port it came from
     bit<32> address;     // of this switch
     bit<16> sum;         // of the datagram
     port_t  port;

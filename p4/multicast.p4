@@ -11,15 +11,30 @@ control Multicast(inout metadata_t meta, inout standard_metadata_t standard) {
             standard.egress_spec = standard.ingress_port;
         } else {
             standard.mcast_grp = meta.job.group;
-            meta.prune = (bit<1>) (meta.send == SEND_OTHERS);
+            meta.prune = (bit<1>) (meta.send != SEND_GROUP);
         }
     }
 }
 
 control Prune(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    @name(".leave_out") action leave_out() {
+        mark_to_drop(standard);
+    }
+    @name(".to_host") action to_host() { }
+    @name(".to_fabric") table to_fabric { // ports that lead to other switches
+        key = { standard.egress_port: exact; }
+        actions = { leave_out; to_host; }
+        default_action = to_host();
+        size = 512;
+    }
+
     apply {
-        if (meta.prune == 1 && standard.egress_port == standard.ingress_port) {
-            mark_to_drop(standard);
+        if (meta.prune == 1) {
+            if (standard.egress_port == standard.ingress_port) {
+                mark_to_drop(standard);
+            } else if (meta.send == SEND_WORKERS) {
+                to_fabric.apply();
+            }
         }
     }
 }

@@ -209,6 +209,7 @@ class Bmv2Switch:
         ]  # numbered as the hosts are
         for number in set(self._ports.values()).difference(hosts):
             runtime.add_entry("ports", Key(number, 9), _FROM_FABRIC)
+            runtime.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
         runtime.set_queue_depth(QUEUE_PACKETS)
         runtime.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
         runtime.add_group(FLOOD_GROUP, hosts)
