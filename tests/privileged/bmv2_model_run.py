@@ -17,7 +17,7 @@ from tests.vectors.in_step import Trial
 
 HOSTS = range(1, 10)
 MTU = 1500
-EXAMPLES, MUTATIONS = 10, 3500
+EXAMPLES, MUTATIONS = 10, 4000
 
 
 def found(tried: str) -> dict[str, int]:

@@ -47,8 +47,9 @@ from tests.vectors.run import Engine, Model
 from tests.vectors.world import Weather, World
 
 STEPS = 400
+PS_PORT = 8  # of the parameter server, where it sits at the switch
 TRIED = ("worlds", "schedules", "mutated")  # methods of Trial
-MUTATIONS = 14_000  # at a switch and a PS host together
+MUTATIONS = 16_000  # at a switch and a PS host together
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,7 @@ class Trial:
         """The fuzz test's packets, one verdict and one frame at a time."""
         tally = Tally()
         places = [(False, at_switch()), (True, at_ps())] if "ps" in self._kinds else [(False, at_switch())]
-        turns = 14
+        turns = 16
         for is_host, good in places:
             with self._both(-1 if is_host else 0, PS_IP if is_host else TOR_IP, is_host, tally) as engine:
                 job: Callable[..., Job] = job_at_ps if is_host else job_in_unit
@@ -247,12 +248,13 @@ class Trial:
                     ):
                         engine.bind(port, [sender])
                     engine.bind(5, [])
+                    engine.bind(6, [Sender(JOB, None)])
                 engine.set_group(JOB, (1, 2, *OPTICAL))
                 engine.set_group(OTHER, (3, 4, OPTICAL[0]))
                 engine.admit(JOB, job(2))
                 engine.admit(OTHER, job(2, generation=OTHER_GENERATION, base=OTHER_UP_BASE if is_host else OTHER_BASE))
                 chance = np.random.default_rng(5)
-                senders = [1] if is_host else [1, 2, 3, 4, 5, *OPTICAL]
+                senders = [1] if is_host else [1, 2, 3, 4, 5, 6, *OPTICAL]
                 for turn in range(turns):
                     for data in mutations.batch(chance, good, frames // (turns * len(places))).frames():
                         engine.receive(data, senders[turn % len(senders)])
@@ -270,6 +272,7 @@ def _schedule(engine: Both, kind: str, chance: random.Random, start: int) -> Non
     if kind != "ps":
         for worker in members:
             engine.bind(worker + 1, [Sender(JOB, worker)])
+        engine.bind(PS_PORT, [Sender(JOB, None)])
     engine.set_group(JOB, (*(worker + 1 for worker in members), *OPTICAL))
     engine.admit(JOB, makes[kind]())
     base = UP_BASE if kind == "ps" else BASE
@@ -286,11 +289,9 @@ def _schedule(engine: Both, kind: str, chance: random.Random, start: int) -> Non
         if kind == "ps":
             engine.receive(partial(worker, fragment, **fields), 1)
         elif kind == "partial" and chance.random() < 0.2:
-            # inside the segment, with all lanes valid: see DEPARTURES in test_vectors.py
-            fields |= {"slot": UP_BASE + fragment % SIZE, "count": spec.LANES, "flags": int(spec.Flag.FINAL)}
-            engine.receive(result_from_ps(fragment, lanes(fragment), **fields), OPTICAL[0])
+            fields |= {"slot": (fields["slot"] - BASE + UP_BASE) % 2**32, "flags": int(spec.Flag.FINAL)}
+            engine.receive(result_from_ps(fragment, lanes(fragment), **fields), chance.choice((PS_PORT, *OPTICAL)))
         else:
-            fields |= {"count": spec.LANES} if kind == "partial" else {}
             engine.receive(push(worker, fragment, **fields), worker + 1)
         if chance.random() < 0.01:
             engine.release(JOB)

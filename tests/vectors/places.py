@@ -45,6 +45,7 @@ BINDINGS = {
     **{6: Sender(ACROSS, 1), 7: Sender(ACROSS, 3), PS_PORT: Sender(ACROSS, None)},
 }
 GROUPS = {JOB: (1, 2, *OPTICAL), OTHER: (3, 4), ACROSS: (6, 7, *OPTICAL), TRANSIT: OPTICAL}
+SERVICES = (0, 0, 0, 1, 2, 3, 3, 12, 15, 0xB8, 0xFF)
 AHEAD = SIZE // 2
 FRAGMENTS = (0, 2**31 - 200, 2**32 - 200)  # where a run's fragments may begin
 
@@ -104,7 +105,7 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
                 sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, PS_IP, to_ip, **told).pack(), port))
         sent.append((partial(0, at, job=OTHER), 204))
         sent.append((push(0, at, to_ip=TOR_IP, job=JOB), 201))
-    return sent
+    return _serviced(sent, random)
 
 
 def at_host(state: State, random: np.random.Generator) -> list[Sent]:
@@ -121,7 +122,7 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
     sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **told).pack(), 1))
     sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **{**told, "job": OTHER}).pack(), 1))
     sent.append((push(0, at, to_ip=PS_IP), 1))
-    return sent
+    return _serviced(sent, random)
 
 
 def _window(state: State, random: np.random.Generator) -> list[int]:
@@ -129,6 +130,15 @@ def _window(state: State, random: np.random.Generator) -> list[int]:
     near = [state.fragment + ahead for ahead in range(AHEAD)]
     far = [state.fragment - int(random.integers(1, 2 * SIZE)), state.fragment + int(random.integers(AHEAD, 3 * SIZE))]
     return [at % 2**32 for at in (*near, *far)]
+
+
+def _serviced(sent: Sequence[Sent], random: np.random.Generator) -> list[Sent]:
+    """With types of service of all kinds: congestion experienced or not, and other classes (RFC 2474, RFC 3168)."""
+    made = []
+    for data, port in sent:
+        ip = data[14:15] + bytes([int(random.choice(SERVICES))]) + data[16:24] + b"\0\0" + data[26:34]
+        made.append((data[:14] + ip[:10] + frame.checksum(ip).to_bytes(2, "big") + ip[12:] + data[34:], port))
+    return made
 
 
 Palette = Callable[[State, np.random.Generator], Sequence[Sent]]
