@@ -28,7 +28,7 @@ from tests.bench.tables import publish, table
 from tests.mutants.mutation import Kind, Mutation
 from tests.mutants.table import MUTATIONS
 
-COPIED = ("bpf", "p4", "testbed", "tests", "workloads", "README.md", "pyproject.toml", "setup.py")
+COPIED = ("bpf", "p4", "testbed", "tests", "workloads", "scripts", "README.md", "pyproject.toml", "setup.py")
 MARK = "findings: "
 LIMIT_S = 600.0
 _XDP = (

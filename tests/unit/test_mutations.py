@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.bench.host import ROOT
+from tests.bench.mutations import copy_of_tree
 from tests.mutants.mutation import Kind, Mutation
 from tests.mutants.table import MUTATIONS
 
@@ -21,6 +24,15 @@ def test_bugs_are_in_all_programs_and_named_once() -> None:
     assert len({(mutation.file, mutation.name) for mutation in MUTATIONS}) == len(MUTATIONS)
     assert {mutation.kind for mutation in MUTATIONS} == set(Kind)
     assert len(MUTATIONS) >= 30
+
+
+def test_a_copy_of_the_tree_is_tried_and_not_the_tree() -> None:
+    code = "from testbed.environment import data_folder; from workloads import endpoint; print(data_folder('bpf'), endpoint.__file__)"
+    with copy_of_tree() as root:
+        said = subprocess.run(
+            [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
+        ).stdout.split()
+        assert said == [f"{root}/bpf", f"{root}/workloads/endpoint.py"]
 
 
 def test_a_bug_that_finds_no_place_is_an_error(tmp_path: Path) -> None:
