@@ -193,6 +193,15 @@ def test_a_start_is_not_made_worse() -> None:
     assert again.status == "optimal"
 
 
+def test_the_fewest_circuits_are_minimised_over_all_slots_and_proven() -> None:
+    fabric, jobs, ports = table1(2, 50)
+    found = solve(fabric, jobs, ports=ports, time_limit_s=30.0, fewest=True)
+    assert found.status == "optimal"
+    assert found.schedule is not None
+    assert check(found.schedule).reconfigured_connections == found.connections_bound == 1
+    assert solve(fabric, jobs, ports=ports, time_limit_s=30.0).connections_bound is None, "nobody asked"
+
+
 def test_a_broken_start_is_refused() -> None:
     fabric, jobs, ports = table1(1, 10)
     with pytest.raises(BrokenSchedule):

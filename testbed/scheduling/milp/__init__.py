@@ -34,7 +34,8 @@ def solve(
     """The shortest CT-BTI for jobs whose arrivals are all known, from the circuits `ports`.
 
     It ends when the relative `gap` between the schedule and the bound is reached, or the time is up. `warm` is a schedule to be at
-    least as good as. `fewest` then looks for fewer circuits to be set up at the same CT-BTI. `clock` gives seconds; without one,
+    least as good as. `fewest` then minimises the circuits that are set up at the same CT-BTI, over all slots, with a bound.
+    `clock` gives seconds; without one,
     only what the solver itself took counts against the limit. Raises RequestError for what cannot be scheduled.
     """
     if not 0 < time_limit_s < math.inf:
@@ -80,4 +81,13 @@ def _solution(search: Search, schedule: Schedule | None, high_s: float, low_s: f
     reached = max(0.0, high_s - low_s) / high_s if schedule is not None else math.inf
     reached = reached if reached > 1e-9 else 0.0
     status = "unsolved" if schedule is None else "optimal" if reached <= search.gap + 1e-9 else "feasible"
-    return Solution(schedule, high_s, low_s, reached, status, search.budget.spent_s, search.budget.stages())
+    return Solution(
+        schedule,
+        high_s,
+        low_s,
+        reached,
+        status,
+        search.budget.spent_s,
+        search.budget.stages(),
+        search.connections_bound,
+    )

@@ -43,8 +43,8 @@ class Slots:
         return [(self.runs[mode.index, slot], 1.0)] if (mode.index, slot) in self.runs else []
 
 
-def slots(instance: Instance, ct_bti_s: float) -> Slots | None:
-    """None if a job cannot be over in time even alone."""
+def slots(instance: Instance, ct_bti_s: float, *, fewest: bool = False) -> Slots | None:
+    """None if a job cannot be over in time even alone. `fewest` asks for the fewest circuits to be set up, over all slots."""
     modes = instance.possible(ct_bti_s)
     if not all(modes):
         return None
@@ -55,6 +55,8 @@ def slots(instance: Instance, ct_bti_s: float) -> Slots | None:
     model = Slots(instance, ct_bti_s, program, choice, tight)
     horizon = max(model.span(mode).stop for mode in choice.modes)
     _circuits(model, horizon)
+    if fewest:
+        _set_up(model)
     for mode in choice.modes:
         _runs(model, mode)
         if mode.index not in tight:
@@ -82,6 +84,17 @@ def _circuits(model: Slots, horizon: int) -> None:
             mine = [(model.ports[p, slot], 1.0) for p in model.instance.pairs if unit in p]
             if mine:
                 program.row(mine, high=fabric.ports[unit])
+
+
+def _set_up(model: Slots) -> None:
+    """What is minimised: in each slot and between each two units, by how much circuits grow, over those lit before in the first."""
+    program, first = model.program, model.instance.first
+    for (p, slot), now in list(model.ports.items()):
+        new = program.real(cost=1.0)
+        if slot == first:
+            program.row([(new, 1.0), (now, -1.0)], -model.instance.ports.get(p, 0))
+        else:
+            program.row([(new, 1.0), (now, -1.0), (model.ports[p, slot - 1], 1.0)], 0.0)
 
 
 def _runs(model: Slots, mode: Mode) -> None:

@@ -30,7 +30,8 @@ class Solution:
     """`status` is "optimal" (within the gap that was asked for), "feasible" (a schedule with a wider gap) or "unsolved".
 
     `ct_bti_s` is max t_j of the schedule less the start of the first slot with an arrival, and infinite without a schedule; `bound_s`
-    is proven: no schedule has less. `gap` is (ct_bti_s - bound_s) / ct_bti_s.
+    is proven: no schedule has less. `gap` is (ct_bti_s - bound_s) / ct_bti_s. Where the fewest circuits were asked for,
+    `connections_bound` is proven: no schedule of this CT-BTI sets up fewer.
     """
 
     schedule: Schedule | None
@@ -40,6 +41,7 @@ class Solution:
     status: str
     wall_s: float
     stages: tuple[Stage, ...]
+    connections_bound: int | None = None
 
 
 @dataclass(slots=True)

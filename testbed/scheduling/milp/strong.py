@@ -21,6 +21,8 @@ from testbed.scheduling.model import Schedule, set_up
 
 PATIENCE, PATIENCE_S = 0.06, 1.0
 """The part of the time limit, and the least, that one search for a schedule with phases may take."""
+FEWER = 0.2
+"""Of the time limit, for one search for fewer circuits."""
 NODES = 400
 """Of a search for a schedule with phases, which may go on for ever."""
 MOST_COLUMNS = 60_000
@@ -36,6 +38,7 @@ class Search:
     high_s: float = math.inf
     low_s: float = 0.0
     tried: list[float] = field(default_factory=list)
+    connections_bound: int | None = None
 
     @cached_property
     def plain(self) -> Schedule:
@@ -225,7 +228,7 @@ class Search:
         model = phased.phased(self.instance, value_s, starts, kept=kept, fewest=fewest, modes=modes)
         if model is None:
             return None
-        patience_s = math.inf if fewest else max(PATIENCE_S, PATIENCE * self.budget.limit_s)
+        patience_s = max(PATIENCE_S, (FEWER if fewest else PATIENCE) * self.budget.limit_s)
         answer = self._solve(model.program, any_solution=not fewest, nodes=NODES, patience_s=patience_s)
         return None if answer.values is None else phased.schedule(self.instance, model, answer.values)
 
@@ -254,15 +257,28 @@ class Search:
     # -------------------------------------------------------------- circuits
 
     def _fewest(self) -> None:
-        """Of the schedules with one phase and this CT-BTI, one that sets up the fewest circuits."""
+        """Of the schedules with this CT-BTI one that sets up the fewest circuits, as far as time allows, and a bound of that number:
+        first with one phase, then with the phases that the schedule has, then by the whole model, over all slots and modes."""
         assert self.schedule is not None
-        value_s, first, best = self.high_s, [self.instance.first], _set_up(self.schedule)
-        for kept in (True, False):
-            if not best:
+        value_s, first = self.high_s, [self.instance.first]
+        self.connections_bound = 0
+        for starts, kept in ((first, True), (first, False), (_changes(self.schedule, self.instance.first), False)):
+            if not _set_up(self.schedule):
                 return
-            found = self._phased(value_s, first, kept=kept, fewest=True)
-            if found is not None and _set_up(found) < best:
-                self.schedule, best = found, _set_up(found)
+            self._take_fewer(self._phased(value_s, starts, kept=kept, fewest=True))
+        model = slots.slots(self.instance, value_s, fewest=True)
+        if model is None or len(model.program.low) > MOST_COLUMNS or not _set_up(self.schedule):
+            return
+        answer = self._solve(model.program, patience_s=0.9 * self.budget.left_s)
+        if answer.values is not None:
+            self._take_fewer(slots.schedule(model, answer.values))
+        if math.isfinite(answer.bound):
+            self.connections_bound = max(0, math.ceil(answer.bound - 1e-6))
+
+    def _take_fewer(self, found: Schedule | None) -> None:
+        assert self.schedule is not None
+        if found is not None and _set_up(found) < _set_up(self.schedule):
+            self.schedule = found
 
     def _solve(
         self,
@@ -277,6 +293,16 @@ class Search:
         answer = program.solve(limit_s, nodes=nodes, relaxed=relaxed, any_solution=any_solution)
         self.budget.count(answer, len(program.low), len(program.row_low))
         return answer
+
+
+def _changes(schedule: Schedule, first: int) -> list[int]:
+    """The slots in which a schedule sets circuits up, its first one included."""
+    found, before = {first}, schedule.ports
+    for slot, plan in enumerate(schedule.plans):
+        if slot > first and set_up(before, plan.ports):
+            found.add(slot)
+        before = plan.ports
+    return sorted(found)
 
 
 def _set_up(schedule: Schedule) -> int:
