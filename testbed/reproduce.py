@@ -65,7 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         "--reading",
         default="batch",
         metavar="NAME",
-        help="batch, jobs of many iterations, or printed, the paper's numbers as they stand (batch); docs/p4inc-aoi.md",
+        help="batch, jobs of many iterations, or printed, the paper's numbers as they stand, with -all or -needed for the steps "
+        "that FCFS and TW give alike (batch); docs/p4inc-aoi.md",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a number of the setting, as often as needed"

@@ -13,7 +13,7 @@ from testbed.scheduling.checker import Report, check
 from testbed.scheduling.model import Job
 from testbed.simulation.coflows import Coflow
 from testbed.simulation.fluid import Outcome, simulate
-from testbed.simulation.settings import MILP, Setting
+from testbed.simulation.settings import MILP, OWN, Setting
 
 TITLES = {MILP: "MILP", **catalogue.TITLES}
 WARM = ("inc-tw+", "inc-tw", "inc-fcfs")
@@ -41,7 +41,7 @@ class Measured:
     """What a run came to. `time_s` is what deciding took: all calls of the policy, or the MILP.
 
     `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS came to, `stages_s` where
-    its time went.
+    its time went. `connections_bound`: no schedule with that CT-BTI sets up fewer circuits, as far as that is proven.
     """
 
     value: float
@@ -56,6 +56,7 @@ class Measured:
     gap: float | None = None
     status: str | None = None
     stages_s: Mapping[str, float] | None = None
+    connections_bound: int | None = None
 
 
 def run(point: Point, trace: Sequence[Coflow]) -> Measured:
@@ -75,7 +76,8 @@ def run(point: Point, trace: Sequence[Coflow]) -> Measured:
 
 
 def _simulated(point: Point, scheme: str, jobs: Sequence[Job]) -> Outcome:
-    setting, policy = point.setting, catalogue.make(scheme, point.seed)
+    setting = point.setting
+    policy = catalogue.make(scheme, point.seed, None if setting.steps == OWN else setting.steps)
     return simulate(setting.fabric, jobs, policy, setting.initial, record=True, clock=time.perf_counter)
 
 
@@ -119,6 +121,7 @@ def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
         ct_bti_s=solution.ct_bti_s,
         bound_s=solution.bound_s,
         gap=solution.gap,
+        connections_bound=solution.connections_bound,
         status=solution.status,
         stages_s={stage.name: round(stage.seconds, 3) for stage in solution.stages},
     )

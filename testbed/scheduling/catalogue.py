@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.errors import RequestError
-from testbed.scheduling.model import Policy
+from testbed.scheduling.model import ALL, NEEDED, Policy
 
 TITLES = {
     "noinc-fcfs": "noINC-FCFS",
@@ -19,18 +19,21 @@ TITLES = {
 NAMES = tuple(TITLES)
 
 
-def make(name: str, seed: int = 0) -> Policy:
-    """A policy of its own, to be used for one run. `seed` is for the policies that draw."""
+def make(name: str, seed: int = 0, steps: str | None = None) -> Policy:
+    """A policy of its own, to be used for one run. `seed` is for the policies that draw.
+
+    `steps`, one of `model.STEPS`, says how many FCFS and TW give a job; without it TW gives those needed and FCFS all.
+    """
     inc = name.startswith("inc-")
     match name:
         case "noinc-fcfs" | "inc-fcfs":
             from testbed.scheduling.fcfs import Fcfs
 
-            return Fcfs(inc=inc)
+            return Fcfs(inc=inc, steps=steps or ALL)
         case "noinc-tw" | "inc-tw" | "inc-tw-norecon":
             from testbed.scheduling.time_window import TimeWindow
 
-            return TimeWindow(inc=inc, reconfigures=not name.endswith("-norecon"))
+            return TimeWindow(inc=inc, reconfigures=not name.endswith("-norecon"), steps=steps or NEEDED)
         case "noinc-tw+" | "inc-tw+":
             from testbed.scheduling.time_window_plus import TimeWindowPlus
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from testbed.scheduling import circuits
-from testbed.scheduling.model import Load, Plan, Progress, State
+from testbed.scheduling.model import ALL, NEEDED, Load, Plan, Progress, State
 from testbed.scheduling.room import SLACK, Loads, Room
 
 
@@ -13,12 +13,12 @@ class Fcfs:
     """Jobs start one by one in the order of arrival, each with INC if there is a place, else with its PS, and with the largest rate
     in steps of delta B that fits; it keeps that rate. The first job for which there is not room for one step blocks those behind it.
 
-    With `capped` a job gets no more steps than finish it in its first slot; without, all that fit.
+    With `steps` NEEDED a job gets no more of them than finish it in its first slot; with ALL, all that fit.
     """
 
-    def __init__(self, *, inc: bool, capped: bool = False) -> None:
+    def __init__(self, *, inc: bool, steps: str = ALL) -> None:
         self._inc = inc
-        self._capped = capped
+        self._steps = steps
         self._loads = Loads()
 
     @property
@@ -59,7 +59,7 @@ class Fcfs:
         """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one does."""
         fabric = state.fabric
         most = load.limit_gbps
-        if self._capped or most == math.inf:
+        if self._steps == NEEDED or most == math.inf:
             # finishes the job in one slot, though circuits may come up epsilon late
             lit_s = fabric.slot_s - (fabric.reconfiguration_s if load.links else 0.0)
             if lit_s > 0:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from testbed.scheduling import circuits, matching, windows
-from testbed.scheduling.model import Fabric, Load, Plan, Progress, State
+from testbed.scheduling.model import NEEDED, Fabric, Load, Plan, Progress, State
 from testbed.scheduling.room import SLACK, Loads, Room
 
 
@@ -27,12 +28,14 @@ class TimeWindow:
     """INC goes to the waiting jobs that save most inter-unit traffic; bandwidth in steps of delta B to the job whose ICT would be
     longest, one virtual port after the other, that with the longest ideal window first. No job's rate falls.
 
-    Without `reconfigures`, the circuits that are lit stay (INC-TW-NoRecon).
+    With `steps` NEEDED a job that ends within the slot gets no further step; with ALL, lines 19 to 31 go on until nothing fits, as
+    printed. Without `reconfigures`, the circuits that are lit stay (INC-TW-NoRecon).
     """
 
-    def __init__(self, *, inc: bool, reconfigures: bool = True) -> None:
+    def __init__(self, *, inc: bool, reconfigures: bool = True, steps: str = NEEDED) -> None:
         self._inc = inc
         self._reconfigures = reconfigures
+        self._steps = steps
         self._loads = Loads()
 
     @property
@@ -50,7 +53,7 @@ class TimeWindow:
             its = self._loads.of(fabric, p.job, chosen.get(p.job.id))
             candidates.append(Candidate(p, its, room.limit(its)))
         for related in by_window(fabric, candidates):
-            _raise(fabric, related, room)
+            _raise(fabric, related, room, self._steps)
         given = [c for c in candidates if c.gbps > 0]
         return Plan(
             {c.progress.job.id: c.gbps for c in given},
@@ -93,10 +96,10 @@ def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Cand
     return [related[at] for at in sorted(related)]
 
 
-def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room) -> None:
+def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str) -> None:
     """Algorithm 2, lines 19 to 31. Room only shrinks meanwhile, and a job's ICT depends on its own rate alone: so jobs in a heap,
     that with the longest ICT first, come in the order in which the paper's repeated search of all finds them."""
-    heap = [entry for number, c in enumerate(related) if (entry := _projected(fabric, number, c)) is not None]
+    heap = [entry for number, c in enumerate(related) if (entry := _projected(fabric, number, c, steps)) is not None]
     heapq.heapify(heap)
     while heap:
         _, number, step = heap[0]
@@ -105,20 +108,21 @@ def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room) -> None:
         if room.fits(candidate.load, step):
             room.take(candidate.load, step)
             candidate.gbps += step
-            entry = _projected(fabric, number, candidate)
+            entry = _projected(fabric, number, candidate, steps)
         if entry is None:
             heapq.heappop(heap)
         else:
             heapq.heapreplace(heap, entry)
 
 
-def _projected(fabric: Fabric, number: int, candidate: Candidate) -> tuple[float, int, float] | None:
-    """The ICT after one step more, negated for the heap, and the step; None if more would not make the job finish earlier."""
+def _projected(fabric: Fabric, number: int, candidate: Candidate, steps: str) -> tuple[float, int, float] | None:
+    """The ICT after one step more, negated for the heap, and the step; None if the job is to have no more."""
     progress, had = candidate.progress, candidate.progress.rate_gbps
     left = progress.remaining_gigabits
     # what is new of its rate may come into force epsilon late
     lost = (candidate.gbps - had) * fabric.reconfiguration_s if candidate.load.links else 0.0
-    if candidate.gbps > 0 and candidate.gbps * fabric.slot_s - lost >= left:
+    ends = candidate.gbps > 0 and candidate.gbps * fabric.slot_s - lost >= left
+    if ends and (steps == NEEDED or candidate.limit_gbps == math.inf):
         return None
     step = min(fabric.step_gbps, candidate.limit_gbps - candidate.gbps)
     if step <= SLACK * candidate.gbps:

@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.errors import RequestError
 from testbed.scheduling import catalogue
-from testbed.scheduling.model import Fabric, Job, Pair
+from testbed.scheduling.model import ALL, NEEDED, STEPS, Fabric, Job, Pair
 from testbed.simulation import arrivals, coflows
 
 FOUR = ("noinc-fcfs", "noinc-tw", "inc-fcfs", "inc-tw")
@@ -22,12 +22,17 @@ KINDS = ("dml", "mapreduce")
 CIRCUITS = ("mesh", "none")
 
 
-READINGS: Mapping[str, Mapping[str, float]] = {
+OWN = "own"
+_PRINTED: Mapping[str, Any] = {"iterations": 1.0, "host_gbps": math.inf, "nominal_gbps": 0.01}
+READINGS: Mapping[str, Mapping[str, Any]] = {
     "batch": {},
-    "printed": {"iterations": 1.0, "host_gbps": math.inf, "nominal_gbps": 0.01},
+    "printed": _PRINTED,
+    "printed-all": {**_PRINTED, "steps": ALL},
+    "printed-needed": {**_PRINTED, "steps": NEEDED},
 }
 """`batch`: jobs of many iterations, sent through servers' interfaces. `printed`: one iteration, interfaces without a limit, as
-section VII-C gives none, and servers that are never free for long."""
+section VII-C gives none, and servers that are never free for long; with `-all` and `-needed` FCFS and TW alike give all steps of
+bandwidth that fit, or those that a job needs to end within the slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class Setting:
 
     `circuits` are those lit before the first slot: a mesh, as many between each two units as all have ports for, or none.
     `update_gbytes_per_s` is how fast a PS updates (a_j), of the model's bytes; `nominal_gbps` is the rate by which a placement
-    holds servers; `iterations` is the length of a training job, `volume` what a coflow's bytes are multiplied by.
+    holds servers; `iterations` is the length of a training job, `volume` what a coflow's bytes are multiplied by. `steps` is how
+    many steps of bandwidth FCFS and TW give a job (`model.STEPS`), or OWN: FCFS all that fit, TW those that it needs in the slot.
     """
 
     name: str
@@ -65,6 +71,7 @@ class Setting:
     reconfiguration_s: float = 0.02
     step_gbps: float = 10.0
     circuits: str = "mesh"
+    steps: str = OWN
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -80,7 +87,7 @@ class Setting:
                 raise RequestError(f"{self.name}: {name}: {', '.join(map(str, given))}; each once is accepted")
         for count in self.workers:
             self._number("workers", count, None, True)
-        for name, accepted in (("kind", KINDS), ("circuits", CIRCUITS)):
+        for name, accepted in (("kind", KINDS), ("circuits", CIRCUITS), ("steps", (OWN, *STEPS))):
             if getattr(self, name) not in accepted:
                 raise RequestError(f"{self.name}: {name} {getattr(self, name)!r}; accepted: {', '.join(accepted)}")
         for scheme in self.schemes:

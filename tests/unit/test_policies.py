@@ -66,10 +66,18 @@ def test_fcfs_gives_inc_while_there_is_a_place_and_then_the_ps() -> None:
     assert planned("noinc-fcfs", jobs, fabric=fabric) == Plan({1: 40.0, 2: 40.0}, {}, {(0, 1): 1})
 
 
-def test_fcfs_capped_gives_what_finishes_a_job_in_a_slot() -> None:
+@pytest.mark.parametrize("name", ["noinc-fcfs", "noinc-tw"])
+def test_a_job_gets_the_steps_that_it_needs_or_all_that_fit(name: str) -> None:
+    fabric = Fabric.uniform(3, 2, 0, 40.0)
+    state = State(fabric, 0, (Progress(Job(1, ((0, 1),), 1, 25.0), 25.0),), {})
+    assert make(name, steps="needed").plan(state).rates == {1: 30.0}
+    assert make(name, steps="all").plan(state).rates == {1: 80.0}
+
+
+def test_fcfs_with_the_steps_needed_gives_what_finishes_a_job_in_a_slot() -> None:
     state = State(FABRIC, 0, waiting(Job(1, ((0, 1),), 1, 25.0)), {})
     assert Fcfs(inc=False).plan(state).rates == {1: 80.0}
-    assert Fcfs(inc=False, capped=True).plan(state).rates == {1: 30.0}
+    assert Fcfs(inc=False, steps="needed").plan(state).rates == {1: 30.0}
 
 
 def test_fcfs_with_nothing_that_bounds_a_rate_takes_what_a_slot_needs() -> None:
