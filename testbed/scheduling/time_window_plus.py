@@ -41,14 +41,16 @@ class TimeWindowPlus:
         )
         rates = Rates(fabric, state.ports, self._tuning)
         rates.give(sending, end_s)
-        if not rates.gbps:
+        given = rates.gbps
+        if not given:
             _start_any(sending, rates)
+            given = rates.gbps
         inc = {}
         for entry in sending:
             id_ = entry.progress.job.id
-            if entry.load.inc is not None and id_ in rates.gbps:
+            if entry.load.inc is not None and id_ in given:
                 inc[id_] = entry.load.inc
-        return Plan(rates.gbps, inc, circuits.kept(state.ports, rates.circuits, fabric.ports))
+        return Plan(given, inc, circuits.kept(state.ports, rates.circuits, fabric.ports))
 
 
 def _start_any(sending: list[Sending], rates: Rates) -> None:

@@ -22,6 +22,8 @@ class Tuning:
     and the PS jobs before, busy for less than `spare` of the time to the expected end, less `spare_per_place` for each further free
     place; its streams take, at its full rate, at most `narrow` of a unit's ports; and circuits are lit for them.
 
+    `reserve` places of a switch stay free while those that could have them can wait, and still end by the expected end.
+
     PS jobs get rates that end them at the expected end, then ones for `hurry` of that time, then what lit circuits have left.
     """
 
@@ -29,18 +31,39 @@ class Tuning:
     spare_per_place: float = 0.1
     narrow: float = 0.17
     hurry: float = 0.6
+    reserve: int = 1
+
+
+@dataclass(slots=True)
+class Link:
+    """What two units have between them in a slot: the circuits of the slot before, those given so far, and the Gb/s over them;
+    `streams` are those of running jobs."""
+
+    a: int
+    b: int
+    lit: int
+    circuits: int = 0
+    gbps: float = 0.0
+    streams: int = 0
 
 
 @dataclass(slots=True)
 class Sending:
     """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update included; `may_wait` says
-    that it has not started and could use INC later; `most_gbps` is the largest rate of use in this slot, once rates are given."""
+    that it has not started and could use INC later.
+
+    The others are of who gives rates: `most_gbps`, the largest rate of use in this slot; `gbps`, what it has been given so far;
+    `links`, its links with its streams over each; `is_short`, that it got less than it was to get, since nothing more fits.
+    """
 
     progress: Progress
     load: Load
     least_s: float
     may_wait: bool = False
     most_gbps: float = 0.0
+    gbps: float = 0.0
+    links: tuple[tuple[Link, int], ...] = ()
+    is_short: bool = False
 
 
 @dataclass(slots=True)
@@ -123,9 +146,10 @@ class Modes:
         return min(able, key=crowd, default=None)
 
     def _add(self, its: Load, gigabits: float) -> None:
+        through = self.gigabits
         for (a, b), count in its.links:
-            self.gigabits[a] += count * gigabits
-            self.gigabits[b] += count * gigabits
+            through[a] += count * gigabits
+            through[b] += count * gigabits
 
     # -------------------------------------------------------------- one unit's INC places
 
@@ -143,8 +167,18 @@ class Modes:
         kept.sort(key=lambda q: (-q.inc_s, q.progress.job.id))  # longest first
         if len(kept) > free:
             self._relieve(unit, kept, free)
-        for queued in kept[:free]:
+        for queued in kept[: self._starting(unit, kept, free)]:
             self.sending.append(Sending(queued.progress, queued.inc, queued.inc_s))
+
+    def _starting(self, unit: int, kept: Sequence[_Queued], free: int) -> int:
+        """How many of a queue start now. A place stays free for a longer job that may come while those that could have it can wait a
+        slot, and all of the queue still ends by the expected end."""
+        starting = min(free, len(kept))
+        while starting and free - starting < self.tuning.reserve:
+            if self._places_end_s(unit, kept, starting - 1) > self.end_s:
+                break
+            starting -= 1
+        return starting
 
     def _may_leave(self, queued: _Queued, spare: int) -> bool:
         if queued.ps_s > self.end_s:
@@ -168,15 +202,17 @@ class Modes:
         self.sending.append(Sending(queued.progress, queued.ps, queued.ps_s, may_wait=True))
 
     def _relieve(self, unit: int, kept: list[_Queued], free: int) -> None:
-        """Jobs that would not all have a place soon enough: as long as that ends before the places of the unit would, one goes to its
-        PS, first of those that then are not later than the expected end, and of these that with fewest streams."""
+        """Jobs that would not all have a place soon enough: as long as their end is later than expected and comes earlier by it, one
+        goes to its PS, that after which the unit is through first, and of equal ones that with fewest streams."""
         end_s = self._places_end_s(unit, kept)
-        while len(kept) > free:
-            best, least = None, (True, 0)
-            for queued in kept:
-                ps_end_s = self._ps_end_s(queued)
-                rank = (ps_end_s > self.end_s, queued.streams)
-                if ps_end_s < end_s and (best is None or rank < least):
+        while len(kept) > free and end_s > self.end_s:
+            best, least = None, (end_s, 0)
+            for at, queued in enumerate(kept):
+                ps_end_s = max(self.end_s, self._ps_end_s(queued))
+                if ps_end_s >= end_s:
+                    continue
+                rank = (max(ps_end_s, self._places_end_s(unit, kept[:at] + kept[at + 1 :])), queued.streams)
+                if rank < least:
                     best, least = queued, rank
             if best is None:
                 break
@@ -192,14 +228,16 @@ class Modes:
                 end_s = max(end_s, (self.gigabits[unit] + count * left) / self.port_gbps[unit] + its.update_s)
         return end_s
 
-    def _places_end_s(self, unit: int, queue: Sequence[_Queued]) -> float:
-        """When a unit's INC places are through with a queue, each job at the first place that is free."""
+    def _places_end_s(self, unit: int, queue: Sequence[_Queued], starting: int | None = None) -> float:
+        """When a unit's INC places are through with a queue, each job at the first place that is free; those behind the first `starting`
+        not before the next slot."""
         held = self._held.get(unit, [])
         places = held + [0.0] * (self.fabric.inc[unit] - len(held))
         heapq.heapify(places)
         end_s = 0.0
-        for queued in queue:
-            free_s = places[0] + queued.inc_s
+        for at, queued in enumerate(queue):
+            begin_s = places[0] if starting is None or at < starting else max(places[0], self.fabric.slot_s)
+            free_s = begin_s + queued.inc_s
             end_s = max(end_s, free_s)
             heapq.heapreplace(places, free_s)
         return end_s
@@ -214,8 +252,10 @@ def ports_end_s(sending: Sequence[Sending], fabric: Fabric, port_gbps: Sequence[
     end_s = 0.0
     for entry in sending:
         left, update_s = entry.progress.remaining_gigabits, entry.load.update_s
-        for (a, b), count in entry.load.links:
-            through[a] += count * left
-            through[b] += count * left
-            end_s = max(end_s, through[a] / port_gbps[a] + update_s, through[b] / port_gbps[b] + update_s)
+        for pair, count in entry.load.links:
+            for unit in pair:
+                through[unit] = total = through[unit] + count * left
+                through_s = total / port_gbps[unit] + update_s
+                if through_s > end_s:
+                    end_s = through_s
     return end_s

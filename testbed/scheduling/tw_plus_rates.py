@@ -7,9 +7,9 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from testbed.scheduling.model import Fabric, Load, Pair
+from testbed.scheduling.model import Fabric, Pair
 from testbed.scheduling.room import SLACK
-from testbed.scheduling.tw_plus_modes import Sending, Tuning
+from testbed.scheduling.tw_plus_modes import Link, Sending, Tuning
 
 _CRITICAL = 0.97
 """Of the time to the expected end: a job that needs as much at its largest rate comes before the others."""
@@ -35,50 +35,71 @@ _EFFICIENT = 0.9
 
 
 class Rates:
-    """Rates of one slot, in rounds; each only adds. `lit` are the circuits of the slot before."""
+    """Rates of one slot, in rounds; each only adds. `lit` are the circuits of the slot before.
+
+    Without INC a slot has a thousand jobs at large scale, and each is looked at in every round: so links are objects that entries
+    hold, not numbers found by pairs, and the case of one link has a path of its own.
+    """
 
     def __init__(self, fabric: Fabric, lit: Mapping[Pair, int], tuning: Tuning) -> None:
         self.fabric, self.lit, self.tuning = fabric, lit, tuning
-        self.gbps: dict[int, float] = {}
         self._port_gbps = fabric.port_gbps
-        self.circuits: dict[Pair, int] = {}
-        self._short: set[int] = set()
-        self._link_gbps: dict[Pair, float] = {}
+        self._links: dict[Pair, Link] = {}
+        self._sending: Sequence[Sending] = ()
         self._ports = list(fabric.ports)  # left
         self._switch = [gbps * (1 + SLACK / 2) for gbps in fabric.switch_gbps]  # left
         self._bounded = False  # whether some switch could be what limits
 
+    @property
+    def gbps(self) -> dict[int, float]:
+        """By job that runs."""
+        return {entry.progress.job.id: entry.gbps for entry in self._sending if entry.gbps > 0}
+
+    @property
+    def circuits(self) -> dict[Pair, int]:
+        """Those that the rates need."""
+        return {pair: link.circuits for pair, link in self._links.items() if link.circuits}
+
     def give(self, sending: Sequence[Sending], end_s: float) -> None:
         """All rounds. `sending` comes with the longest updates first."""
-        linked = []
+        self._sending = sending
+        linked = [entry for entry in sending if entry.load.links]
+        for entry in linked:
+            entry.links = tuple([(self._link(pair), count) for pair, count in entry.load.links])
         for entry in sending:
             entry.most_gbps = min(entry.load.limit_gbps, self._useful_gbps(entry))
-            if entry.load.links:
-                linked.append(entry)
         self._bounded = self._may_bound(sending)
         self._keep_running(sending)
         for entry in sending:
-            if not entry.load.links:
-                self._raise(
-                    entry, entry.most_gbps, True, entry.most_gbps / 2 if entry.progress.started is None else 0.0
-                )
-        linked.sort(key=lambda entry: entry.least_s < _CRITICAL * end_s)
+            if not entry.links:
+                least_gbps = entry.most_gbps / 2 if entry.progress.started is None else 0.0
+                self._raise(entry, entry.most_gbps, True, least_gbps)
+        critical_s = _CRITICAL * end_s
+        linked.sort(key=lambda entry: entry.least_s < critical_s)
         hurried_s = self.tuning.hurry * end_s
         for until_s in (end_s, hurried_s):
             for entry in linked:
-                if not entry.may_wait and self._has_room(entry):
-                    self._raise(entry, self._in_time_gbps(entry, until_s), True)
+                if not entry.may_wait and entry.gbps < entry.most_gbps and self._has_room(entry):
+                    gbps = self._in_time_gbps(entry, until_s)
+                    if gbps > entry.gbps:
+                        self._raise(entry, gbps, True)
         for entry in linked:
             if entry.may_wait and self._has_room(entry):
                 least = min(self._in_time_gbps(entry, hurried_s), entry.most_gbps)
                 self._raise(entry, least, True, least * (1 - SLACK))
         for entry in linked:
-            if entry.progress.job.id in self.gbps and self._has_room(entry):
+            if 0 < entry.gbps < entry.most_gbps and not entry.is_short:
                 self._raise(entry, entry.most_gbps, False)
 
     def give_one(self, entry: Sending) -> None:
         """All that one job can have."""
         self._raise(entry, entry.most_gbps, True)
+
+    def _link(self, pair: Pair) -> Link:
+        link = self._links.get(pair)
+        if link is None:
+            link = self._links[pair] = Link(pair[0], pair[1], self.lit.get(pair, 0))
+        return link
 
     def _may_bound(self, sending: Sequence[Sending]) -> bool:
         """Whether some switch would be too small for all at their largest rates."""
@@ -86,16 +107,17 @@ class Rates:
             return False
         asked = [0.0] * len(self.fabric.ports)
         for entry in sending:
+            most_gbps = entry.most_gbps
             for unit, count in entry.load.switches:
-                asked[unit] += count * entry.most_gbps
+                asked[unit] += count * most_gbps
         return any(gbps > most for gbps, most in zip(asked, self.fabric.switch_gbps, strict=True))
 
     def _has_room(self, entry: Sending) -> bool:
         """Quick, and right when it says no: it got less than it was to get, or has neither a circuit nor two ports for one."""
-        pair = entry.load.links[0][0]
-        if entry.progress.job.id in self._short:
+        if entry.is_short:
             return False
-        return pair in self.circuits or (self._ports[pair[0]] > 0 and self._ports[pair[1]] > 0)
+        link = entry.links[0][0]
+        return link.circuits > 0 or (self._ports[link.a] > 0 and self._ports[link.b] > 0)
 
     def _useful_gbps(self, entry: Sending) -> float:
         """The rate that finishes a job in this slot, if what is new comes into force epsilon late."""
@@ -106,95 +128,95 @@ class Rates:
         return (left - had * fabric.reconfiguration_s) / (fabric.slot_s - fabric.reconfiguration_s)
 
     def _in_time_gbps(self, entry: Sending, until_s: float) -> float:
-        its, fabric, progress = entry.load, self.fabric, entry.progress
+        its, progress = entry.load, entry.progress
         left, had = progress.remaining_gigabits, progress.rate_gbps
-        for_s = max(until_s - its.update_s, fabric.slot_s)
+        for_s, late_s = until_s - its.update_s, self.fabric.reconfiguration_s
+        if for_s < self.fabric.slot_s:
+            for_s = self.fabric.slot_s
         gbps = left / for_s
-        if gbps > had and for_s > fabric.reconfiguration_s:
-            gbps = (left - had * fabric.reconfiguration_s) / (for_s - fabric.reconfiguration_s)
-        if len(its.links) > 1:
+        if gbps > had and for_s > late_s:
+            gbps = (left - had * late_s) / (for_s - late_s)
+        if len(entry.links) > 1:
             levels = efficient_gbps(its.links, self._port_gbps)
             at = bisect.bisect_left(levels, gbps * (1 - SLACK))
             if at < len(levels):
                 gbps = levels[at]
-        return min(its.limit_gbps, gbps)
+        return gbps if gbps < its.limit_gbps else its.limit_gbps
 
     def _keep_running(self, sending: Sequence[Sending]) -> None:
         """What running jobs cannot lose: a rate above 0, for which each of their links keeps one circuit; without links, the rate."""
-        streams: dict[Pair, int] = {}
         running = [entry for entry in sending if entry.progress.started is not None]
         for entry in running:
-            for pair, count in entry.load.links:
-                streams[pair] = streams.get(pair, 0) + count
+            for link, count in entry.links:
+                link.streams += count
         for entry in running:
-            progress, its = entry.progress, entry.load
-            gbps = min(progress.rate_gbps, entry.most_gbps)
-            if its.links:
-                gbps = min(gbps, self._port_gbps / (2 * max([streams[pair] for pair, _ in its.links])))
-            self._take(its, gbps)
-            self.gbps[progress.job.id] = gbps
+            gbps = min(entry.progress.rate_gbps, entry.most_gbps)
+            for link, _ in entry.links:
+                if gbps * 2 * link.streams > self._port_gbps:
+                    gbps = self._port_gbps / (2 * link.streams)
+            self._take(entry, gbps)
 
     # -------------------------------------------------------------- one job
 
     def _raise(self, entry: Sending, gbps: float, new: bool, least_gbps: float = 0.0) -> None:
         """Up to `gbps`, as far as it fits; not at all if a job would start below `least_gbps`. With `new`, circuits that are not lit
         count as well."""
-        id_, its = entry.progress.job.id, entry.load
-        had = self.gbps.get(id_, 0.0)
-        most = min(gbps, entry.most_gbps)
+        had, links, most = entry.gbps, entry.links, entry.most_gbps
+        if gbps < most:
+            most = gbps
         more = most - had
         tiny = _LEAST * most
         if more <= tiny:
             return
         if self._bounded:
-            for unit, count in its.switches:
+            for unit, count in entry.load.switches:
                 if self._switch[unit] < count * more:
                     more = self._switch[unit] / count
-        if len(its.links) == 1:
-            ((pair, count),) = its.links
-            given, used = self.circuits.get(pair, 0), self._link_gbps.get(pair, 0.0)
-            if given * self._port_gbps < used + count * more:
-                left = min(self._ports[pair[0]], self._ports[pair[1]])
-                if not new:
-                    left = min(left, max(0, self.lit.get(pair, 0) - given))
-                more = min(more, ((given + left) * self._port_gbps - used) / count)
-        elif its.links:
-            more = self._over_links(its, more, new)
+        if len(links) == 1:
+            ((link, count),) = links
+            given = link.circuits
+            if given * self._port_gbps < link.gbps + count * more:
+                left = min(self._ports[link.a], self._ports[link.b])
+                if not new and link.lit - given < left:
+                    left = max(0, link.lit - given)
+                more = min(more, ((given + left) * self._port_gbps - link.gbps) / count)
+        elif links:
+            more = self._over_links(links, more, new)
         if new and had + more < most - tiny:
-            self._short.add(id_)
+            entry.is_short = True
         if more <= tiny or had + more < least_gbps:
             return
-        self._take(its, more)
-        self.gbps[id_] = had + more
+        self._take(entry, more)
 
-    def _over_links(self, its: Load, gbps: float, new: bool) -> float:
+    def _over_links(self, links: Sequence[tuple[Link, int]], gbps: float, new: bool) -> float:
         """The largest rate up to `gbps` for a job with several links: one circuit after the other to the link that limits."""
-        given = {pair: self.circuits.get(pair, 0) for pair, _ in its.links}
-        left = {unit: self._ports[unit] for pair in given for unit in pair}
+        given = [link.circuits for link, _ in links]
+        left = {unit: self._ports[unit] for link, _ in links for unit in (link.a, link.b)}
         while True:
-            least, pair = min(
-                ((given[pair] * self._port_gbps - self._link_gbps.get(pair, 0.0)) / count, pair)
-                for pair, count in its.links
+            least, _, at = min(
+                ((given[at] * self._port_gbps - link.gbps) / count, (link.a, link.b), at)
+                for at, (link, count) in enumerate(links)
             )
-            a, b = pair
+            link = links[at][0]
             if least >= gbps:
                 return gbps
-            if not left[a] or not left[b] or not (new or given[pair] < self.lit.get(pair, 0)):
+            if not left[link.a] or not left[link.b] or not (new or given[at] < link.lit):
                 return least
-            given[pair] += 1
-            left[a] -= 1
-            left[b] -= 1
+            given[at] += 1
+            left[link.a] -= 1
+            left[link.b] -= 1
 
-    def _take(self, its: Load, gbps: float) -> None:
+    def _take(self, entry: Sending, gbps: float) -> None:
         if self._bounded:
-            for unit, count in its.switches:
+            for unit, count in entry.load.switches:
                 self._switch[unit] -= count * gbps
-        for pair, count in its.links:
-            used = self._link_gbps.get(pair, 0.0) + count * gbps
-            self._link_gbps[pair] = used
-            had = self.circuits.get(pair, 0)
+        for link, count in entry.links:
+            used = link.gbps + count * gbps
+            link.gbps = used
+            had = link.circuits
             if not had or used > (had + SLACK) * self._port_gbps:
                 circuits = int(used / self._port_gbps - SLACK) + 1
-                self.circuits[pair] = circuits
-                self._ports[pair[0]] -= circuits - had
-                self._ports[pair[1]] -= circuits - had
+                link.circuits = circuits
+                self._ports[link.a] -= circuits - had
+                self._ports[link.b] -= circuits - had
+        entry.gbps += gbps
