@@ -15,7 +15,7 @@ from testbed.scheduling.catalogue import TITLES
 Report = Mapping[str, Any]
 
 AXES = {"job_count": "jobs", "units": "units", "inc": "INC jobs\na switch", "slot_s": "slot, s"}
-VERDICTS = {"agrees": "green", "same direction": "yellow", "differs": "red"}
+VERDICTS = {"agrees": "green", "same sign, other size": "yellow", "in part": "yellow", "tie": "blue", "differs": "red"}
 
 
 def title_of(scheme: str) -> str:
@@ -39,9 +39,10 @@ def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
 
 
 def _spread(spread: Mapping[str, float], digits: int, scale: float = 1.0) -> str:
-    """The mean, and the least and the most where the seeds differ."""
-    mean, least, most = (f"{spread[key] * scale:,.{digits}f}" for key in ("mean", "least", "most"))
-    return mean if least == most else f"{mean} ({least}-{most})"
+    """The mean and the standard deviation, and the least and the most where the seeds differ."""
+    keys = ("mean", "deviation", "least", "most")
+    mean, deviation, least, most = (f"{spread[key] * scale:,.{digits}f}" for key in keys)
+    return mean if least == most else f"{mean} \u00b1 {deviation} ({least}-{most})"
 
 
 def _axis(report: Report) -> str:
@@ -122,7 +123,7 @@ def _number(value: float | None) -> str:
 
 
 def _claims(report: Report) -> Table:
-    table = _table("What the paper says, and our runs", ["", "paper", "ours", ""])
+    table = _table("The paper's statements, and what our runs say of each", ["", "paper", "ours", ""])
     for claim in report["claims"]:
         verdict = Text(claim["verdict"], style=VERDICTS[claim["verdict"]])
         table.add_row(claim["text"], claim["paper"], claim["ours"], verdict)
@@ -137,7 +138,12 @@ def _title(report: Report) -> str:
 
 def _footnote(report: Report) -> Text:
     host, seeds = report["host"], len(report["seeds"])
-    spread = f"Means of {seeds} seeds, least and most in brackets." if seeds > 1 else "One seed."
+    spread = (
+        f"Means of {seeds} seeds \u00b1 their standard deviation, least and most in brackets. Agrees: within 20 % of the paper's number; "
+        "tie: less apart than 0.5 %, or than two standard errors of the difference."
+        if seeds > 1
+        else "One seed."
+    )
     marks = (
         " P is the paper. δ is (CT-BTI - MILP's) / CT-BTI, as there; AOI are connections set up, in so many slots."
         if report["figure"] == "table1"

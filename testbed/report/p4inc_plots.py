@@ -53,7 +53,7 @@ def picture(report: Report) -> Figure:
         axes.set_xlabel(AXES.get(report["setting"]["sweep"], report["setting"]["sweep"]))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0))
-    headline(figure, best(report), _detail(report))
+    headline(figure, report["headline"], _detail(report))
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.205, wspace=0.16)
     return figure
 
@@ -78,22 +78,6 @@ def _bars(axes: Axes, report: Report, schemes: list[str], metric: str) -> None:
     axes.tick_params(length=0)
     axes.set_ylim(bottom=0)
     axes.grid(True, axis="y")
-
-
-def best(report: Report) -> str:
-    """Which scheme has the shortest CT-BTI, and which of those that may reconfigure does so least, over the whole sweep."""
-    schemes = list(dict.fromkeys(mean["scheme"] for mean in report["means"]))
-
-    def total(scheme: str, metric: str) -> float:
-        return float(sum(mean[metric]["mean"] for mean in report["means"] if mean["scheme"] == scheme))
-
-    shortest = min(schemes, key=lambda scheme: total(scheme, "ct_bti_s"))
-    may = [scheme for scheme in schemes if scheme != "inc-tw-norecon"] or schemes
-    fewest = min(may, key=lambda scheme: total(scheme, "connections"))
-    least = "the fewest connections" + (" of those that reconfigure" if may != schemes else "")
-    if shortest == fewest:
-        return f"{title_of(shortest)} has the shortest CT-BTI and sets up {least}"
-    return f"{title_of(shortest)} has the shortest CT-BTI; {title_of(fewest)} sets up {least}"
 
 
 def _detail(report: Report) -> str:

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from testbed.report import host
-from testbed.reproduction.claims import TABLE1, findings
+from testbed.reproduction.claims import TABLE1, findings, headline
 from testbed.reproduction.means import AOI, CT_BTI, Sweep
 from testbed.reproduction.points import Measured, Point, points_of, run
 from testbed.reproduction.pool import Pool
@@ -70,6 +70,7 @@ def document(
             for value in found.values
             for scheme in found.schemes
         ],
+        "headline": headline(found),
         "claims": [asdict(finding) for finding in findings(setting.name, found)],
         "runs": [_plain(asdict(one)) for one in found.runs],
     }

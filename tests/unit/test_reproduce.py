@@ -16,10 +16,11 @@ import pytest
 
 from testbed import reproduce
 from testbed.errors import RequestError, TestbedError
-from testbed.reproduction.claims import AGREES, CLAIMS, DIFFERS, DIRECTION, TABLE1, findings
+from testbed.reproduction.claims import CLAIMS, TABLE1, findings, headline
 from testbed.reproduction.means import AOI, CT_BTI, Sweep
 from testbed.reproduction.points import Measured, points_of
 from testbed.reproduction.pool import Pool
+from testbed.reproduction.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE, Held, level, of_gain
 from testbed.simulation.settings import FOUR, SETTINGS
 from tests.processes import alive
 
@@ -125,13 +126,69 @@ def test_claims_find_what_agrees_and_what_does_not() -> None:
         "inc-tw": [(12.0, 440), (20.0, 880)],
     }
     found = verdicts("fig8", swept(rows))
-    assert found["noINC-TW has less reconfigured connections than noINC-FCFS, by"] == ("93.0%", AGREES)
-    assert found["INC-FCFS has less reconfigured connections than noINC-FCFS, by"] == ("55.0%", AGREES)
-    assert found["INC-TW has less reconfigured connections than INC-FCFS, by"] == ("2.2%", DIFFERS)
-    assert found["INC-TW has less CT-BTI than INC-FCFS, by"] == ("43.3%", DIRECTION)
-    assert found["INC-TW has the shortest CT-BTI"] == ("at 2 of 2", AGREES)
+    assert found["noINC-TW has less reconfigured connections than noINC-FCFS, by"] == (
+        "93.0% ± 0.0%, 1.00 times the paper's",
+        AGREES,
+    )
+    assert found["INC-FCFS has less reconfigured connections than noINC-FCFS, by"] == (
+        "55.0% ± 0.0%, 0.99 times the paper's",
+        AGREES,
+    )
+    assert found["INC-TW has less reconfigured connections than INC-FCFS, by"] == (
+        "2.2% ± 0.0%, 0.02 times the paper's",
+        SIZE,
+    )
+    assert found["INC-TW has less CT-BTI than INC-FCFS, by"] == ("43.3% ± 0.0%, 0.51 times the paper's", SIZE)
+    assert found["INC-TW has the shortest CT-BTI"] == ("at 1 of 2, tied at 1", PARTLY)
     assert found["INC-TW has the fewest reconfigured connections"] == ("at 0 of 2", DIFFERS)
     assert found["noINC-TW has a shorter CT-BTI than INC-FCFS"] == ("at 1 of 2", DIFFERS)
+
+
+def test_a_tie_is_told_as_a_tie() -> None:
+    """All ends are those of the arrivals: nobody is ahead, and the headline names all who are level."""
+    rows = {
+        "noinc-fcfs": [(90.0, 900), (90.0, 900)],
+        "noinc-tw": [(40.0, 100), (52.0, 100)],
+        "inc-fcfs": [(80.0, 500), (80.0, 500)],
+        "inc-tw": [(40.0, 50), (52.0, 50)],
+    }
+    sweep = swept(rows)
+    found = verdicts("fig8", sweep)
+    assert found["INC-TW has the shortest CT-BTI"] == ("at 0 of 2, tied at 2", TIE)
+    assert found["INC-TW has the fewest reconfigured connections"] == ("at 2 of 2", AGREES)
+    assert headline(sweep) == "Shortest CT-BTI: a tie of noINC-TW and INC-TW; fewest connections: INC-TW"
+
+
+def test_what_the_seeds_cannot_tell_apart_is_level() -> None:
+    apart = [[10.0, 12.0, 11.0, 9.0], [10.6, 11.2, 11.8, 9.0]]
+    assert level(*apart), "0.15 apart, and the pairs differ by 0.7"
+    assert not level([value + 2 for value in apart[0]], apart[1])
+    assert level([10.0], [10.04])
+    assert not level([10.0], [10.06])
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "error", "word"),
+    [
+        (0.051, 0.917, 0.0, SIZE),  # 5 % beside 92 % is no agreement, nor the same direction alone
+        (0.74, 0.917, 0.0, AGREES),
+        (0.73, 0.917, 0.0, SIZE),
+        (1.10, 0.917, 0.0, AGREES),
+        (1.11, 0.917, 0.0, SIZE),
+        (0.12, 0.12, 0.07, TIE),  # as large as the paper's, and not apart from nothing
+        (0.004, 0.12, 0.0, TIE),
+        (-0.02, 0.12, 0.0, DIFFERS),
+        (-0.02, 0.12, 0.02, TIE),
+    ],
+)
+def test_a_gain_agrees_within_a_band_of_the_papers(ours: float, paper: float, error: float, word: str) -> None:
+    assert of_gain(ours, paper, error) == word
+
+
+def test_points_at_which_a_claim_holds() -> None:
+    counts = {Held(4, 0, 4): AGREES, Held(0, 4, 4): TIE, Held(1, 3, 4): PARTLY, Held(3, 0, 4): PARTLY}
+    counts |= {Held(2, 1, 4): DIFFERS, Held(0, 3, 4): DIFFERS, Held(0, 0, 4): DIFFERS}
+    assert {held: held.verdict for held in counts} == counts
 
 
 def test_trends() -> None:
@@ -144,10 +201,10 @@ def test_trends() -> None:
     }
     found = verdicts("fig11", swept(rows, (2, 4, 8, 16)))
     assert found["CT-BTI of noINC-FCFS"] == ("0% apart", AGREES)
-    assert found["CT-BTI of noINC-TW"] == ("2% apart", DIRECTION)
+    assert found["CT-BTI of noINC-TW"] == ("2% apart", DIFFERS)
     assert found["CT-BTI of INC-FCFS"][1] == AGREES
     # it falls, but not all the way
-    assert found["CT-BTI of INC-TW"] == ("-25%", DIRECTION)
+    assert found["CT-BTI of INC-TW"] == ("-25%", PARTLY)
     assert found["reconfigured connections of INC-FCFS level off beyond 8 jobs"][1] == AGREES
     assert found["reconfigured connections of INC-TW level off beyond 8 jobs"][1] == DIFFERS
 
@@ -194,7 +251,7 @@ def test_fig8_is_printed_written_and_drawn(tmp_path: Path, capsys: pytest.Captur
     report = ran("fig8", tmp_path)
     printed = capsys.readouterr().out
     assert "Fig. 8: numbers of training jobs, reading: batch" in printed
-    assert "What the paper says, and our runs" in printed
+    assert "The paper's statements, and what our runs say of each" in printed
     assert "92.8%" in printed
     assert "noINC-FCFS" in printed
     assert (tmp_path / "fig8.png").read_bytes().startswith(b"\x89PNG")

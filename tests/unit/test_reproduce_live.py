@@ -16,12 +16,12 @@ from rich.console import Console
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import submission
 from testbed.jobs.placement import Rack
-from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION
 from testbed.reproduction.live import ahead, command, plots, prediction, queue, setting, tables
 from testbed.reproduction.live.claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
 from testbed.reproduction.live.model import Kind, Pace, buckets, first_iteration_s, iteration_s
 from testbed.reproduction.live.prediction import Asked, Given, Queue, predict
 from testbed.reproduction.live.throughput import CASES, PAPER, claims, larger_gains, ratio
+from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Held
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of
 from testbed.scheduling.model import Job, Plan, State
@@ -275,20 +275,15 @@ def test_reductions_of_means_and_their_verdicts() -> None:
     assert tw["verdict"] == AGREES
     inc = found["vgg16", "total JCT, INC-FCFS below noINC-FCFS"]
     assert inc["ours"] == pytest.approx({JCT: 0.6, LESS: 1 - 39 / 99})
-    assert inc["verdict"] == DIRECTION
-    assert found["vgg16", "total JCT, INC-TW below INC-FCFS"]["verdict"] == DIFFERS
+    assert inc["verdict"] == SIZE
+    assert found["vgg16", "total JCT, INC-TW below INC-FCFS"]["verdict"] == TIE
     assert found["resnet50", "total JCT, INC-TW below INC-FCFS"]["verdict"] is None, "nothing was run"
     assert found[None, "connections set up, TW below FCFS"]["ours"][CONNECTIONS] == pytest.approx(0.5)
 
 
 def test_near_the_paper_and_no_reduction_is_no_agreement() -> None:
-    assert [verdict(share, 0.12) for share in (0.04, 0.06, 0.22, 0.23, None)] == [
-        DIFFERS,
-        AGREES,
-        AGREES,
-        DIRECTION,
-        None,
-    ]
+    shares = (-0.06, -0.04, 0.04, 0.06, 0.10, 0.14, 0.15, None)
+    assert [verdict(share, 0.12) for share in shares] == [DIFFERS, TIE, TIE, SIZE, AGREES, AGREES, SIZE, None]
 
 
 def test_nothing_to_set_up_is_no_reduction() -> None:
@@ -299,13 +294,13 @@ def test_nothing_to_set_up_is_no_reduction() -> None:
 def test_trends_count_the_points_at_which_they_hold() -> None:
     rows = [*ROWS, *(row("resnet50", scheme, 50.0, 2) for scheme in queue.FOUR)]
     fewest, second, inc, shortest = TRENDS
-    assert held(rows, fewest) == (2, 2), "equal is no more"
-    assert held(rows, second) == (2, 2)
-    assert held(rows, inc) == (2, 2)
-    assert held(rows, shortest) == (1, 2)
-    assert held([one for one in rows if one["scheme"] != "inc-fcfs"], shortest) == (0, 0)
+    assert held(rows, fewest) == Held(1, 1, 2), "equal is a tie"
+    assert held(rows, second) == Held(1, 1, 2)
+    assert held(rows, inc) == Held(1, 1, 2)
+    assert held(rows, shortest) == Held(0, 2, 2), "41 s and 40 s are level, by what runs differ"
+    assert held([one for one in rows if one["scheme"] != "inc-fcfs"], shortest) == Held(0, 0, 0)
     last = tables.claims(rows)[-1]
-    assert (last["held"], last["of"], last["verdict"]) == (1, 2, DIFFERS)
+    assert (last["held"], last["tied"], last["of"], last["verdict"]) == (0, 2, 2, TIE)
 
 
 def test_errors_of_prediction_are_relative_to_what_was_measured() -> None:
@@ -337,8 +332,8 @@ def test_gains_of_figure_5() -> None:
     assert said["resnet50", "ps"]["verdict"] == AGREES
     assert said["vgg16", "ps-10g"]["ours"] == pytest.approx(3.75)
     assert said["vgg16", "ps-10g"]["predicted"] == pytest.approx(3)
-    assert [said["vgg16", case]["verdict"] for case in ("ps", "ps-10g")] == [DIRECTION, AGREES]
-    assert said["vgg19", "ps"]["verdict"] == DIFFERS
+    assert [said["vgg16", case]["verdict"] for case in ("ps", "ps-10g")] == [SIZE, AGREES]
+    assert said["vgg19", "ps"]["verdict"] == TIE
     assert larger_gains(rows, "ps") is False
     assert larger_gains(throughput({"resnet50": 1.5, "vgg16": 2.5}), "ps") is True
     assert larger_gains(throughput({"vgg16": 2.5}), "ps") is None

@@ -17,11 +17,11 @@ from testbed.reproduction.live.claims import (
     held,
     mean,
     reduction,
-    trend_verdict,
     verdict,
 )
 from testbed.reproduction.live.plots import MODELS
 from testbed.reproduction.live.throughput import CASES, PAPER, larger_gains
+from testbed.reproduction.verdicts import Held
 from testbed.scheduling.catalogue import TITLES
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         said = verdict(ours[claim.metrics[0]], claim.paper)
         found.append({"text": claim.text, "model": claim.model, "paper": claim.paper, "ours": ours, "verdict": said})
     for trend in TRENDS:
-        count, of = held(rows, trend)
-        said = trend_verdict(count, of)
-        found.append({"text": trend.text, "model": None, "held": count, "of": of, "verdict": said})
+        its = held(rows, trend)
+        counts = {"held": its.ahead, "tied": its.level, "of": its.of}
+        found.append({"text": trend.text, "model": None, **counts, "verdict": its.verdict if its.of else None})
     return found
 
 
@@ -158,7 +158,7 @@ def _show_claims(report: Report, console: Console) -> None:
 
 
 def _count(claim: Mapping[str, Any]) -> str:
-    return f"at {claim['held']} of {claim['of']}" if claim["of"] else "-"
+    return str(Held(claim["held"], claim["tied"], claim["of"])) if claim["of"] else "-"
 
 
 def _percent(value: float | None) -> str:

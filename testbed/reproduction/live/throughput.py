@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduction.claims import AGREES, DIFFERS, DIRECTION, FLAT, NEAR
 from testbed.reproduction.live import setting
+from testbed.reproduction.live.claims import NOISE
 from testbed.reproduction.live.model import Kind, iteration_s
+from testbed.reproduction.verdicts import of_gain
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
 WORKERS = 2
@@ -92,8 +93,7 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         paper = PAPER[model]
         for case in ("ps", "ps-10g"):
             ours = ratio(rows, model, case)
-            near = abs(ours / paper - 1) <= NEAR
-            said = AGREES if near else DIRECTION if ours > 1 + FLAT else DIFFERS
+            said = of_gain(ours - 1, paper - 1, NOISE)
             foreseen = ratio(rows, model, case, "predicted_ms")
             found.append(
                 {"model": model, "over": case, "paper": paper, "ours": ours, "predicted": foreseen, "verdict": said}
