@@ -28,6 +28,7 @@ from testbed.jobs.job import numbers, reason
 from testbed.jobs.manager import Jobs, held_hosts
 from testbed.jobs.names import mount_names
 from testbed.jobs.scheduler import Scheduler
+from testbed.jobs.user_files import UserFiles
 from testbed.network import Network
 from testbed.runtime import Caller, Runtime
 from testbed.topology import addresses
@@ -80,6 +81,8 @@ class Daemon:
         except OSError as error:
             raise HostError(f"put the hosts' names in place of /etc/hosts: {error.strerror}") from error
         with Network(self._topology, self._runtime.folder, uid, self._progress) as self._network:
+            # not in the daemon's own network namespace: a user may look into a process that runs as that user
+            self._files = UserFiles(partial(self._network.fabric.popen_in, self._topology.host_names[-1]))
             self._jobs = Jobs(
                 self._runtime.name,
                 self._topology,
@@ -87,6 +90,7 @@ class Daemon:
                 self._network.ask,
                 self._network.engine,
                 self._runtime.jobs,
+                self._files,
             )
             fabric = self._network.fabric
             self._scheduler = Scheduler(
@@ -96,6 +100,7 @@ class Daemon:
                 self._network.engine,
                 self._network.ask,
                 partial(fabric.popen_in, self._topology.host_names[-1]),
+                self._files,
                 self._runtime.jobs / "policy",
                 self._note,
             )
@@ -178,7 +183,7 @@ class Daemon:
             def is_over() -> bool:
                 return disconnected.is_set() or self._state == "ending"
 
-            return capture.answer(self._topology, asker, request, emit, is_over)
+            return capture.answer(self._topology, asker, request, emit, is_over, self._files)
         if operation == "down":
             self._end.set()
             return None

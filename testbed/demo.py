@@ -50,10 +50,11 @@ def main(argv: list[str]) -> int:
         raise RequestError(f"--epochs {options.epochs}: at least 1 is accepted")
     if options.place:
         parse_place(options.place)
-    topology = catalogue.find(options.config)
+    caller = Caller.of_this_process()
+    with caller.acting():
+        topology = catalogue.find(options.config)
     if os.geteuid() != 0:
         raise HostError("needs root for network namespaces and XDP; run: sudo testbed demo")
-    caller = Caller.of_this_process()
     out = options.out.absolute()
     with caller.acting():
         try:

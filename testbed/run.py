@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,11 +121,21 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
                 raise HostError(
                     f"user {caller.user} cannot read {path}: the testbed must lie in a folder that its users can read"
                 )
+        folder = os.getcwd()
         try:
-            with script.open("rb"):
-                pass
+            os.stat(f"{folder}/.")
+        except OSError as error:
+            raise RequestError(
+                f"working folder {folder}: user {caller.user} cannot enter it: {error.strerror}"
+            ) from error
+        try:
+            fd = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe's writer is not waited for
+            ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
+            os.close(fd)
         except OSError as error:
             raise RequestError(f"script {script}: user {caller.user} cannot read it: {error.strerror}") from error
+        if not ordinary:
+            raise RequestError(f"script {script}: an ordinary file is accepted")
         if result is not None and not writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
         if result is not None and not writable(series_path(result)):

@@ -45,7 +45,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("jobs", type=Path, metavar="JOBS.yaml")
     options = parser.parse_args(argv)
-    data = read_yaml(options.jobs)
+    caller = Caller.of_this_process()
+    with caller.acting():
+        data = read_yaml(options.jobs)
     overrides = {"policy": options.policy, "slot_s": options.slot, "seed": options.seed}
     try:
         if isinstance(data, dict):
@@ -56,7 +58,6 @@ def main(argv: list[str]) -> int:
         if overrides.get(key) is not None:
             raise RequestError(f"--{key.removesuffix('_s')}: {what}") from error
         raise RequestError(f"{options.jobs}: {error}") from error
-    caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
         runtime.require_alive()

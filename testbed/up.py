@@ -47,7 +47,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--controller", choices=CONTROLLERS, help="the library that its OpenFlow controller runs on")
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
-    topology = find(arguments.config)
+    caller = Caller.of_this_process()
+    with caller.acting():
+        topology = find(arguments.config)
     if arguments.log_packets:
         topology = replace(topology, bmv2=replace(topology.bmv2, log=True))
     if arguments.controller:
@@ -57,7 +59,6 @@ def main(argv: list[str]) -> int:
     check_tools()
     program_of(topology)
     environment.controller_interpreter(topology.controller)
-    caller = Caller.of_this_process()
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller)
     screen = Screen(sys.stdout)

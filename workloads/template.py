@@ -7,6 +7,7 @@ Requests and replies are a JSON object each; testbed/jobs/template.py is the oth
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -28,6 +29,7 @@ LOADED = (
 )
 _LARGEST_REQUEST_BYTES = 1 << 20
 _MOST_FDS = 64
+_COULD_NOT = 126  # as shells have it
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
@@ -57,31 +59,20 @@ def _waited(pid: int) -> dict[str, int]:
 
 
 def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
-    """Makes a worker of this process: `fds` are its network namespace, its output, and those that get the numbers `asked` has."""
+    """Makes a worker of this process: `fds` are its network namespace, its output, where it says what fails, and those that get the
+    numbers `asked` has."""
     wanted: list[int] = asked["fds"]
     above = max([3, *wanted]) + 1
-    namespace, output, *passed = (fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in fds)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(namespace, _CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns: enter the host's network namespace")
-    os.setsid()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for fd, number in ((nothing, 0), (output, 1), (output, 2), *zip(passed, wanted, strict=True)):
-        os.dup2(fd, number)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in (0, 1, 2, *wanted):
-            try:
-                os.close(int(name))
-            except OSError:  # the one that listed them
-                continue
-    os.setgroups(asked["groups"])
-    os.setresgid(asked["gid"], asked["gid"], asked["gid"])
-    os.setresuid(asked["uid"], asked["uid"], asked["uid"])
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
-    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after an exec: its own /proc entries are its user's
-    if os.getppid() != asked["parent"]:  # it ended before it could be said to end this one
-        os._exit(1)
-    os.chdir(asked["cwd"])
+    namespace, output, report, *passed = (fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in fds)
+    attempt = "enter the host's network namespace"
+    try:
+        _give_up_root(asked, namespace, report, [(output, 1), (output, 2), *zip(passed, wanted, strict=True)])
+        attempt = f"enter {asked['cwd']}"
+        os.chdir(asked["cwd"])
+    except OSError as error:
+        os.write(report, f"{attempt}: {error.strerror}".encode(errors="replace"))
+        os._exit(_COULD_NOT)
+    os.close(report)
     os.environ.clear()
     os.environ.update(asked["env"])
     script = Path(asked["argv"][0])
@@ -93,6 +84,30 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     import numpy
 
     numpy.random.seed()
+
+
+def _give_up_root(asked: Mapping[str, Any], namespace: int, report: int, passed: Sequence[tuple[int, int]]) -> None:
+    """`passed` are descriptors and the numbers that they get; of the others only `report` stays open."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, _CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd, number in ((nothing, 0), *passed):
+        os.dup2(fd, number)
+    kept = {0, report, *(number for _, number in passed)}
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):  # the one that listed them
+                os.close(int(name))
+    os.setgroups(asked["groups"])
+    os.setresgid(asked["gid"], asked["gid"], asked["gid"])
+    os.setresuid(asked["uid"], asked["uid"], asked["uid"])
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
+    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after an exec: its own /proc entries are its user's
+    if os.getppid() != asked["parent"]:  # it ended before it could be said to end this one
+        os._exit(1)
 
 
 def main() -> None:

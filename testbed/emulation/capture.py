@@ -12,7 +12,6 @@ import fcntl
 import os
 import select
 import socket
-import stat
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.job import absolute
-from testbed.jobs.logs import files_as
+from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology.fields import shown
 from testbed.topology.model import Topology
@@ -75,6 +74,7 @@ def answer(
     request: Mapping[str, Any],
     emit: Callable[[dict[str, Any]], None],
     stop: Callable[[], bool],
+    files: UserFiles,
 ) -> dict[str, Any]:
     """The daemon's request `capture`: writes the file that it names, as `caller`."""
     wire = link(topology, str(request.get("link")))
@@ -84,7 +84,7 @@ def answer(
     if not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
         raise RequestError(f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted")
     path = absolute(request.get("output"), "--output")
-    with Tap(wire) as tap, _file(path, caller) as file:
+    with Tap(wire) as tap, _file(path, caller, files) as file:
         emit({"capturing": wire.name})
         try:
             done = tap.capture(file.write, count, seconds, stop)
@@ -95,17 +95,10 @@ def answer(
 
 
 @contextlib.contextmanager
-def _file(path: Path, caller: Caller) -> Iterator[BinaryIO]:
+def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[BinaryIO]:
     """The emptied file, which is the user's; locked while it is written, for whoever waits until it is whole."""
-    try:
-        with files_as(caller):
-            # not blocking: somebody may have put a pipe there
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise RequestError(f"--output {path}: user {caller.user} cannot write it: {error.strerror}") from error
+    fd = files.open_output(path, caller)
     with os.fdopen(fd, "wb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise RequestError(f"--output {path}: an ordinary file is accepted")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -7,7 +7,6 @@ others after `up`, and OpenFlow rules are the controller's.
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from testbed.emulation.layout import OxcDevice, SwitchDevice, layout
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces
 from testbed.emulation.openvswitch import OpenVSwitch
-from testbed.emulation.spawner import Spawner
+from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import HostError, RequestError
 from testbed.topology.model import Topology
 
@@ -123,7 +122,7 @@ class Fabric:
             raise RequestError(f"host {host}: no such host; there are {', '.join(self.topology.host_names)}")
         return self._namespaces[host]
 
-    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started:
         """Start a process in a host's network namespace; the options are those of Spawner.popen."""
         if self._spawner is None:
             raise RequestError(f"host {host}: the fabric is not up")

@@ -6,15 +6,53 @@ the thread that started it, so a thread that serves one request and ends would t
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+from testbed.emulation import entering
 from testbed.emulation.namespaces import die_with_parent, entered
 
+_LONGEST_REASON_BYTES = 4096
+
 Stream = int | IO[Any] | None
+
+
+class Report:
+    """A pipe on which a process says what keeps it from running its program; `writer` is to be inherited, and closed here then."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def read(self) -> str | None:
+        """What was said, if anything was, to be asked when the process has ended; closes it."""
+        if self._reader < 0:
+            return None
+        try:
+            return os.read(self._reader, _LONGEST_REASON_BYTES).decode(errors="replace") or None
+        except BlockingIOError:  # somebody else has the other end, and nothing was written
+            return None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
+
+
+class Started(subprocess.Popen[bytes]):
+    """A process, and what it reports."""
+
+    report: Report | None = None
+
+    def why_not(self) -> str | None:
+        """Of one that has ended: why it did not come to run its program, if so."""
+        return self.report.read() if self.report else None
 
 
 class Spawner:
@@ -41,11 +79,27 @@ class Spawner:
         stderr: Stream = None,
         pass_fds: Sequence[int] = (),
         new_session: bool = False,
-    ) -> subprocess.Popen[bytes]:
-        """Start a process in this network namespace, root's rights given up last. Raises OSError as Popen does."""
+    ) -> Started:
+        """Start a process in this network namespace, root's rights given up last; a user's `cwd` is entered as that user, once it is
+        started: `why_not` says whether it was. Raises OSError as Popen does."""
 
-        def start() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(
+        def start() -> Started:
+            if uid is None or cwd is None:
+                return popen(argv, cwd, pass_fds)
+            report = Report()
+            enter = [sys.executable, "-I", "-S", entering.__file__, str(report.writer), str(cwd)]
+            try:
+                started = popen([*enter, *argv], None, (*pass_fds, report.writer))
+            except BaseException:
+                report.close()
+                raise
+            finally:
+                os.close(report.writer)
+            started.report = report
+            return started
+
+        def popen(argv: Sequence[str], cwd: Path | str | None, pass_fds: Sequence[int]) -> Started:
+            return Started(
                 argv,
                 user=uid,
                 group=gid,
@@ -60,7 +114,7 @@ class Spawner:
                 preexec_fn=die_with_parent,  # Popen calls it after the change of user, which would undo it
             )
 
-        def start_inside() -> subprocess.Popen[bytes]:
+        def start_inside() -> Started:
             if namespace is None:
                 return start()
             with entered(namespace):

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.emulation.spawner import Started
 from testbed.inc.engine import Admission
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
@@ -22,9 +21,9 @@ from testbed.jobs.gates import Gates
 from testbed.jobs.job import Job
 from testbed.jobs.launch import Emit, JobProcesses, Outcome, Process, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.logs import files_as
 from testbed.jobs.template import Template
-from testbed.runtime import Caller
+from testbed.jobs.user_files import UserFiles
+from testbed.runtime import Caller, remove_tree
 from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
 
@@ -32,34 +31,36 @@ from testbed.topology import addresses
 class Spawning(Protocol):
     """What this needs of the fabric (testbed/emulation/fabric.py)."""
 
-    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
+    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...
 
 
 class Executor:
-    """Starts the jobs of the testbed `name`; `root` holds their folders; workers of jobs that ask for it are forks of `template`.
-    Thread-safe: it keeps nothing else."""
+    """Starts the jobs of the testbed `name`; `root` holds their folders; workers of jobs that ask for it are forks of `template`; what is
+    its users' is reached through `files`. Thread-safe: it keeps nothing else."""
 
-    def __init__(self, name: str, hosts: Spawning, root: Path, template: Template) -> None:
-        self._name, self._hosts, self._root, self._template = name, hosts, root, template
+    def __init__(self, name: str, hosts: Spawning, root: Path, template: Template, files: UserFiles) -> None:
+        self._name, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
 
     def close(self) -> None:
         """Ends the template's process, if there is one."""
         self._template.close()
 
+    def folder_of(self, job: Job) -> Path:
+        return self._root / str(job.id)
+
     @contextlib.contextmanager
     def folder(self, job: Job) -> Iterator[Path]:
         """The job's own, which is its user's. It stays when its logs are in it."""
-        folder = self._root / str(job.id)
-        if folder.exists():  # of the job before, 65,535 jobs ago
-            shutil.rmtree(folder)
+        folder = self.folder_of(job)
+        remove_tree(folder)  # of the job before, 65,535 jobs ago
         folder.mkdir(mode=0o700)
         os.chown(folder, job.request.caller.uid, job.request.caller.gid)
         try:
             yield folder
         finally:
             if job.request.logs is not None:
-                shutil.rmtree(folder)
+                remove_tree(folder)
 
     def attempt(
         self,
@@ -77,11 +78,13 @@ class Executor:
         with JobBoard(len(job.hosts), ps_address_of(job) is not None) as board, contextlib.ExitStack() as stack:
             job.board = board
             stack.callback(setattr, job, "board", None)
-            for rank in range(len(job.hosts)):
-                (folder / f"stats-{rank}.json").unlink(missing_ok=True)
             specs = self._specs(job, board, admission, folder, number, gates)
             popen = self._fork if request.preload else self._popen
-            with JobProcesses(popen, request.caller, request.cwd, board, emit) as processes:
+
+            def open_logs(paths: Sequence[Path]) -> list[int]:
+                return self.files.open_logs(paths, request.caller)
+
+            with JobProcesses(popen, open_logs, request.caller, request.cwd, board, emit) as processes:
                 job.processes = (
                     processes  # before a worker is at its gate, for its job may then lose its parameter server
                 )
@@ -93,13 +96,14 @@ class Executor:
                     job.state = "running"
                 outcome = processes.wait(stop, lambda: job.failure)
             job.state = "ended"
+            job.notes += outcome.notes
             end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
             return specs, outcome
 
-    def report(self, job: Job, folder: Path, specs: Sequence[ProcessSpec], outcome: Outcome) -> dict[str, Any]:
+    def report(self, job: Job, specs: Sequence[ProcessSpec], outcome: Outcome) -> dict[str, Any]:
         """What every job's result says of it and its workers."""
-        with files_as(job.request.caller):
-            stats = [result.read_stats(folder / f"stats-{rank}.json") for rank in range(len(job.hosts))]
+        workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
+        left = self.files.read([spec.stats for spec in workers if spec.stats is not None], job.request.caller)
         return {
             "id": job.id,
             "testbed": self._name,
@@ -111,13 +115,13 @@ class Executor:
             "failure": outcome.failure,
             "workers": [
                 {
-                    "rank": rank,
-                    "host": host,
-                    "exit_code": outcome.exit_codes.get(rank),
-                    "log": str(next(spec.log for spec in specs if spec.index == rank)),
-                    "stats": stats[rank],
+                    "rank": spec.index,
+                    "host": spec.host,
+                    "exit_code": outcome.exit_codes.get(spec.index),
+                    "log": str(spec.log),
+                    "stats": result.parse_stats(content),
                 }
-                for rank, host in enumerate(job.hosts)
+                for spec, content in zip(workers, left, strict=True)
             ],
         }
 
@@ -154,9 +158,10 @@ class Executor:
         for rank, host in enumerate(job.hosts):
             engine = admission.worker_env(rank) if admission else {}
             fds = admission.worker_fds(rank) if admission else []
+            stats = folder / f"stats-{rank}{start}.json"
             description = job_description(
                 self._name, job.id, job.generation, rank, job.placement.sync, job.hosts, board.settings(),
-                folder / f"stats-{rank}.json", engine, ps_address, job.ps_host, gates.fd(rank) if gates else None,
+                stats, engine, ps_address, job.ps_host, gates.fd(rank) if gates else None,
             )  # fmt: skip
             env = worker_environment(
                 request.environ,
@@ -171,7 +176,9 @@ class Executor:
             argv = [sys.executable, "-u", request.script, *request.arguments]
             log = logs / f"worker-{rank}{start}.log"
             fds += [gates.fd(rank)] if gates else []
-            specs.append(ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds)))
+            specs.append(
+                ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds), stats=stats)
+            )
         return specs
 
     def _fork(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process:
@@ -190,7 +197,7 @@ class Executor:
             pass_fds=spec.pass_fds,
         )
 
-    def _popen(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> subprocess.Popen[bytes]:
+    def _popen(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Started:
         return self._hosts.popen_in(
             spec.host,
             spec.argv,

@@ -1,7 +1,8 @@
 """The processes of one job: starts them, watches them, ends them. Owns their life and nothing of where they run.
 
 A worker that fails leaves the others a time of grace, in which they can say in their own words whom they miss; then
-they are asked to end, and then they are ended. Whoever is started here is reaped here.
+they are asked to end, and then they are ended. Whoever is started here is reaped here. The thread that does so waits for processes
+alone: what they print is carried by another (logs.py).
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from typing import Any, Protocol, Self
 
 from testbed.errors import TestbedError
 from testbed.jobs.board import JobBoard
-from testbed.jobs.logs import Output, open_log
+from testbed.jobs.logs import Outputs
 from testbed.runtime import Caller
 
 GRACE_S = 10.0
 TERM_S = 5.0
 _TICK_S = 0.1
-_DRAIN_S = 1.0
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -38,6 +38,8 @@ class Process(Protocol):
     def pid(self) -> int: ...
 
     def wait(self) -> int: ...
+    def why_not(self) -> str | None:
+        """Of one that has ended: why it did not come to run its program, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,13 @@ class ProcessSpec:
     env: Mapping[str, str]
     log: Path
     pass_fds: tuple[int, ...] = ()
+    stats: Path | None = None  # where it leaves its statistics
     serves: bool = False  # a parameter server: lives as long as the workers, and its end before theirs is a failure
 
 
 class Popen(Protocol):
-    """Starts a process in its host's network namespace as a user, as the leader of a session of its own, its output at `stdout`."""
+    """Starts a process in its host's network namespace as a user, as the leader of a session of its own, its output at `stdout`. It
+    enters `cwd` as that user."""
 
     def __call__(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process: ...
 
@@ -68,9 +72,9 @@ class Child:
     spec: ProcessSpec
     process: Process
     pidfd: int
-    output: Output
     exit_code: int | None = None
     told: bool = False
+    why_not: str | None = None  # it ran its program
 
 
 @dataclass(slots=True)
@@ -81,14 +85,17 @@ class Outcome:
     failure: str | None = None
     wall_s: float = 0.0
     stopped: bool = False  # ended from outside
+    notes: list[str] = field(default_factory=list)  # what its logs lack
 
 
 class JobProcesses:
-    """A job's processes. A context manager: leaving it ends all that still run."""
+    """A job's processes. A context manager: leaving it ends all that still run. `open_logs` opens files as the job's user; `emit` is
+    called from another thread and must not wait."""
 
     def __init__(
         self,
         popen: Popen,
+        open_logs: Callable[[Sequence[Path]], list[int]],
         caller: Caller,
         cwd: str,
         board: JobBoard,
@@ -96,7 +103,8 @@ class JobProcesses:
         grace_s: float = GRACE_S,
         term_s: float = TERM_S,
     ) -> None:
-        self._popen, self._caller, self._cwd, self._board, self._emit = popen, caller, cwd, board, emit
+        self._popen, self._open_logs, self._caller, self._cwd, self._board = popen, open_logs, caller, cwd, board
+        self._outputs = Outputs(lambda label, line: emit({"output": line, "label": label}))
         self._grace_s, self._term_s = grace_s, term_s
         self._children: list[Child] = []
         self._selector = selectors.DefaultSelector()
@@ -104,12 +112,15 @@ class JobProcesses:
 
     def start(self, specs: Sequence[ProcessSpec]) -> None:
         """In this order. Raises TestbedError, naming the process, when one cannot be started."""
-        for spec in specs:
-            self._start(spec)
-
-    def _start(self, spec: ProcessSpec) -> None:
         with contextlib.ExitStack() as undo:
-            log = open_log(spec.log, self._caller)
+            logs = self._open_logs([spec.log for spec in specs])
+            for log in logs:
+                undo.callback(os.close, log)
+            for spec, log in zip(specs, logs, strict=True):
+                self._start(spec, os.dup(log))
+
+    def _start(self, spec: ProcessSpec, log: int) -> None:
+        with contextlib.ExitStack() as undo:
             undo.callback(os.close, log)
             reader, writer = os.pipe()
             undo.callback(os.close, reader)
@@ -120,12 +131,11 @@ class JobProcesses:
             finally:
                 os.close(writer)
             undo.pop_all()
-        output = Output(reader, log, lambda line: self._emit({"output": line, "label": spec.label}))
-        child = Child(spec, process, os.pidfd_open(process.pid), output)
+        self._outputs.add(reader, log, spec.log, spec.label)
+        child = Child(spec, process, os.pidfd_open(process.pid))
         self._children.append(child)
         self._board.started(spec.index)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self._selector.register(reader, selectors.EVENT_READ, child.output)
 
     def wait(self, stop: Callable[[], str | None], fail: Callable[[], str | None] = lambda: None) -> Outcome:
         """Until every process has ended. `stop` and `fail` are asked all the time; a reason from either ends the job at once, and one
@@ -161,7 +171,7 @@ class JobProcesses:
                 self._signal(signal.SIGKILL)
                 kill_at = now + self._term_s
         outcome.wall_s = time.monotonic() - began
-        self._drain()
+        outcome.notes = self._outputs.finish()
         return outcome
 
     def dismiss_server(self) -> None:
@@ -175,30 +185,18 @@ class JobProcesses:
         return child.spec.serves and bool(self._running(workers=True))
 
     def _step(self, timeout_s: float) -> list[Child]:
-        """Passes on output; the processes that have ended by now."""
-        ended: list[Child] = []
-        for key, _ in self._selector.select(timeout_s):
-            if isinstance(key.data, Output):
-                if key.fd == key.data.pipe and self._at_end(key.data):
-                    continue
-            else:
-                ended.append(key.data)
+        """The processes that have ended by now."""
+        ended: list[Child] = [key.data for key, _ in self._selector.select(timeout_s)]
         for child in ended:
             self._reap(child)
         return ended
-
-    def _at_end(self, output: Output) -> bool:
-        pipe = output.pipe
-        if output.read():
-            return False
-        self._selector.unregister(pipe)
-        return True
 
     def _reap(self, child: Child) -> None:
         # What it started goes with it. Its own number still names its group: it is not reaped yet.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.process.pid, signal.SIGKILL)
         child.exit_code = child.process.wait()
+        child.why_not = child.process.why_not()
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
         self._board.exited(child.spec.index, child.exit_code)
@@ -212,18 +210,6 @@ class JobProcesses:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.process.pid, number)
 
-    def _drain(self) -> None:
-        """The rest of the output; a process that left its session may hold a pipe open, and is not waited for."""
-        deadline = time.monotonic() + _DRAIN_S
-        late = False
-        while self._selector.get_map() and not late:
-            late = time.monotonic() >= deadline  # a look more: this process itself may have been held up
-            self._step(_TICK_S)
-        for child in self._children:
-            if child.output.pipe >= 0:
-                self._selector.unregister(child.output.pipe)
-                child.output.close()
-
     def __enter__(self) -> Self:
         return self
 
@@ -233,12 +219,14 @@ class JobProcesses:
         self._signal(signal.SIGKILL)
         while self._running():
             self._step(_TICK_S)
-        self._drain()
+        self._outputs.finish()
         self._selector.close()
 
 
 def describe(child: Child) -> str:
-    """`worker 2 on u1h3 exited with code 1`, and where to read more."""
+    """`worker 2 on u1h3 exited with code 1`, and where to read more; or why it did not come to run."""
+    if child.why_not is not None:
+        return f"start {child.spec.who} on {child.spec.host}: {child.why_not}"
     return f"{child.spec.who} on {child.spec.host} {ending(child.exit_code or 0)} (log: {child.spec.log})"
 
 

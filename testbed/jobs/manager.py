@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.inc.engine import Admission, Engine, Member
 from testbed.inc.segments import NoRoomError
@@ -24,6 +24,7 @@ from testbed.jobs.observation import Observation
 from testbed.jobs.placement import Host, Placement, Rack, at_parameter_server, place
 from testbed.jobs.retry import outliving_switches
 from testbed.jobs.template import Template
+from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
@@ -35,7 +36,7 @@ MAX_JOB_ID = 65535  # 16 bits in the wire format
 class Hosts(Protocol):
     """What jobs need of the fabric (testbed/emulation/fabric.py)."""
 
-    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]: ...
+    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...
     def statistics(self, queues_only: bool = False) -> Mapping[str, Any]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
@@ -56,12 +57,13 @@ class Jobs:
         controller: Controller,
         engine: Engine | None,
         folder: Path,
+        files: UserFiles,
     ) -> None:
         self._topology, self._hosts, self._controller, self._engine = topology, hosts, controller, engine
         self.racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
         self.sampler = Sampler(hosts, self._segments)
         template = Template(lambda argv, **options: hosts.popen_in(topology.host_names[-1], argv, **options))
-        self.executor = Executor(name, hosts, folder, template)
+        self.executor = Executor(name, hosts, folder, template, files)
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
         self.circuits_are_scheduled: Callable[[], bool] = lambda: False
@@ -110,7 +112,8 @@ class Jobs:
         """From request to result, which says in `failure` why it failed, if it did. It runs as `caller`."""
         request = JobRequest.parse(asked, caller)
         with self._held(request) as job, contextlib.ExitStack() as stack:
-            emit({"job": job.id, "hosts": job.hosts, "ps_host": job.ps_host})
+            logs = request.logs or self.executor.folder_of(job)
+            emit({"job": job.id, "hosts": job.hosts, "ps_host": job.ps_host, "logs": str(logs)})
             history = result.last_id(self._controller("history"))
             held = stack.enter_context(contextlib.ExitStack())
             admission = held.enter_context(self._network(job))
@@ -137,7 +140,7 @@ class Jobs:
                         outcome.failure = f"{outcome.failure}; and no restart: {error}"
                         break
                     told = self._tell_notes(job, emit, told)
-            report = self.executor.report(job, folder, specs, outcome)
+            report = self.executor.report(job, specs, outcome)
             stats = [worker["stats"] for worker in report["workers"]]
             return {
                 **report,

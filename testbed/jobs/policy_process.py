@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.launch import ending
 from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.logs import open_log
+from testbed.jobs.logs import own_log
 from testbed.runtime import Caller
 from testbed.scheduling.messages import plan_from_json, state_to_json
 from testbed.scheduling.model import Plan, State
@@ -34,7 +35,7 @@ _TICK_S = 0.2
 _MARK = "TESTBED_POLICY"
 _LONGEST_LINE_BYTES = 1 << 26
 
-Spawn = Callable[..., "subprocess.Popen[bytes]"]
+Spawn = Callable[..., Started]
 
 
 class PolicyError(TestbedError):
@@ -67,7 +68,7 @@ class PolicyProcess:
         self._spawn, self._argument, self._seed = spawn, policy, seed
         self.policy = policy
         self._caller, self._cwd, self._environ, self._log = caller, cwd, environ, log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Started | None = None
         self._socket: socket.socket | None = None
         self._pending = b""
         self._number = 0
@@ -130,7 +131,10 @@ class PolicyProcess:
         # -P: what lies in the caller's folder must not stand in for Python's own modules
         argv = [sys.executable, "-u", "-P", "-m", "testbed.jobs.policy_host"]
         argv += [f"--seed={self._seed}", "--", self._argument]
-        log = open_log(self._log, self._caller)
+        try:
+            log = own_log(self._log, self._caller)
+        except OSError as error:
+            raise PolicyError(f"log {self._log} of policy {self.policy}: {error.strerror}") from error
         try:
             self._process = self._spawn(
                 argv,
@@ -173,7 +177,11 @@ class PolicyProcess:
             pidfd = os.pidfd_open(self._process.pid)
             select.select([pidfd], [], [], _END_S)
             os.close(pidfd)
-        return PolicyError(f"policy {self.policy} {ending(self._end())} (log: {self._log})")
+        process, code = self._process, self._end()
+        why = process.why_not() if process is not None else None
+        if why is not None:
+            return PolicyError(f"start policy {self.policy}: {why}")
+        return PolicyError(f"policy {self.policy} {ending(code)} (log: {self._log})")
 
     def _send(self, data: bytes, deadline: float) -> None:
         assert self._socket is not None

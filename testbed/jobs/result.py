@@ -1,17 +1,12 @@
-"""A job's result as data: what its links carried, what the optics did, how each worker went. Pure, but for reading the
-statistics that workers left.
-"""
+"""A job's result as data: what its links carried, what the optics did, how each worker went. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from testbed.telemetry.samples import LinkCounters
-
-_LARGEST_STATS_BYTES = 64 << 20
 
 
 def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]) -> list[dict[str, Any]]:
@@ -45,11 +40,10 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
     return max((int(event["id"]) for event in history), default=0)
 
 
-def read_stats(path: Path) -> dict[str, Any] | None:
-    """What a worker left with JobEnv.write_stats; None when it left nothing that reads. To be called with its user's rights."""
+def parse_stats(content: bytes | None) -> dict[str, Any] | None:
+    """What a worker left with JobEnv.write_stats; None when it left nothing that reads."""
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_LARGEST_STATS_BYTES))
-    except (OSError, ValueError):  # a worker may leave nothing, and what it leaves is its own business
+        stats = json.loads(content or b"")
+    except (ValueError, RecursionError):  # a worker may leave nothing, and what it leaves is its own business
         return None
-    return content if isinstance(content, dict) else None
+    return stats if isinstance(stats, dict) else None

@@ -177,7 +177,7 @@ class Runner:
                 specs, outcome = executor.attempt(job, None, folder, 0, lambda event: None, stop, gates)
                 one.ended_s = self._clock()
             self._release(one, job, gates)  # before the result is made, which takes a moment
-            report = executor.report(job, folder, specs, outcome)
+            report = executor.report(job, specs, outcome)
             one.failure = outcome.failure
             stats = [worker["stats"] for worker in report["workers"]]
             one.run = {

@@ -6,7 +6,6 @@ One session at a time: its policy, slot length and seed are those of the submiss
 from __future__ import annotations
 
 import json
-import os
 import queue
 import re
 import threading
@@ -21,13 +20,13 @@ from testbed.errors import RequestError, TestbedError
 from testbed.inc.engine import Engine
 from testbed.jobs import submission
 from testbed.jobs.job import JobRequest, absolute
-from testbed.jobs.logs import files_as
 from testbed.jobs.manager import Jobs
 from testbed.jobs.policy_process import PolicyProcess, Spawn
 from testbed.jobs.schedule_result import of_batch, of_session
 from testbed.jobs.scheduled import Links, Scheduled
 from testbed.jobs.session import Session
 from testbed.jobs.submission import Submission
+from testbed.jobs.user_files import UserFiles
 from testbed.rpc import Emit
 from testbed.runtime import Caller
 from testbed.scheduling import live
@@ -67,11 +66,12 @@ class Scheduler:
         engine: Engine | None,
         controller: Callable[..., Any],
         spawn: Spawn,
+        files: UserFiles,
         folder: Path,
         note: Callable[[str], None],
     ) -> None:
         self._topology, self._jobs, self._links, self._engine = topology, jobs, links, engine
-        self._controller, self._spawn, self._folder, self._note = controller, spawn, folder, note
+        self._controller, self._spawn, self._files, self._folder, self._note = controller, spawn, files, folder, note
         self._submitting = threading.Lock()  # one submission at a time: as long as a policy's start; taken before _lock
         self._lock = threading.Lock()  # the fields below; taken after a session's, never before
         self._is_opening = False
@@ -235,10 +235,8 @@ class Scheduler:
     ) -> None:
         """Starts the policy, and the slots when it is ready."""
         caller = request.caller
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        os.chown(self._folder, caller.uid, caller.gid)
+        self._folder.mkdir(mode=0o711, exist_ok=True)
         log = self._folder / "policy.log"
-        log.unlink(missing_ok=True)  # it may be another user's
         with ExitStack() as undo:
             process = PolicyProcess(
                 self._spawn, wanted.policy, wanted.seed, caller, request.cwd, request.environ, log,
@@ -303,8 +301,7 @@ class Scheduler:
         if batch.result_file is not None:
             content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
             try:
-                with files_as(batch.caller):
-                    batch.result_file.write_text(content)
+                self._files.write(batch.result_file, content.encode(), batch.caller)
             except OSError as error:
                 batch.lost = f"result {batch.result_file}: {error.strerror}"
                 self._note(f"scheduler: {batch.lost}")

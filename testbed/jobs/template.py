@@ -12,19 +12,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.emulation.spawner import Report
 from testbed.environment import CHECKOUT
 from testbed.errors import TestbedError
 
 READY_S = 120.0
 _ANSWER_S = 30.0
 _LARGEST_ANSWER_BYTES = 1 << 16
+_PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
 class Forked:
     """A worker, with as much of subprocess.Popen as its keeper needs. It is reaped by `wait`, and not before."""
 
-    def __init__(self, template: Template, pid: int) -> None:
-        self._template, self.pid = template, pid
+    def __init__(self, template: Template, pid: int, report: Report) -> None:
+        self._template, self.pid, self._report = template, pid, report
+
+    def why_not(self) -> str | None:
+        """Of one that has ended: why it did not come to run its script, if so."""
+        return self._report.read()
 
     def wait(self) -> int:
         """Its exit code, the negative number of the signal that ended it; to be called when it has ended."""
@@ -63,9 +69,16 @@ class Template:
             "groups": list(groups),
             "fds": list(pass_fds),
         }
-        with namespace.open("rb") as entered:
-            answer = self._ask(asked, [entered.fileno(), stdout, *pass_fds])
-        return Forked(self, int(answer["pid"]))
+        report = Report()
+        try:
+            with namespace.open("rb") as entered:
+                answer = self._ask(asked, [entered.fileno(), stdout, report.writer, *pass_fds])
+        except BaseException:
+            report.close()
+            raise
+        finally:
+            os.close(report.writer)
+        return Forked(self, int(answer["pid"]), report)
 
     def waited(self, pid: int) -> int:
         return int(self._ask({"wait": pid}, [])["code"])
@@ -91,7 +104,8 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._socket = ours
-            env = {name: value for name, value in os.environ.items() if not name.startswith(("SUDO_", "TESTBED_"))}
+            # nothing of root's own: a fork's first environment stays where its user can read it
+            env = {name: os.environ[name] for name in _PASSED if name in os.environ}
             env |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
             argv = [sys.executable, "-u", "-m", "workloads.template"]
             self._process = self._spawn(argv, stdin=theirs.fileno(), env=env, cwd=str(CHECKOUT), new_session=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,6 @@ def find(name_or_file: str) -> Topology:
     if name_or_file in READY:
         return ready(name_or_file)
     path = Path(name_or_file)
-    if not path.exists() and path.parent == Path() and not path.suffix:
+    if not os.path.exists(path) and path.parent == Path() and not path.suffix:
         raise RequestError(f"configuration {name_or_file}: no such file, and the ready ones are {', '.join(READY)}")
     return load(path)

@@ -121,7 +121,7 @@ def test_one_clear_line(testbed: Testbed, folder: Path) -> None:
     for argv, says in (
         (["u1h5"], "link u1h5: there is none; links are u1h1, "),
         (["u1h1", "--output", str(taken)], "cannot write it: Permission denied"),
-        (["u1h1", "--output", "/dev/null"], "an ordinary file is accepted"),
+        (["u1h1", "--output", "/dev/null"], "it is no ordinary file"),
         (["u1h1", "--output", "/proc/none/x"], "cannot write it: No such file or directory"),
     ):
         ended = command("testbed.capture", *argv, "--name", testbed.name, env=user)

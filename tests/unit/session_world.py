@@ -23,11 +23,13 @@ from testbed.jobs.manager import Jobs
 from testbed.jobs.scheduled import Scheduled
 from testbed.jobs.session import Session
 from testbed.jobs.submission import parse
+from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.scheduling import live
 from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Plan, State
 from testbed.topology import catalogue
+from tests.processes import spawn
 
 SLOT_S = 0.1
 WAIT_S = 60.0  # for what comes about within a few slots, or not at all
@@ -113,7 +115,7 @@ class Machine:
         why = stop() or ("worker 0 on u1h1 exited with code 5" if job.id in self.fails else None)
         return [], Outcome({}, why, 0.1, not reason)
 
-    def report(self, job: Job, folder: Path, specs: Any, outcome: Outcome) -> dict[str, Any]:
+    def report(self, job: Job, specs: Any, outcome: Outcome) -> dict[str, Any]:
         return {"id": job.id, "sync": job.placement.sync, "workers": []}
 
 
@@ -142,7 +144,7 @@ class World:
         self.machine, self.policy = Machine(), Asked()
         caller = Caller.of(os.getuid())
         machine: Any = self.machine
-        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, tmp_path)
+        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, tmp_path, UserFiles(spawn))
         self.jobs.executor = machine
         self.notes: list[str] = []
         self.said: list[tuple[int, str]] = []

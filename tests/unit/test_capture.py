@@ -9,9 +9,11 @@ import pytest
 
 from testbed.emulation import capture
 from testbed.errors import RequestError
+from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology import catalogue
 from testbed.topology.load import parse
+from tests.processes import spawn
 
 SHAPED = catalogue.ready("default")
 UNSHAPED = parse({"units": [{"hosts": 2}], "host_rate_mbps": "unshaped"}, "test")
@@ -57,5 +59,5 @@ def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> 
         "seconds": 1.0,
     }
     with pytest.raises(RequestError, match=says):
-        capture.answer(SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False)
+        capture.answer(SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn))
     assert not (tmp_path / "x.pcap").exists()

@@ -78,7 +78,8 @@ def test_files_are_checked_before_the_job(tmp_path: Path) -> None:
     assert not (tmp_path / "new.json").exists()
     for bad, says in (
         ({"script": tmp_path / "none.py"}, "cannot read it: No such file"),
-        ({"script": tmp_path}, "cannot read it: Is a directory"),
+        ({"script": tmp_path}, "script .*: an ordinary file is accepted"),
+        ({"script": Path("/dev/null")}, "script /dev/null: an ordinary file is accepted"),
         ({"result": tmp_path / "none" / "x.json"}, "--json .* cannot write it"),
         ({"result": tmp_path}, "--json .* cannot write it"),
         ({"logs": tmp_path / "script.py"}, "--logs .* cannot make it"),

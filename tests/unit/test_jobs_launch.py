@@ -6,19 +6,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import JobBoard, State
 from testbed.jobs.launch import JobProcesses, Outcome, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
+from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
-from tests.processes import alive
+from tests.processes import alive, spawn
 
 WAIT_FOREVER = "import signal; signal.pause()"
 STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\nwhile True: signal.pause()"
@@ -27,8 +30,15 @@ ME = Caller.of(os.geteuid())
 Run = Callable[..., Outcome]
 
 
-def popen(spec: ProcessSpec, _: Caller, cwd: str, stdout: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+FILES = UserFiles(spawn)
+
+
+def open_logs(paths: Sequence[Path]) -> list[int]:
+    return FILES.open_logs(paths, ME)
+
+
+def popen(spec: ProcessSpec, _: Caller, cwd: str, stdout: int) -> Started:
+    return Started(
         spec.argv,
         env=spec.env,
         cwd=cwd,
@@ -49,6 +59,8 @@ class Fixture:
         self.board = JobBoard(8)
         self.stop_reason: str | None = None
         self.broken: str | None = None
+        self.listen: Callable[[dict[str, Any]], Any] = self.events.append
+        self.open_logs, self.popen, self.spawner = open_logs, popen, Spawner()
 
     def spec(self, index: int, script: str, serves: bool = False) -> ProcessSpec:
         argv = (sys.executable, "-c", script)
@@ -62,7 +74,9 @@ class Fixture:
         specs = [self.spec(index, script) for index, script in enumerate(scripts)]
         if ps is not None:
             specs.insert(0, self.spec(len(scripts), ps, serves=True))
-        with JobProcesses(popen, ME, str(self.folder), self.board, self.events.append, **times) as processes:
+        with JobProcesses(
+            self.popen, self.open_logs, ME, str(self.folder), self.board, lambda event: self.listen(event), **times
+        ) as processes:
             processes.start(specs)
             return processes.wait(
                 lambda: self.stop_reason or ("too late" if time.monotonic() > end else None), lambda: self.broken
@@ -76,6 +90,7 @@ class Fixture:
 def job(tmp_path: Path) -> Iterator[Fixture]:
     fixture = Fixture(tmp_path)
     yield fixture
+    fixture.spawner.close()
     fixture.board.close()
 
 
@@ -184,8 +199,43 @@ def test_what_left_its_session_is_known_by_its_environment() -> None:
             process.communicate()
 
 
+def test_who_listens_does_not_read_and_the_limit_still_holds(job: Fixture) -> None:
+    """Nor does a listener that never returns hold up more than what it listens to."""
+    job.listen = lambda event: threading.Event().wait(60)
+    began = time.monotonic()
+    outcome = job.run("while True: print('x' * 1000)", WAIT_FOREVER, limit_s=0.5, term_s=0.5)
+    assert outcome.failure == "too late"
+    assert time.monotonic() - began < 50
+    assert outcome.exit_codes == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
+
+
+def test_one_that_prints_until_it_is_ended_has_all_of_it_in_its_log(job: Fixture) -> None:
+    outcome = job.run("for number in range(200_000): print(number)")
+    assert outcome.failure is None
+    assert (job.folder / "worker-0.log").read_text().splitlines() == [str(number) for number in range(200_000)]
+    assert len(job.events) == 200_000
+
+
+def test_a_log_that_takes_no_more_is_noted_and_the_job_goes_on(job: Fixture) -> None:
+    job.open_logs = lambda paths: [os.open("/dev/full", os.O_WRONLY)]
+    outcome = job.run("for number in range(100_000): print(number)")
+    assert outcome.failure is None
+    assert outcome.notes == [f"log {job.folder / 'worker-0.log'}: No space left on device: it lacks output"]
+    assert len(job.events) == 100_000
+
+
+def test_why_one_did_not_come_to_run_is_the_failure(job: Fixture) -> None:
+    def enter_first(spec: ProcessSpec, _: Caller, cwd: str, stdout: int) -> Started:
+        return Spawner.popen(job.spawner, None, spec.argv, uid=os.getuid(), cwd=f"{cwd}/gone", stdout=stdout)
+
+    job.popen = enter_first
+    outcome = job.run("print('never')")
+    assert outcome.exit_codes == {0: 126}
+    assert outcome.failure == f"start worker 0 on u1h1: enter {job.folder}/gone: No such file or directory"
+
+
 def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:
-    with JobProcesses(popen, ME, str(job.folder), job.board, job.events.append) as processes:
+    with JobProcesses(popen, open_logs, ME, str(job.folder), job.board, job.events.append) as processes:
         bad = ProcessSpec(1, "u1h2", "worker 1", "u1h2", ("/no/such/program",), {}, job.folder / "worker-1.log")
         with pytest.raises(TestbedError, match=r"start worker 1: .*No such file"):
             processes.start([job.spec(0, WAIT_FOREVER), bad])

@@ -11,8 +11,10 @@ import pytest
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import Placement
+from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology import catalogue
+from tests.processes import spawn
 
 LOST = "u1's simple_switch ended (signal 9), and with it what it had summed"
 
@@ -27,7 +29,7 @@ def jobs(tmp_path: Path) -> Jobs:
     """Two that run: job 1 in generation 3, which is its second, and job 2 in its first."""
     caller = Caller.of(os.getuid())
     hosts: Any = NoHosts()
-    made = Jobs("t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path)
+    made = Jobs("t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path, UserFiles(spawn))
     request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
     for number, generation, host in ((1, 3, (1, 1)), (2, 2, (1, 2))):
         made._jobs[number] = Job(number, generation, request, Placement("inc", (host,), None, ()))

@@ -17,8 +17,10 @@ from testbed.jobs.manager import Jobs
 from testbed.jobs.scheduled import Scheduled
 from testbed.jobs.scheduler import Scheduler
 from testbed.jobs.session import Session
+from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.scheduling.model import Plan, State
+from tests.processes import spawn
 from tests.unit.session_world import SLOT_S, TOPOLOGY, WAIT_S, Asked, Machine, NoObservation
 
 JOB = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
@@ -36,7 +38,7 @@ class Place:
         self.notes: list[str] = []
         self.events: list[dict[str, Any]] = []
         machine: Any = self.machine
-        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, folder)
+        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, folder, UserFiles(spawn))
         self.jobs.executor = machine
         place = self
 
@@ -65,7 +67,7 @@ class Place:
         monkeypatch.setattr(scheduler, "PolicyProcess", Process)
         monkeypatch.setattr(scheduled, "Observation", NoObservation)
         self.scheduler = Scheduler(
-            TOPOLOGY, self.jobs, machine, machine, machine.ask, machine.popen_in, folder / "policy",
+            TOPOLOGY, self.jobs, machine, machine, machine.ask, machine.popen_in, UserFiles(spawn), folder / "policy",
             self.notes.append,
         )  # fmt: skip
 
@@ -130,13 +132,6 @@ def test_one_after_the_other_and_both_at_once(place: Place) -> None:
     for thread, _ in both:
         thread.join(WAIT_S)
     assert [came[0]["done"] for _, came in both] == [1, 1]
-
-
-def test_another_users_policy_log_is_no_obstacle(place: Place) -> None:
-    place.machine.may_end.set()
-    for _ in range(2):
-        place.submit({"name": "a"}, wait=True)
-    assert place.logs_before == [False, False], "it is made anew, by whoever submits"
 
 
 def test_while_a_policy_starts_others_may_cancel_and_the_testbed_may_end(place: Place) -> None:
@@ -210,12 +205,13 @@ def test_the_result_is_written_before_the_testbed_ends(
     assert '"failure": "the testbed is ending"' in file.read_text()
 
 
-def test_a_result_that_cannot_be_written_is_told_to_who_waits_for_it(place: Place) -> None:
+def test_a_result_that_cannot_be_written_is_told_to_who_waits_for_it(place: Place, tmp_path: Path) -> None:
+    gone = tmp_path / "gone" / "result.json"
     place.machine.may_end.set()
     data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
     request = {"submission": data, "cwd": "/", "environ": {}, "wait": True}
-    result = place.scheduler.submit({**request, "json": "/dev/full"}, ME, place.events.append, threading.Event())
-    told = "result /dev/full: No space left on device"
+    result = place.scheduler.submit({**request, "json": str(gone)}, ME, place.events.append, threading.Event())
+    told = f"result {gone}: No such file or directory"
     assert (result["done"], result["lost"]) == (1, told)
     assert f"scheduler: {told}" in place.notes
     assert place.submit({"name": "a"}, wait=True)["lost"] is None

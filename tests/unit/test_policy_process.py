@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from testbed.jobs import policy_process
 from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError, PolicyProcess
 from testbed.runtime import Caller
 from testbed.scheduling.model import Fabric, Job, Plan, Progress, State
-from tests.processes import alive
+from tests.processes import alive, spawn
 
 POLICIES = """
 import os, subprocess, sys, time
@@ -83,13 +81,6 @@ class Broken:
 class NoPolicy:
     pass
 """
-
-
-def spawn(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """As the fabric's, for one user."""
-    for name in ("uid", "gid", "groups"):
-        options.pop(name)
-    return subprocess.Popen(argv, start_new_session=options.pop("new_session"), **options)
 
 
 @pytest.fixture

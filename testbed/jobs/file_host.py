@@ -1,0 +1,70 @@
+"""Opens, reads and writes a user's files, as that user, with its groups: `python -I -S file_host.py ACTION PATHS...`.
+
+On the socket at standard input goes a message for each path: b"+" and a descriptor (open, log), b"+" and some of the content (read;
+b"." at its end), b"+" (write, of what came before), or b"-" and a reason. Whoever asks may give up waiting, and kill this process.
+Built-in modules only: this is run for every job. testbed/jobs/user_files.py is the other end.
+"""
+
+import _socket
+import errno
+import os
+import sys
+
+PIECE_BYTES = 1 << 16
+_SCM_RIGHTS = 1
+_REGULAR, _KIND = 0o100000, 0o170000  # stat.h
+_NO_FILE = "it is no ordinary file"
+
+
+def opened(path: str, flags: int) -> int:
+    """A descriptor of an ordinary file, at once: a pipe's other end is not waited for. Raises OSError."""
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+            raise OSError(error.errno, _NO_FILE) from error
+        raise
+    if os.fstat(fd).st_mode & _KIND != _REGULAR:
+        os.close(fd)
+        raise OSError(errno.ENXIO, _NO_FILE)
+    return fd
+
+
+def answer(peer: _socket.socket, action: str, path: str) -> None:
+    """Raises OSError for what cannot be done with the path."""
+    if action == "read":
+        fd = opened(path, os.O_RDONLY)
+        while piece := os.read(fd, PIECE_BYTES):
+            peer.send(b"+" + piece)
+        peer.send(b".")
+    elif action == "write":
+        fd = opened(path, os.O_WRONLY | os.O_CREAT)
+        os.ftruncate(fd, 0)
+        while piece := peer.recv(PIECE_BYTES):
+            while piece:
+                piece = piece[os.write(fd, piece) :]
+        peer.send(b"+")
+    else:
+        fd = opened(path, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if action == "log" else 0))
+        if action == "log":
+            os.ftruncate(fd, 0)
+        peer.sendmsg([b"+"], [(_socket.SOL_SOCKET, _SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))])
+    os.close(fd)
+
+
+def main(action: str, paths: list[str]) -> None:
+    os.umask(0o022)
+    peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 0)
+    for path in paths:
+        try:
+            answer(peer, action, path)
+        except OSError as error:
+            while action == "write" and peer.recv(
+                PIECE_BYTES
+            ):  # or it would be told that this end is gone, and not why
+                pass
+            peer.send(b"-" + (error.strerror or str(error)).encode(errors="replace"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

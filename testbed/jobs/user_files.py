@@ -1,0 +1,126 @@
+"""Files of users, for the daemon: opened, read and written by a process of theirs (file_host.py), with a deadline.
+
+So whatever lies at a path (a pipe that nobody writes to, a file system that does not answer, a file of somebody else's) is met with the
+user's rights, all its groups among them, and holds up nobody for long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from testbed.errors import RequestError
+from testbed.jobs import file_host
+from testbed.runtime import Caller
+
+WITHIN_S = 30.0
+MOST_BYTES = 64 << 20  # of what is read
+
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+
+class UserFiles:
+    """Thread-safe. `spawn(argv, **options)` starts a process."""
+
+    def __init__(self, spawn: Spawn, within_s: float = WITHIN_S) -> None:
+        self._spawn, self._within_s = spawn, within_s
+
+    def open_logs(self, paths: Sequence[Path], caller: Caller) -> list[int]:
+        """Descriptors of the emptied logs, to append to. Raises RequestError."""
+        return self._open("log", "log", paths, caller)
+
+    def open_output(self, path: Path, caller: Caller) -> int:
+        """A descriptor to write from the file's beginning; its content is still there. Raises RequestError."""
+        (fd,) = self._open("open", "--output", [path], caller)
+        return fd
+
+    def read(self, paths: Sequence[Path], caller: Caller, most_bytes: int = MOST_BYTES) -> list[bytes | None]:
+        """The contents, which are `most_bytes` together at most; None for what does not read."""
+        contents: list[bytes | None] = []
+        left = most_bytes
+        with contextlib.suppress(OSError), self._asked("read", paths, caller) as peer:
+            for _ in paths:
+                pieces = []
+                while (message := peer.message()[0])[:1] == b"+":
+                    pieces.append(message[1:])
+                    left -= len(message)
+                    if left < 0:
+                        raise OSError("there is too much to read")
+                contents.append(b"".join(pieces) if message == b"." else None)
+        return contents + [None] * (len(paths) - len(contents))
+
+    def write(self, path: Path, content: bytes, caller: Caller) -> None:
+        """Replaces the file's content. Raises OSError, whose `strerror` says why it is not, or not whole."""
+        with self._asked("write", [path], caller) as peer:
+            peer.send(content)
+            _reason(peer.message()[0])
+
+    def _open(self, action: str, what: str, paths: Sequence[Path], caller: Caller) -> list[int]:
+        fds: list[int] = []
+        with contextlib.ExitStack() as undo:
+            try:
+                with self._asked(action, paths, caller) as peer:
+                    for _ in paths:
+                        message, passed = peer.message()
+                        fds += passed
+                        for fd in passed:
+                            undo.callback(os.close, fd)
+                        _reason(message)
+            except OSError as error:
+                path = paths[min(len(fds), len(paths) - 1)]
+                raise RequestError(f"{what} {path}: user {caller.user} cannot write it: {error.strerror}") from error
+            undo.pop_all()
+        return fds
+
+    @contextlib.contextmanager
+    def _asked(self, action: str, paths: Sequence[Path], caller: Caller) -> Iterator[_Peer]:
+        """A process at work, which ends with the block. Raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        argv = [sys.executable, "-I", "-S", file_host.__file__, action, *map(str, paths)]
+        with ours:
+            with theirs:
+                process = self._spawn(
+                    argv, uid=caller.uid, gid=caller.gid, groups=caller.groups, env={}, stdin=theirs.fileno(), new_session=True
+                )  # fmt: skip
+            try:
+                yield _Peer(ours, time.monotonic() + self._within_s)
+            except TimeoutError as error:
+                raise OSError(error.errno, f"it takes longer than {self._within_s:g} s") from error
+            finally:
+                process.kill()
+                process.wait()
+
+
+class _Peer:
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._socket, self._deadline = connection, deadline
+
+    def message(self) -> tuple[bytes, list[int]]:
+        self._until_deadline()
+        message, fds, _, _ = socket.recv_fds(self._socket, file_host.PIECE_BYTES + 1, 1)
+        for fd in fds:  # Python 3.11's recv_fds does not pass on MSG_CMSG_CLOEXEC
+            os.set_inheritable(fd, False)
+        return message, fds
+
+    def send(self, content: bytes) -> None:
+        for at in range(0, len(content), file_host.PIECE_BYTES):
+            self._until_deadline()
+            self._socket.send(content[at : at + file_host.PIECE_BYTES])
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def _until_deadline(self) -> None:
+        self._socket.settimeout(max(0.01, self._deadline - time.monotonic()))
+
+
+def _reason(message: bytes) -> None:
+    """Raises OSError unless the message says that it was done."""
+    if not message:
+        raise OSError(0, "the process that does it ended; the daemon's log says more")
+    if message[:1] == b"-":
+        raise OSError(0, message[1:].decode(errors="replace"))
