@@ -169,17 +169,18 @@ class Follower:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._job: int | None = None
+        self._logs = ""
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
         if "output" in event:
             print(f"[{event['label']}] {event['output']}", flush=True)
         elif "job" in event:
-            self._job = int(event["job"])
+            self._job, self._logs = int(event["job"]), str(event["logs"])
             ps = f", parameter server on {event['ps_host']}" if event["ps_host"] else ""
             print(f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True)
         elif "missed" in event:
-            print(f"testbed run: job {self._job}: {missed(event['missed'])}", file=sys.stderr, flush=True)
+            print(f"testbed run: job {self._job}: {missed(event['missed'])}: {self._logs}", file=sys.stderr, flush=True)
         elif "note" in event:
             print(f"testbed run: job {self._job}: {event['note']}", file=sys.stderr, flush=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,12 +23,16 @@ def call(
 ) -> Any:
     """Asks and returns the result. Raises the error that the server raised, or TestbedError when it does not answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout_s)
         try:
+            if (
+                timeout_s is not None
+            ):  # a full queue of connections is waited for: a socket with a timeout of Python's would not
+                whole, rest = divmod(timeout_s, 1)
+                limit = struct.pack("@ll", int(whole), int(rest * 1e6))
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             connection.connect(str(path))
-            with suppress(
-                BrokenPipeError, ConnectionResetError
-            ):  # refused before all of it was sent: the reply says why
+            connection.settimeout(timeout_s)
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused early: the reply says why
                 connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
             with connection.makefile("rb") as lines:
                 for line in lines:
@@ -43,7 +48,7 @@ def call(
             raise RequestError(f"{op} at {path}: only root and the user who started the testbed may") from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise TestbedError(f"{op}: nobody serves {path}") from error
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:
             raise TestbedError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
         except ValueError as error:  # half a line: the server died while it wrote
             raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error

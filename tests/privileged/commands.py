@@ -58,12 +58,12 @@ def command(
     )
 
 
-def start(*argv: str) -> subprocess.Popen[str]:
+def start(*argv: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """Starts a module of the project in a session of its own, its output in pipes."""
     return subprocess.Popen(
         [sys.executable, "-u", "-m", *argv],
         cwd=ROOT,
-        env=environment({}),
+        env=environment(env or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
