@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -96,6 +97,15 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S
 def pids_in_testbed(main: int) -> list[int]:
     """Every process below this main process."""
     return [child.pid for child in psutil.Process(main).children(recursive=True)]
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may pass through. Not one of pytest's, which closes all of them when it is started once more."""
+    with tempfile.TemporaryDirectory(prefix="testbed-test-") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        yield folder
 
 
 def fresh_name() -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from testbed import rpc
 from testbed.runtime import Runtime
-from tests.privileged.commands import WAIT_S, Testbed, command, running
+from tests.privileged.commands import WAIT_S, Testbed, command, open_folder, running
 
 # Users and groups of no database. SECRET is a group that nobody here has.
 OWNER, OWNERS_GROUP, OTHER_GROUP, SECRET, NOGROUP = 54321, 54322, 54323, 54399, 65534
@@ -96,11 +96,9 @@ def who(request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: t
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Path]:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    with rpc.serve(tmp_path / "s", who, OWNER):
-        yield tmp_path / "s"
+def served() -> Iterator[Path]:
+    with open_folder() as folder, rpc.serve(folder / "s", who, OWNER):
+        yield folder / "s"
 
 
 @pytest.mark.parametrize("groups", [(), (5, 54344), tuple(range(1000, 3000))])
@@ -128,11 +126,14 @@ def testbed() -> Iterator[Testbed]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder() -> Iterator[Path]:
     """With scripts, the owner's `out`, and what is some group's or root's."""
-    path = tmp_path_factory.mktemp("rights")
-    for parent in (path, path.parent, path.parent.parent):
-        parent.chmod(0o755)
+    with open_folder() as path:
+        _fill(path)
+        yield path
+
+
+def _fill(path: Path) -> None:
     (path / "probe.py").write_text(PROBE)
     (path / "stats.py").write_text(STATS)
     for name, uid, gid, mode in (
@@ -150,7 +151,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made.chmod(mode)
     os.mkfifo(path / "out" / "worker-0.log", 0o666)
     os.chown(path / "out" / "worker-0.log", OWNER, OWNERS_GROUP)
-    return path
 
 
 def run(folder: Path, **changes: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 from testbed import rpc
 from testbed.errors import TestbedError
 from testbed.runtime import Runtime
-from tests.privileged.commands import WAIT_S, Testbed, bounded, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import WAIT_S, Testbed, bounded, open_folder, pids_in_testbed, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
 
@@ -79,12 +79,11 @@ def testbed() -> Iterator[Testbed]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for each in (tmp_path, *tmp_path.parents[:2]):
-        each.chmod(0o755)
-    (tmp_path / "flood.py").write_text(FLOOD)
-    (tmp_path / "patient.py").write_text(PATIENT)
-    return tmp_path
+def folder() -> Iterator[Path]:
+    with open_folder() as made:
+        (made / "flood.py").write_text(FLOOD)
+        (made / "patient.py").write_text(PATIENT)
+        yield made
 
 
 @pytest.fixture
