@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Finds what a container of the testbed must be given, by taking away what `--privileged` gives, piece by piece.
 
-In each container a testbed comes up, trains as an ordinary user, changes a circuit and goes down; the doctor must agree. First
-capabilities are dropped in groups, halved as long as something fails; what is left is taken away one by one, and
-so is everything else that was given. Prints the table of docs/containers.md. Needs the image (scripts/container.py
-build) and root; takes some ten minutes. Imports the standard library and scripts/container.py.
+In each container a testbed comes up, trains as `nobody`, changes a circuit and goes down; the doctor must
+agree. First capabilities are dropped in groups, halved as long as something fails; what is left is taken away
+one by one, and so is everything else that was given. Prints the table of docs/containers.md. Needs the image
+(scripts/container.py build) and root; takes some ten minutes. Imports the standard library and
+scripts/container.py.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from scripts import container
 
 # <linux/capability.h>, by number
 _NAMES = (
-    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
-    "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
-    "SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE "
-    "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"
+    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE "
+    "NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT "
+    "SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE "
+    "AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ "
+    "PERFMON BPF CHECKPOINT_RESTORE"
 )
 CAPABILITIES = tuple(_NAMES.split())
 # given by podman and docker to every container; asked last, for nobody need add them
@@ -41,8 +43,9 @@ INSIDE = """
 testbed doctor >/tmp/doctor 2>&1 && agrees=0 || agrees=1
 job() {
   testbed up --config default --detach >/tmp/out 2>&1 || return 1
-  setpriv --reuid=65534 --regid=65534 --clear-groups \\
-    testbed run --place u1:2,u2:1 workloads/jobs/digits.py --epochs 1 >/tmp/out 2>&1 || return 1
+  export SUDO_UID=65534 SUDO_GID=65534
+  testbed run --place u1:2,u2:1 workloads/jobs/digits.py --epochs 1 >/tmp/out 2>&1 || return 1
+  unset SUDO_UID SUDO_GID
   testbed circuits request u1-u2 >/tmp/out 2>&1 && testbed down >/tmp/out 2>&1
 }
 job && works=0 || works=1
@@ -52,7 +55,8 @@ exit $works
 """
 LIMIT_S = 180
 TIMED_OUT = 124
-INSIDE_ARGV = ("timeout", "--kill-after=10", str(LIMIT_S), "sh", "-c", INSIDE)  # within: nothing of it is left running
+# the limit is within the container: nothing of it is left running
+INSIDE_ARGV = ("timeout", "--kill-after=10", str(LIMIT_S), "sh", "-c", INSIDE)
 
 
 def granted() -> list[str]:
@@ -79,7 +83,8 @@ def attempt(engine: str, image: str, capabilities: Sequence[str], rest: Sequence
 
 
 def least(names: Sequence[str], fixed: Sequence[str], works: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Those of `names` that are needed where all of `fixed` is given: groups that are not needed go, others are halved."""
+    """Those of `names` that are needed where all of `fixed` is given: groups that are not needed go, others
+    are halved."""
     kept = list(names)
 
     def drop(group: Sequence[str]) -> None:
@@ -108,7 +113,8 @@ def main() -> int:
 
     def works(capabilities: Sequence[str], rest: Sequence[str] = REST) -> bool:
         said = attempt(engine, image, capabilities, rest)
-        print(f"{len(capabilities)} capabilities, {len(rest)} options: {said or 'works'}", file=sys.stderr, flush=True)
+        given = f"{len(capabilities)} capabilities, {len(rest)} options"
+        print(f"{given}: {said or 'works'}", file=sys.stderr, flush=True)
         return said is None
 
     every = options.of.split(",") if options.of else granted()
