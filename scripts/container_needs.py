@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Finds what a container of the testbed must be given, by taking away what `--privileged` gives, piece by piece.
 
-In each container a testbed comes up, trains as `nobody`, changes a circuit and goes down; the doctor must
-agree. First capabilities are dropped in groups, halved as long as something fails; what is left is taken away
+In each container a testbed comes up, trains as `nobody`, ends a job in time, changes a circuit and goes down;
+the doctor must agree. First capabilities are dropped in groups, halved as long as something fails; what is left is taken away
 one by one, and so is everything else that was given. Prints the table of docs/containers.md. Needs the image
 (scripts/container.py build) and root; takes some ten minutes. Imports the standard library and
 scripts/container.py.
@@ -45,6 +45,9 @@ job() {
   testbed up --config default --detach >/tmp/out 2>&1 || return 1
   export SUDO_UID=65534 SUDO_GID=65534
   testbed run --place u1:2,u2:1 workloads/jobs/digits.py --epochs 1 >/tmp/out 2>&1 || return 1
+  echo 'import time; time.sleep(60)' >/tmp/sleeps.py
+  testbed run --place u1:1 --timeout 1 /tmp/sleeps.py >/tmp/out 2>&1
+  grep -q 'not done after' /tmp/out || return 1
   unset SUDO_UID SUDO_GID
   testbed circuits request u1-u2 >/tmp/out 2>&1 && testbed down >/tmp/out 2>&1
 }

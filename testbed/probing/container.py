@@ -10,13 +10,16 @@ from pathlib import Path
 
 from testbed.probing.features import ProbeFailure
 
-# <linux/capability.h>: bit, and what a testbed does with it; container engines give every container the last two
+# <linux/capability.h>: bit, and what a testbed does with it; container engines give the last five to every container
 NEEDED = {
     "SYS_ADMIN": (21, "namespaces, mounts and BPF"),
     "NET_ADMIN": (12, "devices, shaping and routes"),
     "NET_RAW": (13, "frames on its own ports"),
     "SETUID": (7, "jobs as the user who asked"),
     "SETGID": (6, "jobs as the user who asked"),
+    "CHOWN": (0, "a user's job folder"),
+    "DAC_OVERRIDE": (1, "what a user's job leaves"),
+    "KILL": (5, "the end of a user's job"),
 }
 MARKS = (Path("run/.containerenv"), Path(".dockerenv"))
 TUN = Path("/dev/net/tun")
