@@ -22,6 +22,7 @@ NEEDED = {
     "KILL": (5, "the end of a user's job"),
 }
 MARKS = (Path("run/.containerenv"), Path(".dockerenv"))
+STATUS = Path("/proc/self/status")
 TUN = Path("/dev/net/tun")
 WHERE = "docs/containers.md"
 
@@ -42,7 +43,11 @@ def missing_capabilities(status: str) -> list[str]:
 
 def capabilities() -> str:
     """ProbeFailure that names the capabilities which are missing, with the options that give them to a container."""
-    if missing := missing_capabilities(Path("/proc/self/status").read_text()):
+    try:
+        status = STATUS.read_text()
+    except OSError as error:
+        raise ProbeFailure(f"cannot read {STATUS}: {error.strerror}; is /proc mounted?") from error
+    if missing := missing_capabilities(status):
         uses = "; ".join(f"{name} ({NEEDED[name][1]})" for name in missing)
         raise ProbeFailure(f"{where()} refuses {uses}", given(*(f"--cap-add={name}" for name in missing)))
     return " ".join(NEEDED)

@@ -56,7 +56,7 @@ def broken(name: str, error: Exception) -> Finding:
     return Finding(name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True)
 
 
-NAMESPACES = ("root", "capabilities", "namespaces")
+NAMESPACES = ("root", "namespaces")
 
 FEATURES: tuple[Feature, ...] = (
     Feature("root", "run by root", "run it with sudo"),

@@ -167,3 +167,9 @@ def test_an_installed_copy_is_told_packages_that_set_up_installs() -> None:
     said = features.remedy_of(Finding("bcc", False, ""), checkout=False)
     assert said.startswith("apt-get install python3-bpfcc, and install optinc into an environment that sees it")
     assert features.remedy_of(Finding("bcc", False, "")) == "sudo make setup"
+
+
+def test_a_chroot_without_proc_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "STATUS", tmp_path / "status")
+    with pytest.raises(ProbeFailure, match=r"^cannot read \S+: No such file or directory; is /proc mounted\?$"):
+        container.capabilities()
