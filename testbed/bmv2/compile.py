@@ -27,7 +27,7 @@ from testbed.wire.emit import P4_LAYOUTS, ROOT, p4_lanes
 SOURCES = P4_DIR
 KEPT_MTUS = (1500, spec.MAX_MTU)
 _COMPILERS = ("p4c-bm2-ss", "p4c")
-_TIMEOUT_S = 300
+_TIMEOUT_S = 900  # registers of 854 lanes take half a minute of CPU time, or two where p4c is not optimised
 # where in a source something was, and on whose disk: of no use to the switch, and other on every machine
 _DROPPED = frozenset({"source_info", "program"})
 
@@ -58,9 +58,12 @@ def compile_program(layout: str, lanes: int) -> str:
         backend = [] if compiler.endswith("p4c-bm2-ss") else ["--target", "bmv2", "--arch", "v1model"]
         output = ["-o", str(written)] if not backend else ["-o", folder]
         argv = [compiler, *backend, "-I", folder, "-I", str(SOURCES), *output, str(SOURCES / "aggregate.p4")]
-        ended = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env={**os.environ, "LC_ALL": "C"}
-        )
+        try:
+            ended = subprocess.run(
+                argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env={**os.environ, "LC_ALL": "C"}
+            )
+        except subprocess.TimeoutExpired as late:
+            raise TestbedError(f"compile p4/: {compiler} did not end within {_TIMEOUT_S:g} s") from late
         if backend:
             written = Path(folder) / "aggregate.json"
         if ended.returncode != 0 or not written.exists():

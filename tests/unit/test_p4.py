@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from testbed.bmv2 import compile as p4_compile
 from testbed.bmv2.program import COMPILED, target
 from testbed.bmv2.switch import SLOTS
-from testbed.errors import HostError
+from testbed.errors import HostError, TestbedError
 from testbed.simulation import aggregator
 from testbed.wire import spec
 from testbed.wire.emit import P4_LAYOUTS, p4_lanes
@@ -76,6 +77,16 @@ def test_a_changed_source_is_told_without_a_compiler(tmp_path: Path, monkeypatch
 def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(HostError, match="neither p4c-bm2-ss nor p4c is on PATH; run sudo make p4-tools"):
+        p4_compile.compile_program("wide", spec.LANES)
+
+
+def test_a_compiler_that_does_not_end_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "p4c-bm2-ss"
+    compiler.write_text("#!/bin/sh\nexec sleep 60\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(p4_compile, "_TIMEOUT_S", 0.2)
+    with pytest.raises(TestbedError, match=f"^compile p4/: {compiler} did not end within 0.2 s$"):
         p4_compile.compile_program("wide", spec.LANES)
 
 
