@@ -75,9 +75,17 @@ class Connection:
                 self.state = State.CLOSED
                 self._backlog.clear()
                 os.close(self._wake)
-                self._socket.close()
+                self._close()
             self._disconnected.set()
             self._leave()
+
+    def _close(self) -> None:
+        """Takes what is still sent, which a kernel's buffer bounds: with that unread the client's end of the reply would be an error."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+            while self._socket.recv(_PIECE_BYTES):
+                pass
+        self._socket.close()
 
     def _begin(self) -> None:
         try:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,15 @@ def test_a_request_that_is_too_long_is_told_so_though_it_is_still_being_sent(ser
 def test_the_first_line_is_the_request_and_after_its_reply_the_connection_ends(served: Path) -> None:
     with asking(served, b'{"op": "add", "a": 1, "b": 2}\n{"op": "add", "a": 3, "b": 4}\nmore') as connection:
         assert all_of(connection) == [{"ok": True, "result": 3}]
+
+
+def test_what_is_sent_beyond_a_refusal_does_not_spoil_it(served: Path) -> None:
+    for _ in range(20):
+        with asking(served) as connection:
+            with suppress(BrokenPipeError):
+                connection.sendall(b"x" * (2 * rpc.MAX_REQUEST_BYTES))
+            (message,) = all_of(connection)
+            assert "longer than" in message["error"]
 
 
 def test_half_a_request_has_a_deadline_and_holds_up_nobody(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
