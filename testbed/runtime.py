@@ -269,11 +269,10 @@ class Claim:
         os.chown(self.runtime.lock, self._caller.uid, self._caller.gid)
 
     def write_main(self, content: Mapping[str, Any]) -> None:
-        """Replaces main.json whole."""
+        """Replaces main.json whole. It stays root's: a command of root's sends signals by it."""
         draft = self.runtime.main.with_suffix(".draft")
-        draft.touch(mode=0o600)
         draft.write_text(json.dumps(dict(content)) + "\n")
-        os.chown(draft, self._caller.uid, self._caller.gid)
+        draft.chmod(0o644)
         draft.replace(self.runtime.main)
 
     def release(self) -> None:

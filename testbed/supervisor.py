@@ -47,6 +47,7 @@ def bring_up(
 
     `claimed` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was asked to end before it was up.
     """
+    os.umask(0o022)  # whatever the user's is: the daemon, its files and its jobs have this one
     with Claim(runtime, caller) as claim:
         runtime.topology.write_text(topology.to_json())
         facts = {"name": runtime.name, "pid": os.getpid(), "user": caller.user, "configuration": topology.name}

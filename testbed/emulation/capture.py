@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import fcntl
 import os
-import select
 import socket
 import struct
 import time
@@ -26,6 +25,7 @@ from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.job import absolute
+from testbed.jobs.ready import ready
 from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology.fields import shown
@@ -138,14 +138,14 @@ class Tap:
             left = seconds - (time.monotonic() - began)
             if left <= 0 or done.forward + done.backward >= count:
                 break
-            select.select(self._sockets, [], [], min(left, _POLL_S))
+            ready([each.fileno() for each in self._sockets], min(left, _POLL_S))
             before_ns = time.time_ns()
             held += [frame for side in (0, 1) for frame in self._read(side, before_ns)]
             held.sort(key=lambda frame: frame[0])
             # what is later may still be overtaken by what the other socket has not given yet
-            ready = [frame for frame in held if frame[0] <= before_ns]
-            self._write(write, ready[: count - done.forward - done.backward], done)
-            del held[: len(ready)]
+            due = [frame for frame in held if frame[0] <= before_ns]
+            self._write(write, due[: count - done.forward - done.backward], done)
+            del held[: len(due)]
         # what had left when it was told to end, and this thread had not come to yet
         held += [frame for side in (0, 1) for frame in self._read(side, time.time_ns())]
         held.sort(key=lambda frame: frame[0])

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from testbed.jobs.ready import ready
 
 
 class Gates:
@@ -34,8 +35,7 @@ class Gates:
     def all_there(self) -> bool:
         """Whether every worker waits."""
         by_fd = {self._ours[worker].fileno(): worker for worker in self._waiting}
-        ready, _, _ = select.select(list(by_fd), [], [], 0.0) if by_fd else ([], [], [])
-        for fd in ready:
+        for fd in ready(by_fd, 0.0):
             with contextlib.suppress(OSError):
                 if self._ours[by_fd[fd]].recv(16):
                     self._waiting.discard(by_fd[fd])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from collections.abc import Collection
 from pathlib import Path
+
+from testbed.jobs.ready import ready
 
 _GONE_S = 5.0
 
@@ -34,6 +35,6 @@ def end_leftovers(variable: str, values: Collection[str], processes: Path = Path
                 pidfds.append(pidfd)
     deadline = time.monotonic() + _GONE_S
     for pidfd in pidfds:
-        select.select([pidfd], [], [], max(0.0, deadline - time.monotonic()))
+        ready([pidfd], deadline - time.monotonic())
         os.close(pidfd)
     return len(pidfds)

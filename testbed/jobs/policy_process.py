@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import secrets
-import select
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from testbed.jobs.environment import worker_environment
 from testbed.jobs.launch import ending
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
+from testbed.jobs.ready import ready
 from testbed.runtime import Caller
 from testbed.scheduling.messages import plan_from_json, state_to_json
 from testbed.scheduling.model import Plan, State
@@ -175,7 +175,7 @@ class PolicyProcess:
         """Its end was noticed by the socket's, which comes a little before."""
         if self._process is not None:
             pidfd = os.pidfd_open(self._process.pid)
-            select.select([pidfd], [], [], _END_S)
+            ready([pidfd], _END_S)
             os.close(pidfd)
         process, code = self._process, self._end()
         why = process.why_not() if process is not None else None
@@ -186,7 +186,7 @@ class PolicyProcess:
     def _send(self, data: bytes, deadline: float) -> None:
         assert self._socket is not None
         while data:
-            if not select.select([], [self._socket], [], max(0.0, deadline - time.monotonic()))[1]:
+            if not ready([], deadline - time.monotonic(), writing=[self._socket.fileno()]):
                 # half a state cannot be taken back: it starts afresh
                 self._end()
                 raise OverrunError(f"policy {self.policy} did not take its state in time, and is started again")
@@ -200,7 +200,7 @@ class PolicyProcess:
         assert self._socket is not None
         while b"\n" not in self._pending:
             rest_s = deadline - time.monotonic()
-            if not select.select([self._socket], [], [], max(0.0, min(rest_s, _TICK_S)))[0]:
+            if not ready([self._socket.fileno()], min(rest_s, _TICK_S)):
                 if not self.wanted():
                     raise OverrunError(f"policy {self.policy} is not needed any longer")
                 if rest_s > 0:

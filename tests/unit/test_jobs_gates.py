@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +16,7 @@ import pytest
 
 from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
+from testbed.jobs.ready import ready
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = """
@@ -105,3 +109,20 @@ def test_one_that_has_ended_is_not_told() -> None:
     assert not gates.all_there()
     gates.open(0, {"engine": {}}, [])
     gates.close()
+
+
+def test_descriptors_of_any_number_are_waited_for() -> None:
+    """select(2) takes none above 1023. With so many limited, the number is as high as may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        ours, theirs = socket.socketpair()
+        high = fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, min(hard - 100, 2000))
+        with ours, theirs:
+            assert ready([high], 0.0) == set()
+            assert ready([], 0.0, writing=[high]) == {high}
+            theirs.send(b"x")
+            assert ready([high, theirs.fileno()], 0.0) == {high}
+        os.close(high)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.errors import RequestError
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import Placement
@@ -40,6 +42,16 @@ def test_jobs_whose_sums_were_lost_fail_and_the_others_go_on(jobs: Jobs) -> None
     jobs.fail({2: 2}, LOST)
     assert {number: job.failure for number, job in jobs._jobs.items()} == {1: None, 2: LOST}
     assert jobs._jobs[2].stop_reason is None, "so that it may start again"
+
+
+def test_a_job_is_stopped_by_its_user_or_root_and_by_nobody_else(jobs: Jobs) -> None:
+    mine, root, other = Caller(4242, 4242, (), "me", "/"), Caller.of(0), Caller(4243, 4243, (0, 4242), "other", "/")
+    jobs._jobs[2].request = replace(jobs._jobs[2].request, caller=mine)
+    with pytest.raises(RequestError, match="job 2 is not a running job of other; running: none"):
+        jobs.stop(2, "no", other)
+    for asker, reason in ((mine, "mine"), (root, "root")):
+        jobs.stop(2, reason, asker)
+        assert jobs._jobs[2].stop_reason == reason
 
 
 def test_what_befell_an_earlier_generation_or_a_job_that_is_gone_fails_nobody(jobs: Jobs) -> None:

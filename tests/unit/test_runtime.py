@@ -61,7 +61,8 @@ def test_a_claim_makes_the_folder_and_removes_it(tmp_path: Path, me: Caller) -> 
         assert running(tmp_path / "optinc") == ["one"]
         assert runtime.read_main()["state"] == "ready"
         assert runtime.folder.stat().st_mode & 0o777 == 0o711
-        assert runtime.main.stat().st_mode & 0o077 == 0
+        assert runtime.main.stat().st_mode & 0o022 == 0
+        assert runtime.main.stat().st_uid == os.geteuid(), "a command of root's sends signals by it"
         assert runtime.log.stat().st_mode & 0o027 == 0
     assert not runtime.alive()
     assert not runtime.folder.exists()
