@@ -28,7 +28,7 @@ SUITE = "bookworm"
 # what the image's own set-up needs before it can start, beside what a minimal system has
 INCLUDED = ("ca-certificates", "git", "make", "python3", "sudo")
 PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")  # the Containerfile's arguments
-HANDED_ON = ("CI", "TESTBED_REQUIRE")  # settings that a command in the container gets from the caller
+HANDED_ON = ("CI", "TESTBED_REQUIRE", "TESTBED_GATE_LIMIT_S")  # what a command in the container gets of the caller's
 CAP_SYS_RESOURCE = 24
 PODMANS_PROCESSES = 32768  # podman lowers its own limit to this before it starts anything (seen with 4.3)
 HYBRID_CGROUPS = Path("/sys/fs/cgroup/unified")

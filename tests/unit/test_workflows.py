@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,21 @@ def test_the_workflow_runs_the_gate_in_a_privileged_container_and_keeps_what_it_
     (kept,) = (step for step in jobs["gate"]["steps"] if "upload-artifact" in step.get("uses", ""))
     assert kept["if"] == "always()"
     assert str(options.out) in kept["with"]["path"]
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """The arguments of every call of scripts/container.py in a text, with lines that go on joined and variables set."""
+    joined = re.sub(r"\$\{\w+:\+([^}]*)\}", r"\1", re.sub(r"\\\n\s*", " ", text))
+    plain = re.sub(r"\$\w+", "value", joined.replace("$ENGINE", container.ENGINES[0]))
+    calls = re.findall(r"scripts/container\.py\"? +(.*\b(?:build|run)\b.*?)(?: +#.*| +2>&1.*)?$", plain, re.MULTILINE)
+    return [shlex.split(call) for call in calls if "`" not in call]
+
+
+@pytest.mark.parametrize("path", [ACTION, WORKFLOW, PAGE, ROOT / "docs/containers.md"], ids=lambda path: path.name)
+def test_every_call_of_the_script_is_one_that_it_takes(path: Path) -> None:
+    lines = command_lines(path.read_text())
+    assert len(lines) >= 2
+    for line in lines:
+        options = container.parsed(line)
+        assert options.action == "build" or options.command, line
+        assert ("--" in line) == ("--" in getattr(options, "command", ()))
