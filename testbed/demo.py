@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ACCURACY = 0.97
 WORKERS = 4
+EPOCHS = 3
 END_S = 15.0  # for a command that was told to end, before it is killed
 SYNCS = ("inc", "ring", "ps")
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,11 +32,11 @@ SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     parser = argparse.ArgumentParser(prog="testbed demo", description=__doc__)
-    parser.add_argument("--config", default="default", help="a ready configuration or a file")
+    parser.add_argument("--config", default="demo", help="a ready configuration or a file (%(default)s)")
     parser.add_argument(
         "--place", help="where the workers of all jobs go, such as u1:2,u2:2; without it, see the report"
     )
-    parser.add_argument("--epochs", type=int, help="of training, instead of the job's own number")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of training (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for report.json and the plots")
     options = parser.parse_args(argv)
 
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> int:
     from testbed.runtime import Caller
     from testbed.topology import catalogue
 
-    if options.epochs is not None and options.epochs < 1:
+    if options.epochs < 1:
         raise RequestError(f"--epochs {options.epochs}: at least 1 is accepted")
     if options.place:
         parse_place(options.place)
@@ -73,7 +74,8 @@ def main(argv: list[str]) -> int:
             print(f"\n[{number}/{len(jobs)}] digits with {sync}, workers at {place}", flush=True)
             result, trained = out / f"{job}.run.json", out / f"{job}.training.json"
             words = ["--place", place, "--sync", sync, "--json", str(result), str(SCRIPT), "--out", str(trained)]
-            words += ["--epochs", str(options.epochs)] if options.epochs else []
+            # volumes are scaled, times are not: these gradients stand for as many more as links are slower
+            words += ["--epochs", str(options.epochs), "--scale", str(topology.scale)]
             if code := command("run", "--name", name, *words):
                 raise from_exit_code(code, f"train with {sync}: the job failed; its lines are above")
             runs[job], trainings[job] = json.loads(result.read_text()), json.loads(trained.read_text())

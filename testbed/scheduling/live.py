@@ -1,6 +1,6 @@
 """A running testbed in the terms of the model, and a plan in the testbed's. Pure.
 
-Policies see the declared rates, and volumes that are multiplied by the time scale: what takes a second at a declared 40 Gb/s takes a
+Policies see the declared rates, and volumes that are multiplied by the scale: what takes a second at a declared 40 Gb/s takes a
 second at the emulated 200 Mb/s. Units are numbers from 0 there, and from 1 in the testbed.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 ASKED, WAITED, RESUMED = range(3)  # as workloads/timeline.py has them
 MOST_ROWS = 250_000
-LARGE = 0.5  # of the largest: a collective that makes a round one of training
+LARGE = 0.5  # of what the round that sums most sums: a round of training
 WARM_UP_ROUNDS = 2  # torch's first call, DDP's first layout of buckets
 _LATEST_NS = 1 << 62
 
@@ -96,7 +96,7 @@ def _is_table(value: Any, columns: int) -> bool:
 class Window:
     """The rounds that count: from where the scripts went on after collective `first` to where they did after `last`.
 
-    A round is from one such moment to the next in which a large sum was waited for: an iteration of DDP. `left_out` came before.
+    A round is from one such moment to the next before which much was summed: an iteration of DDP. `left_out` came before.
     """
 
     first: int
@@ -110,17 +110,15 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
     sizes = {tuple((one.size_bytes, one.summed) for one in timeline.collectives) for timeline in timelines}
     if len(sizes) != 1:
         return None
-    largest = max((size for size, summed in next(iter(sizes)) if summed), default=0)
-    if not largest:
-        return None
     quiet = [timeline.quiet_rows() for timeline in timelines]
-    moments = sorted(set.intersection(*(set(one) for one in quiet)))
-    collectives, before = timelines[0].collectives, -1
-    ends = []
-    for moment in moments:
-        if any(one.summed and one.size_bytes >= LARGE * largest for one in collectives[before + 1 : moment + 1]):
-            ends.append(moment)
-        before = moment
+    moments = sorted(set.intersection(*(set(rows) for rows in quiet)))
+    collectives = timelines[0].collectives
+    summed = [
+        sum(each.size_bytes for each in collectives[before + 1 : moment + 1] if each.summed)
+        for before, moment in itertools.pairwise([-1, *moments])
+    ]
+    least = LARGE * max(summed, default=0)
+    ends = [moment for moment, size in zip(moments, summed, strict=True) if size and size >= least]
     left_out = WARM_UP_ROUNDS if len(ends) > 2 * WARM_UP_ROUNDS else 1
     if len(ends) <= left_out:
         return None

@@ -32,6 +32,19 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 2,
         "scale": 200,
     },
+    # As default, at a scale at which two cores keep up with four workers that really compute: links set what `testbed demo` shows.
+    "demo": {
+        "units": [
+            {"kind": "gpu", "hosts": 4},
+            {"kind": "gpu", "hosts": 4},
+            {"kind": "cpu", "hosts": 2},
+            {"kind": "cpu", "hosts": 2},
+        ],
+        "host_rate_mbps": 40_000,
+        "optical_rate_mbps": 40_000,
+        "optical_ports": 2,
+        "scale": 1000,
+    },
 }
 
 

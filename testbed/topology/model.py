@@ -18,7 +18,7 @@ DISTRIBUTIONS = ("constant", "uniform", "normal")
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """A kind of link. `rate_mbps` is the declared rate, before the time scale; None leaves it unshaped."""
+    """A kind of link. `rate_mbps` is the declared rate, before the scale; None leaves it unshaped."""
 
     rate_mbps: float | None
     buffer_packets: int = 256
@@ -44,7 +44,7 @@ class Delay:
 class OcsSpec:
     """The optical switch: how long a reconfiguration keeps a port dark (switching, then transceiver lock), and what is lit at first.
 
-    `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: the time scale does not touch them.
+    `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: no scale touches them.
     """
 
     switch_ms: Delay = Delay("constant", 10.0)

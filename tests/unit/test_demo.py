@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -26,6 +27,12 @@ def test_the_default_configuration_trains_in_one_unit_and_across_two() -> None:
         "ps": ("ps", "u1:4"),
         "inc-across": ("inc", "u1:2,u2:2"),
     }
+
+
+def test_its_own_configuration_is_the_default_but_for_the_scale() -> None:
+    mine, default = find("demo"), find("default")
+    assert mine.scale > default.scale
+    assert dataclasses.replace(mine, name=default.name, scale=default.scale) == default
 
 
 def test_a_single_rack_keeps_a_host_for_the_parameter_server() -> None:

@@ -1,4 +1,5 @@
-"""`paced.py SECONDS GRADIENTS PAUSE_S`: all-reduces of so many gradients, with a pause after each, for a number of seconds."""
+"""`paced.py SECONDS GRADIENTS PAUSE_S [SPIN_S]`: all-reduces of so many gradients for a number of seconds, after each a pause, and
+computing that takes so long on a core of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("inc")
     seconds, gradients, pause_s = float(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    spin_s = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
     world, end = dist.get_world_size(), time.monotonic() + seconds
     value, on_time = torch.zeros(gradients), 1.0
     while on_time == 1.0:
@@ -22,6 +24,9 @@ def main() -> None:
         assert (value[1:] == world).all()
         on_time = value[0].item() / world
         time.sleep(pause_s)
+        done_s = time.thread_time() + spin_s
+        while time.thread_time() < done_s:
+            pass
     dist.destroy_process_group()
 
 

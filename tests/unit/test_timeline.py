@@ -1,0 +1,120 @@
+"""What a process group writes of its script: a real DDP job of one worker, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.environment import CHECKOUT
+from testbed.jobs.board import JobBoard
+from testbed.jobs.environment import VARIABLE, job_description
+from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Timeline, read, steps, window
+from workloads import timeline as written
+
+ITERATIONS, PAUSE_S = 7, 0.030
+SCRIPT = f"""
+    import time
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    dist.init_process_group("inc")
+    net = nn.Sequential(*(nn.Linear(300, 300) for _ in range(3)))
+    model = DistributedDataParallel(net, bucket_cap_mb=0.3)
+    for _ in range({ITERATIONS}):
+        model(torch.ones(4, 300)).sum().backward()
+        time.sleep({PAUSE_S})
+    value = torch.ones(1000)
+    dist.all_reduce(value)
+    work = dist.all_reduce(value, async_op=True)
+    time.sleep({PAUSE_S})
+    work.wait()
+    dist.broadcast(value, 0)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def statistics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("timeline")
+    script, stats = folder / "script.py", folder / "stats.json"
+    script.write_text(textwrap.dedent(SCRIPT))
+    with JobBoard(1) as board:
+        described = job_description("t", 1, 1, 0, "ring", ["localhost"], board.settings(), stats, {}, None, None)
+        rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29479"}
+        place = {"PYTHONPATH": str(CHECKOUT), "GLOO_SOCKET_IFNAME": "lo", VARIABLE: described}
+        ended = subprocess.run(
+            [sys.executable, str(script)],
+            env={**os.environ, **rank, **place},
+            pass_fds=[board.fd],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(Path(stats).read_text())
+    return found
+
+
+@pytest.fixture
+def timeline(statistics: dict[str, Any]) -> Timeline:
+    found = read(statistics)
+    assert found is not None
+    return found
+
+
+def test_both_sides_name_rows_alike() -> None:
+    assert (written.ASKED, written.WAITED, written.RESUMED) == (ASKED, WAITED, RESUMED)
+
+
+def test_ddp_waits_once_an_iteration_for_all_that_it_asked_for(timeline: Timeline) -> None:
+    words = "".join("awr"[row.what] for row in timeline.rows)
+    assert (
+        words.count("aaawr") >= ITERATIONS - 1
+    )  # three buckets, then the end of the backward pass; the first time one
+    for before, after in zip(timeline.rows, timeline.rows[1:], strict=False):
+        if before.what == WAITED:
+            assert (after.what, after.number) == (RESUMED, before.number)
+            ready_ns = timeline.collectives[after.number].ready_ns
+            assert 0 < ready_ns <= after.at_ns
+    assert all(one.ready_ns for one in timeline.collectives)
+
+
+def test_the_time_between_iterations_is_computing(timeline: Timeline) -> None:
+    span = window([timeline])
+    assert span is not None
+    assert (span.rounds, span.left_out) == (ITERATIONS - 2, 2)
+    computing_s = sum(step.compute_s for step in steps(timeline, span))
+    assert span.rounds * PAUSE_S < computing_s < span.rounds * PAUSE_S * 3
+
+
+def test_a_script_that_waits_for_itself_is_seen(timeline: Timeline) -> None:
+    told = [(row.what, timeline.collectives[row.number].summed) for row in timeline.rows[-9:]]
+    assert told == [(what, True) for what in (ASKED, WAITED, RESUMED) * 2] + [
+        (what, False) for what in (ASKED, WAITED, RESUMED)
+    ]
+    asked, waited = timeline.rows[-6], timeline.rows[-5]
+    assert waited.at_ns - asked.at_ns > PAUSE_S * 1e9  # it computed while the sum was under way
+
+
+def test_a_timeline_ends_where_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written, "MOST_ROWS", 7)
+    long = written.Timeline()
+    for _ in range(9):
+        number = long.ask(4, summed=True)
+        long.wait(number)
+        long.is_there(number)
+        long.resume(number)
+    left = long.summary()
+    assert (len(left["rows"]), len(left["sums"])) == (7, 3)
+    assert read({"timeline": left}) is not None
