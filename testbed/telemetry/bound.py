@@ -6,7 +6,7 @@ links', and the bound is coarse.
 
 from __future__ import annotations
 
-import bisect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from testbed.telemetry.samples import BYTES_AB, BYTES_BA, Recording
 from testbed.telemetry.timelines import ASKED, Timeline, Window, moment_ns, read, steps, window
 
 COLUMNS = {UP: BYTES_AB, DOWN: BYTES_BA}
+_MOMENTS = 8  # at which a rate that changes is looked at while a collective is under way
 TRACE_SHARE = 0.01  # of what the job's busiest link needs: a link that carried less plays no part
 
 Floats = npt.NDArray[np.float64]
@@ -74,22 +75,26 @@ class Carried:
     def __init__(self, recording: Recording) -> None:
         readings = [sample.links for sample in recording.samples if sample.links is not None]
         self._column = {name: at for at, name in enumerate(recording.names)}
-        self._first = recording.rates_mbps
+        first = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
+        self._rates: Floats = np.array([first if links.rates_mbps is None else links.rates_mbps for links in readings])
         self._times_s = [(links.began_s + links.ended_s) / 2 for links in readings]
         self._values = np.array([links.values for links in readings], np.float64)
-        self._rates = [links.rates_mbps for links in readings]
 
     @property
     def links(self) -> list[str]:
         return list(self._column)
 
-    def rate_mbps(self, link: str, at_s: float) -> float | None:
-        """The rate at that time: links of scheduled jobs change theirs."""
+    def rate_mbps(self, link: str, began_s: float, ended_s: float) -> float | None:
+        """The mean rate in that time: links of scheduled jobs change theirs."""
         column = self._column[link]
-        rates = self._rates[max(0, bisect.bisect_right(self._times_s, at_s) - 1)]
-        if rates is None:
-            return self._first[column]
-        return None if np.isnan(rates[column]) else float(rates[column])
+        rates = self._rates[:, column]
+        if np.isnan(rates[0]):
+            return None
+        if (rates == rates[0]).all():
+            return float(rates[0])
+        moments = np.linspace(began_s, ended_s, _MOMENTS)
+        at = np.searchsorted(self._times_s, moments, side="right") - 1
+        return float(rates[at.clip(0)].mean())
 
     def bytes(self, link: str, direction: str, began_s: Floats, ended_s: Floats) -> Floats:
         """Between these times; between two readings, in proportion."""
@@ -224,7 +229,7 @@ class _Job:
         return found
 
     def _use(self, need: Need, at: int) -> Use | None:
-        rate_mbps = self._carried.rate_mbps(need.host, float(self._asked_s[at]))
+        rate_mbps = self._carried.rate_mbps(need.host, float(self._asked_s[at]), float(self._ready_s[at]))
         if rate_mbps is None:
             return None
         return Use(need.link, need.bytes * 8e-6 / rate_mbps, self._depths_s.get(need.host, 0.0), need.sources)

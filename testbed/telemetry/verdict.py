@@ -21,6 +21,7 @@ class Limits:
     """What is still trusted. How the first was chosen: docs/verdict.md."""
 
     ratio: float = 1.10  # measured over what the links allow
+    least_ratio: float = 0.95  # a result that is faster than its links did not come over them
     unsampled_share: float = 0.05  # of the time
     excess: float = 0.03  # over a link's rate
     lost_share: float = 1e-4  # of the frames, where no queue was full
@@ -107,6 +108,8 @@ def _set_by_links(evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse
         yield Reason("no_rate", f"no rates: the machine is what is measured{speed}")
     elif bound.ratio > limits.ratio:
         yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(bound, limits)}")
+    elif bound.ratio < limits.least_ratio:
+        yield Reason("beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates")
 
 
 def _within(bound: Bound) -> str:

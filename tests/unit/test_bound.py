@@ -269,6 +269,17 @@ def test_a_short_job_leaves_one_round_out() -> None:
     assert the(World(rounds=3, first_s=0.0).bound()).left_out == 1
 
 
+def test_a_rate_that_changes_counts_as_it_was() -> None:
+    slow = World(rate_mbps=RATE_MBPS / 2)
+    recording = slow.recording()
+    for sample in recording.samples:
+        rates = np.full(len(recording.names), RATE_MBPS / 2 if sample.at_s < BEGAN_S + 2 else RATE_MBPS)
+        assert sample.links is not None
+        object.__setattr__(sample, "links", dataclasses.replace(sample.links, rates_mbps=rates))
+    changed = the(bound(recording, slow.timelines(), IN_ONE_UNIT, {}))
+    assert 0.5 * the(slow.bound()).link_ms < changed.link_ms < 0.9 * the(slow.bound()).link_ms
+
+
 def test_links_without_rates_bound_nothing() -> None:
     assert World(rate_mbps=None).bound() is None
 

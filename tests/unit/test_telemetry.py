@@ -190,6 +190,12 @@ DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
         "machine-bound: 1.67 times what the links allow (coarse: a link was full 60 % of the time with traffic, and no sum was seen); "
         "lower the rates about 6.7 times (a larger scale), or use fewer workers",
     ),
+    "faster than links can be": (
+        GOOD,
+        bound_with(measured_ms=90.0),
+        "beyond_links",
+        "faster than links can be: 0.90 times what the links allow (90 ms a round, 100 allowed); they let pass more than their rates",
+    ),
     "sums too few to judge": (
         GOOD,
         None,
