@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ACCURACY = 0.97
 WORKERS = 4
-EPOCHS = 3
+EPOCHS = 4
 END_S = 15.0  # for a command that was told to end, before it is killed
 SYNCS = ("inc", "ring", "ps")
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -73,7 +73,18 @@ def main(argv: list[str]) -> int:
         for number, (job, (sync, place)) in enumerate(jobs.items(), 1):
             print(f"\n[{number}/{len(jobs)}] digits with {sync}, workers at {place}", flush=True)
             result, trained = out / f"{job}.run.json", out / f"{job}.training.json"
-            words = ["--place", place, "--sync", sync, "--json", str(result), str(SCRIPT), "--out", str(trained)]
+            words = [
+                "--preload",
+                "--place",
+                place,
+                "--sync",
+                sync,
+                "--json",
+                str(result),
+                str(SCRIPT),
+                "--out",
+                str(trained),
+            ]
             # volumes are scaled, times are not: these gradients stand for as many more as links are slower
             words += ["--epochs", str(options.epochs), "--scale", str(topology.scale)]
             if code := command("run", "--name", name, *words):

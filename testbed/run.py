@@ -44,6 +44,9 @@ def main(argv: list[str]) -> int:
         metavar="N",
         help="when a worker dies, start the whole job again, at most N times (0)",
     )
+    parser.add_argument(
+        "--preload", action="store_true", help="workers are forks of a process with torch loaded: they start at once"
+    )
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
     options = parser.parse_args(argv)
@@ -68,6 +71,7 @@ def main(argv: list[str]) -> int:
         "place": options.place,
         "limit_s": options.timeout,
         "restarts": options.restarts,
+        "preload": options.preload,
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,
