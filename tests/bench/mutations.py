@@ -1,8 +1,9 @@
 """Plants bugs in the programs, one at a time in a copy of the tree, and says which test finds each.
 
-`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint] [--only TEXT] [--json FILE] [--into docs/testing.md]`. Every kind of test
-of a program is run, also after one has found the bug. The exit code is 1 if a bug was found by none. Those of P4 need p4c and
-simple_switch; without them they are left out, which is said.
+`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint] [--only TEXT] [--json FILE] [--into docs/testing.md]`; with `--from FILE`
+(several) what runs before have found is put together, and nothing run. Every kind of test of a program is run, also after one has found
+the bug. The exit code is 1 if a bug was found by none. Those of P4 need p4c and simple_switch; without them they are left out, which
+is said.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -128,16 +130,31 @@ def tried(mutation: Mutation | None, kind: Kind) -> dict[str, Any]:
 
 
 def summary(figures: dict[str, Any]) -> str:
-    """A row for each bug."""
-    rows = []
+    """How many bugs each kind of test found, and a row for each bug."""
+    rows, kinds = [], {}
     for row in figures["mutations"]:
-        caught = ", ".join(name for name, line in row["found"].items() if line)
-        rows.append([f"`{row['file']}`: {row['name']}", caught or "**nothing**"])
-    bugs, found = len(rows), sum(1 for row in figures["mutations"] if any(row["found"].values()))
-    left_out = "".join(
-        f" {kind}: left out, for this machine has no {what}." for kind, what in figures["left_out"].items()
-    )
-    return f"{table(['bug', 'found by'], rows)}\n\n{found} of {bugs} bugs were found.{left_out}"
+        caught = [name for name, line in row["found"].items() if line]
+        rows.append([f"`{row['file']}`: {row['name']}", ", ".join(caught) or "**nothing**"])
+        kinds.setdefault(row["kind"], Counter({"": 0, **dict.fromkeys(row["found"], 0)})).update(["", *caught])
+    totals = [
+        f"{kind}: {counts['']} bugs; found by " + ", ".join(f"{name} {counts[name]}" for name in counts if name) + "."
+        for kind, counts in kinds.items()
+    ]
+    found = sum(1 for row in figures["mutations"] if any(row["found"].values()))
+    left_out = [f"{kind}: left out, for this machine has no {what}." for kind, what in figures["left_out"].items()]
+    lines = [f"{found} of {len(rows)} bugs were found.", *totals, *left_out]
+    return f"{' '.join(lines)}\n\n{table(['bug', 'found by'], rows)}"
+
+
+def gathered(files: list[Path]) -> dict[str, Any]:
+    """Figures of runs before, as of one."""
+    runs = [json.loads(file.read_text()) for file in files]
+    left_out = {kind: what for run in runs for kind, what in run["left_out"].items()}
+    return {
+        "host": runs[-1]["host"],
+        "left_out": left_out,
+        "mutations": [row for run in runs for row in run["mutations"]],
+    }
 
 
 def main(argv: list[str]) -> int:
@@ -146,7 +163,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="bugs whose file or name has this in it")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
+    parser.add_argument(
+        "--from", dest="files", type=Path, action="append", metavar="FILE", help="figures of runs before; none is made"
+    )
     arguments = parser.parse_args(argv)
+    figures = gathered(arguments.files) if arguments.files else planted(arguments)
+    if figures is None:
+        return 2
+    publish("mutations", summary(figures), figures, arguments.json, arguments.into)
+    return int(any(row["invalid"] or not any(row["found"].values()) for row in figures["mutations"]))
+
+
+def planted(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """The figures of a run; None where tests fail without a bug, which is said."""
     kinds = [kind for kind in Kind if not arguments.kind or kind.name.lower() in arguments.kind]
     missing = [name for name in ("simple_switch", "p4c-bm2-ss") if shutil.which(name) is None]
     left_out = {Kind.P4.value: " and no ".join(missing)} if Kind.P4 in kinds and missing else {}
@@ -156,11 +185,9 @@ def main(argv: list[str]) -> int:
         whole = tried(None, kind)
         if whole["invalid"] or any(whole["found"].values()):
             print(f"{kind.value}: the tests fail without a bug: {whole['invalid'] or whole['found']}")
-            return 2
+            return None
     rows = at_once({at: partial(tried, bug, bug.kind) for at, bug in enumerate(chosen)}, os.cpu_count())
-    figures = {"host": facts(), "left_out": left_out, "mutations": [rows[at] for at in range(len(chosen))]}
-    publish("mutations", summary(figures), figures, arguments.json, arguments.into)
-    return int(any(row["invalid"] or not any(row["found"].values()) for row in figures["mutations"]))
+    return {"host": facts(), "left_out": left_out, "mutations": [rows[at] for at in range(len(chosen))]}
 
 
 if __name__ == "__main__":
