@@ -55,6 +55,7 @@ class End:
     progress: np.ndarray
     keep: tuple[Any, ...]
     pushes: dict[int, int] = field(default_factory=dict)  # fragment -> how often
+    lanes: dict[int, np.ndarray] = field(default_factory=dict)  # fragment -> what it was pushed with
     had: set[int] = field(default_factory=set)  # data fragments whose results it has
     done: int = 0  # the first that it lacks
 
@@ -199,6 +200,7 @@ class Rack:
 
     def _watch(self, end: End, header: Header, lanes: np.ndarray) -> None:
         fragment, is_vote = header.fragment, header.fragment >= mapping.FIRST_VOTE
+        same = np.array_equal(end.lanes.setdefault(fragment, lanes), lanes)
         times = end.pushes[fragment] = end.pushes.get(fragment, 0) + 1
         place = (
             DATA_SLOTS + (fragment - mapping.FIRST_VOTE) % mapping.VOTE_SLOTS
@@ -220,6 +222,7 @@ class Rack:
             (said != due, f"{said}, expected {due}"),
             (lanes.size != spec.LANES, f"{lanes.size} lanes"),
             (header.flags != (spec.Flag.RETRANSMIT if times > 1 else 0), f"flags {header.flags} the {times}. time"),
+            (not same, "other lanes than the first time"),
             (bool(lanes[header.count :].any()), "lanes behind its count"),
             (not is_vote and fragment >= end.done + LIMIT, f"beyond the window, which ends at {end.done + LIMIT}"),
             (not is_vote and times == 1 and fragment and fragment - 1 not in end.pushes, "before the one ahead of it"),

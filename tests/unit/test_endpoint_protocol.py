@@ -55,6 +55,15 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(workers: int, loss: floa
     assert (repeated == counted) if loss == 0 else repeated > 0
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_zero_is_sent_as_the_bias(workers: int) -> None:
+    with rack(workers) as network:
+        network.run([[np.zeros(400, np.float32)] for _ in range(workers)])
+        pushed = [end.lanes[0] for end in network.ends]
+    assert network.wrong == []
+    assert all((lanes == spec.bias(workers)).all() for lanes in pushed)
+
+
 def test_raw_lanes_are_summed_as_they_are() -> None:
     lanes = [np.random.default_rng(at).integers(0, 2**30, 2 * spec.LANES + 7, dtype=np.uint32) for at in range(3)]
     total = np.sum(lanes, axis=0, dtype=np.uint64).astype(np.uint32)
