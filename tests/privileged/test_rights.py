@@ -228,6 +228,15 @@ def test_the_controller_s_socket(testbed: Testbed, request_: dict[str, Any], ask
     assert answer["ok"] is allowed, answer
 
 
+@pytest.mark.needs("xdp", "ovs")
+def test_what_is_in_its_folder_is_roots_but_for_the_sockets_and_the_lock(testbed: Testbed) -> None:
+    """Root's commands act on what they read there."""
+    runtime = Runtime.of(testbed.name)
+    owned = {path.name for path in runtime.folder.iterdir() if path.stat().st_uid != 0}
+    assert owned == {"lock", "daemon.sock", "controller.sock"}
+    assert not [path for path in runtime.folder.iterdir() if path.stat().st_mode & 0o022 and path.name not in owned]
+
+
 def seen_by_job(testbed: Testbed, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
     answer, events = ask(Runtime.of(testbed.name).socket, request, asker)
     assert answer["ok"], answer
