@@ -140,6 +140,7 @@ class Jobs:
                         outcome.failure = f"{outcome.failure}; and no restart: {error}"
                         break
                     told = self._tell_notes(job, emit, told)
+            self._tell_notes(job, emit, told)
             report = self.executor.report(job, specs, outcome)
             stats = [worker["stats"] for worker in report["workers"]]
             return {
