@@ -12,6 +12,8 @@ from pathlib import Path
 from testbed.jobs.ready import ready
 
 _GONE_S = 5.0
+_EXEC_S = 1.0
+_VSIZE, _ENV_END = 20, 48  # in /proc/PID/stat, of the fields after the program's name
 
 
 def end_leftovers(variable: str, values: Collection[str], processes: Path = Path("/proc")) -> int:
@@ -29,7 +31,7 @@ def end_leftovers(variable: str, values: Collection[str], processes: Path = Path
             pidfd = os.pidfd_open(int(folder.name))
             undo.callback(os.close, pidfd)
             # Read after the number is held: the process that it names now is the one that is killed.
-            if not wanted.isdisjoint((folder / "environ").read_bytes().split(b"\0")):
+            if not wanted.isdisjoint(_environment(folder).split(b"\0")):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 undo.pop_all()
                 pidfds.append(pidfd)
@@ -38,3 +40,15 @@ def end_leftovers(variable: str, values: Collection[str], processes: Path = Path
         ready([pidfd], deadline - time.monotonic())
         os.close(pidfd)
     return len(pidfds)
+
+
+def _environment(process: Path) -> bytes:
+    """A process in the middle of execve(2) has none for a moment, though who started it goes on already: that moment is waited for. A
+    thread of the kernel and one that has ended have no memory, and one without an environment has an end of it all the same."""
+    deadline = time.monotonic() + _EXEC_S
+    while not (environment := (process / "environ").read_bytes()) and time.monotonic() < deadline:
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        if fields[_VSIZE] == "0" or fields[_ENV_END] != "0":
+            break
+        time.sleep(0.001)
+    return environment

@@ -234,6 +234,26 @@ def test_why_one_did_not_come_to_run_is_the_failure(job: Fixture) -> None:
     assert outcome.failure == f"start worker 0 on u1h1: enter {job.folder}/gone: No such file or directory"
 
 
+def test_one_that_is_becoming_another_program_is_looked_at_when_it_is(tmp_path: Path) -> None:
+    """A /proc in which a real process has no environment yet, as in execve(2), and has it a moment later."""
+    process = subprocess.Popen([sys.executable, "-c", WAIT_FOREVER])
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        assert int(fields[20]) > 0, "its memory"
+        assert int(fields[48]) > int(fields[47]) > 0, "where its environment is"
+        folder = tmp_path / str(process.pid)
+        folder.mkdir()
+        (folder / "environ").touch()
+        fields[47] = fields[48] = "0"
+        (folder / "stat").write_text(f"{process.pid} (a) b) {' '.join(fields)}")
+        threading.Timer(0.1, lambda: (folder / "environ").write_text("A=B\0TESTBED_JOB=mine\0")).start()
+        assert end_leftovers("TESTBED_JOB", ["mine"], tmp_path) == 1
+        assert process.wait(60) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:
     with JobProcesses(popen, open_logs, ME, str(job.folder), job.board, job.events.append) as processes:
         bad = ProcessSpec(1, "u1h2", "worker 1", "u1h2", ("/no/such/program",), {}, job.folder / "worker-1.log")
