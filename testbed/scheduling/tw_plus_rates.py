@@ -65,9 +65,12 @@ class Rates:
         self._sending = sending
         linked = [entry for entry in sending if entry.load.links]
         for entry in linked:
-            entry.links = tuple([(self._link(pair), count) for pair, count in entry.load.links])
-        for entry in sending:
-            entry.most_gbps = min(entry.load.limit_gbps, self._useful_gbps(entry))
+            if len(entry.load.links) == 1:
+                ((pair, count),) = entry.load.links
+                entry.links = ((self._link(pair), count),)
+            else:
+                entry.links = tuple([(self._link(pair), count) for pair, count in entry.load.links])
+        self._bound_by_use(sending)
         self._bounded = self._may_bound(sending)
         self._keep_running(sending)
         for entry in sending:
@@ -119,13 +122,16 @@ class Rates:
         link = entry.links[0][0]
         return link.circuits > 0 or (self._ports[link.a] > 0 and self._ports[link.b] > 0)
 
-    def _useful_gbps(self, entry: Sending) -> float:
-        """The rate that finishes a job in this slot, if what is new comes into force epsilon late."""
-        fabric, progress = self.fabric, entry.progress
-        left, had = progress.remaining_gigabits, progress.rate_gbps
-        if had * fabric.slot_s >= left or fabric.slot_s <= fabric.reconfiguration_s:
-            return left / fabric.slot_s
-        return (left - had * fabric.reconfiguration_s) / (fabric.slot_s - fabric.reconfiguration_s)
+    def _bound_by_use(self, sending: Sequence[Sending]) -> None:
+        """No job has use of more than finishes it in this slot, if what is new comes into force epsilon late."""
+        slot_s, late_s = self.fabric.slot_s, self.fabric.reconfiguration_s
+        for entry in sending:
+            progress, most = entry.progress, entry.load.limit_gbps
+            left, had = progress.remaining_gigabits, progress.rate_gbps
+            useful = left / slot_s
+            if had < useful and slot_s > late_s:
+                useful = (left - had * late_s) / (slot_s - late_s)
+            entry.most_gbps = useful if useful < most else most
 
     def _in_time_gbps(self, entry: Sending, until_s: float) -> float:
         its, progress = entry.load, entry.progress
@@ -150,11 +156,23 @@ class Rates:
             for link, count in entry.links:
                 link.streams += count
         for entry in running:
-            gbps = min(entry.progress.rate_gbps, entry.most_gbps)
+            gbps = entry.progress.rate_gbps
+            if entry.most_gbps < gbps:
+                gbps = entry.most_gbps
             for link, _ in entry.links:
                 if gbps * 2 * link.streams > self._port_gbps:
                     gbps = self._port_gbps / (2 * link.streams)
-            self._take(entry, gbps)
+            if self._bounded or len(entry.links) != 1:
+                self._take(entry, gbps)
+                continue
+            # all of a link's together have half a port at most: one circuit
+            ((link, count),) = entry.links
+            entry.gbps = gbps
+            link.gbps += count * gbps
+            if not link.circuits:
+                link.circuits = 1
+                self._ports[link.a] -= 1
+                self._ports[link.b] -= 1
 
     # -------------------------------------------------------------- one job
 
