@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -186,8 +187,21 @@ def planted(arguments: argparse.Namespace) -> dict[str, Any] | None:
         if whole["invalid"] or any(whole["found"].values()):
             print(f"{kind.value}: the tests fail without a bug: {whole['invalid'] or whole['found']}")
             return None
-    rows = at_once({at: partial(tried, bug, bug.kind) for at, bug in enumerate(chosen)}, os.cpu_count())
-    return {"host": facts(), "left_out": left_out, "mutations": [rows[at] for at in range(len(chosen))]}
+    figures: dict[str, Any] = {"host": facts(), "left_out": left_out, "mutations": []}
+
+    def keep(bug: Mutation) -> None:
+        """Tries one, and writes down all so far: the whole takes long."""
+        row = tried(bug, bug.kind)
+        with writing:
+            figures["mutations"].append(row)
+            figures["mutations"].sort(key=lambda each: order[each["file"], each["name"]])
+            if arguments.json:
+                arguments.json.parent.mkdir(parents=True, exist_ok=True)
+                arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+    writing, order = threading.Lock(), {(bug.file, bug.name): at for at, bug in enumerate(chosen)}
+    at_once({at: partial(keep, bug) for at, bug in enumerate(chosen)}, os.cpu_count())
+    return figures
 
 
 if __name__ == "__main__":

@@ -148,9 +148,9 @@ XDP = (
         ),
         ("zero of a sum is said to be none", "p->udp->check = sum ? sum : 0xffff;", "p->udp->check = sum;"),
         (
-            "a carry of a carry is lost",
-            "	part = (part & 0xffff) + (part >> 16);\n	return (part & 0xffff) + (part >> 16);",
-            "	return (part & 0xffff) + (part >> 16);",
+            "a carry of a carry is lost in IPv4's checksum",
+            "	sum = (sum & 0xffff) + (sum >> 16);\n	ip->check",
+            "	ip->check",
         ),
         ("what is made here keeps the TTL", "	p->ip->ttl = 64;\n", ""),
         ("a group's MAC address has 24 bits of it", "(ip >> 16) & 0x7f", "(ip >> 16) & 0xff"),

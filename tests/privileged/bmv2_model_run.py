@@ -20,12 +20,12 @@ MTU = 1500
 EXAMPLES, MUTATIONS = 10, 4000
 
 
-def found(tried: str) -> dict[str, int]:
+def found(tried: str, examples: int = EXAMPLES) -> dict[str, int]:
     """How often each verdict was given in a method of Trial."""
-    return dict(outcome("tests.privileged.bmv2_model_run", tried, timeout_s=600))
+    return dict(outcome("tests.privileged.bmv2_model_run", tried, str(examples), timeout_s=600))
 
 
-def main(tried: str) -> None:
+def main(tried: str, examples: str) -> None:
     private_mounts("packets")
     program = compiled("wide", MTU)
     with (
@@ -42,7 +42,7 @@ def main(tried: str) -> None:
             yield engine
             assert engine.strays() == []
 
-        trial = Trial(make, False, EXAMPLES, ("final", "partial"))
+        trial = Trial(make, False, int(examples), ("final", "partial"))
         counts = trial.mutated(MUTATIONS) if tried == "mutated" else getattr(trial, tried)()
     print(MARK + json.dumps(counts))
 

@@ -50,12 +50,12 @@ def findings(scenario: str, timeout_s: float = 360, **arguments: Any) -> Any:
 
 @dataclass(slots=True)
 class Model:
-    """bpf/link_faults.c in Python, for frames numbered from 1: which leave, in order, and which of them are spoiled."""
+    """bpf/link_faults.c in Python, for frames numbered from 1: which leave, in order, and which bit of each is flipped (-1: none)."""
 
     fault: dict[str, Any]
     state: int
     seen: int = 0
-    held: deque[tuple[int, int, bool]] = field(default_factory=deque)  # due, number, spoiled
+    held: deque[tuple[int, int, int]] = field(default_factory=deque)  # due, number, bit flipped
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
     def draw(self) -> int:
@@ -69,31 +69,31 @@ class Model:
     def happens(self, kind: str) -> bool:
         return self.draw() < round(float(self.fault.get(kind, 0.0)) * 2**32)
 
-    def frame(self) -> list[tuple[int, bool]]:
+    def frame(self) -> list[tuple[int, int]]:
         """What leaves when the next frame arrives."""
         self.seen += 1
-        number, out = self.seen, []
-        lost, copied, late, spoiled = (self.happens(kind) for kind in ("loss", "duplicate", "reorder", "corrupt"))
+        number, bit, out = self.seen, -1, []
+        lost, copied, late, corrupt = (self.happens(kind) for kind in ("loss", "duplicate", "reorder", "corrupt"))
         passes = not lost
         if lost:
             self.counters["lost"] += 1
         else:
-            if spoiled:
-                self.draw()  # which bit
+            if corrupt:
+                bit = self.draw() * 8 * (len(frame(number)) - len(_HEADER)) >> 32
                 self.counters["corrupted"] += 1
             if copied:
-                out.append((number, spoiled))
+                out.append((number, bit))
                 self.counters["duplicated"] += 1
             if late:
-                self.held.append((number + self.fault["distance"], number, spoiled))
+                self.held.append((number + self.fault["distance"], number, bit))
                 self.counters["held"] += 1
                 passes = False
         if passes:
-            out.append((number, spoiled))
+            out.append((number, bit))
         if self.held and self.held[0][0] <= number:
-            _, old, was_spoiled = self.held.popleft()
+            _, old, its_bit = self.held.popleft()
             self.counters["released"] += 1
-            out.append((old, was_spoiled))
+            out.append((old, its_bit))
         return out
 
 
@@ -148,19 +148,17 @@ def wire() -> Iterator[Wire]:
 
 
 def frame(number: int) -> bytes:
-    """Its number thrice, so that one flipped bit does not hide it, and a length and bytes of its own."""
+    """Its number thrice, and a length and bytes of its own."""
     filler = hashlib.blake2b(number.to_bytes(8, "big"), digest_size=32).digest()
     return _HEADER + struct.pack(">QQQ", number, number, number) + filler * (1 + number % 7)
 
 
-def read(data: bytes) -> tuple[int, int]:
-    """The frame's number, and how many bits differ from what was sent; all of them where the length does."""
-    numbers = struct.unpack_from(">QQQ", data, len(_HEADER))
-    number = max(numbers, key=numbers.count)
-    sent = frame(number)
-    if len(sent) != len(data):
-        return number, 8 * len(sent)
-    return number, (int.from_bytes(sent, "big") ^ int.from_bytes(data, "big")).bit_count()
+def spoiled(number: int, bit: int) -> bytes:
+    """The frame as it leaves: this bit behind Ethernet's header flipped, or none (-1)."""
+    data = bytearray(frame(number))
+    if bit >= 0:
+        data[len(_HEADER) + bit // 8] ^= 1 << bit % 8
+    return bytes(data)
 
 
 def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str, Any]:
@@ -178,14 +176,13 @@ def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str
         wrong, flips = 0, 0
         with sender, receiver:
             for start in range(1, count + 1, _BATCH):
-                expected: list[tuple[int, bool]] = []
+                expected: list[tuple[int, int]] = []
                 for number in range(start, min(start + _BATCH, count + 1)):
                     sender.send(frame(number))
                     expected += model.frame()
-                for number, spoiled in expected:
-                    got, flipped = read(receiver.recv(2048))
-                    wrong += (got, flipped) != (number, int(spoiled))
-                    flips += flipped
+                for number, bit in expected:
+                    wrong += receiver.recv(2048) != spoiled(number, bit)
+                    flips += bit >= 0
             receiver.settimeout(0.2)
             extra = 0
             try:

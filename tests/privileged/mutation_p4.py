@@ -7,6 +7,8 @@ from testbed.bmv2.program import target
 from testbed.wire import spec
 from tests.privileged import bmv2_model_run, bmv2_vector_run
 
+EXAMPLES = 3
+
 
 def found() -> dict[str, str]:
     """By kind of test; an empty line where nothing was found. Errors where the program does not compile."""
@@ -15,7 +17,7 @@ def found() -> dict[str, str]:
     wrong = {name: lines for name, lines in bmv2_vector_run.found("wide").items() if lines}
     said = {"vectors": f"{len(wrong)}, as {next(iter(wrong))!r}" if wrong else "", "in step": ""}
     try:
-        bmv2_model_run.found("schedules")
+        bmv2_model_run.found("schedules", EXAMPLES)
     except AssertionError as error:
         said["in step"] = next((line for line in str(error).splitlines() if "AssertionError" in line), "failed")
     return said

@@ -20,6 +20,7 @@ from tests.vectors.build import (
     TOR_IP,
     Table,
     Vector,
+    altered,
     checksum_of,
     job_in_unit,
     lanes,
@@ -80,6 +81,19 @@ def checksums_around_zero(v: Vector) -> None:
         v.push(0, fragment, "aggregated", data=mine)
         v.push(1, fragment, "completed", result(fragment, summed, 2), data=theirs)
         v.push(1, fragment, "resent", result(fragment, summed, 2, To.BACK), data=theirs)
+
+
+@entry
+def a_carry_of_ipv4s_checksum_carries_again(v: Vector) -> None:
+    """A result keeps the identification of the packet that completed it, which here makes all words but the carries 65535."""
+    job_of(v, 2)
+    words = memoryview(result_frame(0, sum_of(0, 0, 1), TOR_IP, 2).pack()[14:34])
+    rest = sum(int.from_bytes(words[at : at + 2], "big") for at in range(0, 20, 2) if at != 10)
+    assert rest >> 16, "there is a carry"
+    identified = altered(push(1, 0), 18, (0xFFFF - rest % 2**16).to_bytes(2, "big"))
+    v.push(0, 0, "aggregated")
+    v.sees(identified, 2, "completed", result(0, sum_of(0, 0, 1), 2))
+    v.sees(identified, 2, "resent", result(0, sum_of(0, 0, 1), 2, To.BACK))
 
 
 @entry
