@@ -18,7 +18,7 @@ import pytest
 from testbed import rpc
 from testbed.errors import TestbedError
 from testbed.runtime import Runtime
-from tests.privileged.commands import WAIT_S, Testbed, bounded, open_folder, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import WAIT_S, Testbed, bounded, open_folder, pid_of, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
 
@@ -175,13 +175,16 @@ def test_bytes_that_are_no_request(testbed: Testbed, under_way: None, name: str)
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_half_sent_never_read_and_too_many(testbed: Testbed, under_way: None, name: str) -> None:
-    path = socket_of(testbed, name)
+    path, pid = socket_of(testbed, name), pid_of(testbed.pid, "testbed.daemon" if name == "daemon" else "controller")
+    before = len(os.listdir(f"/proc/{pid}/task"))
     with ExitStack() as stack:
-        for number in range(300):
+        for number in range(600):
             held = stack.enter_context(socket.socket(socket.AF_UNIX))
             with suppress(BrokenPipeError, ConnectionResetError):  # refused, or made room
                 held.connect(str(path))
                 held.sendall((b"", b'{"op": "st', b'{"op": "status"}\n', b'{"op": "history"}\n')[number % 4])
+        threads = len(os.listdir(f"/proc/{pid}/task")) - before
+        assert threads < 300, "connections are bounded, and a thread or two serve each"
         # those that wait for their own clients make room for who is served
         wait_for(lambda: serves(path, "status" if name == "daemon" else "circuits"), "it serves others")
 
@@ -196,7 +199,7 @@ def serves(path: Path, operation: str) -> bool:
 def test_connections_leave_nothing(testbed: Testbed) -> None:
     """No thread, no descriptor."""
     runtime = Runtime.of(testbed.name)
-    pid = next(pid for pid in pids_in_testbed(testbed.pid) if b"testbed.daemon" in cmdline(pid))
+    pid = pid_of(testbed.pid, "testbed.daemon")
 
     def held() -> tuple[int, int]:
         return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
@@ -243,10 +246,3 @@ def test_a_client_that_is_stopped_holds_up_nothing(testbed: Testbed, folder: Pat
         )
         assert missed, errors
         assert sum(map(int, missed)) + len(shown.splitlines()) + 1 == len(log.read_text().splitlines())
-
-
-def cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has just ended
-        return b""
