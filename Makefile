@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help container setup p4-tools ryu demo test unit lint wire bench clean root
+.PHONY: help container setup test-setup p4-tools ryu demo test unit lint wire bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
@@ -22,6 +22,9 @@ root:
 setup:
 	@/usr/bin/python3 scripts/setup.py
 
+test-setup:
+	@/usr/bin/python3 scripts/setup.py --tests
+
 p4-tools: setup
 	@/usr/bin/python3 -m scripts.install_p4
 
@@ -32,8 +35,8 @@ demo: root setup
 	@$(PYTHON) -m testbed.demo
 
 # All that a Debian 12 with set-up's packages has must work; which skips are allowed, tests/skips.py says.
-test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-tshark,-quiet
-test: root setup ryu lint
+test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-quiet
+test: root test-setup ryu lint
 	@echo "tests: unit, then privileged; required: $(TESTBED_REQUIRE)"
 	@$(PYTHON) -m tests.gate
 

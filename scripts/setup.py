@@ -75,6 +75,11 @@ def needed_packages() -> list[str]:
     ]
 
 
+def test_packages() -> list[str]:
+    """What only tests use: `make test` installs it, and a user's machine goes without."""
+    return ["tshark"]
+
+
 def missing_packages(names: list[str]) -> list[str]:
     """Those of `names` that are not installed and configured."""
     # exits with 1 when it does not know one of them, and still lists the rest
@@ -214,18 +219,19 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-def set_up(with_checkout: bool = True) -> None:
+def set_up(with_checkout: bool = True, with_tests: bool = False) -> None:
     begun = time.monotonic()
     if shutil.which("dpkg-query") is None:
         raise SetupError("this system has no dpkg; Debian 12 or a system made from it is needed", 3)
     if not SYSTEM_PYTHON.exists():
         raise SetupError(f"{SYSTEM_PYTHON} is missing; run: apt-get install python3", 3)
-    missing = missing_packages(needed_packages())
+    needed = needed_packages() + (test_packages() if with_tests else [])
+    missing = missing_packages(needed)
     if not missing and environment_is_current():
         say("nothing is missing")
         return
     with one_at_a_time():
-        if missing := missing_packages(needed_packages()):
+        if missing := missing_packages(needed):
             install_packages(missing)
         if not environment_is_current():
             install_environment(with_checkout)
@@ -236,9 +242,10 @@ def set_up(with_checkout: bool = True) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/setup.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--dependencies", action="store_true", help="all but this checkout itself")
+    parser.add_argument("--tests", action="store_true", help="what only tests use, too")
     options = parser.parse_args()
     try:
-        set_up(with_checkout=not options.dependencies)
+        set_up(with_checkout=not options.dependencies, with_tests=options.tests)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return error.exit_code

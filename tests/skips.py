@@ -41,13 +41,6 @@ ALLOWED = (
         most=2,
     ),
     Allowed(
-        "tshark",
-        r"tests/unit/test_dissector\.py::test_the_dissector_.*",
-        r"tshark is not installed",
-        "set-up leaves it out: 100 MB that these two tests alone would use (apt-get install tshark)",
-        most=2,
-    ),
-    Allowed(
         "quiet",
         r"tests/privileged/test_verdict\.py::.*",
         r"(other programs|the hypervisor) (keep|take|took)",
