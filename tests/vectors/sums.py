@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -85,15 +85,19 @@ def checksums_around_zero(v: Vector) -> None:
 
 @entry
 def a_carry_of_ipv4s_checksum_carries_again(v: Vector) -> None:
-    """A result keeps the identification of the packet that completed it, which here makes all words but the carries 65535."""
+    """A result keeps the identification of the packet that completed it: such that all words come to 65535 and a carry.
+
+    As numbers of the network's byte order, and of the other, in which engines may add (RFC 1071, section 2).
+    """
     job_of(v, 2)
-    words = memoryview(result_frame(0, sum_of(0, 0, 1), TOR_IP, 2).pack()[14:34])
-    rest = sum(int.from_bytes(words[at : at + 2], "big") for at in range(0, 20, 2) if at != 10)
-    assert rest >> 16, "there is a carry"
-    identified = altered(push(1, 0), 18, (0xFFFF - rest % 2**16).to_bytes(2, "big"))
-    v.push(0, 0, "aggregated")
-    v.sees(identified, 2, "completed", result(0, sum_of(0, 0, 1), 2))
-    v.sees(identified, 2, "resent", result(0, sum_of(0, 0, 1), 2, To.BACK))
+    orders: tuple[Literal["big", "little"], ...] = ("big", "little")
+    for fragment, order in enumerate(orders):
+        header = result_frame(fragment, sum_of(fragment, 0, 1), TOR_IP, 2).pack()[14:34]
+        rest = sum(int.from_bytes(header[at : at + 2], order) for at in range(0, 20, 2) if at != 10)
+        assert rest >> 16, "there is a carry"
+        identified = altered(push(1, fragment), 18, (0xFFFF - rest % 2**16).to_bytes(2, order))
+        v.push(0, fragment, "aggregated")
+        v.sees(identified, 2, "completed", result(fragment, sum_of(fragment, 0, 1), 2))
 
 
 @entry
