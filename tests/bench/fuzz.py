@@ -8,6 +8,7 @@ The exit code is 1 then.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from functools import partial
@@ -71,20 +72,26 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--packets", type=int, default=10_000_000, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
+    parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="figures of a run before; none is made")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
     arguments = parser.parse_args(argv)
+    figures = json.loads(arguments.file.read_text()) if arguments.file else shot(arguments)
+    publish("fuzz", summary(figures), figures, arguments.json, arguments.into)
+    for line in (line for row in figures["runs"] for line in row["told"]):
+        print(line)
+    return int(any(place["mismatches"] for place in figures["places"].values()))
+
+
+def shot(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a run."""
     began = time.monotonic()
     rows = shoot(arguments.packets, arguments.seed, arguments.processes)
     places = gathered(rows)
-    figures = {
+    return {
         **{"host": facts(), "seed": arguments.seed, "processes": arguments.processes, "runs": rows, "places": places},
         **{"packets": sum(place["packets"] for place in places.values()), "seconds": time.monotonic() - began},
     }
-    publish("fuzz", summary(figures), figures, arguments.json, arguments.into)
-    for line in (line for row in rows for line in row["told"]):
-        print(line)
-    return int(any(place["mismatches"] for place in places.values()))
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def summary(figures: dict[str, Any]) -> str:
         for kind, counts in kinds.items()
     ]
     found = sum(1 for row in figures["mutations"] if any(row["found"].values()))
-    left_out = [f"{kind}: left out, for this machine has no {what}." for kind, what in figures["left_out"].items()]
+    left_out = [f"{kind}: left out, for there was no {what}." for kind, what in figures["left_out"].items()]
     lines = [f"{found} of {len(rows)} bugs were found.", *totals, *left_out]
     return f"{' '.join(lines)}\n\n{table(['bug', 'found by'], rows)}"
 
