@@ -45,6 +45,7 @@ setup(
         Extension(
             "workloads._endpoint",
             ["workloads/native/endpoint.c"],
+            depends=["workloads/native/window.h", "bpf/wire.h"],
             extra_compile_args=[
                 "-O3",
                 f"-march={os.environ.get('OPTINC_MARCH', 'native')}",

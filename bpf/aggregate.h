@@ -124,12 +124,15 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 *
 				lanes[i] = bpf_htonll(sum);
 			}
 		}
+		s->marked = is_marked(p) | (newer > 0 ? 0 : s->marked);
 		s->bitmap = seen;
 		s->generation = generation;
 		s->fragment = fragment;
 		s->count = bpf_ntohs(p->inc->count);
 		s->state = state;
 		*verdict = state == SLOT_FILLING ? V_AGGREGATED : V_COMPLETED;
+		if (state != SLOT_FILLING && s->marked)
+			p->ip->tos |= IP_ECN_CE; /* as of fragments of a datagram: RFC 3168, section 5.3 */
 		if (state != SLOT_FILLING)
 			send = state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
 	}

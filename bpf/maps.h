@@ -104,6 +104,8 @@ struct slot {
 	u32 fragment;
 	u32 state;
 	u32 count;
+	u32 marked; /* whether a contribution came with congestion experienced (RFC 3168) */
+	u32 pad;
 	u64 pairs[WIRE_LANES / 2]; /* two lanes each, the first in the upper half; one addition sums both */
 };
 
@@ -166,9 +168,12 @@ BPF_HASH(pullers, u32, struct puller, MAX_HOSTS);
 struct result {
 	u64 sequence; /* fragment + 1, written last; 0: nothing yet */
 	u32 contributors;
-	u32 flags;
+	u32 flags; /* those of the wire, and RESULT_* */
 	u32 lanes[WIRE_LANES]; /* network byte order, as received */
 };
+
+#define RESULT_MARKED 0x100   /* it came with congestion experienced */
+#define RESULT_REPEATED 0x200 /* a repetition completed it, or asked for it */
 
 struct wake {
 	u32 received; /* results stored; writer: host program */

@@ -15,6 +15,8 @@ struct gradient_packet {
 
 #define HEADER_BYTES (sizeof(struct udphdr) + sizeof(struct wire_header)) /* UDP length of a notice */
 #define UDP_BYTES (HEADER_BYTES + 4 * WIRE_LANES)
+#define IP_ECN_CE 3
+#define DSCP_REPEATED 3 /* of what a worker sends again: RFC 2474's pool for local use */
 #define CSUM_CHUNK 512 /* most that bpf_csum_diff took at once before 6.13 */
 
 /* The IPv4 header, or 0. Frames with IP options are not ours to look into and go the slow way. */
@@ -107,6 +109,12 @@ static __always_inline void set_udp_checksum(struct gradient_packet *p, u32 byte
 	p->udp->check = 0;
 	sum = ~datagram_sum(p, bytes);
 	p->udp->check = sum ? sum : 0xffff;
+}
+
+/* Whether a queue on its way was long (RFC 3168: congestion experienced). */
+static __always_inline int is_marked(struct gradient_packet *p)
+{
+	return (p->ip->tos & IP_ECN_CE) == IP_ECN_CE;
 }
 
 static __always_inline void set_ip_checksum(struct iphdr *ip)

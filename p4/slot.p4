@@ -8,8 +8,11 @@
 @name(".slot_generation") register<bit<32>>(SLOTS) slot_generation;
 @name(".slot_fragment") register<bit<32>>(SLOTS) slot_fragment;
 @name(".slot_bitmap") register<bit<64>>(SLOTS) slot_bitmap;
-@name(".slot_arrived") register<bit<16>>(SLOTS) slot_arrived; // how many contributions are in
+@name(".slot_arrived") register<bit<16>>(SLOTS) slot_arrived; // how many contributions are in, and MARKED
 @name(".slot_count") register<bit<16>>(SLOTS) slot_count;     // valid lanes, as the last packet said
+
+const bit<16> MARKED = 0x8000; // a contribution came with congestion experienced (RFC 3168)
+const bit<8> ECN_CE = 3;
 
 // The slot's fragment against the packet's. Fragments compare as signed differences, for they wrap.
 control Fragment(in headers_t hdr, inout metadata_t meta) {
@@ -53,13 +56,15 @@ control Bitmap(inout metadata_t meta) {
 }
 
 // Only for a contribution that the bitmap let in. In arithmetic, not in branches, each of which would cost BMv2 a table.
-control Count(in headers_t hdr, inout metadata_t meta) {
+control Count(inout headers_t hdr, inout metadata_t meta) {
     apply {
         bit<16> arrived;
         bit<1> complete;
         slot_arrived.read(arrived, meta.slot.index);
         arrived = arrived * (bit<16>) (meta.slot.is_new ^ 1) + 1;
-        complete = (bit<1>) (arrived == meta.job.local);
+        arrived = arrived | (MARKED * (bit<16>) (hdr.ipv4.diffserv[1:1] & hdr.ipv4.diffserv[0:0]));
+        hdr.ipv4.diffserv = hdr.ipv4.diffserv | (ECN_CE * (bit<8>) arrived[15:15]); // the sum's, where this completes it
+        complete = (bit<1>) (arrived & ~MARKED == meta.job.local);
         meta.slot.state = SLOT_FILLING + (meta.job.role - SLOT_FILLING) * (bit<8>) complete;
         meta.verdict = V_AGGREGATED + (V_COMPLETED - V_AGGREGATED) * (bit<32>) complete;
         meta.slot.lanes = LANES_ADD - (LANES_ADD - LANES_KEEP) * (bit<2>) meta.slot.is_new;

@@ -30,6 +30,7 @@ Lanes = npt.NDArray[np.uint32]
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
 _MAX_UNDER_WAY = 128
+_ECT_0 = 2  # in the IP header's ECN field (RFC 3168): links may mark these packets
 _AFTER_GOOD_END_S = 5.0  # without a result, for longer than a busy machine holds a process up
 _WARN_AFTER_S = 20.0  # then after 60 s, 180 s, ... of silence
 _IDLE, _DONE, _QUIET, _NOT_FINITE, _DISAGREE = range(5)  # enum event
@@ -50,9 +51,10 @@ class _Settings(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("ring_fd", "wake_fd", "socket_fd", "event_fd")),
         *((name, ctypes.c_uint32) for name in ("job", "worker", "workers", "generation")),
         *((name, ctypes.c_uint32) for name in ("lanes", "slot_base", "slots", "vote_slots")),
-        *((name, ctypes.c_uint32) for name in ("ring_entries", "first_vote", "address", "port")),
+        *((name, ctypes.c_uint32) for name in ("ring_entries", "first_vote", "address", "port", "share", "pad")),
         ("rate_mbps", ctypes.c_double),
         ("places", ctypes.c_void_p),
+        ("rate_now", ctypes.c_void_p),
         ("progress", ctypes.c_void_p),
     ]
 
@@ -64,7 +66,7 @@ class Counters(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("pushed", "retransmitted", "timeouts", "wakes")),
         *((name, ctypes.c_uint64) for name in ("notices", "reductions")),
         *((name, ctypes.c_double) for name in ("window", "window_min", "window_sum", "rtt_us")),
-        ("window_samples", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in ("window_samples", "marked")),
     ]
 
 
@@ -117,6 +119,7 @@ class Endpoint:
         with contextlib.ExitStack() as stack:
             udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+            udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECT_0)
             # not connected: a result that wakes this process comes from wherever the last sum was made
             udp.bind(("", int(settings["port"])))
             event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -131,6 +134,8 @@ class Endpoint:
                 address=int.from_bytes(socket.inet_aton(str(settings["address"])), "little"),
                 rate_mbps=float(settings["rate_mbps"] or 0),
                 places=self._places.ctypes.data,
+                rate_now=board.rate_address(),
+                share=int(settings["share"] or 0),
                 progress=board.progress_address(),
                 **{
                     name: int(settings[name])

@@ -98,6 +98,12 @@ class Board:
         assert field is not None
         return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["progress"][1])
 
+    def rate_address(self) -> int:
+        """Where the rate of this worker's link is in this process's memory, a binary64 in Mb/s; 0 while it is as it was at the start."""
+        field = self._records.dtype.fields
+        assert field is not None
+        return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["rate_mbps"][1])
+
     def add_summed(self, size_bytes: int) -> None:
         """Says that this worker has the sums of so many bytes of gradients more."""
         self._records["summed_bytes"][self._rank] += size_bytes

@@ -14,6 +14,7 @@ from typing import Any
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.layout import OxcDevice, SwitchDevice, layout
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
+from testbed.emulation.marks import LinkMarks
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces
 from testbed.emulation.openvswitch import OpenVSwitch
 from testbed.emulation.spawner import Spawner, Started
@@ -35,6 +36,7 @@ class Fabric:
         self._progress = progress
         self._namespaces = NetworkNamespaces()
         self._wires: Wires | None = None
+        self._marks: LinkMarks | None = None
         self._faults: LinkFaults | None = None
         self._spawner: Spawner | None = None
         self._release = contextlib.ExitStack()
@@ -73,6 +75,7 @@ class Fabric:
         self._release.callback(self._wires.close)
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._layout.hosts, self._progress)
+        self._marks = self._release.enter_context(LinkMarks(self._namespaces[WIRES], self._layout.wires))
         self._faults = LinkFaults(self._namespaces[WIRES], self._layout.wires)
         self._release.callback(self._faults.close)
         bridges = self._layout.bridges
@@ -88,7 +91,7 @@ class Fabric:
     def down(self) -> None:
         """Take everything down, in reverse order. Processes started by `popen_in` are killed."""
         self._release.close()
-        self._wires = self._spawner = self._faults = None
+        self._wires = self._spawner = self._faults = self._marks = None
 
     def _end_shells(self) -> None:
         if self._net is not None:
@@ -136,9 +139,10 @@ class Fabric:
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
         """Changes links' rates, by name. See Wires.set_rates."""
-        if self._wires is None:
+        if self._wires is None or self._marks is None:
             raise RequestError("link rates: the fabric is not up")
         self._wires.set_rates(rates_mbps)
+        self._marks.set_rates(rates_mbps)
 
     def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
         """Frames that each host's own interface could not hand to its link, since the testbed came up."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
-from testbed.emulation.netlink import NetlinkError, RouteSocket, add_program, delete_program
+from testbed.emulation.netlink import FAULT_PRIORITY, NetlinkError, RouteSocket, add_program, delete_program
 from testbed.errors import HostError, RequestError, SettingError
 from testbed.xdp.link_faults import PROGRAM, FaultProgram
 
@@ -170,7 +170,7 @@ class LinkFaults:
         )
         if (link, towards) not in self._stages:
             try:
-                self._route.send([add_program(ifindex, self._program.fd, PROGRAM)])
+                self._route.send([add_program(ifindex, self._program.fd, PROGRAM, FAULT_PRIORITY)])
             except NetlinkError as error:
                 self._program.drop_stage(ifindex)
                 raise HostError(f"link {link}: {error}; faults need the kernel's cls_bpf") from error
@@ -180,12 +180,12 @@ class LinkFaults:
     def _drop(self, link: str, towards: str) -> None:
         assert self._program is not None
         stage = self._stages.pop((link, towards))
-        self._route.send([delete_program(stage.ifindex)])
+        self._route.send([delete_program(stage.ifindex, FAULT_PRIORITY)])
         self._program.drop_stage(stage.ifindex)
         self._check(link, stage.ifindex, [])
 
     def _check(self, link: str, ifindex: int, programs: Sequence[int]) -> None:
-        found = self._route.programs(ifindex)
+        found = self._route.programs(ifindex, FAULT_PRIORITY)
         if found != list(programs):
             raise SettingError(
                 f"link {link}: fault program {programs or 'none'} was set and reads back {found or 'none'}"

@@ -32,7 +32,7 @@ _ETH_P_ALL = 0x0003
 TC_ROOT = 0xFFFFFFFF
 TC_INGRESS = 0xFFFFFFF1
 _INGRESS_HANDLE = 0xFFFF0000
-_PROGRAM_PRIORITY, _REDIRECT_PRIORITY = 1, 2  # of filters on one ingress: the lower is asked first
+FAULT_PRIORITY, MARK_PRIORITY, _REDIRECT_PRIORITY = 1, 2, 3  # of filters on one ingress: the lower is asked first
 FABRIC_GROUP, ADOPTED_GROUP = (
     0x6F70,
     0x6F71,
@@ -244,15 +244,15 @@ def _filter_header(ifindex: int, priority: int) -> bytes:
     return _tc_header(ifindex, 0, _INGRESS_HANDLE, (priority << 16) | socket.htons(_ETH_P_ALL))
 
 
-def add_program(ifindex: int, program: int, name: str) -> Message:
+def add_program(ifindex: int, program: int, name: str, priority: int) -> Message:
     """A BPF program, by descriptor, that says what becomes of every frame that arrives, before the redirect."""
     options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
-    body = _filter_header(ifindex, _PROGRAM_PRIORITY) + attribute(1, b"bpf\0") + options
+    body = _filter_header(ifindex, priority) + attribute(1, b"bpf\0") + options
     return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to the ingress of device {ifindex}")
 
 
-def delete_program(ifindex: int) -> Message:
-    body = _filter_header(ifindex, _PROGRAM_PRIORITY)
+def delete_program(ifindex: int, priority: int) -> Message:
+    body = _filter_header(ifindex, priority)
     return Message(_DELTFILTER, 0, body, f"detach the program at the ingress of device {ifindex}")
 
 
@@ -353,12 +353,13 @@ class RouteSocket:
                 found[values[3].rstrip(b"\0").decode()] = struct.unpack("=I", program)[0]
         return found
 
-    def programs(self, ifindex: int) -> list[int]:
-        """The kernel's numbers of the BPF programs at a device's ingress."""
+    def programs(self, ifindex: int, priority: int) -> list[int]:
+        """The kernel's numbers of the BPF programs of a priority at a device's ingress."""
         found = []
         for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, _INGRESS_HANDLE)):
             values = attributes(body[20:])
-            if values.get(1, b"").rstrip(b"\0") == b"bpf" and 2 in values:
+            at = struct.unpack_from("=I", body, 16)[0] >> 16
+            if values.get(1, b"").rstrip(b"\0") == b"bpf" and 2 in values and at == priority:
                 options = attributes(values[2])
                 if 11 in options:  # TCA_BPF_ID
                     found.append(struct.unpack("=I", options[11])[0])

@@ -90,6 +90,7 @@ class Admission:
     size: int
     lanes: int
     rate_mbps: float | None  # of the workers' links
+    queue_packets: int  # of each link
     engines: Mapping[int, str]  # unit -> what its ToR sums with
     bases: dict[int, int] = field(default_factory=dict)  # place -> MemID
     downstream: dict[int, tuple[str, ...]] = field(default_factory=dict)  # unit with an entry -> ports to other units
@@ -126,6 +127,8 @@ class Admission:
             "slot_base": self.bases[member.unit],
             "slots": self.size,
             "rate_mbps": self.rate_mbps,
+            # a fragment of every unit with workers waits at the PS host's link
+            "share": self.rate_mbps and max(1, self.queue_packets // len(self.units)),
             "ring_fd": ring.fd,
             "ring_entries": ring.entries,
             "wake_fd": ring.wake_fd,
@@ -155,6 +158,7 @@ class Engine:
         if not 1 <= self._jobs <= self._slots // MIN_SLOTS:
             raise RequestError(f"inc.jobs: {self._jobs}; 1 to {self._slots // MIN_SLOTS} are accepted")
         self._lanes = spec.lanes_for(topology.mtu)
+        self._queue_packets = topology.host_link.buffer_packets
         self._rate_mbps = topology.host_link.emulated_mbps(topology.scale)
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._segments: dict[int, Segments] = {}
@@ -193,7 +197,15 @@ class Engine:
                 raise TestbedError(f"admit job {job}: it is admitted already")
             ps = ps if len(units) > 1 else None
             admission = Admission(
-                job, generation, tuple(members), ps, size, self._lanes, self._rate_mbps, self._engines
+                job,
+                generation,
+                tuple(members),
+                ps,
+                size,
+                self._lanes,
+                self._rate_mbps,
+                self._queue_packets,
+                self._engines,
             )
             self._admitted[job] = admission
             try:

@@ -17,7 +17,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-FIELDS = (("state", "<u4"), ("exit_code", "<i4"), ("progress", "<u8"), ("summed_bytes", "<u8"), ("left_ns", "<u8"))
+FIELDS = (
+    ("state", "<u4"),
+    ("exit_code", "<i4"),
+    ("progress", "<u8"),
+    ("summed_bytes", "<u8"),
+    ("left_ns", "<u8"),
+    ("rate_mbps", "<f8"),
+)
 LAYOUT = np.dtype([*FIELDS])
 
 
@@ -30,10 +37,10 @@ class State(enum.IntEnum):
 class JobBoard:
     """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
 
-    Writers: the launcher writes state and exit code, worker N writes record N's progress (fragments that the network summed) and
-    summed_bytes (of gradients, by whatever kind of synchronisation), and left_ns (when it left its process group, by the monotonic
-    clock). Every field is an aligned
-    word with one writer, and state is written after exit_code: no lock is needed.
+    Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it has
+    changed); worker N writes record N's progress (fragments that the network summed) and summed_bytes (of gradients, by
+    whatever kind of synchronisation), and left_ns (when it left its process group, by the monotonic clock). Every
+    field is an aligned word with one writer, and state is written after exit_code: no lock is needed.
     """
 
     def __init__(self, workers: int, has_ps: bool = False) -> None:
@@ -62,6 +69,10 @@ class JobBoard:
     def exited(self, index: int, exit_code: int) -> None:
         self._records["exit_code"][index] = exit_code
         self._records["state"][index] = State.EXITED
+
+    def set_rate(self, rate_mbps: float) -> None:
+        """Tells every worker what the rate of its link is from now on."""
+        self._records["rate_mbps"][: self.workers] = rate_mbps
 
     def state(self, index: int) -> State:
         return State(int(self._records["state"][index]))

@@ -150,6 +150,8 @@ class Runner:
         with self._lock:
             if one.state == "running" and one.job is not None:
                 self._links.set_rates(dict.fromkeys(one.job.hosts, rate_mbps))
+                if one.job.board is not None:
+                    one.job.board.set_rate(rate_mbps)
                 one.rates.append((slot, rate_gbps))
 
     # ------------------------------------------------------------------ a job's thread

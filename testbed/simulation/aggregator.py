@@ -34,6 +34,7 @@ class Slot:
     count: int = 0
     complete: bool = False
     final: bool = False  # the lanes are the result, not a partial sum
+    marked: bool = False  # whether a contribution came with congestion experienced
     lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
 
 
@@ -188,6 +189,7 @@ class Aggregator:
             return "resent", [self._sum_of(held, packet, job, port, repeated=True)]
         held.lanes = held.lanes + packet.lanes  # modulo 2**32
         held.members |= bit
+        held.marked |= packet.is_marked
         held.count = header.count
         if held.members != job.members:
             return "aggregated", []
@@ -228,6 +230,7 @@ class Aggregator:
             destination_ip=ip,
             destination_mac=mac,
             ttl=frame.TTL,
+            tos=packet.tos | (frame.CE if held.marked and not repeated else 0),
         )
         if not held.final:
             return self.ways.route(sent.pack())

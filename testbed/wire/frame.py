@@ -18,6 +18,7 @@ ETHERTYPE_IPV4, IPPROTO_UDP = 0x0800, 17
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 TTL = 64
+ECT, CE = 0b10, 0b11  # the IP header's ECN field (RFC 3168): the sender heeds marks; a queue on the way was long
 OPS = frozenset(spec.Op)
 NO_LANES: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
 
@@ -62,6 +63,7 @@ class Frame:
     destination_mac: str = "02:00:00:00:00:00"
     source_port: int = spec.UDP_PORT
     ttl: int = TTL
+    tos: int = 0  # DSCP and the ECN field
 
     def pack(self) -> bytes:
         """The frame's bytes, with correct lengths and checksums."""
@@ -70,7 +72,11 @@ class Frame:
         size = UDP_BYTES + len(payload)
         ports = struct.pack("!HHH", self.source_port, spec.UDP_PORT, size)
         summed = udp_checksum(source, destination, ports + b"\0\0" + payload)
-        ip = struct.pack("!BBHHHBBH", 0x45, 0, IPV4_BYTES + size, 0, 0, self.ttl, IPPROTO_UDP, 0) + source + destination
+        ip = (
+            struct.pack("!BBHHHBBH", 0x45, self.tos, IPV4_BYTES + size, 0, 0, self.ttl, IPPROTO_UDP, 0)
+            + source
+            + destination
+        )
         ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
         ethernet = mac_bytes(self.destination_mac) + mac_bytes(self.source_mac) + struct.pack("!H", ETHERTYPE_IPV4)
         return ethernet + ip + ports + struct.pack("!H", summed) + payload
@@ -109,12 +115,18 @@ class Frame:
             data[:6].hex(":"),
             int.from_bytes(data[34:36], "big"),
             data[22],
+            data[15],
         )
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether a queue on its way was long."""
+        return self.tos & CE == CE
 
     def fields(self) -> dict[str, Any]:
         """Everything in it, to compare and to show."""
         named = {field.name: getattr(self.header, field.name) for field in spec.HEADER}
-        addresses = ("source_ip", "destination_ip", "source_mac", "destination_mac", "source_port", "ttl")
+        addresses = ("source_ip", "destination_ip", "source_mac", "destination_mac", "source_port", "ttl", "tos")
         return {**named, **{name: getattr(self, name) for name in addresses}, "lanes": self.lanes.tolist()}
 
 

@@ -73,7 +73,7 @@ def slot(lanes: int) -> np.dtype:
     words = [
         ("lock", "=u8"),
         ("bitmap", "=u8"),
-        *((name, "=u4") for name in ("generation", "fragment", "state", "count")),
+        *((name, "=u4") for name in ("generation", "fragment", "state", "count", "marked", "pad")),
     ]
     return np.dtype([*words, ("pairs", "=u8", (lanes // 2,))])
 

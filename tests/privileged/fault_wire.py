@@ -232,7 +232,7 @@ def life() -> dict[str, Any]:
     from testbed.emulation.faults import LinkFault
     from testbed.emulation.links import WIRES
     from testbed.emulation.namespaces import entered
-    from testbed.emulation.netlink import RouteSocket
+    from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
     from tests.privileged.host_state import host_snapshot
 
     with wire() as tried:
@@ -241,7 +241,7 @@ def life() -> dict[str, Any]:
 
         def seen() -> Any:
             indices = sorted(device.ifindex for name, device in route.devices().items() if name.startswith("w-"))
-            return [len(route.programs(index)) for index in indices]
+            return [len(route.programs(index, FAULT_PRIORITY)) for index in indices]
 
         with route:
             before = seen()

@@ -59,7 +59,8 @@ def main() -> None:
     if endpoint:
         counters = endpoint.counters
         found["counters"] = {
-            name: getattr(counters, name) for name in ("pushed", "retransmitted", "timeouts", "notices")
+            name: getattr(counters, name)
+            for name in ("pushed", "retransmitted", "timeouts", "notices", "window_sum", "window_samples", "rtt_us")
         }
     print(json.dumps(found), flush=True)
 

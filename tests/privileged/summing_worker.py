@@ -25,10 +25,13 @@ class Alone:
     """A board on which nobody ever ends."""
 
     def __init__(self) -> None:
-        self._word = np.zeros(1, np.uint64)
+        self._word = np.zeros(2, np.uint64)  # progress, and a rate that never changes
 
     def progress_address(self) -> int:
         return int(self._word.ctypes.data)
+
+    def rate_address(self) -> int:
+        return int(self._word.ctypes.data) + 8
 
     def missing(self) -> list[Missing]:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError
 from testbed.jobs.schedule_result import of_batch, of_session
 from testbed.scheduling.model import Plan, State
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
+from workloads.job_env import Board
 
 
 @pytest.fixture
@@ -131,6 +133,17 @@ def test_a_plan_that_breaks_a_constraint_is_not_carried_out(world: Callable[...,
     made.end()
 
 
+def worker_rate(made: World, rank: int) -> ctypes.c_double:
+    """Where the job's worker reads the rate of its link."""
+    job = made.all[0].job
+    assert job is not None
+    assert job.board is not None
+    board = Board.from_settings(job.board.settings(), rank, tuple(job.hosts), None)
+    rate = ctypes.c_double.from_address(board.rate_address())
+    rate.board = board  # type: ignore[attr-defined]  # its memory, as long as this
+    return rate
+
+
 def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2", "ps": "u3"})
     made.session.policy_name = "made up"
@@ -142,10 +155,14 @@ def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None
     assert len(machine.circuits) == 2
     assert machine.rates == {"u1h1": 50.0, "u1h2": 50.0}
     assert machine.told[1] == {"sync": "ps", "engine": {}, "ps": ["10.0.3.1", 30501], "ps_host": "u3h1", "fds": []}
+    seen = [worker_rate(made, rank) for rank in (0, 1)]
+    assert [rate_mbps.value for rate_mbps in seen] == [0.0, 0.0], "what the worker was told at its start holds"
     rate[0] = 20.0
     made.until(lambda: machine.rates == {"u1h1": 100.0, "u1h2": 100.0}, "the rate rises")
+    made.until(lambda: [rate_mbps.value for rate_mbps in seen] == [100.0, 100.0], "and the workers learn it")
     rate[0] = 5.0
     made.until(lambda: machine.rates == {"u1h1": 25.0, "u1h2": 25.0}, "the rate falls")
+    made.until(lambda: [rate_mbps.value for rate_mbps in seen] == [25.0, 25.0], "and the workers learn it")
     made.end()
     result = of_batch(made.all, made.session, TOPOLOGY)
     assert [value for _, value in made.all[0].rates] == [10.0, 20.0, 5.0]

@@ -193,7 +193,9 @@ def packet(op: int, fragment: int, summed: Lanes, source_ip: str, destination_ip
         "count": spec.LANES,
     }
     outside = {
-        name: changes.pop(name) for name in ("ttl", "source_port", "source_mac", "destination_mac") if name in changes
+        name: changes.pop(name)
+        for name in ("ttl", "tos", "source_port", "source_mac", "destination_mac")
+        if name in changes
     }
     return Frame(Header(**{**header, **changes}), summed, source_ip, destination_ip, **outside)
 

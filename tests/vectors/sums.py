@@ -11,6 +11,7 @@ import numpy as np
 from testbed.inc.job import Sender
 from testbed.simulation.ways import To
 from testbed.wire import spec
+from testbed.wire.frame import CE, ECT
 from tests.vectors.build import (
     BASE,
     GENERATION,
@@ -188,6 +189,38 @@ def age_and_flags_of_a_push_are_not_the_results(v: Vector) -> None:
     job_of(v, 2)
     v.push(0, 0, "aggregated", age=500, flags=0xF, contributors=9)
     v.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2), age=501, flags=0xE, contributors=12, ttl=3)
+
+
+@entry
+def a_mark_on_a_contribution_is_on_the_sum(v: Vector) -> None:
+    job_of(v, 3)
+    for fragment, marked in enumerate(((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1), (0, 0, 0))):
+        tos = [CE if mark else ECT for mark in marked]
+        v.push(0, fragment, "aggregated", tos=tos[0])
+        v.push(1, fragment, "aggregated", tos=tos[1])
+        summed = sum_of(fragment, 0, 1, 2)
+        v.push(2, fragment, "completed", result(fragment, summed, 3, tos=CE if any(marked) else ECT), tos=tos[2])
+        # a repetition has the ECN field of who asked
+        v.push(0, fragment, "resent", result(fragment, summed, 3, To.BACK, tos=ECT), tos=ECT)
+        v.push(1, fragment, "resent", result(fragment, summed, 3, To.BACK, tos=CE), tos=CE)
+
+
+@entry
+def a_mark_does_not_outlive_its_fragment(v: Vector) -> None:
+    job_of(v, 2)
+    v.push(0, 0, "aggregated", tos=CE)
+    v.push(0, 0, "duplicate", tos=CE)
+    v.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2, tos=CE), tos=ECT)
+    v.push(0, SIZE, "aggregated", tos=ECT)
+    v.push(0, SIZE, "duplicate", tos=CE)  # which is of no contribution
+    v.push(1, SIZE, "completed", result(SIZE, sum_of(SIZE, 0, 1), 2, tos=ECT), tos=ECT)
+
+
+@entry
+def the_rest_of_the_tos_byte_is_that_of_the_packet_that_completed_the_sum(v: Vector) -> None:
+    job_of(v, 2)
+    v.push(0, 0, "aggregated", tos=0xB8 | CE)
+    v.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2, tos=0x48 | CE), tos=0x48)
 
 
 @entry

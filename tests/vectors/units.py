@@ -205,3 +205,22 @@ def a_result_does_not_enter_a_unit_that_makes_its_own(v: Vector) -> None:
     v.sees(result_from_ps(2, lanes(1), slot=BASE + 2), OPTICAL[0], "malformed")
     v.push(1, 2, "completed", result(2, sum_of(2, 0, 1), 2))
     assert UP_TOR_IP != GROUP_IP
+
+
+@entry
+def a_mark_goes_up_with_a_partial_sum(v: Vector) -> None:
+    tor(v)
+    v.push(1, 2, "aggregated", tos=frame.CE)
+    v.push(3, 2, "completed", partial_sum(2, sum_of(2, 1, 3), tos=frame.CE), tos=frame.ECT)
+    v.push(1, 2, "resent", partial_sum(2, sum_of(2, 1, 3), tos=frame.ECT), tos=frame.ECT)
+    v.sees(result_from_ps(2, lanes(77), tos=frame.CE), OPTICAL[0], "result", unchanged(To.OTHERS))
+
+
+@entry
+def a_mark_on_a_partial_sum_is_on_the_result(v: Vector) -> None:
+    ps(v)
+    v.sees(partial(0, 2, tos=frame.ECT), 1, "aggregated")
+    v.sees(partial(1, 2, tos=frame.CE), 1, "aggregated")
+    summed = sum_of(2, 0, 1, 2)
+    leaves = result(2, summed, 5, To.BACK, PS_IP, slot=UP_BASE + 2, tos=frame.CE)
+    v.sees(partial(2, 2, tos=frame.ECT), 1, "completed", leaves)

@@ -25,6 +25,7 @@
 #include <linux/types.h>
 
 #include "../../bpf/wire.h"
+#include "window.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -34,8 +35,9 @@
 #define MAX_DATAGRAM 65507 /* before segmentation */
 #define MAX_BURST 64	  /* segments that the kernel makes of one datagram */
 #define WAKE_EVERY 32	  /* results per wake-up */
-#define MIN_WINDOW 8
 #define RTO_MIN_NS 5000000LL
+#define SRTT_FIRST_NS 1000000LL
+#define PAUSE_MIN_NS 500000LL /* between two repetitions: other workers may be later than this one */
 #define RTO_MAX_NS 250000000LL
 #define EXPONENTS 256
 #define SPECIAL 255
@@ -48,23 +50,30 @@ struct settings {
 	uint32_t job, worker, workers, generation;
 	uint32_t lanes, slot_base, slots, vote_slots;
 	uint32_t ring_entries, first_vote, address, port; /* address: network byte order */
-	double rate_mbps;				  /* of the link; 0: unknown */
+	uint32_t share, pad;				  /* of the fragments that the shortest queue holds; 0: unknown */
+	double rate_mbps;				  /* of the link; 0: it has none, and marks nothing */
 	const uint32_t *places;				  /* slots - vote_slots of them */
+	const double *rate_now;				  /* what the rate has become; 0 until it changes */
 	uint64_t *progress;				  /* fragments summed so far, for who waits for us */
 };
 
 struct counters {
 	uint64_t pushed, retransmitted, timeouts, wakes, notices, reductions;
 	double window, window_min, window_sum, rtt_us;
-	uint64_t window_samples;
+	uint64_t window_samples, marked;
 };
+
+#define RESULT_MARKED 0x100   /* bpf/maps.h */
+#define RESULT_REPEATED 0x200 /* the same */
+#define TOS 2		      /* ECN-capable: ECT(0) of RFC 3168 */
+#define TOS_REPEATED (3 << 2 | TOS) /* bpf/parse.h */
 
 enum event { EVENT_IDLE, EVENT_DONE, EVENT_QUIET, EVENT_NOT_FINITE, EVENT_DISAGREE };
 
 struct result {
 	uint64_t sequence;
-	uint32_t contributors, flags;
-	uint32_t lanes[]; /* network byte order */
+	uint32_t contributors, flags; /* those of the wire, and RESULT_* */
+	uint32_t lanes[];	      /* network byte order */
 };
 
 struct wake {
@@ -88,7 +97,8 @@ struct endpoint {
 	size_t result_bytes, packet_bytes, ring_bytes;
 	struct wake *wake;
 	uint8_t *packets, *votes; /* limit packets, vote_limit packets */
-	int64_t *sent_at;	  /* by fragment % limit */
+	int64_t *sent_at;	  /* by fragment % limit: last */
+	int64_t *first_at;	  /* and first */
 	struct sockaddr_in to;
 	uint32_t data_slots, limit, vote_limit, burst;
 	uint32_t bias;
@@ -101,11 +111,14 @@ struct endpoint {
 	uint64_t sent, done;				  /* data fragments */
 	int64_t vote_sent_at[MAX_OPS];
 
-	double window, threshold, useful; /* packets; AIMD's threshold; what the link can use */
+	struct window window;
 	uint32_t notices_seen;
-	int64_t reduced_at, rto_ns, srtt_ns, packet_ns, progress_at, quiet_from;
-	uint64_t timed; /* the fragment whose round trip is being measured, + 1 */
-	int silent;
+	uint64_t clean_from; /* since this fragment none was sent again */
+	uint64_t waited; /* results of fragments before this one waited for an earlier one's */
+	int64_t rto_ns, srtt_ns, rttvar_ns, progress_at, quiet_from;
+	int64_t pace_ns, pace_at; /* between two results; since when it is being measured */
+	uint64_t pace_from, pace_until;
+	int silent, timed; /* expired timers in a row; whether a round trip was ever measured */
 };
 
 static int64_t now_ns(void)
@@ -203,6 +216,7 @@ void endpoint_close(struct endpoint *e)
 	free(e->packets);
 	free(e->votes);
 	free(e->sent_at);
+	free(e->first_at);
 	free(e);
 }
 
@@ -237,7 +251,8 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->packets = calloc(e->limit, e->packet_bytes);
 	e->votes = calloc(e->vote_limit, e->packet_bytes);
 	e->sent_at = calloc(e->limit, sizeof(*e->sent_at));
-	if (!e->ring || !e->wake || !e->packets || !e->votes || !e->sent_at)
+	e->first_at = calloc(e->limit, sizeof(*e->first_at));
+	if (!e->ring || !e->wake || !e->packets || !e->votes || !e->sent_at || !e->first_at)
 		goto failed;
 	if (__atomic_fetch_add(&e->wake->attached, 1, __ATOMIC_RELAXED)) {
 		errno = EEXIST;
@@ -250,12 +265,10 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->to.sin_family = AF_INET;
 	e->to.sin_addr.s_addr = e->s.address;
 	e->to.sin_port = htons(e->s.port);
-	e->packet_ns = e->s.rate_mbps > 0 ? (int64_t)((42 + e->packet_bytes) * 8000 / e->s.rate_mbps) : 0;
-	e->threshold = e->useful = e->limit;
-	e->window = e->limit / 4 > MIN_WINDOW ? e->limit / 4 : MIN_WINDOW;
-	e->counters.window_min = e->window;
+	window_open(&e->window, e->s.share && e->s.share < e->limit ? e->s.share : e->limit, e->s.rate_mbps > 0);
+	e->counters.window_min = e->limit;
 	e->rto_ns = RTO_MIN_NS;
-	e->srtt_ns = 1000000;
+	e->srtt_ns = SRTT_FIRST_NS;
 	return e;
 failed:;
 	int code = errno;
@@ -282,7 +295,7 @@ int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_
 
 void endpoint_counters(struct endpoint *e, struct counters *out)
 {
-	e->counters.window = e->window;
+	e->counters.window = e->window.size;
 	e->counters.rtt_us = e->srtt_ns / 1000.0;
 	*out = e->counters;
 }
@@ -293,7 +306,7 @@ void endpoint_counters(struct endpoint *e, struct counters *out)
 static int send_packets(struct endpoint *e, struct wire_header *first, uint32_t count)
 {
 	union {
-		char bytes[CMSG_SPACE(sizeof(uint16_t))];
+		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr aligned;
 	} control = {0};
 	struct iovec part = {.iov_base = first, .iov_len = count * e->packet_bytes};
@@ -303,11 +316,20 @@ static int send_packets(struct endpoint *e, struct wire_header *first, uint32_t 
 		struct cmsghdr *c = &control.aligned;
 
 		message.msg_control = &control;
-		message.msg_controllen = sizeof(control.bytes);
+		message.msg_controllen = CMSG_SPACE(sizeof(uint16_t));
 		c->cmsg_level = SOL_UDP;
 		c->cmsg_type = UDP_SEGMENT;
 		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
 		*(uint16_t *)CMSG_DATA(c) = e->packet_bytes;
+	} else if (first->flags & WIRE_FLAG_RETRANSMIT) { /* what a sum is completed by is seen on it */
+		struct cmsghdr *c = &control.aligned;
+
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(sizeof(int));
+		c->cmsg_level = IPPROTO_IP;
+		c->cmsg_type = IP_TOS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		*(int *)CMSG_DATA(c) = TOS_REPEATED;
 	}
 	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
 }
@@ -324,11 +346,19 @@ static uint32_t length_check(uint64_t length)
 	return (uint32_t)(length * length * 0x9e3779b97f4a7c15ULL >> 38);
 }
 
+/* Votes go ahead of their vectors' turn, and wait in the same queues as data. */
+static uint64_t votes_allowed(struct endpoint *e)
+{
+	uint64_t half = (uint64_t)e->window.size / 2;
+
+	return half < 1 ? 1 : half < e->vote_limit ? half : e->vote_limit;
+}
+
 static void push_votes(struct endpoint *e)
 {
 	uint64_t submitted = atomic_load_explicit(&e->submitted, memory_order_acquire);
 
-	for (; e->voted < submitted && e->voted - e->known < e->vote_limit; e->voted++) {
+	for (; e->voted < submitted && e->voted - e->known < votes_allowed(e); e->voted++) {
 		struct op *op = &e->ops[NEXT_RING(e->voted)];
 		struct wire_header *h = vote_packet(e, e->voted);
 		uint32_t *lanes = lanes_of(h);
@@ -378,21 +408,27 @@ static void write_fragment(struct endpoint *e, struct op *op, uint64_t fragment)
 /* Pushes what the window has room for, a burst at a time; small rests only if `all`. Whether anything was pushed. */
 static int push_data(struct endpoint *e, int all)
 {
-	uint64_t before = e->sent;
+	uint64_t before = e->sent, room = (uint64_t)e->window.size, burst = e->burst;
+	uint64_t votes = e->voted - e->known;
 
+	room = room > votes ? room - votes : 1;
+	if (e->s.rate_mbps > 0 && burst > room / 4 + 1) /* where queues may be shorter than a burst */
+		burst = room / 4 + 1;
 	if (e->pushing < e->reported) /* its entry may be another vector's by now */
 		e->pushing = e->reported;
 	for (;;) {
-		uint64_t until = e->done + (uint64_t)e->window, count = 0, left = 0;
+		uint64_t until = e->done + room, count = 0, left = 0;
 
 		if (until > e->next_fragment)
 			until = e->next_fragment;
+		else
+			e->window.full = 1;
 		if (e->sent >= until)
 			break;
 		left = until - e->sent;
-		if (left < e->burst / 2 && !all && until != e->next_fragment)
+		if (left < burst / 2 && !all && until != e->next_fragment)
 			break;
-		for (; count < left && count < e->burst && (count == 0 || (e->sent + count) % e->limit != 0); count++) {
+		for (; count < left && count < burst && (count == 0 || (e->sent + count) % e->limit != 0); count++) {
 			uint64_t fragment = e->sent + count;
 
 			while (e->ops[NEXT_RING(e->pushing)].first + e->ops[NEXT_RING(e->pushing)].count <= fragment)
@@ -404,9 +440,7 @@ static int push_data(struct endpoint *e, int all)
 		int64_t now = now_ns();
 
 		for (uint64_t i = 0; i < count; i++)
-			e->sent_at[(e->sent + i) % e->limit] = now;
-		if (!e->timed)
-			e->timed = e->sent + count;
+			e->sent_at[(e->sent + i) % e->limit] = e->first_at[(e->sent + i) % e->limit] = now;
 		e->sent += count;
 		e->counters.pushed += count;
 	}
@@ -496,6 +530,73 @@ static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes
 	}
 }
 
+/* What the frames under way take on this worker's link at its rate of now: no result comes sooner. */
+static int64_t on_link_ns(struct endpoint *e)
+{
+	double rate_mbps = *(volatile const double *)e->s.rate_now;
+
+	if (!(rate_mbps > 0))
+		rate_mbps = e->s.rate_mbps;
+	return rate_mbps > 0 ? (int64_t)((e->sent - e->done + 1) * (42 + e->packet_bytes) * 8000 / rate_mbps) : 0;
+}
+
+/*
+ * No result waits longer than this in queues: a window at the pace of the results. What took longer waited for somebody's
+ * repetition, which is made of round trips again: without a bound each loss would make them, and the next wait, longer.
+ */
+static int64_t longest_wait_ns(struct endpoint *e)
+{
+	return SRTT_FIRST_NS + (int64_t)e->window.size * e->pace_ns;
+}
+
+/* A round's time by its results. It falls at once, and rises by a sixteenth at most: a pause is none of the network's. */
+static void measure_pace(struct endpoint *e, int64_t now)
+{
+	int64_t pace;
+
+	if (e->done < e->pace_until)
+		return;
+	pace = (now - e->pace_at) / (int64_t)(e->done - e->pace_from);
+	if (e->pace_ns && pace > e->pace_ns + e->pace_ns / 16)
+		pace = e->pace_ns + e->pace_ns / 16;
+	e->pace_ns = pace + 1;
+	e->pace_at = now;
+	e->pace_from = e->done;
+	e->pace_until = e->sent > e->done ? e->sent : e->done + 1;
+}
+
+/*
+ * RFC 6298, from the first push, of a fragment since which nothing was sent again: others wait for workers that a loss held up, whose timers
+ * are made of such waits. And of one that was sent again in vain, since no repetition completed its sum, nobody's: as in RFC 3522, that
+ * tells a switch that is slower than the timer from a lost packet.
+ */
+static void measure_round_trip(struct endpoint *e, uint64_t fragment, int64_t rtt)
+{
+	int64_t longest = longest_wait_ns(e), off;
+
+	if (at_place(e, e->s.places[fragment % e->data_slots])->flags & RESULT_REPEATED)
+		return;
+	if (fragment < e->clean_from && !(packet(e, fragment)->flags & WIRE_FLAG_RETRANSMIT))
+		return;
+	rtt = rtt < longest ? rtt : longest;
+	off = rtt > e->srtt_ns ? rtt - e->srtt_ns : e->srtt_ns - rtt;
+	if (e->timed) {
+		e->rttvar_ns += (off - e->rttvar_ns) / 4;
+		e->srtt_ns += (rtt - e->srtt_ns) / 8;
+	} else {
+		e->timed = 1;
+		e->srtt_ns = rtt;
+		e->rttvar_ns = rtt / 2;
+	}
+}
+
+static int64_t rto(struct endpoint *e)
+{
+	int64_t slow = e->srtt_ns + 4 * e->rttvar_ns;
+
+	return slow > RTO_MIN_NS ? slow : RTO_MIN_NS;
+}
+
 static int take_votes(struct endpoint *e)
 {
 	uint64_t before = e->known;
@@ -519,32 +620,17 @@ static int take_votes(struct endpoint *e)
 	return e->known != before;
 }
 
-/*
- * No result waits longer than this in queues. What took longer waited for somebody's retransmission, whose timer is made of round trips
- * again: without a bound each loss would make them, and the next wait, longer.
- */
-static int64_t rtt_max(struct endpoint *e)
+static void note_cut(struct endpoint *e, int cut)
 {
-	return RTO_MIN_NS + e->limit * e->packet_ns;
-}
-
-static void measure_round_trip(struct endpoint *e, int64_t now)
-{
-	int64_t rtt = now - e->sent_at[(e->timed - 1) % e->limit];
-	double bdp;
-
-	e->timed = 0;
-	rtt = rtt < rtt_max(e) ? rtt : rtt_max(e);
-	e->srtt_ns += (rtt - e->srtt_ns) / 8;
-	if (e->packet_ns) { /* more than this many packets only wait in queues */
-		bdp = (double)e->srtt_ns / e->packet_ns + 2 * e->burst;
-		e->useful = bdp < e->limit ? bdp : e->limit;
-	}
+	e->counters.reductions += cut;
+	if (cut && e->window.size < e->counters.window_min)
+		e->counters.window_min = e->window.size;
 }
 
 static int take_data(struct endpoint *e)
 {
 	uint64_t before = e->done;
+	int64_t now;
 
 	if (e->taking < e->reported)
 		e->taking = e->reported;
@@ -566,16 +652,16 @@ static int take_data(struct endpoint *e)
 			decode(r->lanes, op->data + start, count, op->scale, e->s.workers * e->bias);
 		if (e->done + 1 == op->first + op->count)
 			op->outcome = EVENT_DONE;
-		/* AIMD: one packet more per result below the threshold, per window above it */
-		e->window += e->window < e->threshold ? 1 : 1 / e->window;
-		if (e->window > e->useful)
-			e->window = e->useful;
+		e->counters.marked += !!(r->flags & RESULT_MARKED);
+		note_cut(e, window_take(&e->window, r->flags & RESULT_MARKED, e->done + 1, e->sent));
 	}
 	if (e->done == before)
 		return 0;
-	if (e->timed && e->done >= e->timed)
-		measure_round_trip(e, now_ns());
-	e->counters.window_sum += e->window;
+	now = now_ns();
+	measure_pace(e, now);
+	if (e->done > e->waited)
+		measure_round_trip(e, e->done - 1, now - e->first_at[(e->done - 1) % e->limit]);
+	e->counters.window_sum += e->window.size;
 	e->counters.window_samples++;
 	*(volatile uint64_t *)e->s.progress = e->done;
 	return 1;
@@ -586,47 +672,42 @@ static int take_data(struct endpoint *e)
 static void heed_notices(struct endpoint *e)
 {
 	uint32_t notices = __atomic_load_n(&e->wake->notices, __ATOMIC_RELAXED);
-	int64_t now;
 
 	if (notices == e->notices_seen)
 		return;
 	e->counters.notices += notices - e->notices_seen;
 	e->notices_seen = notices;
-	now = now_ns();
-	if (now - e->reduced_at < e->srtt_ns)
-		return;
-	e->reduced_at = now;
-	e->window = e->window / 2 > MIN_WINDOW ? e->window / 2 : MIN_WINDOW;
-	e->threshold = e->window;
-	e->counters.reductions++;
-	if (e->window < e->counters.window_min)
-		e->counters.window_min = e->window;
+	note_cut(e, window_notice(&e->window));
 }
-
 /*
- * Pushes again what is missing before a result that came: links keep order, and so do sums. Each a round trip after it was last sent, in
- * silence as seldom as the timer; answers in how many ns the next one is due, -1 if nothing is missing there.
+ * Pushes again what is missing before a result that came: links keep order, and so do sums, so that the first time it is lost for certain.
+ * Then once a round trip, in silence twice as seldom after each timer; answers in how many ns the next one is due, -1 if nothing is missing there.
  */
 static int64_t close_gaps(struct endpoint *e)
 {
-	int64_t now, next = -1, pause = e->silent ? e->rto_ns : e->srtt_ns;
+	int64_t now, next = -1, pause = e->srtt_ns;
 	uint64_t last = e->sent;
 
 	while (last > e->done + 1 && !has_data(e, last - 1))
 		last--;
 	if (last <= e->done + 1)
 		return next;
+	e->waited = last;
+	if (pause < PAUSE_MIN_NS)
+		pause = PAUSE_MIN_NS;
+	pause = e->silent > 8 || pause << e->silent > e->rto_ns ? e->rto_ns : pause << e->silent;
 	now = now_ns();
 	for (uint64_t f = e->done; f < last; f++) {
 		int64_t *sent_at = &e->sent_at[f % e->limit], due;
 
 		if (has_data(e, f))
 			continue;
-		due = *sent_at + pause - now;
+		due = packet(e, f)->flags & WIRE_FLAG_RETRANSMIT ? *sent_at + pause - now : 0;
 		if (due <= 0) {
 			due = pause;
 			push_again(e, packet(e, f), sent_at, now);
-			e->timed = 0; /* its result is taken after this one's */
+			e->clean_from = e->sent;
+			note_cut(e, window_lost(&e->window));
 		}
 		next = next < 0 || due < next ? due : next;
 	}
@@ -670,7 +751,7 @@ static void expire(struct endpoint *e)
 	e->counters.timeouts++;
 	e->silent++;
 	e->quiet_from = now;
-	e->timed = 0;
+	e->clean_from = e->sent;
 	for (uint64_t v = e->known; v < e->voted; v++)
 		push_again(e, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
 	for (uint64_t f = e->done; f < e->sent && pushed < limit; f++)
@@ -678,14 +759,8 @@ static void expire(struct endpoint *e)
 			push_again(e, packet(e, f), &e->sent_at[f % e->limit], now);
 			pushed++;
 		}
-	e->rto_ns = e->rto_ns * 2 < RTO_MAX_NS ? e->rto_ns * 2 : RTO_MAX_NS;
-}
-
-static int64_t rto_min(struct endpoint *e)
-{
-	int64_t slow = 4 * e->packet_ns + 2 * e->srtt_ns;
-
-	return slow > RTO_MIN_NS ? slow : RTO_MIN_NS;
+	if (e->rto_ns < RTO_MAX_NS)
+		e->rto_ns = e->rto_ns * 2 < RTO_MAX_NS ? e->rto_ns * 2 : RTO_MAX_NS;
 }
 
 /* Sleeps until results come (`outstanding` are to come), a vector is submitted, or the timer expires; whether it was not the timer. */
@@ -705,7 +780,7 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	if (__atomic_load_n(&e->wake->received, __ATOMIC_SEQ_CST) != received || has_data(e, e->done) ||
 	    (e->known < e->voted && has(vote_place(e, e->known), e->s.first_vote + e->known)))
 		return 1;
-	if (submitted > e->voted && e->voted - e->known < e->vote_limit)
+	if (submitted > e->voted && e->voted - e->known < votes_allowed(e))
 		return 1;
 	ready = ppoll(fds, 2, &timeout, 0);
 	if (ready <= 0)
@@ -727,14 +802,14 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 	for (;;) {
 		int moved = take_votes(e);
 		uint64_t outstanding;
-		int64_t gap_ns;
+		int64_t gap_ns, timeout_ns;
 
 		moved |= take_data(e);
 		heed_notices(e);
 		if (moved) {
 			e->progress_at = e->quiet_from = now_ns();
 			e->silent = 0;
-			e->rto_ns = rto_min(e);
+			e->rto_ns = rto(e);
 		}
 		push_votes(e);
 		if (push_data(e, !moved))
@@ -758,9 +833,10 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 		repeat_votes(e);
 		gap_ns = close_gaps(e);
 		outstanding = gap_ns < 0 ? e->sent - e->done + (e->voted - e->known) : missing(e);
-		if (wait_for_more(e, outstanding, gap_ns >= 0 && gap_ns < e->rto_ns ? gap_ns : e->rto_ns))
+		timeout_ns = e->rto_ns + on_link_ns(e);
+		if (wait_for_more(e, outstanding, gap_ns >= 0 && gap_ns < timeout_ns ? gap_ns : timeout_ns))
 			continue;
-		if (now_ns() - e->quiet_from < e->rto_ns)
+		if (now_ns() - e->quiet_from < timeout_ns)
 			continue;
 		*silent_ns = now_ns() - e->progress_at;
 		expire(e);

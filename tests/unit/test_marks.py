@@ -1,0 +1,42 @@
+"""Where links begin to mark, and what the marking program is told of a queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.emulation.links import End, WireSpec
+from testbed.emulation.marks import queue_of, threshold_bytes
+
+FRAME = 1514
+
+
+def wire(rate_mbps: float, packets: int, mtu: int = 1500) -> WireSpec:
+    return WireSpec("w", End("a"), End("b"), rate_mbps, packets * (mtu + 14), mtu)
+
+
+@pytest.mark.parametrize(
+    ("rate_mbps", "packets", "expected"),
+    [
+        (200, 16, 4 * FRAME),
+        (200, 32, 8 * FRAME),
+        (100, 256, 25_000),  # two milliseconds
+        (200, 10_000, 50_000),
+        (10, 10_000, 4 * FRAME),
+        (1, 16, 4 * FRAME),
+        (10_000, 16, 4 * FRAME),
+    ],
+)
+def test_a_link_marks_from_a_quarter_of_its_queue_or_two_milliseconds(
+    rate_mbps: float, packets: int, expected: int
+) -> None:
+    assert threshold_bytes(wire(rate_mbps, packets)) == expected
+
+
+@pytest.mark.parametrize("rate_mbps", [1, 10, 200, 1000, 20_000])
+def test_the_program_counts_in_times_at_the_links_rate(rate_mbps: float) -> None:
+    words = queue_of(wire(rate_mbps, 256)).words()
+    frame_ns = FRAME * 8e3 / rate_mbps
+    assert (FRAME * words["byte_time"] >> 16) == pytest.approx(frame_ns, rel=0.001)
+    assert words["limit"] == pytest.approx(256 * frame_ns, abs=1)
+    assert words["bucket"] == pytest.approx(max(2e6, 2 * 1518 * 8e3 / rate_mbps), rel=0.001)
+    assert words["threshold"] < words["limit"] / 3.9
