@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 ASKED, WAITED, RESUMED = range(3)  # what a row says; testbed/telemetry/timelines.py reads them
-MOST_ROWS = 200_000  # then a timeline ends, and what it says is of the time until then
+MOST_ROWS = 60_000  # then a timeline ends, and what it says is of the time until then
 
 
 class Timeline:

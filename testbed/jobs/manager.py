@@ -144,7 +144,7 @@ class Jobs:
             report = self.executor.report(job, specs, outcome)
             stats = [worker["stats"] for worker in report["workers"]]
             return {
-                **report,
+                **result.without_timelines(report),
                 "asked_sync": request.sync,
                 "attempts": attempts,
                 "wall_s": sum(attempt["wall_s"] for attempt in attempts),

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from testbed.errors import TestbedError
 from testbed.inc.engine import Admission, Engine, Member
+from testbed.jobs import result
 from testbed.jobs.execution import ps_address_of, traffic_of
 from testbed.jobs.gates import Gates
 from testbed.jobs.job import Job, JobRequest
@@ -183,7 +184,7 @@ class Runner:
             one.failure = outcome.failure
             stats = [worker["stats"] for worker in report["workers"]]
             one.run = {
-                **report,
+                **result.without_timelines(report),
                 "wall_s": outcome.wall_s,
                 **observation.report(stats, traffic_of(job, self._mtu), outcome.failure, False),
             }

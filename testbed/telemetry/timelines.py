@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ASKED, WAITED, RESUMED = range(3)  # as workloads/timeline.py has them
-MOST_ROWS = 250_000
+MOST_ROWS = 100_000
 LARGE = 0.5  # of what the round that sums most sums: a round of training
 WARM_UP_ROUNDS = 2  # torch's first call, DDP's first layout of buckets
 _LATEST_NS = 1 << 62

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.errors import RequestError
 from testbed.topology.load import parse
-from tests.bench import engines
+from tests.bench import engines, verdict
 from tests.bench.goodput import bound_s
 from tests.bench.rack import Setup, compiled, described
 from tests.bench.spent import ENDPOINT, IDLE, OTHER, part, samples
@@ -192,3 +192,37 @@ def test_a_program_that_is_not_there_or_stale_is_told(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(engines, "compiled", absent)
     assert engines.hindrance(registers) == "no program of the layout registers"
+
+
+def verdict_row(kind: str, rate: int, measured_ms: float, ratio: float, spin_ms: float = 0.0) -> dict[str, Any]:
+    row = {"kind": kind, "rate_mbps": rate, "load": "none", "measured_ms": measured_ms, "ratio": ratio}
+    return {**row, "spin_ms": spin_ms, "trustworthy": ratio <= 1.1}
+
+
+def test_the_truth_about_a_verdict_is_a_line_through_slow_links() -> None:
+    kind, computing = verdict.KINDS[1].name, verdict.COMPUTING
+    rows = [verdict_row(kind, rate, 10 + 2000 / rate, 1.0) for rate in verdict.SLOW]
+    rows += [
+        verdict_row(kind, 100, 1.04 * 30, 1.05),  # links set it, and the verdict says so
+        verdict_row(kind, 200, 1.30 * 20, 1.02),  # the machine did
+        verdict_row(kind, 400, 1.05 * 15, 1.20),
+        verdict_row(
+            computing.name, 100, 1.50 * 40, 1.50, 10.0
+        ),  # 30 ms as those that do not compute, and 10 of computing
+        verdict_row("of a kind without slow links", 100, 1.0, 1.0),
+    ]
+    judged = verdict.judged(rows)
+    assert [round(row["stretch"], 2) for row in judged] == [1.04, 1.30, 1.05, 1.50]
+    assert [row["links_set_it"] for row in judged] == [True, False, True, False]
+    assert verdict.wrong(judged, 1.10) == (1, 2, 1, 2)
+    assert verdict.wrong(judged, 1.01) == (0, 2, 2, 2)
+    shown = verdict.tables({"rows": rows, "limit": 1.1})
+    assert "| 10 % | 1 of 2 | 1 of 2 |" in shown
+    assert shown.count("(wrong)") == 2
+
+
+def test_every_case_of_the_verdicts_bench_has_a_truth() -> None:
+    told = {kind.name for rate in verdict.RATES for kind, _ in verdict.cases(rate)}
+    with_lines = {kind.name for kind, _ in verdict.cases(verdict.SLOW[0])}
+    assert {verdict.LIKE.get(name, name) for name in told} == with_lines
+    assert sum(len(verdict.cases(rate)) for rate in verdict.RATES if rate not in verdict.SLOW) >= 20

@@ -12,7 +12,7 @@ from testbed.errors import RequestError
 from testbed.jobs.environment import job_description, worker_environment
 from testbed.jobs.job import JobRequest
 from testbed.jobs.names import hosts_file
-from testbed.jobs.result import events_after, last_id, link_deltas, parse_stats
+from testbed.jobs.result import events_after, last_id, link_deltas, parse_stats, without_timelines
 from testbed.runtime import Caller
 from testbed.topology.catalogue import ready
 from workloads.job_env import VARIABLE
@@ -49,6 +49,16 @@ def test_events_during_a_job() -> None:
 @pytest.mark.parametrize("content", [None, "", "{", "[1]", "\udcff", "[" * 100_000])
 def test_stats_that_do_not_read_are_none(content: str | None) -> None:
     assert parse_stats(None if content is None else content.encode(errors="surrogateescape")) is None
+
+
+def test_a_result_is_without_timelines() -> None:
+    workers = [{"rank": 0, "stats": {"pushed": 3, "timeline": {"rows": [[0, 0, 1, 0]]}}}, {"rank": 1, "stats": None}]
+    shown = without_timelines({"id": 1, "workers": workers})
+    assert shown == {
+        "id": 1,
+        "workers": [{"rank": 0, "stats": {"pushed": 3, "timeline": None}}, {"rank": 1, "stats": None}],
+    }
+    assert workers[0]["stats"] != shown["workers"][0]["stats"]  # what the bound is made of is as it was
 
 
 def test_environment_of_a_worker() -> None:
