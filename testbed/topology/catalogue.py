@@ -43,7 +43,7 @@ READY: dict[str, dict[str, Any]] = {
         "host_rate_mbps": 40_000,
         "optical_rate_mbps": 40_000,
         "optical_ports": 2,
-        "scale": 1000,
+        "scale": 800,
     },
 }
 

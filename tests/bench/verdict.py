@@ -2,9 +2,9 @@
 
 `python -m tests.bench.verdict [--rates 10,20,...] [--json FILE]`, as root, on a machine that does nothing else. A job computes for a while
 that is declared (it sleeps, or it uses a core for so long) and sums a vector, in turn. On slow links, with nothing beside it, the machine
-does not matter: a round takes a + b / rate. A line through the two slowest rates says what links and computing alone would take at any
-rate, and that is the truth: independent of what the verdict is made from, which are timelines and formulas for bytes. The links set a
-result if it is within `TRUTH` of that.
+does not matter: a round takes a + b / rate. The slope of a line through the two slowest rates says what links take at any rate; that and
+the declared computing are the truth: independent of what the verdict is made from, which are timelines and formulas for bytes. What a
+is more than that is the machine's. The links set a result if it is within `TRUTH` of the truth.
 
 Rates that were measured before and are in FILE are kept, so that the whole can be measured in parts.
 """
@@ -58,7 +58,7 @@ KINDS = (
     Kind("ps, 3 workers", "ps", "u1:3"),
 )
 COMPUTING = Kind("inc, 4 workers that compute", "inc", "u1:4", 0.010)
-LIKE = {COMPUTING.name: "inc, 4 workers"}  # whose line holds for it, with its computing added
+LIKE = {COMPUTING.name: "inc, 4 workers"}  # whose slope holds for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ def run(testbed: Testbed, rate: int, kind: Kind, load: Load) -> dict[str, Any]:
     }
 
 
-def lines(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """By kind a and b of a + b / rate, in ms and ms Mb/s."""
+def slopes(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """By kind b of a + b / rate, in ms Mb/s."""
     found = {}
     for kind in KINDS:
         at = {
@@ -151,21 +151,21 @@ def lines(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
         if not set(SLOW) <= set(at):
             continue
         first, second = SLOW
-        b = (at[first] - at[second]) / (1 / first - 1 / second)
-        found[kind.name] = (at[first] - b / first, b)
+        found[kind.name] = (at[first] - at[second]) / (1 / first - 1 / second)
     return found
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that the lines were not drawn through, with the truth beside the verdict."""
+    """Rows that the lines were not drawn through, with the truth beside the verdict that the limit of today gives."""
     found = []
-    known = lines(rows)
+    known = slopes(rows)
     for row in rows:
         if row["rate_mbps"] in SLOW or LIKE.get(row["kind"], row["kind"]) not in known:
             continue
-        a, b = known[LIKE.get(row["kind"], row["kind"])]
-        alone_ms = a + b / row["rate_mbps"] + row["spin_ms"]
+        slope = known[LIKE.get(row["kind"], row["kind"])]
+        alone_ms = PAUSE_S * 1e3 + row["spin_ms"] + slope / row["rate_mbps"]
         stretch = row["measured_ms"] / alone_ms
+        row = {**row, "trustworthy": row["ratio"] <= LIMITS.ratio}
         found.append({**row, "alone_ms": alone_ms, "stretch": stretch, "links_set_it": stretch <= 1 + TRUTH})
     return found
 

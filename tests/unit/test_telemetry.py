@@ -180,7 +180,7 @@ DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
         GOOD,
         bound_with(measured_ms=131.0),
         "machine_bound",
-        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates about 3.3 times (a larger "
+        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates about 2.8 times (a larger "
         "scale), or use fewer workers",
     ),
     "links were seldom full, and no sum was seen": (
@@ -188,7 +188,7 @@ DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
         coarse(GOOD),
         "machine_bound",
         "machine-bound: 1.67 times what the links allow (coarse: a link was full 60 % of the time with traffic, and no sum was seen); "
-        "lower the rates about 6.7 times (a larger scale), or use fewer workers",
+        "lower the rates about 5.6 times (a larger scale), or use fewer workers",
     ),
     "faster than links can be": (
         GOOD,
