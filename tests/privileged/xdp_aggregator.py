@@ -217,4 +217,4 @@ def departures(run: Run, ifindex: int, numbers: Mapping[int, int]) -> list[Emiss
         to = To.OTHERS if run.flags & EXCLUDE_INGRESS else To.GROUP
     else:
         to = To.BACK if run.devices == (ifindex,) else To.ROUTE
-    return [Emission(to, run.data, tuple(sorted(numbers[device] for device in run.devices)))]
+    return [Emission(to, run.data, tuple(sorted(numbers.get(device, -1) for device in run.devices)))]

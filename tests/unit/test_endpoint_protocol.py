@@ -111,9 +111,11 @@ def test_other_lengths_are_told(lengths: tuple[int, ...]) -> None:
 
 def test_a_notice_halves_the_window() -> None:
     with rack(1) as network:
+        network.run([[np.ones(40 * spec.LANES, np.float32)]])
         before = network.counters(network.ends[0])
         network.notify(0)
-        network.run([[np.ones(5 * spec.LANES, np.float32)]])
+        network.run([[np.ones(2 * spec.LANES, np.float32)]])
         after = network.counters(network.ends[0])
     assert (after.notices, after.reductions) == (1, 1)
-    assert after.window_min <= max(8, before.window / 2) < before.window_min + 1
+    assert before.window == LIMIT, "all that half a segment holds"
+    assert after.window <= LIMIT / 2 + 2
