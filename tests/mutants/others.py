@@ -167,7 +167,7 @@ ENDPOINT = _in(
         "for (uint32_t w = 0; w + 1 < e->s.workers; w++) {\n			uint32_t bits",
     ),
     ("nothing is pushed again", "	send_packets(e, h, 1);\n	*sent_at = now;", "	*sent_at = now;"),
-    ("notices are not heeded", "	e->window = e->window / 2 > MIN_WINDOW ? e->window / 2 : MIN_WINDOW;\n", ""),
+    ("notices are not heeded", "	note_cut(e, window_notice(&e->window));\n", ""),
     (
         "a process takes another's memory",
         "	if (__atomic_fetch_add(&e->wake->attached, 1, __ATOMIC_RELAXED)) {",
