@@ -64,7 +64,7 @@ class Observation:
         for host, count in self._unsent_after.items():
             lost[host] = lost.get(host, 0) + count - self._unsent_before[host]
         bursts = {link["name"]: burst_bytes(link["rate_mbps"], self._mtu) for link in links if link["rate_mbps"]}
-        found = evidence(self._recording, bursts, lost)
+        found = evidence(self._recording, bursts, lost, self._job_hosts)
         depths_s = {
             link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"] for link in links if link["rate_mbps"]
         }

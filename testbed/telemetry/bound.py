@@ -104,10 +104,11 @@ class Carried:
 
 
 def coarse(evidence: Evidence) -> Bound | None:
-    """Of a job whose collectives were not seen; None where no link with a rate carried traffic."""
+    """Of a job whose collectives were not seen; None where no link of its own with a rate carried traffic."""
     length_s = sum(second.elapsed_s for second in evidence.seconds)
     full_s = sum(second.link * second.elapsed_s for second in evidence.seconds)
-    rated = [link for link in evidence.links if link.rate_mbps is not None and link.utilisation[0] > 0]
+    own = [link for link in evidence.links if link.name not in evidence.strangers]
+    rated = [link for link in own if link.rate_mbps is not None and link.utilisation[0] > 0]
     if not rated or not full_s:
         return None
     share, fullest = min(1.0, full_s / length_s), max(rated, key=lambda link: link.utilisation)

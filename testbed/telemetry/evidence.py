@@ -7,7 +7,7 @@ processors are judged only in the time in which links carried traffic, put toget
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Second:
     """About a second in which links carried traffic; shares of its time, by core. `waiting`: of the time in which a task that
-    could run had no core, None where the kernel does not say. `link`: how much of its rate the fullest link had."""
+    could run had no core, None where the kernel does not say. `link`: how much of its rate the job's fullest link had."""
 
     elapsed_s: float
     busy: tuple[float, ...]
@@ -60,6 +60,7 @@ class Evidence:
     """What the samples of a job say. `unsampled_s` is the time beyond two intervals that passed between samples.
 
     `device_drops`: by device or host, frames lost because whoever takes them came late, not because a link's queue was full.
+    `strangers`: links that may have carried other jobs' traffic, which says nothing of this job.
     """
 
     sampled_s: float
@@ -73,6 +74,7 @@ class Evidence:
     segments_max: Mapping[str, int] = field(default_factory=dict)
     device_drops: Mapping[str, int] = field(default_factory=dict)
     failure: str | None = None
+    strangers: frozenset[str] = frozenset()
 
     @property
     def frames(self) -> float:
@@ -80,10 +82,13 @@ class Evidence:
         return sum(link.bytes for link in self.links) / 1500
 
 
-def evidence(recording: Recording, bursts: Mapping[str, int], device_drops: Mapping[str, int]) -> Evidence:
-    """`bursts`: by link, how many bytes its shaper may send at once."""
+def evidence(
+    recording: Recording, bursts: Mapping[str, int], device_drops: Mapping[str, int], hosts: Collection[str]
+) -> Evidence:
+    """On a job on these `hosts`. `bursts`: by link, how many bytes its shaper may send at once."""
     samples = recording.samples
-    steps = _Steps(recording)
+    strangers = _strangers(recording, hosts)
+    steps = _Steps(recording, [name not in strangers for name in recording.names])
     gaps = np.diff([sample.at_s for sample in samples]) - 2 * recording.interval_s
     first, last = samples[0].machine, samples[-1].machine
     softnet = (last.softnet - first.softnet).sum(axis=0)
@@ -99,7 +104,17 @@ def evidence(recording: Recording, bursts: Mapping[str, int], device_drops: Mapp
         segments_max=_most(samples),
         device_drops={name: count for name, count in device_drops.items() if count},
         failure=recording.failure,
+        strangers=strangers,
     )
+
+
+def _strangers(recording: Recording, hosts: Collection[str]) -> frozenset[str]:
+    """All links but those of these hosts where other hosts sent or took anything, else none: what crossed optics is then this job's."""
+    read = [sample.links.values for sample in recording.samples if sample.links is not None]
+    carried = np.flatnonzero((read[-1] - read[0])[:, BYTES_AB:QUEUE_DROPS].any(axis=1))
+    others = frozenset(recording.names) - frozenset(hosts)
+    busy_hosts = [recording.names[at] for at in carried if "h" in recording.names[at]]
+    return frozenset() if others.isdisjoint(busy_hosts) else others
 
 
 def _most(samples: list[Sample]) -> dict[str, int]:
@@ -111,9 +126,9 @@ def _most(samples: list[Sample]) -> dict[str, int]:
 
 
 class _Steps:
-    """What happened between one reading of the links and the next."""
+    """What happened between one reading of the links and the next. `own` says of each link whether only the job's traffic is on it."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, own: Sequence[bool]) -> None:
         read = [(sample, sample.links) for sample in recording.samples if sample.links is not None]
         self._recording = recording
         self._values = np.array([links.values for _, links in read])
@@ -132,7 +147,8 @@ class _Steps:
         self._rates: Floats = rates
         self._shares: Floats = np.nan_to_num(self._mbps / rates)
         least = np.where(np.isnan(rates), ACTIVE_MBPS, rates * ACTIVE_SHARE)
-        self.active: npt.NDArray[np.bool_] = (self._mbps >= least).any(axis=1)
+        self._own = np.array(own)
+        self.active: npt.NDArray[np.bool_] = (self._mbps >= least)[:, self._own].any(axis=1)
         self._sent_most = sent
 
     def seconds(self) -> Iterator[Second]:
@@ -152,7 +168,8 @@ class _Steps:
         cores = (self._cores[steps].sum(axis=0) / length_s).clip(0, 1)
         waiting = float(self._waiting_s[steps].sum() / length_s)
         busy, softirq, steal, iowait = (tuple(map(float, cores[:, at])) for at in (BUSY, SOFTIRQ, STEAL, IOWAIT))
-        link = float((self._shares[steps] * self.elapsed_s[steps, None]).sum(axis=0).max() / length_s)
+        shares = self._shares[:, self._own]
+        link = float((shares[steps] * self.elapsed_s[steps, None]).sum(axis=0).max() / length_s)
         return Second(length_s, busy, softirq, steal, iowait, None if math.isnan(waiting) else min(waiting, 1.0), link)
 
     def links(self, bursts: Mapping[str, int]) -> Iterator[LinkUse]:

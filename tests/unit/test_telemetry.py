@@ -68,7 +68,7 @@ def made(
 
 
 def found(recording: Recording) -> Evidence:
-    return evidence(recording, {"u1h1": BURST_BYTES}, {"u1h1": 0})
+    return evidence(recording, {"u1h1": BURST_BYTES}, {"u1h1": 0}, recording.names)
 
 
 # ---------------------------------------------------------------- from samples to evidence
@@ -112,6 +112,16 @@ def test_a_link_in_numbers() -> None:
     assert (link.name, link.rate_mbps, link.queue_drops, link.queue_bytes_max) == ("u1h1", RATE_MBPS, 60, 3000)
     assert (link.bytes, link.most_bytes) == pytest.approx((11 * STEP_BYTES, 10 * STEP_BYTES), rel=1e-3)
     assert list(link.utilisation) == pytest.approx([0.5, 0.75], rel=1e-3)
+
+
+@pytest.mark.parametrize(("hosts", "full"), [(("u1h1", "u1h2"), 1.0), (("u1h2",), None)])
+def test_links_that_another_job_fills_are_no_bound(hosts: tuple[str, ...], full: float | None) -> None:
+    """All traffic is of u1h1, where nobody's collectives are seen."""
+    told = evidence(made([0.1] * 20, [1.0] * 20), {"u1h1": BURST_BYTES}, {}, hosts)
+    allowed = coarse(told)
+    assert (allowed and allowed.bound_ms) == (None if full is None else pytest.approx(full * 1e3, rel=0.01))
+    given = verdict(told, allowed, hosts=hosts)
+    assert given.trustworthy is (None if full is None else True)
 
 
 @pytest.mark.parametrize(("share", "excess"), [(1.0, 0.0), (1.02, 0.0), (1.1, 0.08), (2.0, 0.98)])
