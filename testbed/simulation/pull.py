@@ -16,6 +16,9 @@ from testbed.simulation.ways import Outcome, behind
 from testbed.wire import frame
 from testbed.wire.frame import Frame, mac_bytes
 
+RESULT_MARKED = 0x100  # of a stored result's flags, as in bpf/maps.h: it came with congestion experienced
+RESULT_REPEATED = 0x200  # a repetition completed it, or asked for it
+
 
 @dataclass(frozen=True, slots=True)
 class Puller:
@@ -35,7 +38,7 @@ class Stored:
 
     fragment: int
     contributors: int
-    flags: int
+    flags: int  # those of the wire, RESULT_MARKED and RESULT_REPEATED
     lanes: npt.NDArray[np.uint32]
 
 
@@ -61,7 +64,9 @@ class PullSide:
         held = self.ring[place]
         if held is not None and (header.fragment - held.fragment + 2**31) % 2**32 <= 2**31:
             return "pull_duplicate", []
-        self.ring[place] = Stored(header.fragment, header.contributors, header.flags, packet.lanes)
+        flags = header.flags | (RESULT_MARKED if packet.is_marked else 0)
+        flags |= RESULT_REPEATED if packet.tos >> 2 == frame.DSCP_REPEATED else 0
+        self.ring[place] = Stored(header.fragment, header.contributors, flags, packet.lanes)
         self.received = (self.received + 1) % 2**32
         return "pulled", [behind(self._woken(data))] if self.received == self.wake_at else []
 

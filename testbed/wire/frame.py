@@ -18,6 +18,7 @@ ETHERTYPE_IPV4, IPPROTO_UDP = 0x0800, 17
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 TTL = 64
+DSCP_REPEATED = 3  # of what a worker sends again: RFC 2474's pool for local use
 ECT, CE = 0b10, 0b11  # the IP header's ECN field (RFC 3168): the sender heeds marks; a queue on the way was long
 OPS = frozenset(spec.Op)
 NO_LANES: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)

@@ -241,6 +241,41 @@ def engines(figures: dict[str, Any]) -> str:
     return table(head, rows) + "\n\n" + "\n".join(notes)
 
 
+def congestion(figures: dict[str, Any]) -> str:
+    deep = {
+        row["case"]: row for row in figures["congestion"]
+    }  # the deepest queue of each case: its times are what others compare with
+    for row in figures["congestion"]:
+        if row["buffer_packets"] > deep[row["case"]]["buffer_packets"]:
+            deep[row["case"]] = row
+    rows = [
+        [
+            row["title"],
+            f"{row['buffer_packets']}",
+            " ".join(f"{rate:.1f}" for rate in row["goodput_mbps"]),
+            f"{row['used']:.1%}",
+            f"{deep[row['case']]['used'] / row['used'] - 1:+.1%}",
+            f"{row['again']:.2%}",
+            f"{row['drops']}",
+            f"{row['jain']:.3f}" if len(row["goodput_mbps"]) > 1 else "-",
+            f"{row['window']:.1f}",
+        ]
+        for row in figures["congestion"]
+    ]
+    head = [
+        "",
+        "`buffer_packets`",
+        "Mb/s by job",
+        "of the link",
+        "longer",
+        "sent again",
+        "drops",
+        "Jain's index",
+        "window",
+    ]
+    return table(head, rows)
+
+
 # name in the document -> the file of its figures, and who shows them
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "unshaped": ("goodput", unshaped),
@@ -250,6 +285,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "tried": ("tried", tried),
     "spent": ("spent", spent),
     "limit": ("limit", limit),
+    "congestion": ("congestion", congestion),
 }
 
 

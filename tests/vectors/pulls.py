@@ -86,6 +86,16 @@ def results_land_at_the_place_of_their_slot(v: Vector) -> None:
 
 
 @entry
+def marks_and_repetitions_are_told_to_the_worker(v: Vector) -> None:
+    worker(v)
+    repeated = frame.DSCP_REPEATED << 2
+    for fragment, tos in enumerate((0, frame.ECT, frame.CE, repeated, repeated | frame.ECT, repeated | frame.CE, 0xE0)):
+        arrives(v, fragment, "pulled", tos=tos)
+    flags = (1, 1, 0x101, 0x201, 0x201, 0x301, 1)
+    finds(v, 7, **{f"p{fragment}": stored(fragment, flags=at) for fragment, at in enumerate(flags)})
+
+
+@entry
 def a_copy_changes_nothing(v: Vector) -> None:
     worker(v)
     arrives(v, 2, "pulled")

@@ -53,7 +53,7 @@ struct settings {
 	uint32_t share, pad;				  /* of the fragments that the shortest queue holds; 0: unknown */
 	double rate_mbps;				  /* of the link; 0: it has none, and marks nothing */
 	const uint32_t *places;				  /* slots - vote_slots of them */
-	const double *rate_now;				  /* what the rate has become; 0 until it changes */
+	const double *rate_now;				  /* what the rate has become, 0 until it changes; null: it never does */
 	uint64_t *progress;				  /* fragments summed so far, for who waits for us */
 };
 
@@ -533,7 +533,7 @@ static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes
 /* What the frames under way take on this worker's link at its rate of now: no result comes sooner. */
 static int64_t on_link_ns(struct endpoint *e)
 {
-	double rate_mbps = *(volatile const double *)e->s.rate_now;
+	double rate_mbps = e->s.rate_now ? *(volatile const double *)e->s.rate_now : 0;
 
 	if (!(rate_mbps > 0))
 		rate_mbps = e->s.rate_mbps;
