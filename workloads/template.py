@@ -2,7 +2,8 @@
 
 Loading torch and what DDP needs of it takes a worker three to four seconds of a core; a fork takes hundredths. Runs as root, as far as
 the fork that becomes a worker: that one enters its host's network namespace, gives up root's rights for good, and runs its script.
-Requests and replies are a JSON object each; testbed/jobs/template.py is the other end. It has one thread, and must keep to that.
+Requests and replies are a JSON object each; testbed/jobs/template.py is the other end. What a fork is to become comes over a connection
+of the fork's own, so that nothing of one worker is ever in the memory of the next. It has one thread, and must keep to that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ LOADED = (
     *("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo"),
     *("workloads.backend", "workloads.endpoint", "workloads.ps_client", "workloads.job_env"),
 )
-_LARGEST_REQUEST_BYTES = 1 << 20
+_LARGEST_REQUEST_BYTES = 4096
+_PIECE_BYTES = 1 << 16
 _MOST_FDS = 64
 _COULD_NOT = 126  # as shells have it
 _CLONE_NEWNET = 0x40000000
@@ -38,19 +40,31 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Answers until the other end closes, then returns None; in a fork, returns at once, with what it is to become."""
     me = os.getpid()
     while True:
-        message, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, _MOST_FDS)
+        message, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, 1)
         if not message:
             return None
-        asked: dict[str, Any] = json.loads(message)
-        if "wait" in asked:
-            answer = _waited(int(asked["wait"]))
+        request: dict[str, Any] = json.loads(message)
+        if "wait" in request:
+            answer = _waited(int(request["wait"]))
         elif pid := os.fork():
             answer = {"pid": pid}
         else:
+            asked, fds = _described(fds[0])
             return {**asked, "parent": me}, fds
         for fd in fds:
             os.close(fd)
         requests.send(json.dumps(answer).encode())
+
+
+def _described(connection_fd: int) -> tuple[dict[str, Any], list[int]]:
+    """What this fork is to become, and its descriptors. Raises ValueError where the other end went away before it had said all."""
+    with socket.socket(fileno=connection_fd) as connection:
+        piece, fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _MOST_FDS)
+        pieces = [piece]
+        while pieces[-1]:
+            pieces.append(connection.recv(_PIECE_BYTES))
+    asked: dict[str, Any] = json.loads(b"".join(pieces))
+    return asked, fds
 
 
 def _waited(pid: int) -> dict[str, int]:

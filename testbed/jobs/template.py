@@ -72,13 +72,29 @@ class Template:
         report = Report()
         try:
             with namespace.open("rb") as entered:
-                answer = self._ask(asked, [entered.fileno(), stdout, report.writer, *pass_fds])
+                pid = self._fork(json.dumps(asked).encode(), [entered.fileno(), stdout, report.writer, *pass_fds])
         except BaseException:
             report.close()
             raise
         finally:
             os.close(report.writer)
-        return Forked(self, int(answer["pid"]), report)
+        return Forked(self, pid, report)
+
+    def _fork(self, description: bytes, fds: Sequence[int]) -> int:
+        """The number of a fork that was told what to become, over a connection which nobody else reads."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                pid = int(self._ask({"fork": True}, [theirs.fileno()])["pid"])
+            try:
+                ours.settimeout(_ANSWER_S)
+                sent = socket.send_fds(ours, [description], list(fds))
+                ours.sendall(description[sent:])
+            except OSError as error:
+                ours.close()  # it ends, for it was not told all
+                self.waited(pid)
+                raise TestbedError(f"tell a worker what to become: {error.strerror or error}") from error
+        return pid
 
     def waited(self, pid: int) -> int:
         return int(self._ask({"wait": pid}, [])["code"])

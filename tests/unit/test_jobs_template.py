@@ -1,0 +1,78 @@
+"""Workers as forks, on both ends of the socket, without torch, and without a user or a network to change to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.environment import CHECKOUT
+from testbed.jobs.template import Forked, Template
+from tests.processes import spawn
+
+# In place of workloads.template's main: a fork says how much it was given, and which secrets are anywhere in its memory.
+PROGRAM = r"""
+import contextlib, os, re, socket
+from workloads import template
+
+def secrets():
+    for line in open("/proc/self/maps"):
+        span, rights, *_ = line.split()
+        if rights.startswith("rw"):
+            began, ended = (int(end, 16) for end in span.split("-"))
+            with open("/proc/self/mem", "rb", 0) as memory, contextlib.suppress(OSError, OverflowError, ValueError):
+                memory.seek(began)
+                yield from re.findall(b"secret of [a-z]+: [0-9]+", memory.read(ended - began))
+
+requests = socket.socket(fileno=os.dup(0))
+requests.send(b'{"ready": true}')
+mine = template.serve(requests)
+if mine:
+    asked, fds = mine
+    known = b", ".join(sorted(set(secrets())))
+    os.write(fds[1], b"%d given; %b" % (len(asked["env"]["GIVEN"]), known))
+"""
+
+
+def start(_argv: Sequence[str], **options: Any) -> Any:
+    return spawn([sys.executable, "-c", PROGRAM], **options)
+
+
+@pytest.fixture
+def template() -> Iterator[Template]:
+    made = Template(start)
+    yield made
+    made.close()
+
+
+def said(template: Template, given: str, **more: str) -> tuple[Forked, str]:
+    reader, writer = os.pipe()
+    caller = {"uid": os.getuid(), "gid": os.getgid(), "groups": os.getgroups(), "cwd": str(CHECKOUT)}
+    namespace, env = Path("/proc/self/ns/net"), {"GIVEN": given, **more}
+    try:
+        worker = template.popen(namespace, ["x.py"], env=env, stdout=writer, pass_fds=[], **caller)
+    finally:
+        os.close(writer)
+        with os.fdopen(reader, "rb") as lines:
+            words = lines.read().decode()
+    return worker, words
+
+
+def test_a_worker_knows_nothing_of_what_those_before_were_given(template: Template) -> None:
+    worker, words = said(template, "", **{f"TOKEN_{at}": f"secret of alice: {at}" for at in range(30)})
+    assert words.count("secret of alice") == 30
+    assert worker.wait() == 0
+    worker, words = said(template, "secret of bob: 1")
+    assert words == "16 given; secret of bob: 1"
+    assert worker.wait() == 0
+
+
+def test_an_environment_of_any_size_is_one_and_harms_no_other_worker(template: Template) -> None:
+    for size in (10, 900_000, 11):
+        worker, words = said(template, "x" * size)
+        assert words == f"{size} given; "
+        assert worker.wait() == 0
