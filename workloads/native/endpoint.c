@@ -718,7 +718,7 @@ static int64_t close_gaps(struct endpoint *e)
 static void repeat_votes(struct endpoint *e)
 {
 	uint64_t last = e->voted;
-	int64_t now;
+	int64_t now, alone = 2 * e->rto_ns > RTO_MAX_NS / 4 ? 2 * e->rto_ns : RTO_MAX_NS / 4;
 
 	if (e->known == e->voted)
 		return;
@@ -728,7 +728,7 @@ static void repeat_votes(struct endpoint *e)
 	for (uint64_t v = e->known; v < e->voted; v++) {
 		int64_t *sent_at = &e->vote_sent_at[NEXT_RING(v)];
 
-		if (!has(vote_place(e, v), e->s.first_vote + v) && now - *sent_at > (v + 1 < last ? e->srtt_ns : RTO_MAX_NS / 4))
+		if (!has(vote_place(e, v), e->s.first_vote + v) && now - *sent_at > (v + 1 < last ? e->srtt_ns : alone))
 			push_again(e, vote_packet(e, v), sent_at, now);
 	}
 }
