@@ -19,6 +19,9 @@ from testbed.wire.frame import Frame, mac_bytes
 RESULT_MARKED = 0x100  # of a stored result's flags, as in bpf/maps.h: it came with congestion experienced
 RESULT_REPEATED = 0x200  # a repetition completed it, or asked for it
 
+MARKED, REPEATED = 0x100, 0x200  # in the ring, beside the packet's flags: RESULT_* in bpf/maps.h
+DSCP_REPEATED = 3  # of what a worker sends again
+
 
 @dataclass(frozen=True, slots=True)
 class Puller:

@@ -85,11 +85,11 @@ def main(argv: list[str]) -> int:
 
 def shot(arguments: argparse.Namespace) -> dict[str, Any]:
     """The figures of a run."""
-    began = time.monotonic()
+    began, host = time.monotonic(), facts()  # now: the tree may have another commit when a long run ends
     rows = shoot(arguments.packets, arguments.seed, arguments.processes)
     places = gathered(rows)
     return {
-        **{"host": facts(), "seed": arguments.seed, "processes": arguments.processes, "runs": rows, "places": places},
+        **{"host": host, "seed": arguments.seed, "processes": arguments.processes, "runs": rows, "places": places},
         **{"packets": sum(place["packets"] for place in places.values()), "seconds": time.monotonic() - began},
     }
 

@@ -114,6 +114,7 @@ XDP = (
             "seen = newer > 0 ? bit : s->bitmap | bit;",
             "seen = s->bitmap | bit;",
         ),
+        ("the marks of an older fragment stay", "(newer > 0 ? 0 : s->marked)", "s->marked"),
         ("the last sum is not kept", "				s->pairs[i] = sum;\n", ""),
         ("a slot keeps its former generation", "		s->generation = generation;\n", ""),
         (
@@ -196,6 +197,8 @@ XDP = (
             "u64 sequence = (u64)fragment + 1;",
             "u64 sequence = fragment + 1;",
         ),
+        ("a worker is not told of queues", "(is_marked(p) ? RESULT_MARKED : 0)", "0"),
+        ("any other class is a repetition", "p->ip->tos >> 2 == DSCP_REPEATED", "p->ip->tos >> 2 != 0"),
         ("contributors are not told", "	r->contributors = bpf_ntohs(p->inc->contributors);\n", ""),
         ("the last lane is not copied", "sizeof(r->lanes));", "sizeof(r->lanes) - 4);"),
         ("results are not counted", "	__sync_fetch_and_add(&wake->received, 1);\n", ""),

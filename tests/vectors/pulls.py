@@ -96,6 +96,16 @@ def marks_and_repetitions_are_told_to_the_worker(v: Vector) -> None:
 
 
 @entry
+def a_worker_is_told_of_queues_and_of_repetitions(v: Vector) -> None:
+    worker(v)
+    kinds = (0, 1, 2, 3, 12, 13, 15, 0xB8, 0xBB, 0xFF)
+    for fragment, tos in enumerate(kinds):
+        arrives(v, fragment, "pulled", tos=tos)
+    flags = (1, 1, 1, 0x101, 0x201, 0x201, 0x301, 1, 0x101, 0x101)
+    finds(v, len(kinds), **{f"p{at}": stored(at, flags=each) for at, each in enumerate(flags)})
+
+
+@entry
 def a_copy_changes_nothing(v: Vector) -> None:
     worker(v)
     arrives(v, 2, "pulled")
