@@ -8,6 +8,8 @@ from typing import Any
 
 from testbed.telemetry.samples import LinkCounters
 
+_MOST_DEPTH = 64  # of a worker's statistics; Python's JSON ends at some hundreds
+
 
 def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]) -> list[dict[str, Any]]:
     """What each link carried between two readings, both directions and their sum, in bytes with Ethernet headers, and what it lost;
@@ -41,12 +43,28 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
 
 
 def parse_stats(content: bytes | None) -> dict[str, Any] | None:
-    """What a worker left with JobEnv.write_stats; None when it left nothing that reads."""
+    """What a worker left with JobEnv.write_stats; None when it left nothing that reads, or that a result cannot hold."""
     try:
         stats = json.loads(content or b"")
     except (ValueError, RecursionError):  # a worker may leave nothing, and what it leaves is its own business
         return None
-    return stats if isinstance(stats, dict) else None
+    return stats if isinstance(stats, dict) and _is_flat(stats) else None
+
+
+def _is_flat(value: object) -> bool:
+    """Whether it is nested so little that writing a result which has it in it comes to an end."""
+    layer = [value]
+    for _ in range(_MOST_DEPTH):
+        layer = [
+            each
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for each in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(each, dict | list)
+        ]
+        if not layer:
+            return True
+    return False
 
 
 def without_timelines(report: dict[str, Any]) -> dict[str, Any]:

@@ -298,14 +298,15 @@ class Scheduler:
                     batch.said.put({"at_s": batch.session.clock(), "what": text.removeprefix("scheduler: ")})
 
     def _finish(self, batch: Batch) -> None:
-        if batch.result_file is not None:
-            content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
-            try:
+        try:
+            if batch.result_file is not None:
+                content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
                 self._files.write(batch.result_file, content.encode(), batch.caller)
-            except OSError as error:
-                batch.lost = f"result {batch.result_file}: {error.strerror}"
-                self._note(f"scheduler: {batch.lost}")
-        batch.said.put(None)
+        except OSError as error:
+            batch.lost = f"result {batch.result_file}: {error.strerror}"
+            self._note(f"scheduler: {batch.lost}")
+        finally:  # whatever else went wrong: who waits must not wait for ever
+            batch.said.put(None)
 
 
 def _terms(policy: str, fabric: Fabric, seed: int) -> str:

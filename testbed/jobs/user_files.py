@@ -72,6 +72,8 @@ class UserFiles:
                         for fd in passed:
                             undo.callback(os.close, fd)
                         _reason(message)
+                        if not passed:  # its user may do as it likes with that process
+                            raise OSError(0, "the process that opens it passed no descriptor")
             except OSError as error:
                 path = paths[min(len(fds), len(paths) - 1)]
                 raise RequestError(f"{what} {path}: user {caller.user} cannot write it: {error.strerror}") from error

@@ -61,6 +61,15 @@ def test_a_result_is_without_timelines() -> None:
     assert workers[0]["stats"] != shown["workers"][0]["stats"]  # what the bound is made of is as it was
 
 
+def test_stats_that_no_result_could_hold_are_none() -> None:
+    """JSON that reads may be nested too deeply to be written within a result."""
+    deep, flat = ('{"a": ' + "[" * depth + "1" + "]" * depth + "}" for depth in (900, 60))
+    assert parse_stats(deep.encode()) is None
+    stats = parse_stats(flat.encode())
+    assert stats is not None
+    assert json.dumps({"jobs": [stats]}, indent=2)
+
+
 def test_environment_of_a_worker() -> None:
     environ = {
         "PATH": "/bin",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,13 @@ def test_what_does_not_answer_is_given_up(tmp_path: Path) -> None:
         files.open_logs([tmp_path / "a"], ME)
     with pytest.raises(OSError, match=r"it takes longer than 0.2 s"):
         files.write(tmp_path / "a", b"x" * 10_000_000, ME)
+
+
+def test_a_process_that_says_done_and_passes_nothing_is_no_descriptor(tmp_path: Path) -> None:
+    program = "import socket; socket.socket(fileno=0).send(b'+')"
+    files = UserFiles(lambda argv, **options: spawn([sys.executable, "-c", program], **options))
+    with pytest.raises(RequestError, match=r"cannot write it: the process that opens it passed no descriptor"):
+        files.open_output(tmp_path / "a", ME)
 
 
 def test_a_policys_log_is_a_new_file_whatever_was_there(tmp_path: Path) -> None:
