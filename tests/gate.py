@@ -30,6 +30,7 @@ LIMIT_S = 2400.0  # a quiet machine of two cores takes half of it; a busy one is
 IN_ORDER_S = 60.0  # for pytest to end in order when its time is over, which prints what was under way
 KILL_S = 20.0
 FOLDERS = ("tests/unit", "tests/privileged")
+LEFT_OUT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # of the environment: by these somebody's pytest runs less than all
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -117,7 +118,8 @@ class Run:
             PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
         )  # orphans of the tests become this process's children
         # a session of its own: a terminal's Ctrl-C is for this process, which passes it on
-        self._pytest = subprocess.Popen(self._argv, start_new_session=True)
+        env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+        self._pytest = subprocess.Popen(self._argv, env=env, start_new_session=True)
         before = {number: signal.signal(number, self._pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
         watch = threading.Timer(self._limit_s, self._end)
         watch.start()

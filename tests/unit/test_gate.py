@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -282,6 +283,20 @@ def test_a_pytest_that_takes_no_signal_is_killed() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "gate: pytest was ended by SIGKILL"
+
+
+@pytest.mark.parametrize("options", ["--collect-only", "--deselect test_it.py::test_wrong"])
+def test_options_of_the_environment_leave_no_test_out(tmp_path: Path, options: str) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text("def test_right(): pass\ndef test_wrong(): assert False\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    code = f"import sys; from tests import gate; sys.exit(gate.Run({argv!r}, 60).run())"
+    env = {**os.environ, "PYTEST_ADDOPTS": options}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 passed" in done.stdout
 
 
 def test_a_limit_that_is_no_number_is_refused(
