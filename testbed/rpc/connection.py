@@ -97,7 +97,11 @@ class Connection:
         else:
             if request is not None and self._become(State.WORKING):
                 self._threads += 1
-                threading.Thread(target=self._work, args=(request,), name="request", daemon=True).start()
+                try:
+                    threading.Thread(target=self._work, args=(request,), name="request", daemon=True).start()
+                except RuntimeError:  # the system has no more threads to give
+                    self._threads -= 1
+                    self.refuse("no thread can be started on this machine: ask again")
 
     def _leave(self) -> None:
         """The last thread to leave says that it is over."""
@@ -110,6 +114,14 @@ class Connection:
     def refuse(self, why: str) -> None:
         """Its reply is this error."""
         self._reply({"ok": False, "exit_code": RequestError.exit_code, "error": why})
+
+    def start(self) -> None:
+        """Has a thread of its own run it. Where the system has none to give its client sees it closed."""
+        try:
+            threading.Thread(target=self.run, name="connection", daemon=True).start()
+        except RuntimeError:
+            self.give_up()
+            self.run()
 
     def give_up(self) -> None:
         """Ends it now, whatever its client has read; its thread ends soon."""

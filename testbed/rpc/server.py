@@ -85,7 +85,7 @@ class _Server:
             elif len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
                 taken.refuse(f"{MAX_CONNECTIONS} requests are worked on already: wait until one has ended")
             self._connections.add(taken)
-        threading.Thread(target=taken.run, name="connection", daemon=True).start()
+        taken.start()
 
     def _make_room(self) -> bool:
         """Gives up the connection that has waited longest for its own client, to send or to read, if one does."""

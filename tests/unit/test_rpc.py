@@ -216,6 +216,27 @@ def test_connections_are_bounded_and_idle_ones_make_room(served: Path, monkeypat
                 each.recv(1)
 
 
+@pytest.mark.parametrize("name", ["connection", "request"])
+def test_a_system_without_threads_costs_a_request_and_not_the_server(
+    served: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    start, lacking = threading.Thread.start, [name] * 20
+
+    def refusing(thread: threading.Thread) -> None:
+        if thread.name in lacking:
+            lacking.remove(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    monkeypatch.setattr(rpc_server, "MAX_CONNECTIONS", 10)  # of those that fail nothing may be left
+    says = "went away before it answered|Connection reset|no thread can be started on this machine"
+    while lacking:
+        with pytest.raises(TestbedError, match=says):
+            rpc.call(served, "add", a=1, b=2, timeout_s=5.0)
+    assert rpc.call(served, "add", a=1, b=2, timeout_s=5.0) == 3
+
+
 def test_an_end_lets_replies_out_that_are_made(tmp_path: Path) -> None:
     path, came = tmp_path / "s", []
     with rpc.serve(path, answer):
