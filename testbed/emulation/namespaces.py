@@ -29,6 +29,8 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x2, 0x4, 0x8
 _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 0x1000, 0x2000, 0x4000, 0x40000
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
+_SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}  # by machine; glibc has no function for it
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 _HOST_CANNOT = 3  # testbed.errors.HostError.exit_code; spelled here because PID 1 imports nothing of the project
 
 
@@ -81,7 +83,7 @@ def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
 
 
 def private_mounts(hostname: str) -> None:
-    """Make this mount namespace the testbed's own: mounts, hostname, loopback, limits. Call before any thread starts.
+    """Make this mount namespace the testbed's own: mounts, hostname, loopback, limits, keys. Call before any thread starts.
 
     Raises OSError naming the mount that this host refuses.
     """
@@ -95,6 +97,7 @@ def private_mounts(hostname: str) -> None:
     call_libc("sethostname", hostname.encode(), len(hostname.encode()))
     _loopback_up()
     _raise_limits()
+    _fresh_keys()
 
 
 def _fresh_sysfs() -> None:
@@ -131,6 +134,16 @@ def _loopback_up() -> None:
         request = fcntl.ioctl(control, get_flags, struct.pack("16sh14x", b"lo", 0))
         flags = struct.unpack("16sh14x", request)[1]
         fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", flags | up))
+
+
+def _fresh_keys() -> None:
+    """Give up the session's keyring, which a change of user keeps: what runs as a user here could read root's keys by it.
+
+    Where a container's engine forbids this call it forbids those that read keys as well.
+    """
+    if number := _SYS_KEYCTL.get(os.uname().machine):
+        with contextlib.suppress(OSError):
+            call_libc("syscall", number, _KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def _raise_limits() -> None:

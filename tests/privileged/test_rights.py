@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from testbed import rpc
+from testbed.emulation import namespaces
 from testbed.runtime import Runtime
 from tests.privileged.commands import WAIT_S, Testbed, command, open_folder, running
 
@@ -44,6 +45,17 @@ print(json.dumps({
     "uid": os.getresuid(), "gid": os.getresgid(), "groups": sorted(os.getgroups()), "cwd": os.getcwd(),
     **{name: readable(path) for name, path in json.loads(sys.argv[1]).items()},
 }), flush=True)
+"""
+KEYS = """
+import ctypes, os, subprocess, sys
+add_key, request_key, keyctl = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
+call = ctypes.CDLL(None).syscall
+if sys.argv[1] == "plant":
+    assert call(keyctl, 1, None) > 0
+    assert call(add_key, b"user", b"testbed-test", b"hidden", 6, -3) > 0
+    sys.exit(subprocess.run(sys.argv[2:]).returncode)
+os.setresuid(65534, 65534, 65534)
+print(call(request_key, b"user", b"testbed-test", None, 0) > 0)
 """
 STATS = """
 import json, os, sys
@@ -251,6 +263,16 @@ def test_a_job_has_the_rights_of_who_asked_and_no_more(testbed: Testbed, folder:
         "uid": [OWNER] * 3, "gid": [OWNERS_GROUP] * 3, "groups": [OTHER_GROUP], "cwd": str(folder / "shared"),
         "out": "out file", "shared": "shared file", "roots": "Permission denied", "secrets": "Permission denied",
     }  # fmt: skip
+
+
+@pytest.mark.needs("namespaces")
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_keys_of_roots_session_stay_outside(inside: bool) -> None:
+    """They are seen by another user where no testbed is between, or this test would see nothing."""
+    look = [sys.executable, "-c", KEYS, "look"]
+    argv = [sys.executable, "-c", KEYS, "plant", *(namespaces.command(look, "keys-test") if inside else look)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.stdout == f"{not inside}\n", done.stderr
 
 
 @pytest.mark.needs("xdp", "ovs")
