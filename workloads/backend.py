@@ -141,6 +141,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         self._reducer: Reducer | None = reducer_for(job, timeout.total_seconds()) if job else None
         self._statistics = Statistics()
         self._timeline = Timeline()
+        self._sees_all = True  # what its script asks for and waits for
         self._backward = -1  # the backward pass whose end is awaited for the timeline
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._order = threading.Lock()  # vectors are submitted, and waited for, in one order
@@ -308,6 +309,10 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         who = "; ".join(str(peer) for peer in missing) or "nobody has ended"
         return RuntimeError(f"job {self._job.job_id}: {who} ({error})")
 
+    def stands_beside_another(self) -> None:
+        """The script has another group, whose traffic and waiting are not seen here: this one's timeline is no bound's."""
+        self._sees_all = False
+
     def _write_statistics(self) -> None:
         if self._job is None:
             return
@@ -317,7 +322,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
                 "rank": self._job.rank,
                 "engine": self._job.sync,
                 "allreduce": self._statistics.summary(),
-                "timeline": self._timeline.summary(),
+                "timeline": self._timeline.summary() if self._sees_all else None,
                 **counters,
             }
         )
@@ -358,6 +363,8 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> IncProcessGr
     global _world
     job = JobEnv.from_environ()
     if size != job.world_size or (_world and _world.is_up):
+        if _world:
+            _world.stands_beside_another()
         return IncProcessGroup(store, rank, size, timeout, None)
     if _world:
         raise RuntimeError(

@@ -42,4 +42,5 @@ def _group_for_sums() -> Any:
             store = _c10d.PrefixStore("inc-hook", _c10d._get_default_store())
             timeout = _c10d.default_pg_timeout
             _sums = backend.create(store, dist.get_rank(), dist.get_world_size(), timeout)
+            _sums.stands_beside_another()
     return _sums

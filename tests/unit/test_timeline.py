@@ -43,11 +43,10 @@ SCRIPT = f"""
 """
 
 
-@pytest.fixture(scope="module")
-def statistics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("timeline")
+def left_by(folder: Path, text: str) -> dict[str, Any]:
+    """The statistics of a job of one worker that runs this script."""
     script, stats = folder / "script.py", folder / "stats.json"
-    script.write_text(textwrap.dedent(SCRIPT))
+    script.write_text(textwrap.dedent(text))
     with JobBoard(1) as board:
         described = job_description("t", 1, 1, 0, "ring", ["localhost"], board.settings(), stats, {}, None, None)
         rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29479"}
@@ -64,6 +63,47 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(Path(stats).read_text())
     return found
+
+
+@pytest.fixture(scope="module")
+def statistics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return left_by(tmp_path_factory.mktemp("timeline"), SCRIPT)
+
+
+BESIDE_GLOO = """
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+    from workloads.hook import inc_hook
+
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(nn.Linear(300, 300))
+    model.register_comm_hook(None, inc_hook)
+    for _ in range(5):
+        model(torch.ones(4, 300)).sum().backward()
+    dist.destroy_process_group()
+"""
+WITH_A_MESH = """
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("inc")
+    part = dist.new_group([0])
+    for _ in range(5):
+        dist.all_reduce(torch.ones(1000))
+        dist.all_reduce(torch.ones(1000), group=part)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("script", [BESIDE_GLOO, WITH_A_MESH], ids=["hook over gloo", "second group"])
+def test_a_group_beside_another_leaves_no_timeline_as_it_does_not_see_what_the_script_waits_for(
+    script: str, tmp_path: Path
+) -> None:
+    statistics = left_by(tmp_path, script)
+    assert statistics["allreduce"]
+    assert read(statistics) is None
 
 
 @pytest.fixture
