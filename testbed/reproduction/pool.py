@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -77,8 +78,8 @@ class Pool(Generic[Piece, Done]):
         process = self._context.Process(target=_serve, args=(theirs, self._work, self._given), daemon=True)
         with _undisturbed():
             process.start()
+            self._running[ours] = process
         theirs.close()
-        self._running[ours] = process
 
 
 @contextmanager
@@ -86,12 +87,15 @@ def _undisturbed() -> Iterator[None]:
     """Ctrl-C comes after the block, not in it; for a process born in the block, never.
 
     One that is interrupted before it has been told what to do answers with a traceback. The mask is what it inherits; it does
-    not keep Python from interrupting this thread, since the signal may go to another.
+    not keep Python from interrupting this thread, since the signal may go to another. multiprocessing's tracker of resources, which
+    the first process needs, unblocks SIGINT when it has started: so it starts before.
     """
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -386,6 +386,18 @@ def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+def test_no_process_can_be_interrupted_while_it_starts(long_run: subprocess.Popen[str]) -> None:
+    until(lambda: len(children(long_run.pid)) >= 3, "two processes at work and spawn's tracker")
+    assert [pid for pid in children(long_run.pid) if not is_deaf(pid, signal.SIGINT)] == []
+
+
+def is_deaf(pid: int, number: signal.Signals) -> bool:
+    """Whether a process blocks or ignores a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = dict(line.split(":", 1) for line in lines if line.startswith(("SigBlk", "SigIgn")))
+    return bool((int(masks["SigBlk"], 16) | int(masks["SigIgn"], 16)) & 1 << number - 1)
+
+
 def test_ctrl_c_ends_all_of_it(long_run: subprocess.Popen[str]) -> None:
     until(lambda: len(children(long_run.pid)) >= 3, "two processes at work and spawn's tracker")
     started = children(long_run.pid)
