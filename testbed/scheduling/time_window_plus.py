@@ -52,7 +52,7 @@ class TimeWindowPlus:
             _start_any(sending, rates)
             given = rates.gbps
         inc = {}
-        for entry in sending:
+        for entry in sending if self._inc else ():
             id_ = entry.progress.job.id
             if entry.load.inc is not None and id_ in given:
                 inc[id_] = entry.load.inc

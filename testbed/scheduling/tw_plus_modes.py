@@ -53,7 +53,8 @@ class Sending:
     that it has not started and could use INC later.
 
     The others are of who gives rates: `most_gbps`, the largest rate of use in this slot; `gbps`, what it has been given so far;
-    `links`, its links with its streams over each; `is_short`, that it got less than it was to get, since nothing more fits.
+    `link`, its only link or the first of several, with `streams` of its streams; `links`, all of them if there are several;
+    `is_short`, that it got less than it was to get, since nothing more fits.
     """
 
     progress: Progress
@@ -62,6 +63,8 @@ class Sending:
     may_wait: bool = False
     most_gbps: float = 0.0
     gbps: float = 0.0
+    link: Link | None = None
+    streams: int = 0
     links: tuple[tuple[Link, int], ...] = ()
     is_short: bool = False
 
@@ -87,7 +90,7 @@ class Modes:
         fabric = state.fabric
         self.port_gbps = [max(count * fabric.port_gbps, 1e-9) for count in fabric.ports]
         self.sending: list[Sending] = []
-        self.gigabits = [0.0] * len(fabric.ports)  # through each unit's optical ports
+        self.gigabits = [0.0] * len(fabric.ports)  # through each unit's optical ports; kept with INC alone
         self._held: dict[int, list[float]] = {}  # by unit, when its INC places become free
         queues = self._sort(state, inc)
         for unit in sorted(queues):
@@ -106,18 +109,22 @@ class Modes:
                 least = left / its.limit_gbps + its.update_s
                 if its.inc is not None:
                     self._held.setdefault(its.inc, []).append(least)
-                self._add(its, left)
+                if inc:
+                    self._add(its, left)
                 self.sending.append(Sending(progress, its, least))
-                known = max(known, least)
+                if least > known:
+                    known = least
                 continue
             its = of(fabric, job, None)
             unit = self._inc_unit(progress, queues) if inc else None
             if unit is None:
                 if its.limit_gbps > 0:
                     least = left / its.limit_gbps + its.update_s
-                    self._add(its, left)
+                    if inc:
+                        self._add(its, left)
                     self.sending.append(Sending(progress, its, least))
-                    known = max(known, least)
+                    if least > known:
+                        known = least
                 continue
             with_inc = of(fabric, job, unit)
             slots = max(1, math.ceil(left / (with_inc.limit_gbps * fabric.slot_s) - 1e-9))
@@ -252,10 +259,13 @@ def ports_end_s(sending: Sequence[Sending], fabric: Fabric, port_gbps: Sequence[
     end_s = 0.0
     for entry in sending:
         left, update_s = entry.progress.remaining_gigabits, entry.load.update_s
-        for pair, count in entry.load.links:
-            for unit in pair:
-                through[unit] = total = through[unit] + count * left
-                through_s = total / port_gbps[unit] + update_s
-                if through_s > end_s:
-                    end_s = through_s
+        for (a, b), count in entry.load.links:
+            gigabits = count * left
+            through[a] = through_a = through[a] + gigabits
+            through[b] = through_b = through[b] + gigabits
+            a_s, b_s = through_a / port_gbps[a] + update_s, through_b / port_gbps[b] + update_s
+            if a_s > end_s:
+                end_s = a_s
+            if b_s > end_s:
+                end_s = b_s
     return end_s

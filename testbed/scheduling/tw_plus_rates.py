@@ -7,6 +7,8 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from testbed.scheduling.model import Fabric, Pair
 from testbed.scheduling.room import SLACK
 from testbed.scheduling.tw_plus_modes import Link, Sending, Tuning
@@ -37,8 +39,9 @@ _EFFICIENT = 0.9
 class Rates:
     """Rates of one slot, in rounds; each only adds. `lit` are the circuits of the slot before.
 
-    Without INC a slot has a thousand jobs at large scale, and each is looked at in every round: so links are objects that entries
-    hold, not numbers found by pairs, and the case of one link has a path of its own.
+    Without INC a slot has thousands of jobs at large scale, nearly all with one link, and each is looked at in every round. So links
+    are objects that entries hold, not numbers found by pairs; the case of one link has a path of its own; what rounds ask for is
+    computed for all jobs at once; and each job and each link is one object, since the collector looks at all of them.
     """
 
     def __init__(self, fabric: Fabric, lit: Mapping[Pair, int], tuning: Tuning) -> None:
@@ -53,50 +56,67 @@ class Rates:
     @property
     def gbps(self) -> dict[int, float]:
         """By job that runs."""
-        return {entry.progress.job.id: entry.gbps for entry in self._sending if entry.gbps > 0}
+        return {entry.progress.job.id: gbps for entry in self._sending if (gbps := entry.gbps) > 0}
 
     @property
     def circuits(self) -> dict[Pair, int]:
         """Those that the rates need."""
-        return {pair: link.circuits for pair, link in self._links.items() if link.circuits}
+        return {pair: circuits for pair, link in self._links.items() if (circuits := link.circuits)}
 
     def give(self, sending: Sequence[Sending], end_s: float) -> None:
         """All rounds. `sending` comes with the longest updates first."""
         self._sending = sending
-        linked = [entry for entry in sending if entry.load.links]
-        for entry in linked:
-            if len(entry.load.links) == 1:
-                ((pair, count),) = entry.load.links
-                entry.links = ((self._link(pair), count),)
-            else:
-                entry.links = tuple([(self._link(pair), count) for pair, count in entry.load.links])
-        self._bound_by_use(sending)
+        self._prepare(sending)
         self._bounded = self._may_bound(sending)
         self._keep_running(sending)
+        raise_ = self._raise
+        linked = []
         for entry in sending:
-            if not entry.links:
-                least_gbps = entry.most_gbps / 2 if entry.progress.started is None else 0.0
-                self._raise(entry, entry.most_gbps, True, least_gbps)
+            if entry.link is not None:
+                linked.append(entry)
+                continue
+            least_gbps = entry.most_gbps / 2 if entry.progress.started is None else 0.0
+            raise_(entry, entry.most_gbps, True, least_gbps)
         critical_s = _CRITICAL * end_s
         linked.sort(key=lambda entry: entry.least_s < critical_s)
-        hurried_s = self.tuning.hurry * end_s
-        for until_s in (end_s, hurried_s):
-            for entry in linked:
-                if not entry.may_wait and entry.gbps < entry.most_gbps and self._has_room(entry):
-                    gbps = self._in_time_gbps(entry, until_s)
-                    if gbps > entry.gbps:
-                        self._raise(entry, gbps, True)
+        in_time, hurried = self._in_time_gbps(linked, (end_s, self.tuning.hurry * end_s))
+        for asked in (in_time, hurried):
+            for entry, gbps in zip(linked, asked, strict=True):
+                had = entry.gbps
+                if had < gbps and had < entry.most_gbps and not (entry.may_wait or entry.is_short):
+                    raise_(entry, gbps, True)
+        for entry, gbps in zip(linked, hurried, strict=True):
+            if entry.may_wait:
+                least = min(gbps, entry.most_gbps)
+                raise_(entry, least, True, least * (1 - SLACK))
         for entry in linked:
-            if entry.may_wait and self._has_room(entry):
-                least = min(self._in_time_gbps(entry, hurried_s), entry.most_gbps)
-                self._raise(entry, least, True, least * (1 - SLACK))
-        for entry in linked:
-            if 0 < entry.gbps < entry.most_gbps and not entry.is_short:
-                self._raise(entry, entry.most_gbps, False)
+            most = entry.most_gbps
+            if 0 < entry.gbps < most and not entry.is_short:
+                raise_(entry, most, False)
 
     def give_one(self, entry: Sending) -> None:
         """All that one job can have."""
         self._raise(entry, entry.most_gbps, True)
+
+    def _prepare(self, sending: Sequence[Sending]) -> None:
+        """The links of each job, and the most that it has use of: what finishes it in this slot, if what is new comes into force
+        epsilon late."""
+        slot_s, late_s = self.fabric.slot_s, self.fabric.reconfiguration_s
+        link_of = self._link
+        for entry in sending:
+            its, progress = entry.load, entry.progress
+            most, left, had = its.limit_gbps, progress.remaining_gigabits, progress.rate_gbps
+            useful = left / slot_s
+            if had < useful and slot_s > late_s:
+                useful = (left - had * late_s) / (slot_s - late_s)
+            entry.most_gbps = useful if useful < most else most
+            links = its.links
+            if len(links) == 1:
+                ((pair, entry.streams),) = links
+                entry.link = link_of(pair)
+            elif links:
+                entry.links = tuple([(link_of(pair), count) for pair, count in links])
+                entry.link, entry.streams = entry.links[0]
 
     def _link(self, pair: Pair) -> Link:
         link = self._links.get(pair)
@@ -106,80 +126,80 @@ class Rates:
 
     def _may_bound(self, sending: Sequence[Sending]) -> bool:
         """Whether some switch would be too small for all at their largest rates."""
-        if all(math.isinf(gbps) for gbps in self.fabric.switch_gbps):
+        capacity = self.fabric.switch_gbps
+        if all(math.isinf(gbps) for gbps in capacity):
             return False
-        asked = [0.0] * len(self.fabric.ports)
+        asked = [0.0] * len(capacity)
         for entry in sending:
             most_gbps = entry.most_gbps
             for unit, count in entry.load.switches:
-                asked[unit] += count * most_gbps
-        return any(gbps > most for gbps, most in zip(asked, self.fabric.switch_gbps, strict=True))
+                asked[unit] = gbps = asked[unit] + count * most_gbps
+                if gbps > capacity[unit]:
+                    return True
+        return False
 
-    def _has_room(self, entry: Sending) -> bool:
-        """Quick, and right when it says no: it got less than it was to get, or has neither a circuit nor two ports for one."""
-        if entry.is_short:
-            return False
-        link = entry.links[0][0]
-        return link.circuits > 0 or (self._ports[link.a] > 0 and self._ports[link.b] > 0)
-
-    def _bound_by_use(self, sending: Sequence[Sending]) -> None:
-        """No job has use of more than finishes it in this slot, if what is new comes into force epsilon late."""
+    def _in_time_gbps(self, linked: Sequence[Sending], ends_s: Sequence[float]) -> list[list[float]]:
+        """For each end the rate of each job that ends it by then, if what is new comes into force epsilon late; for a job with several
+        links one that fills their circuits."""
         slot_s, late_s = self.fabric.slot_s, self.fabric.reconfiguration_s
-        for entry in sending:
-            progress, most = entry.progress, entry.load.limit_gbps
-            left, had = progress.remaining_gigabits, progress.rate_gbps
-            useful = left / slot_s
-            if had < useful and slot_s > late_s:
-                useful = (left - had * late_s) / (slot_s - late_s)
-            entry.most_gbps = useful if useful < most else most
-
-    def _in_time_gbps(self, entry: Sending, until_s: float) -> float:
-        its, progress = entry.load, entry.progress
-        left, had = progress.remaining_gigabits, progress.rate_gbps
-        for_s, late_s = until_s - its.update_s, self.fabric.reconfiguration_s
-        if for_s < self.fabric.slot_s:
-            for_s = self.fabric.slot_s
-        gbps = left / for_s
-        if gbps > had and for_s > late_s:
-            gbps = (left - had * late_s) / (for_s - late_s)
-        if len(entry.links) > 1:
-            levels = efficient_gbps(its.links, self._port_gbps)
-            at = bisect.bisect_left(levels, gbps * (1 - SLACK))
-            if at < len(levels):
-                gbps = levels[at]
-        return gbps if gbps < its.limit_gbps else its.limit_gbps
+        left = np.array([entry.progress.remaining_gigabits for entry in linked])
+        had = np.array([entry.progress.rate_gbps for entry in linked])
+        update_s = np.array([entry.load.update_s for entry in linked])
+        most = np.array([entry.load.limit_gbps for entry in linked])
+        several = [at for at, entry in enumerate(linked) if entry.links]
+        rates = []
+        for end_s in ends_s:
+            for_s = np.maximum(end_s - update_s, slot_s)
+            gbps = left / for_s
+            np.divide(left - had * late_s, for_s - late_s, out=gbps, where=(gbps > had) & (for_s > late_s))
+            for at in several:
+                levels = efficient_gbps(linked[at].load.links, self._port_gbps)
+                level = bisect.bisect_left(levels, float(gbps[at]) * (1 - SLACK))
+                if level < len(levels):
+                    gbps[at] = levels[level]
+            rates.append(np.minimum(gbps, most).tolist())
+        return rates
 
     def _keep_running(self, sending: Sequence[Sending]) -> None:
         """What running jobs cannot lose: a rate above 0, for which each of their links keeps one circuit; without links, the rate."""
+        port_gbps, ports, switch, bounded = self._port_gbps, self._ports, self._switch, self._bounded
         running = [entry for entry in sending if entry.progress.started is not None]
         for entry in running:
-            for link, count in entry.links:
-                link.streams += count
+            if entry.links:
+                for link, count in entry.links:
+                    link.streams += count
+            elif entry.link is not None:
+                entry.link.streams += entry.streams
         for entry in running:
             gbps = entry.progress.rate_gbps
             if entry.most_gbps < gbps:
                 gbps = entry.most_gbps
-            for link, _ in entry.links:
-                if gbps * 2 * link.streams > self._port_gbps:
-                    gbps = self._port_gbps / (2 * link.streams)
-            if self._bounded or len(entry.links) != 1:
+            if entry.link is None or entry.links:
+                for link, _ in entry.links:
+                    if gbps * 2 * link.streams > port_gbps:
+                        gbps = port_gbps / (2 * link.streams)
                 self._take(entry, gbps)
                 continue
-            # all of a link's together have half a port at most: one circuit
-            ((link, count),) = entry.links
+            link = entry.link
+            if gbps * 2 * link.streams > port_gbps:
+                gbps = port_gbps / (2 * link.streams)
             entry.gbps = gbps
-            link.gbps += count * gbps
+            link.gbps += entry.streams * gbps
+            if bounded:
+                for unit, count in entry.load.switches:
+                    switch[unit] -= count * gbps
+            # all of a link's together have half a port at most: one circuit
             if not link.circuits:
                 link.circuits = 1
-                self._ports[link.a] -= 1
-                self._ports[link.b] -= 1
+                ports[link.a] -= 1
+                ports[link.b] -= 1
 
     # -------------------------------------------------------------- one job
 
     def _raise(self, entry: Sending, gbps: float, new: bool, least_gbps: float = 0.0) -> None:
         """Up to `gbps`, as far as it fits; not at all if a job would start below `least_gbps`. With `new`, circuits that are not lit
         count as well."""
-        had, links, most = entry.gbps, entry.links, entry.most_gbps
+        had, most = entry.gbps, entry.most_gbps
         if gbps < most:
             most = gbps
         more = most - had
@@ -187,19 +207,24 @@ class Rates:
         if more <= tiny:
             return
         if self._bounded:
+            switch = self._switch
             for unit, count in entry.load.switches:
-                if self._switch[unit] < count * more:
-                    more = self._switch[unit] / count
-        if len(links) == 1:
-            ((link, count),) = links
+                if switch[unit] < count * more:
+                    more = switch[unit] / count
+        if entry.links:
+            more = self._over_links(entry.links, more, new)
+        elif entry.link is not None:
+            link, count = entry.link, entry.streams
             given = link.circuits
             if given * self._port_gbps < link.gbps + count * more:
-                left = min(self._ports[link.a], self._ports[link.b])
+                left, other = self._ports[link.a], self._ports[link.b]
+                if other < left:
+                    left = other
                 if not new and link.lit - given < left:
-                    left = max(0, link.lit - given)
-                more = min(more, ((given + left) * self._port_gbps - link.gbps) / count)
-        elif links:
-            more = self._over_links(links, more, new)
+                    left = link.lit - given if link.lit > given else 0
+                fits = ((given + left) * self._port_gbps - link.gbps) / count
+                if fits < more:
+                    more = fits
         if new and had + more < most - tiny:
             entry.is_short = True
         if more <= tiny or had + more < least_gbps:
@@ -225,16 +250,18 @@ class Rates:
             left[link.b] -= 1
 
     def _take(self, entry: Sending, gbps: float) -> None:
-        if self._bounded:
-            for unit, count in entry.load.switches:
-                self._switch[unit] -= count * gbps
-        for link, count in entry.links:
-            used = link.gbps + count * gbps
-            link.gbps = used
-            had = link.circuits
-            if not had or used > (had + SLACK) * self._port_gbps:
-                circuits = int(used / self._port_gbps - SLACK) + 1
-                link.circuits = circuits
-                self._ports[link.a] -= circuits - had
-                self._ports[link.b] -= circuits - had
         entry.gbps += gbps
+        if self._bounded:
+            switch = self._switch
+            for unit, count in entry.load.switches:
+                switch[unit] -= count * gbps
+        if entry.link is None:
+            return
+        port_gbps, ports = self._port_gbps, self._ports
+        for link, count in entry.links or ((entry.link, entry.streams),):
+            link.gbps = used = link.gbps + count * gbps
+            had = link.circuits
+            if not had or used > (had + SLACK) * port_gbps:
+                link.circuits = circuits = int(used / port_gbps - SLACK) + 1
+                ports[link.a] -= circuits - had
+                ports[link.b] -= circuits - had
