@@ -70,6 +70,10 @@ def _is_flat(value: object) -> bool:
 def without_timelines(report: dict[str, Any]) -> dict[str, Any]:
     """The report with what workers left but their timelines: the bound is made of them, and they are long."""
     workers = [
-        {**worker, "stats": worker["stats"] and {**worker["stats"], "timeline": None}} for worker in report["workers"]
+        {
+            **worker,
+            "stats": worker["stats"] and {name: value for name, value in worker["stats"].items() if name != "timeline"},
+        }
+        for worker in report["workers"]
     ]
     return {**report, "workers": workers}
