@@ -150,7 +150,8 @@ def summary(figures: dict[str, Any]) -> str:
 def gathered(files: list[Path]) -> dict[str, Any]:
     """Figures of runs before, as of one."""
     runs = [json.loads(file.read_text()) for file in files]
-    left_out = {kind: what for run in runs for kind, what in run["left_out"].items()}
+    tried_kinds = {row["kind"] for run in runs for row in run["mutations"]}
+    left_out = {kind: what for run in runs for kind, what in run["left_out"].items() if kind not in tried_kinds}
     return {
         "host": runs[-1]["host"],
         "left_out": left_out,

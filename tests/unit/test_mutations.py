@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.host import ROOT
-from tests.bench.mutations import copy_of_tree
+from tests.bench.mutations import copy_of_tree, gathered
 from tests.mutants.mutation import Kind, Mutation
 from tests.mutants.table import MUTATIONS
 
@@ -41,3 +42,12 @@ def test_a_bug_that_finds_no_place_is_an_error(tmp_path: Path) -> None:
     assert (tmp_path / "program.c").read_text() == "three two two"
     with pytest.raises(ValueError, match=r"program.c: 2 places with 'two' \(mutation: twice\)"):
         Mutation(Kind.XDP, "program.c", "twice", "two", "four").plant(tmp_path)
+
+
+def test_what_one_run_left_out_and_another_tried_is_not_left_out(tmp_path: Path) -> None:
+    without, with_p4 = tmp_path / "without.json", tmp_path / "with.json"
+    tried = {Kind.XDP: {"kind": Kind.XDP.value}, Kind.P4: {"kind": Kind.P4.value}}
+    without.write_text(json.dumps({"host": {}, "left_out": {Kind.P4.value: "p4c"}, "mutations": [tried[Kind.XDP]]}))
+    with_p4.write_text(json.dumps({"host": {}, "left_out": {}, "mutations": [tried[Kind.P4]]}))
+    assert gathered([without])["left_out"] == {Kind.P4.value: "p4c"}
+    assert gathered([without, with_p4])["left_out"] == {}
