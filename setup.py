@@ -1,9 +1,11 @@
 """The package: its metadata, its one command and its place in torch. Tool settings are in pyproject.toml.
 
-Host packages and the pinned versions are not repeated here: `scripts/setup.py` installs both. `pip install .` takes the packages that
-the project imports itself, as they are pinned there; `testbed doctor` then says what else the host needs.
+Host packages and the pinned versions are not repeated here: `scripts/setup.py` installs both. `pip install .`
+takes the packages that the project imports itself, as they are pinned there; `testbed doctor` then says what
+else the host needs.
 
-The endpoint is compiled for the machine that compiles it. A wheel for others: OPTINC_MARCH=x86-64-v3 pip wheel --no-deps .
+The endpoint is compiled for the machine that compiles it. A wheel for others: OPTINC_MARCH=x86-64-v3 pip
+wheel --no-deps .
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).resolve().parent
-# bpf/, p4/ and wireshark/ are folders of the checkout, not Python packages: an installed copy finds them in share/optinc.
+# bpf/, p4/ and wireshark/ are folders of the checkout, not Python packages: an installed copy finds them in
+# share/optinc.
 DATA = [
     (str(Path("share/optinc") / folder.relative_to(HERE)), [str(file.relative_to(HERE)) for file in files])
     for top in ("bpf", "p4", "wireshark")

@@ -1,4 +1,6 @@
-"""`python -m controller`: the controller process. It ends on SIGTERM; the switches go on with what they hold."""
+"""`python -m controller`: the controller process. It ends on SIGTERM; the switches go on with what they
+hold.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--topology", type=Path, required=True, help="JSON file that the daemon wrote")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve requests on")
     parser.add_argument(
-        "--history", type=Path, required=True, help="JSON lines of reconfigurations, read at start and appended to"
+        "--history",
+        type=Path,
+        required=True,
+        help="JSON lines of reconfigurations, read at start and appended to",
     )
     parser.add_argument("--listen-port", type=int, required=True, help="TCP port on 127.0.0.1 for OpenFlow")
     parser.add_argument(

@@ -1,4 +1,5 @@
-"""The Ryu application API: from ryu itself in an environment that has it, else from os-ken, its maintained continuation.
+"""The Ryu application API: from ryu itself in an environment that has it, else from os-ken, its maintained
+continuation.
 
 An environment has one of the two (scripts/install_ryu.py); `LIBRARY` says which, and no other module asks.
 """

@@ -1,4 +1,6 @@
-"""The controller's requests, as docs/architecture.md lists them. Turns JSON into calls of `Fabric` and back."""
+"""The controller's requests, as docs/architecture.md lists them. Turns JSON into calls of `Fabric` and
+back.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,17 @@ class Api:
 
     def _plan(self, request: dict[str, Any]) -> dict[str, Any]:
         plan = self._fabric.plan(_demands(request))
-        return {name: [list(c.ports) for c in sorted(getattr(plan, name))] for name in ("target", "removed", "added")}
+        return {
+            name: [list(c.ports) for c in sorted(getattr(plan, name))]
+            for name in ("target", "removed", "added")
+        }
 
 
 def _demands(request: dict[str, Any]) -> list[Pair]:
     demands = request.get("demands")
-    if not isinstance(demands, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in demands):
+    if not isinstance(demands, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in demands
+    ):
         raise RequestError(f"demands: {demands}; a list of pairs of units like [u1, u3] is accepted")
     return [(_unit(a), _unit(b)) for a, b in demands]
 
@@ -54,7 +61,9 @@ def _circuits(request: dict[str, Any]) -> list[list[str]]:
     if not isinstance(circuits, list) or not all(
         isinstance(c, list) and all(isinstance(p, str) for p in c) for c in circuits
     ):
-        raise RequestError(f"circuits: {circuits}; a list of pairs of optical ports like [u1o1, u2o1] is accepted")
+        raise RequestError(
+            f"circuits: {circuits}; a list of pairs of optical ports like [u1o1, u2o1] is accepted"
+        )
     return circuits
 
 

@@ -59,7 +59,9 @@ class OpticalFabricApp(OSKenApp):
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def on_error(self, event: Any) -> None:
         message = event.msg
-        LOG.error("switch %#x: OpenFlow error type %d code %d", message.datapath.id or 0, message.type, message.code)
+        LOG.error(
+            "switch %#x: OpenFlow error type %d code %d", message.datapath.id or 0, message.type, message.code
+        )
         switch = self._switches.get(message.datapath.id)
         if switch:
             switch.handle_error(f"OpenFlow error type {message.type} code {message.code}")
@@ -74,4 +76,6 @@ class OpticalFabricApp(OSKenApp):
         try:
             self.fabric.connected(switch)
         except TestbedError as error:
-            LOG.error("switch %#x: %s", switch.dpid, error)  # `ready` stays false, and says so to whoever waits
+            LOG.error(
+                "switch %#x: %s", switch.dpid, error
+            )  # `ready` stays false, and says so to whoever waits

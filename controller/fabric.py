@@ -1,8 +1,9 @@
-"""The optical fabric as the controller holds it: brings switches to what policy says, and carries out reconfigurations one at a time.
+"""The optical fabric as the controller holds it: brings switches to what policy says, and carries out
+reconfigurations one at a time.
 
-Order of a reconfiguration: the affected ports go dark in the data plane; the old circuits' flows go, the new ones' come, barrier,
-read-back; the fast path gets the new circuits and routes; the gate opens by itself when the dark time is over, and is watched until it
-does. Ports of circuits that stay are never written to.
+Order of a reconfiguration: the affected ports go dark in the data plane; the old circuits' flows go, the new
+ones' come, barrier, read-back; the fast path gets the new circuits and routes; the gate opens by itself when
+the dark time is over, and is watched until it does. Ports of circuits that stay are never written to.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Fabric:
     # ---- switches come and go ----
 
     def connected(self, switch: Switch) -> None:
-        """A switch is there: brings it to what it should hold. What it holds already stays, and its circuits are taken over."""
+        """A switch is there: brings it to what it should hold. What it holds already stays, and its circuits
+        are taken over.
+        """
         with self._changing:
             self._switches[switch.dpid] = switch
             try:
@@ -85,7 +88,8 @@ class Fabric:
                 self._settle(self._tor_flows)
 
     def begin(self) -> None:
-        """Sets what depends on no switch to connect: routes of ToRs without OpenFlow, where there are no circuits to wait for.
+        """Sets what depends on no switch to connect: routes of ToRs without OpenFlow, where there are no
+        circuits to wait for.
 
         One that fails is `unsettled`.
         """
@@ -96,7 +100,9 @@ class Fabric:
                 LOG.error("%s", error)
 
     def resettle(self, unit: int) -> None:
-        """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until they are read back."""
+        """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until
+        they are read back.
+        """
         if unit not in self._ports:
             raise self._no_unit(unit)
         with self._changing:
@@ -105,7 +111,9 @@ class Fabric:
                 self._settle((unit,))
 
     def unsettled(self) -> list[str]:
-        """The units that only `resettle` helps: what they should hold is known, they can be told, and it failed. None during a change."""
+        """The units that only `resettle` helps: what they should hold is known, they can be told, and it
+        failed. None during a change.
+        """
         if self._changing.locked():
             return []
         return [
@@ -116,7 +124,9 @@ class Fabric:
         ]
 
     def disconnected(self, switch: Switch) -> None:
-        """A switch is gone; what it forwards it goes on forwarding. One that is back already by another connection stays."""
+        """A switch is gone; what it forwards it goes on forwarding. One that is back already by another
+        connection stays.
+        """
         if self._switches.get(switch.dpid) is switch:
             del self._switches[switch.dpid]
             self._verified.discard(switch.dpid)
@@ -144,7 +154,9 @@ class Fabric:
         """The initial circuits, and all changes since."""
         circuits = checked(self._topology.ocs.circuits, self._topology.optical_ports)
         for event in self._history:
-            removed, added = (frozenset(circuit(*pair) for pair in event[key]) for key in ("removed", "added"))
+            removed, added = (
+                frozenset(circuit(*pair) for pair in event[key]) for key in ("removed", "added")
+            )
             circuits = circuits - removed | added
         return circuits
 
@@ -153,7 +165,8 @@ class Fabric:
         self._tor_flows = policy.tor_flows(self._topology, circuits)
 
     def _settle(self, units: Iterable[int]) -> None:
-        """Brings these units' ToRs, where they are connected, to the flows that the circuits ask for, and the fast path after it.
+        """Brings these units' ToRs, where they are connected, to the flows that the circuits ask for, and the
+        fast path after it.
 
         All of them, whatever happens with one; then raises what happened first.
         """
@@ -212,7 +225,8 @@ class Fabric:
         """By unit: the device by which its ToR sends to each address or network."""
         return {
             addresses.unit_name(unit): {
-                f"{ip}/{prefix}": device for (ip, prefix), (device, _) in sorted(policy.routes_of(unit, flows).items())
+                f"{ip}/{prefix}": device
+                for (ip, prefix), (device, _) in sorted(policy.routes_of(unit, flows).items())
             }
             for unit, flows in self._tor_flows.items()
         }
@@ -263,7 +277,9 @@ class Fabric:
             self._decide(target)
             if self._plane:
                 self._plane.connect([_numbers(c) for c in sorted(added)])
-            with ThreadPoolExecutor(1) as watcher:  # beside the ToRs' flows, which may take longer than the dark time
+            with ThreadPoolExecutor(
+                1
+            ) as watcher:  # beside the ToRs' flows, which may take longer than the dark time
                 watched = watcher.submit(self._watch, added, began_ns, began_ns + dark.total_ns)
                 try:
                     self._settle(self._tor_flows)
@@ -297,7 +313,9 @@ class Fabric:
         return event
 
     def _watch(self, added: Iterable[Circuit], began_ns: int, due_ns: int) -> tuple[int, int]:
-        """Polls the gate until all new circuits are lit: when the first poll found them so, and how long before it the last one did not."""
+        """Polls the gate until all new circuits are lit: when the first poll found them so, and how long
+        before it the last one did not.
+        """
         waiting = [_number(port) for port in ports_of(added)]
         if self._plane is None or not waiting:
             _sleep_until(due_ns)
@@ -313,7 +331,8 @@ class Fabric:
             last_dark_ns = before
             if now > due_ns + LIGHT_TIMEOUT_NS:
                 raise TestbedError(
-                    f"light optical ports {waiting}: dark {(now - due_ns) / 1e6:.0f} ms after they should be lit"
+                    f"light optical ports {waiting}: dark {(now - due_ns) / 1e6:.0f} ms after they should be "
+                    f"lit"
                 )
 
 

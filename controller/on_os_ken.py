@@ -27,8 +27,8 @@ __all__ = [
 class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types
     """A connection whose end is reported.
 
-    On native threads os-ken 4.2.2 waits for a connection's sender before it reports the end, and the sender waits for ever
-    for something to send.
+    On native threads os-ken 4.2.2 waits for a connection's sender before it reports the end, and the sender
+    waits for ever for something to send.
     """
 
     def _recv_loop(self) -> None:

@@ -1,8 +1,9 @@
 # ruff: noqa: E402  # eventlet is to be silenced and mended before ryu is imported
 """The Ryu application API from ryu 4.34, whose parts are green threads.
 
-Green threads belong to the native thread that started them, and the rest of the controller is native threads, so that a dark time
-is watched by a thread that nothing else holds up. So all of ryu runs on one thread, and what other threads send is handed to it.
+Green threads belong to the native thread that started them, and the rest of the controller is native threads,
+so that a dark time is watched by a thread that nothing else holds up. So all of ryu runs on one thread, and
+what other threads send is handed to it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ START_S = 30.0
 
 
 class _RyuThread:
-    """The native thread that all of ryu runs on, and the calls that other threads hand to it, which it makes in their order."""
+    """The native thread that all of ryu runs on, and the calls that other threads hand to it, which it makes
+    in their order.
+    """
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -66,7 +69,9 @@ class _RyuThread:
         return threading.get_ident() == self._ident
 
     def start(self, begin: Callable[[], object]) -> None:
-        """Runs `begin` there, and goes on with calls. Raises TestbedError when it does not return in time or fails."""
+        """Runs `begin` there, and goes on with calls. Raises TestbedError when it does not return in time or
+        fails.
+        """
         outcome: SimpleQueue[Exception | None] = SimpleQueue()
         threading.Thread(target=self._run, args=(begin, outcome), name="ryu", daemon=True).start()
         try:

@@ -1,4 +1,6 @@
-"""The plane of a fabric whose ToRs are not all alike: circuits are the fast path's, routes are where each ToR's engine keeps them."""
+"""The plane of a fabric whose ToRs are not all alike: circuits are the fast path's, routes are where each
+ToR's engine keeps them.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ Routes = dict[tuple[str, int], tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Flow:
-    """A flow in the only two shapes that there are: by arrival port (circuits) or by IPv4 destination (forwarding)."""
+    """A flow in the only two shapes that there are: by arrival port (circuits) or by IPv4 destination
+    (forwarding).
+    """
 
     priority: int
     out_port: int
@@ -38,20 +40,29 @@ def oxc_flows(circuits: Iterable[Circuit]) -> frozenset[Flow]:
     flows = set()
     for c in circuits:
         a, b = (addresses.oxc_port_number(*addresses.parse_optical_port(port)) for port in c.ports)
-        flows |= {Flow(CIRCUIT_PRIORITY, in_port=a, out_port=b), Flow(CIRCUIT_PRIORITY, in_port=b, out_port=a)}
+        flows |= {
+            Flow(CIRCUIT_PRIORITY, in_port=a, out_port=b),
+            Flow(CIRCUIT_PRIORITY, in_port=b, out_port=a),
+        }
     return frozenset(flows)
 
 
 def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]:
     """The circuits that an optical switch's flows make: those with both directions."""
-    names = {addresses.oxc_port_number(*addresses.parse_optical_port(port)): port for port in topology.optical_ports}
-    ways = {(flow.in_port, flow.out_port) for flow in flows if flow.in_port in names and flow.out_port in names}
+    names = {
+        addresses.oxc_port_number(*addresses.parse_optical_port(port)): port
+        for port in topology.optical_ports
+    }
+    ways = {
+        (flow.in_port, flow.out_port) for flow in flows if flow.in_port in names and flow.out_port in names
+    }
     return frozenset(circuit(names[a], names[b]) for a, b in ways if (b, a) in ways and a != b)
 
 
 def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, frozenset[Flow]]:
-    """For each unit: a flow for each of its hosts, which also sets the host's MAC, one for each other unit that has a path, and one for
-    each host there that is reached by another of several parallel circuits."""
+    """For each unit: a flow for each of its hosts, which also sets the host's MAC, one for each other unit
+    that has a path, and one for each host there that is reached by another of several parallel circuits.
+    """
     hops = next_hops(circuits, (unit.index for unit in topology.units))
     hosts = {unit.index: unit.hosts for unit in topology.units}
     flows = {}
@@ -68,12 +79,20 @@ def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, froz
         }
         remote = {
             Flow(
-                UNIT_PRIORITY, ip=addresses.unit_network(other), prefix=24, out_port=addresses.optical_number(ports[0])
+                UNIT_PRIORITY,
+                ip=addresses.unit_network(other),
+                prefix=24,
+                out_port=addresses.optical_number(ports[0]),
             )
             for other, ports in hops[unit.index].items()
         }
         spread = {
-            Flow(HOST_PRIORITY, ip=addresses.host_ip(other, host), prefix=32, out_port=addresses.optical_number(port))
+            Flow(
+                HOST_PRIORITY,
+                ip=addresses.host_ip(other, host),
+                prefix=32,
+                out_port=addresses.optical_number(port),
+            )
             for other, ports in hops[unit.index].items()
             for host in range(1, hosts[other] + 1)
             for port in [port_for(ports, host)]
@@ -84,18 +103,26 @@ def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, froz
 
 
 def routes_of(unit: int, flows: Iterable[Flow]) -> Routes:
-    """The fast path's table for the flows of a ToR: (address, prefix) -> (device, new destination MAC or "")."""
+    """The fast path's table for the flows of a ToR: (address, prefix) -> (device, new destination MAC or
+    "").
+    """
     return {(flow.ip, flow.prefix): (_device(unit, flow.out_port), flow.set_mac) for flow in flows if flow.ip}
 
 
 def _device(unit: int, port: int) -> str:
     first = addresses.optical_number(1)
-    return addresses.optical_device(unit, port - first + 1) if port >= first else addresses.tor_port_device(unit, port)
+    return (
+        addresses.optical_device(unit, port - first + 1)
+        if port >= first
+        else addresses.tor_port_device(unit, port)
+    )
 
 
 def unit_ports(topology: Topology) -> Mapping[int, tuple[str, ...]]:
     """Each unit's optical ports."""
     return {
-        unit.index: tuple(addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1))
+        unit.index: tuple(
+            addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)
+        )
         for unit in topology.units
     }

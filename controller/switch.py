@@ -1,4 +1,6 @@
-"""A conversation with one connected switch: flows out, a barrier, flows read back. Calls block; replies come from another thread."""
+"""A conversation with one connected switch: flows out, a barrier, flows read back. Calls block; replies come
+from another thread.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,11 @@ class Switch:
         return self._datapath is datapath
 
     def change(self, remove: Iterable[Flow], add: Iterable[Flow]) -> None:
-        """Deletes and adds flows and waits for the barrier. TestbedError if the switch refuses or does not answer.
+        """Deletes and adds flows and waits for the barrier. TestbedError if the switch refuses or does not
+        answer.
 
-        A flow whose match is added anew is not deleted first: OpenFlow's ADD replaces it in one step, so that no packet
-        meets the table without it.
+        A flow whose match is added anew is not deleted first: OpenFlow's ADD replaces it in one step, so that
+        no packet meets the table without it.
         """
         add = sorted(add)
         replaced = {flow.match for flow in add}
@@ -56,7 +59,13 @@ class Switch:
         """The flows of ours that the switch holds now."""
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         request = parser.OFPFlowStatsRequest(
-            self._datapath, 0, protocol.OFPTT_ALL, protocol.OFPP_ANY, protocol.OFPG_ANY, COOKIE, 0xFFFFFFFFFFFFFFFF
+            self._datapath,
+            0,
+            protocol.OFPTT_ALL,
+            protocol.OFPP_ANY,
+            protocol.OFPG_ANY,
+            COOKIE,
+            0xFFFFFFFFFFFFFFFF,
         )
         entries = self._ask(request, "flow statistics")
         return frozenset(_flow(entry) for entry in entries)
@@ -108,7 +117,9 @@ class Switch:
         try:
             self._datapath.send_msg(request)
             if not arrived.wait(REPLY_TIMEOUT_S):
-                raise TestbedError(f"ask switch {self.dpid:#x} for {what}: no answer in {REPLY_TIMEOUT_S:g} s")
+                raise TestbedError(
+                    f"ask switch {self.dpid:#x} for {what}: no answer in {REPLY_TIMEOUT_S:g} s"
+                )
             if self._gone:
                 raise TestbedError(f"ask switch {self.dpid:#x} for {what}: it disconnected")
         finally:
@@ -120,7 +131,9 @@ class Switch:
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         if flow.ip:
             mask = ".".join(str(0xFFFFFFFF << (32 - flow.prefix) >> shift & 0xFF) for shift in (24, 16, 8, 0))
-            match = parser.OFPMatch(eth_type=0x0800, ipv4_dst=flow.ip if flow.prefix == 32 else (flow.ip, mask))
+            match = parser.OFPMatch(
+                eth_type=0x0800, ipv4_dst=flow.ip if flow.prefix == 32 else (flow.ip, mask)
+            )
         else:
             match = parser.OFPMatch(in_port=flow.in_port)
         actions = [parser.OFPActionSetField(eth_dst=flow.set_mac)] if flow.set_mac else []
@@ -138,7 +151,9 @@ class Switch:
 
 
 def _flow(entry: Any) -> Flow:
-    """A flow of a statistics reply. One that is not of our shapes comes out as one that nobody wants, so that it is removed."""
+    """A flow of a statistics reply. One that is not of our shapes comes out as one that nobody wants, so that
+    it is removed.
+    """
     match = dict(entry.match.items())
     out_port, mac = 0, ""
     for instruction in entry.instructions:

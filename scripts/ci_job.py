@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""One job on a testbed that is there for it alone: up, run, down. What a CI step runs in the testbed's container.
+"""One job on a testbed that is there for it alone: up, run, down. What a CI step runs in the testbed's
+container.
 
 `scripts/ci_job.py [--config FILE] [--results DIR] -- [OPTIONS of testbed run] SCRIPT [ARGUMENTS]`. Leaves the
-result, its samples and the workers' logs in DIR. Ends with the exit code of `testbed run`. Imports the standard
-library.
+result, its samples and the workers' logs in DIR. Ends with the exit code of `testbed run`. Imports the
+standard library.
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ def testbed(command: str, *arguments: str) -> int:
 def main(argv: Sequence[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], usage="%(prog)s [--config FILE] [--results DIR] -- JOB..."
+        description=(__doc__ or "").partition("\n")[0],
+        usage="%(prog)s [--config FILE] [--results DIR] -- JOB...",
     )
     parser.add_argument("--config", default="default", help="a ready configuration or a file")
-    parser.add_argument("--results", type=Path, default=Path("testbed-results"), help="folder for what the job leaves")
+    parser.add_argument(
+        "--results", type=Path, default=Path("testbed-results"), help="folder for what the job leaves"
+    )
     options, job = parser.parse_args(argv[:at]), argv[at + 1 :]
     if not job:
-        parser.error("no job; after -- come what `testbed run` takes: its options, a script and its arguments")
+        parser.error(
+            "no job; after -- come what `testbed run` takes: its options, a script and its arguments"
+        )
     options.results.mkdir(parents=True, exist_ok=True)
     if code := testbed("up", "--config", options.config, "--detach"):
         return code

@@ -27,8 +27,17 @@ ENGINES = ("podman", "docker")
 SUITE = "bookworm"
 # what the image's own set-up needs before it can start, beside what a minimal system has
 INCLUDED = ("ca-certificates", "git", "make", "python3", "sudo")
-PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")  # the Containerfile's arguments
-HANDED_ON = ("CI", "TESTBED_REQUIRE", "TESTBED_GATE_LIMIT_S")  # what a command in the container gets of the caller's
+PIP_SETTINGS = (
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_CERT",
+)  # the Containerfile's arguments
+HANDED_ON = (
+    "CI",
+    "TESTBED_REQUIRE",
+    "TESTBED_GATE_LIMIT_S",
+)  # what a command in the container gets of the caller's
 CAP_SYS_RESOURCE = 24
 PODMANS_PROCESSES = 32768  # podman lowers its own limit to this before it starts anything (seen with 4.3)
 HYBRID_CGROUPS = Path("/sys/fs/cgroup/unified")
@@ -47,7 +56,9 @@ def engine_of(name: str | None) -> str:
     for engine in [name] if name else ENGINES:
         if path := shutil.which(engine):
             return path
-    raise ContainerError(f"no {name or ' and no '.join(ENGINES)} here; on Debian: sudo apt-get install podman runc", 3)
+    raise ContainerError(
+        f"no {name or ' and no '.join(ENGINES)} here; on Debian: sudo apt-get install podman runc", 3
+    )
 
 
 def host_options(engine: str) -> tuple[list[str], list[str]]:
@@ -91,7 +102,12 @@ def build_command(
 
 
 def run_command(
-    engine: str, image: str, out: Path | None, extra: Sequence[str], command: Sequence[str], environ: Mapping[str, str]
+    engine: str,
+    image: str,
+    out: Path | None,
+    extra: Sequence[str],
+    command: Sequence[str],
+    environ: Mapping[str, str],
 ) -> list[str]:
     """The engine's command that runs `command` in a container of `image`."""
     own, options = host_options(engine)
@@ -106,7 +122,11 @@ def run_command(
 
 def requirements_file(image: str, name: str) -> str:
     """The Containerfile that installs the requirements `name` over the environment of `image`."""
-    steps = [f"FROM {image}", *(f"ARG {setting}" for setting in PIP_SETTINGS), f"COPY {name} /tmp/requirements.txt"]
+    steps = [
+        f"FROM {image}",
+        *(f"ARG {setting}" for setting in PIP_SETTINGS),
+        f"COPY {name} /tmp/requirements.txt",
+    ]
     steps += ["RUN /optinc/.venv/bin/python -m pip install --no-cache-dir -r /tmp/requirements.txt"]
     return "\n".join(steps) + "\n"
 
@@ -126,7 +146,9 @@ def add_requirements(
 
 
 def import_base(engine: str, suite: str, mirror: str) -> str:
-    """Makes a base image of Debian's release `suite` by debootstrap, unless it is there already; returns its name."""
+    """Makes a base image of Debian's release `suite` by debootstrap, unless it is there already; returns its
+    name.
+    """
     name = f"{BASE}:{suite}"
     if _is_there(engine, name):
         return name
@@ -137,7 +159,9 @@ def import_base(engine: str, suite: str, mirror: str) -> str:
     with tempfile.TemporaryDirectory(prefix="optinc-base-") as folder:
         include = f"--include={','.join(INCLUDED)}"
         _call(["debootstrap", "--variant=minbase", include, suite, folder, *([mirror] if mirror else [])])
-        with subprocess.Popen(["tar", "--create", f"--directory={folder}", "."], stdout=subprocess.PIPE) as archive:
+        with subprocess.Popen(
+            ["tar", "--create", f"--directory={folder}", "."], stdout=subprocess.PIPE
+        ) as archive:
             _call([engine, "import", "-", name], stdin=archive.stdout)
         if archive.returncode != 0:
             raise ContainerError(f"tar exited with {archive.returncode}; {name} is not whole: remove it", 1)
@@ -145,7 +169,9 @@ def import_base(engine: str, suite: str, mirror: str) -> str:
 
 
 def _is_there(engine: str, image: str) -> bool:
-    return subprocess.run([engine, "image", "inspect", image], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([engine, "image", "inspect", image], capture_output=True, check=False).returncode == 0
+    )
 
 
 def _call(argv: Sequence[str], stdin: object = None) -> None:
@@ -159,13 +185,19 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--engine", choices=ENGINES, help="the first of them that is installed")
     parser.add_argument("--image", default=IMAGE, help=f"its name ({IMAGE})")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="OPT", help="one more option for the engine's build or run"
+        "--option",
+        action="append",
+        default=[],
+        metavar="OPT",
+        help="one more option for the engine's build or run",
     )
     actions = parser.add_subparsers(dest="action", required=True)
     build = actions.add_parser("build", help="make the image")
     base = build.add_mutually_exclusive_group()
     base.add_argument("--base", metavar="IMAGE", help="on this image of Debian 12 (debian:12)")
-    base.add_argument("--debootstrap", action="store_true", help="on an image that debootstrap makes, once, as root")
+    base.add_argument(
+        "--debootstrap", action="store_true", help="on an image that debootstrap makes, once, as root"
+    )
     build.add_argument("--suite", default=SUITE, help=f"Debian's release, for --debootstrap ({SUITE})")
     build.add_argument(
         "--mirror", default="", metavar="URL", help="Debian's mirror, for --debootstrap (debootstrap's own)"
@@ -175,7 +207,9 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="what the command leaves in the checkout's out/ goes there"
     )
-    run.add_argument("--print", action="store_true", dest="printed", help="print the engine's command instead")
+    run.add_argument(
+        "--print", action="store_true", dest="printed", help="print the engine's command instead"
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND...", help="such as make demo")
     return parser.parse_args(argv)
 

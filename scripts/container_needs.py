@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Finds what a container of the testbed must be given, by taking away what `--privileged` gives, piece by piece.
+"""Finds what a container of the testbed must be given, by taking away what `--privileged` gives, piece by
+piece.
 
 In each container a testbed comes up, trains as `nobody`, ends a job in time, changes a circuit and goes down;
-the doctor must agree. First capabilities are dropped in groups, halved as long as something fails; what is left is taken away
-one by one, and so is everything else that was given. Prints the table of docs/containers.md. Needs the image
-(scripts/container.py build) and root; takes some ten minutes. Imports the standard library and
-scripts/container.py.
+the doctor must agree. First capabilities are dropped in groups, halved as long as something fails; what is
+left is taken away one by one, and so is everything else that was given. Prints the table of
+docs/containers.md. Needs the image (scripts/container.py build) and root; takes some ten minutes. Imports the
+standard library and scripts/container.py.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _NAMES = (
 )
 CAPABILITIES = tuple(_NAMES.split())
 # given by podman and docker to every container; asked last, for nobody need add them
-_DEFAULT_NAMES = "CHOWN DAC_OVERRIDE FOWNER FSETID KILL NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT"
+_DEFAULT_NAMES = (
+    "CHOWN DAC_OVERRIDE FOWNER FSETID KILL NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT"
+)
 DEFAULTS = tuple(_DEFAULT_NAMES.split())
 # what --privileged gives beside capabilities
 REST = (

@@ -1,7 +1,9 @@
-"""Installs BMv2 and the P4 compiler from the P4 project's own packages: `python3 -m scripts.install_p4`, as root; `make p4-tools` runs it.
+"""Installs BMv2 and the P4 compiler from the P4 project's own packages: `python3 -m scripts.install_p4`, as
+root; `make p4-tools` runs it.
 
-They are in no distribution. Adds the project's repository for this release of Debian or Ubuntu, and its key; takes both away again if the
-installation fails. Idempotent; imports nothing outside the standard library. Exit codes: 0 done, 1 an installer failed, 3 this host cannot.
+They are in no distribution. Adds the project's repository for this release of Debian or Ubuntu, and its key;
+takes both away again if the installation fails. Idempotent; imports nothing outside the standard library.
+Exit codes: 0 done, 1 an installer failed, 3 this host cannot.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from scripts.setup import CACHE, SetupError, give_to_owner, missing_packages, no_service_starts, run_logged, say
+from scripts.setup import (
+    CACHE,
+    SetupError,
+    give_to_owner,
+    missing_packages,
+    no_service_starts,
+    run_logged,
+    say,
+)
 
 REPOSITORY = "download.opensuse.org/repositories/home:/p4lang"
 PACKAGES = {"simple_switch": "p4lang-bmv2", "p4c-bm2-ss": "p4lang-p4c"}  # program -> package
@@ -59,9 +69,13 @@ def fetched_key(url: str) -> bytes:
     if isinstance(got, urllib.error.HTTPError) and got.code == 404:
         raise SetupError(f"the P4 project has no packages for this release: {url} is not there", 3)
     if isinstance(got, Exception):
-        raise SetupError(f"cannot reach the P4 project's packages, which need the network: {url}: {why(got)}", 3)
+        raise SetupError(
+            f"cannot reach the P4 project's packages, which need the network: {url}: {why(got)}", 3
+        )
     if not got.startswith(KEY_START):
-        raise SetupError(f"cannot reach the P4 project's packages: {url} answers with something else than a key", 3)
+        raise SetupError(
+            f"cannot reach the P4 project's packages: {url} answers with something else than a key", 3
+        )
     return got
 
 
@@ -74,7 +88,9 @@ def why(error: Exception) -> str:
 
 @contextlib.contextmanager
 def unless_done(files: Mapping[Path, bytes]) -> Iterator[None]:
-    """Writes files; if the body fails, puts them back as they were, with the package lists that came meanwhile gone."""
+    """Writes files; if the body fails, puts them back as they were, with the package lists that came
+    meanwhile gone.
+    """
     before = {path: path.read_bytes() if path.exists() else None for path in files}
     lists = set(LISTS.glob("*"))
     try:

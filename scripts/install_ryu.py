@@ -1,7 +1,8 @@
-"""Installs ryu 4.34 in an environment of its own, `.venv-ryu` of this checkout: `python3 -m scripts.install_ryu`; `make ryu` runs it.
+"""Installs ryu 4.34 in an environment of its own, `.venv-ryu` of this checkout: `python3 -m
+scripts.install_ryu`; `make ryu` runs it.
 
-The project's environment has os-ken, ryu's continuation. Idempotent; imports nothing outside the standard library. Exit codes: 0 done, or
-this Python is newer than ryu can be built for; 1 an installer failed.
+The project's environment has os-ken, ryu's continuation. Idempotent; imports nothing outside the standard
+library. Exit codes: 0 done, or this Python is newer than ryu can be built for; 1 an installer failed.
 """
 
 from __future__ import annotations
@@ -31,13 +32,22 @@ BUILD_TOOLS = ("setuptools==57.5.0", "pbr==5.11.1", "wheel==0.43.0")
 
 def fingerprint() -> str:
     """What the environment depends on, its path too."""
-    parts = [str(RYU_VENV), output_of(str(SYSTEM_PYTHON), "--version"), *BUILD_TOOLS, REQUIREMENTS.read_text()]
+    parts = [
+        str(RYU_VENV),
+        output_of(str(SYSTEM_PYTHON), "--version"),
+        *BUILD_TOOLS,
+        REQUIREMENTS.read_text(),
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def is_current() -> bool:
     """Whether the environment is there and of these pins."""
-    return (RYU_VENV / "bin" / "python").exists() and STAMP.exists() and STAMP.read_text().strip() == fingerprint()
+    return (
+        (RYU_VENV / "bin" / "python").exists()
+        and STAMP.exists()
+        and STAMP.read_text().strip() == fingerprint()
+    )
 
 
 def install_ryu() -> None:
@@ -51,11 +61,20 @@ def install_ryu() -> None:
     with one_at_a_time():
         argv = [str(SYSTEM_PYTHON), "-m", "venv", "--clear", str(RYU_VENV)]
         run_logged("environment .venv-ryu", argv, CACHE / "ryu-venv.log")
-        pip = [str(RYU_VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+        pip = [
+            str(RYU_VENV / "bin" / "python"),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--no-input",
+            "install",
+        ]
         pip += ["--progress-bar", "off"]
         run_logged("pip install of what ryu is built with", [*pip, *BUILD_TOOLS], CACHE / "ryu-pip-tools.log")
         argv = [*pip, "--no-build-isolation", "-r", str(REQUIREMENTS)]
-        run_logged("pip install of ryu and what the controller needs (some 30 MB)", argv, CACHE / "ryu-pip.log")
+        run_logged(
+            "pip install of ryu and what the controller needs (some 30 MB)", argv, CACHE / "ryu-pip.log"
+        )
         STAMP.write_text(fingerprint() + "\n")
         give_to_owner()
     say("done: ryu")

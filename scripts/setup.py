@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Sets a Debian machine up for the testbed: system packages by apt, then the environment `.venv` of this checkout.
+"""Sets a Debian machine up for the testbed: system packages by apt, then the environment `.venv` of this
+checkout.
 
-Idempotent: it asks what is there and installs only what is missing. Imports nothing outside the standard library, for
-it runs before anything is installed. Starts no service and edits no configuration. With --dependencies it installs all
-that changes seldom and leaves this checkout out: a layer of a container's image. Exit codes: 0 done, 1 an installer
-failed, 2 the request was wrong, 3 this host cannot.
+Idempotent: it asks what is there and installs only what is missing. Imports nothing outside the standard
+library, for it runs before anything is installed. Starts no service and edits no configuration. With
+--dependencies it installs all that changes seldom and leaves this checkout out: a layer of a container's
+image. Exit codes: 0 done, 1 an installer failed, 2 the request was wrong, 3 this host cannot.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ REQUIREMENTS = CHECKOUT / "scripts" / "requirements.txt"
 STAMP = VENV / ".setup-complete"
 SYSTEM_PYTHON = Path("/usr/bin/python3")  # mininet and bcc are installed for this one
 POLICY = Path("/usr/sbin/policy-rc.d")
-POLICY_TEXT = "#!/bin/sh\n# placed by optinc's set-up while apt runs: no service starts. Safe to remove.\nexit 101\n"
+POLICY_TEXT = (
+    "#!/bin/sh\n# placed by optinc's set-up while apt runs: no service starts. Safe to remove.\nexit 101\n"
+)
 # Debian's names of the architectures whose linux-headers package is named otherwise.
 HEADERS_SUFFIX = {"i386": "686-pae", "armhf": "armmp"}
 TAIL_LINES = 12
@@ -99,7 +102,9 @@ def run_logged(what: str, argv: list[str], log: Path, env: dict[str, str] | None
     begun = time.monotonic()
     say(what)
     with log.open("wb") as sink:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=env)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=env
+        )
         try:
             while True:
                 try:
@@ -153,9 +158,15 @@ def install_packages(missing: list[str]) -> None:
 
 
 def fingerprint() -> str:
-    """What the environment depends on: the checkout's path, which every script in it names, and the processor, for which the
-    endpoint is compiled: an image that is brought to another machine compiles it there again."""
-    parts = [str(CHECKOUT).encode(), output_of(str(SYSTEM_PYTHON), "--version").encode(), processor_features()]
+    """What the environment depends on: the checkout's path, which every script in it names, and the
+    processor, for which the endpoint is compiled: an image that is brought to another machine compiles it
+    there again.
+    """
+    parts = [
+        str(CHECKOUT).encode(),
+        output_of(str(SYSTEM_PYTHON), "--version").encode(),
+        processor_features(),
+    ]
     sources = (CHECKOUT / "setup.py", *sorted((CHECKOUT / "workloads" / "native").glob("*.c")))
     parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, Path(__file__))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -168,7 +179,9 @@ def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> bytes:
 
 
 def environment_is_current() -> bool:
-    return (VENV / "bin" / "python").exists() and STAMP.exists() and STAMP.read_text().strip() == fingerprint()
+    return (
+        (VENV / "bin" / "python").exists() and STAMP.exists() and STAMP.read_text().strip() == fingerprint()
+    )
 
 
 def install_environment(with_checkout: bool = True) -> None:
@@ -177,7 +190,9 @@ def install_environment(with_checkout: bool = True) -> None:
         raise SetupError(f"{SYSTEM_PYTHON} is Python {version}; Debian 12's 3.11 or newer is needed", 3)
     STAMP.unlink(missing_ok=True)
     # --clear: an environment made for another path or another Python cannot be mended in place
-    reusable = (VENV / "lib" / f"python{version}").is_dir() and f"{VENV}/bin" in read_or_empty(VENV / "bin" / "pip")
+    reusable = (VENV / "lib" / f"python{version}").is_dir() and f"{VENV}/bin" in read_or_empty(
+        VENV / "bin" / "pip"
+    )
     if not reusable:
         argv = [str(SYSTEM_PYTHON), "-m", "venv", "--clear", "--system-site-packages", str(VENV)]
         run_logged("environment .venv", argv, CACHE / "setup-venv.log")

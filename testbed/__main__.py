@@ -1,4 +1,6 @@
-"""`testbed COMMAND ...`: hands the arguments to `testbed.COMMAND.main`. Imports a command only when it is asked for."""
+"""`testbed COMMAND ...`: hands the arguments to `testbed.COMMAND.main`. Imports a command only when it is
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit code of the command named by the first argument; 2 and the list of commands when there is none such."""
+    """The exit code of the command named by the first argument; 2 and the list of commands when there is none
+    such.
+    """
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] in ("-h", "--help"):
         print(usage())

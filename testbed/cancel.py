@@ -13,10 +13,14 @@ def main(argv: list[str]) -> int:
     from testbed.errors import RequestError
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
 
-    parser = argparse.ArgumentParser(prog="testbed cancel", description="Ends queued jobs, whether they wait or run.")
+    parser = argparse.ArgumentParser(
+        prog="testbed cancel", description="Ends queued jobs, whether they wait or run."
+    )
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
     parser.add_argument("--all", action="store_true", help="all that this user queued")
-    parser.add_argument("jobs", nargs="*", type=int, metavar="JOB", help="its number, as testbed status has it")
+    parser.add_argument(
+        "jobs", nargs="*", type=int, metavar="JOB", help="its number, as testbed status has it"
+    )
     options = parser.parse_args(argv)
     if options.all == bool(options.jobs):
         raise RequestError("numbers of jobs, or --all: one of the two is needed")

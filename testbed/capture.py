@@ -27,8 +27,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("link", metavar="LINK", help="u1h1: that host's; u1o1: that optical port's")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
     parser.add_argument("--output", type=Path, metavar="FILE.pcap", help="where to (LINK.pcap)")
-    parser.add_argument("--count", type=int, default=COUNT, metavar="N", help="end after so many frames (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="end after this time (%(default)g)")
+    parser.add_argument(
+        "--count", type=int, default=COUNT, metavar="N", help="end after so many frames (%(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="end after this time (%(default)g)"
+    )
     options = parser.parse_args(argv)
     output = (options.output or Path(f"{options.link}.pcap")).absolute()
     runtime, caller = Runtime.of(options.name), Caller.of_this_process()

@@ -1,4 +1,6 @@
-"""`testbed circuits`: the optical switch's circuits, plans, requests and history, from the controller's socket."""
+"""`testbed circuits`: the optical switch's circuits, plans, requests and history, from the controller's
+socket.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def main(argv: list[str]) -> int:
     demands = [_pair(text) for text in arguments.demand]
     if bool(demands) != (arguments.action in ("plan", "request")):
         raise RequestError(
-            f"circuits {arguments.action}: plan and request take pairs of units like u1-u3, list and history none"
+            f"circuits {arguments.action}: plan and request take pairs of units like u1-u3, list and history "
+            f"none"
         )
     operation = {"list": "circuits"}.get(arguments.action, arguments.action)
     here = runtime.Runtime.of(arguments.name)

@@ -1,7 +1,8 @@
-"""The process that is a testbed, inside its namespaces: brings the network up, serves requests, runs jobs, ends in order.
+"""The process that is a testbed, inside its namespaces: brings the network up, serves requests, runs jobs,
+ends in order.
 
-Started by testbed/up.py, with which it talks over the descriptor `--main`, a JSON object a line: it says what it does and
-how it ended, and ends when asked or when the other side is gone.
+Started by testbed/up.py, with which it talks over the descriptor `--main`, a JSON object a line: it says what
+it does and how it ended, and ends when asked or when the other side is gone.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Main:
 class Daemon:
     """A testbed's state, and its answers to requests."""
 
-    def __init__(self, runtime: Runtime, topology: Topology, owner: Caller, main: Main, main_pid: int) -> None:
+    def __init__(
+        self, runtime: Runtime, topology: Topology, owner: Caller, main: Main, main_pid: int
+    ) -> None:
         self._runtime, self._topology, self._owner = runtime, topology, owner
         self._main, self._main_pid = main, main_pid
         self._began_unix = time.time()
@@ -134,7 +137,9 @@ class Daemon:
             self._follow_circuits()
             if self._network.controller_restarts != self._controller_restarts:
                 self._controller_restarts = self._network.controller_restarts
-                self._note(f"the controller ended and was started again (restart {self._controller_restarts})")
+                self._note(
+                    f"the controller ended and was started again (restart {self._controller_restarts})"
+                )
 
     def _note(self, text: str) -> None:
         """To the screen of `up`, and to the daemon's log for who looks later."""
@@ -142,7 +147,9 @@ class Daemon:
         self._main.say(note=text)
 
     def _follow_circuits(self) -> None:
-        """Tells running jobs of circuits that were changed past the daemon, as `testbed circuits request` does."""
+        """Tells running jobs of circuits that were changed past the daemon, as `testbed circuits request`
+        does.
+        """
         if not self._jobs.across_units():
             self._circuits = None
             return
@@ -150,12 +157,16 @@ class Daemon:
             circuits = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)["circuits"]
             if circuits != self._circuits and self._circuits is not None:
                 # not on this thread, which starts the controller again when it ends
-                threading.Thread(target=self._jobs.follow_circuits, name="follow-circuits", daemon=True).start()
+                threading.Thread(
+                    target=self._jobs.follow_circuits, name="follow-circuits", daemon=True
+                ).start()
             self._circuits = circuits
 
     # ------------------------------------------------------------------ requests
 
-    def _handle(self, request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: threading.Event) -> Any:
+    def _handle(
+        self, request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: threading.Event
+    ) -> Any:
         operation, asker = request["op"], Caller.asking(peer, request.get("uid"))
         if operation == "status":
             return self._status()
@@ -187,7 +198,9 @@ class Daemon:
         if operation == "down":
             self._end.set()
             return None
-        raise RequestError(f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, capture, down")
+        raise RequestError(
+            f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, capture, down"
+        )
 
     def _summary(self) -> dict[str, Any]:
         return {
@@ -229,7 +242,12 @@ class Daemon:
                 for unit in self._topology.units
             ],
             "hosts": [
-                {"name": name, "unit": unit.name, "ip": addresses.host_ip(unit.index, host), "job": held.get(name)}
+                {
+                    "name": name,
+                    "unit": unit.name,
+                    "ip": addresses.host_ip(unit.index, host),
+                    "job": held.get(name),
+                }
                 for unit in self._topology.units
                 for host in range(1, unit.hosts + 1)
                 for name in [addresses.host_name(unit.index, host)]
@@ -259,7 +277,9 @@ def main(argv: list[str]) -> int:
     """Exit code 0 after an end that was asked for; else the error's, which the main process has been told."""
     parser = argparse.ArgumentParser(prog="python -m testbed.daemon", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--main", type=int, required=True, help="descriptor of the socket to the main process")
+    parser.add_argument(
+        "--main", type=int, required=True, help="descriptor of the socket to the main process"
+    )
     parser.add_argument("--main-pid", type=int, required=True)
     parser.add_argument("--uid", type=int, required=True, help="whose testbed it is")
     arguments = parser.parse_args(argv)
@@ -278,7 +298,10 @@ def main(argv: list[str]) -> int:
         return error.exit_code
     except Exception as error:  # a defect: its trace goes to the daemon's log, its line to the user
         traceback.print_exc()
-        peer.say(error=f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})", exit_code=1)
+        peer.say(
+            error=f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})",
+            exit_code=1,
+        )
         return 1
     peer.say(ended=True)
     return 0

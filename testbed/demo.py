@@ -1,4 +1,6 @@
-"""`testbed demo`: brings a testbed up, trains one real job over it with each kind of synchronisation, reports, takes it down."""
+"""`testbed demo`: brings a testbed up, trains one real job over it with each kind of synchronisation,
+reports, takes it down.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def main(argv: list[str]) -> int:
         "--place", help="where the workers of all jobs go, such as u1:2,u2:2; without it, see the report"
     )
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="of training (%(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for report.json and the plots")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/demo"), help="folder for report.json and the plots"
+    )
     options = parser.parse_args(argv)
 
     from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
@@ -109,10 +113,12 @@ def main(argv: list[str]) -> int:
 
 
 def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]:
-    """Name in the report -> how gradients are summed, and where the workers are: each kind in the first unit with as many
-    as 4 workers, and the network's kind once more across the optical switch where there is a second unit.
+    """Name in the report -> how gradients are summed, and where the workers are: each kind in the first unit
+    with as many as 4 workers, and the network's kind once more across the optical switch where there is a
+    second unit.
 
-    With a place of the user's own, each kind there. Raises RequestError where a host for the parameter server is lacking.
+    With a place of the user's own, each kind there. Raises RequestError where a host for the parameter server
+    is lacking.
     """
     from testbed.errors import RequestError
 
@@ -121,7 +127,9 @@ def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]
     first, *others = topology.units
     workers = min(WORKERS, first.hosts, len(topology.host_names) - 1)
     if workers < 1:
-        raise RequestError(f"{topology.name}: 1 host; at least 2 are accepted, one of them for a parameter server")
+        raise RequestError(
+            f"{topology.name}: 1 host; at least 2 are accepted, one of them for a parameter server"
+        )
     jobs = {sync: (sync, f"{first.name}:{workers}") for sync in SYNCS}
     half = workers // 2
     if half and others and others[0].hosts >= half and len(topology.host_names) > 2 * half:
@@ -131,7 +139,9 @@ def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]
 
 @contextlib.contextmanager
 def running(name: str, config: str) -> Iterator[None]:
-    """A testbed of this name for as long as the block lasts, however that ends: by an error, Ctrl-C, SIGTERM or SIGHUP."""
+    """A testbed of this name for as long as the block lasts, however that ends: by an error, Ctrl-C, SIGTERM
+    or SIGHUP.
+    """
     from testbed.errors import TestbedError, from_exit_code
     from testbed.runtime import Runtime
 
@@ -152,7 +162,9 @@ def running(name: str, config: str) -> Iterator[None]:
 
 
 def command(*words: str, output: IO[bytes] | None = None) -> int:
-    """Another testbed command's exit code, its output shown as it comes, or in a file. It is told to end when this process is."""
+    """Another testbed command's exit code, its output shown as it comes, or in a file. It is told to end when
+    this process is.
+    """
     argv = [sys.executable, "-m", f"testbed.{words[0]}", *words[1:]]
     with subprocess.Popen(argv, stdout=output, stderr=output) as process:
         try:

@@ -1,4 +1,6 @@
-"""`testbed doctor`: what this host can do, each feature tried, each lack with its remedy. Runs before set-up too."""
+"""`testbed doctor`: what this host can do, each feature tried, each lack with its remedy. Runs before set-up
+too.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def main(argv: list[str]) -> int:
     elif not lacking and not broken:
         print("\nThis host can run testbeds.")
     if broken:
-        raise TestbedError(f"a fault of the testbed's own, not of this host, in what tries {', '.join(broken)}")
+        raise TestbedError(
+            f"a fault of the testbed's own, not of this host, in what tries {', '.join(broken)}"
+        )
     if lacking:
         raise HostError(f"this host lacks {', '.join(finding.name for finding in lacking)}")
     return 0

@@ -40,7 +40,9 @@ def main(argv: list[str]) -> int:
         print(f"testbed down: not ended after {ASK_S:g} s: killing pid {pid}", file=sys.stderr)
         _signal_main(runtime, pid, signal.SIGKILL)
         if not _gone(runtime, FORCE_S):
-            raise TestbedError(f"testbed {runtime.name!r} is still there after its main process (pid {pid}) was killed")
+            raise TestbedError(
+                f"testbed {runtime.name!r} is still there after its main process (pid {pid}) was killed"
+            )
         sweep(arguments.name)
     print(f"testbed {runtime.name!r} is down")
     return 0
@@ -56,7 +58,9 @@ def _gone(runtime: Runtime, timeout_s: float) -> bool:
 
 
 def _signal_main(runtime: Runtime, pid: object, number: signal.Signals) -> None:
-    """Signals the main process, if the process of this number has the testbed's lock open: numbers are used again."""
+    """Signals the main process, if the process of this number has the testbed's lock open: numbers are used
+    again.
+    """
     from testbed.errors import HostError, TestbedError
 
     if not isinstance(pid, int):
@@ -72,7 +76,9 @@ def _signal_main(runtime: Runtime, pid: object, number: signal.Signals) -> None:
     except (ProcessLookupError, FileNotFoundError):  # it, or its lock, has just gone
         return
     except PermissionError:
-        raise HostError(f"end testbed {runtime.name!r}: its main process (pid {pid}) is root's: use sudo") from None
+        raise HostError(
+            f"end testbed {runtime.name!r}: its main process (pid {pid}) is root's: use sudo"
+        ) from None
     finally:
         os.close(pidfd)
 

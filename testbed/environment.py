@@ -1,4 +1,5 @@
-"""The project's Python environment and the top of every command. Imports the standard library and the typed errors.
+"""The project's Python environment and the top of every command. Imports the standard library and the typed
+errors.
 
 A command's file keeps its own top as bare, because any Python may be the one that reads it first:
 
@@ -55,7 +56,8 @@ def interpreter() -> Path:
 
 
 def controller_interpreter(library: str) -> Path:
-    """The Python of the controller process: ryu's is an environment of its own, beside which os-ken cannot be.
+    """The Python of the controller process: ryu's is an environment of its own, beside which os-ken cannot
+    be.
 
     Raises HostError when ryu is not installed.
     """
@@ -87,7 +89,9 @@ def enter() -> None:
 
 
 def ensure() -> None:
-    """`enter()` for the bottom of a command's file: what cannot be is said in one line, and the command ends."""
+    """`enter()` for the bottom of a command's file: what cannot be is said in one line, and the command
+    ends.
+    """
 
     def entered(_: list[str]) -> int:
         enter()
@@ -103,7 +107,9 @@ def command_main(run: Callable[[list[str]], int]) -> NoReturn:
 
 
 def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
-    """The exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND: MESSAGE`."""
+    """The exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND:
+    MESSAGE`.
+    """
     try:
         code = run(argv)
         sys.stdout.flush()
@@ -113,7 +119,8 @@ def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> i
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output may have gone (`testbed status | head`); a broken socket of ours is another matter.
+        # The reader of our output may have gone (`testbed status | head`); a broken socket of ours is another
+        # matter.
         if not _stdout_is_gone():
             traceback.print_exc()
         return TestbedError.exit_code
@@ -133,17 +140,23 @@ def _stdout_is_gone() -> bool:
 
 
 def data_folder(name: str) -> Path:
-    """A top folder that is no Python package, such as `bpf`: of the checkout, or where pip put it (setup.py, DATA)."""
+    """A top folder that is no Python package, such as `bpf`: of the checkout, or where pip put it (setup.py,
+    DATA).
+    """
     return (CHECKOUT if is_checkout() else Path(sys.prefix) / "share" / "optinc") / name
 
 
 def is_checkout() -> bool:
-    """Whether the package lies in a checkout, which has a set-up of its own, and not where pip installed it."""
+    """Whether the package lies in a checkout, which has a set-up of its own, and not where pip installed
+    it.
+    """
     return (CHECKOUT / "scripts" / "setup.py").exists()
 
 
 def _module() -> str:
-    """The module that Python was asked to run: from `python -m testbed.up` and from `python testbed/up.py` alike."""
+    """The module that Python was asked to run: from `python -m testbed.up` and from `python testbed/up.py`
+    alike.
+    """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return str(spec.name) if spec is not None else f"testbed.{Path(sys.argv[0]).stem}"
 

@@ -14,7 +14,9 @@ class TestbedError(Exception):
 
 
 class RequestError(TestbedError):
-    """The request was wrong: a bad configuration, name or argument. Names what was wrong and what is accepted."""
+    """The request was wrong: a bad configuration, name or argument. Names what was wrong and what is
+    accepted.
+    """
 
     exit_code = 2
 

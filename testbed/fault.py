@@ -21,7 +21,9 @@ def main(argv: list[str]) -> int:
     arguments = _parser(runtime.DEFAULT_NAME).parse_args(argv)
     request: dict[str, Any] = {"action": arguments.action}
     if arguments.action == "set":
-        fault: dict[str, Any] = {name: rate(name, text) for name in _RATES if (text := getattr(arguments, name))}
+        fault: dict[str, Any] = {
+            name: rate(name, text) for name in _RATES if (text := getattr(arguments, name))
+        }
         for name in ("distance", "seed"):
             fault |= {name: getattr(arguments, name)} if getattr(arguments, name) is not None else {}
         request |= {"links": arguments.link, "direction": arguments.direction, "fault": fault}
@@ -50,8 +52,12 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
         "A link is named as `testbed status --json` does: u1h1 for a host's, u1o1 for an optical port's.",
     )
     setting.add_argument("link", nargs="+")
-    setting.add_argument("--direction", default="both", help="up (host to ToR to optical switch), down or both")
-    for name, what in zip(_RATES, ("lost", "sent twice", "sent later", "sent with one bit flipped"), strict=True):
+    setting.add_argument(
+        "--direction", default="both", help="up (host to ToR to optical switch), down or both"
+    )
+    for name, what in zip(
+        _RATES, ("lost", "sent twice", "sent later", "sent with one bit flipped"), strict=True
+    ):
         setting.add_argument(f"--{name}", metavar="RATE", help=f"share of frames {what}, like 0.1%%")
     setting.add_argument("--distance", type=int, help="how many frames later a reordered one is sent (50)")
     setting.add_argument("--seed", type=int, help="the same frames meet the same fate with the same seed (1)")
@@ -62,7 +68,9 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
 
 
 def rate(name: str, text: str) -> float:
-    """The share, 0 to 1, that a percentage like "0.1%" stands for. RequestError otherwise, without its sign too: 0.01 might mean 1%."""
+    """The share, 0 to 1, that a percentage like "0.1%" stands for. RequestError otherwise, without its sign
+    too: 0.01 might mean 1%.
+    """
     try:
         percent = float(text.removesuffix("%")) if text.endswith("%") else -1.0
     except ValueError:
@@ -86,7 +94,9 @@ def table(faults: list[dict[str, Any]]) -> str:
     lines = [f"{'link':<8} {'':<5}" + "".join(f"{name:>11}" for name in _COUNTERS) + "  fault"]
     for fault in faults:
         counts = "".join(f"{fault['counters'][name]:>11}" for name in _COUNTERS)
-        lines.append(f"{fault['link']:<8} {fault['direction']:<5}{counts}  {words(fault)}, seed {fault['seed']}")
+        lines.append(
+            f"{fault['link']:<8} {fault['direction']:<5}{counts}  {words(fault)}, seed {fault['seed']}"
+        )
     return "\n".join(lines)
 
 

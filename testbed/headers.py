@@ -1,9 +1,9 @@
 """Kernel headers for BCC. Owns where they come from; imports only the standard library and the typed errors.
 
-BCC compiles against one folder, by default the running kernel's. A container's kernel often has none, and Debian splits
-the headers over two packages, so this lays the architecture's package over the common one. Programs that read only the
-user-space API (packet and BPF definitions) may be compiled against another version's headers than the kernel that they
-are loaded into.
+BCC compiles against one folder, by default the running kernel's. A container's kernel often has none, and
+Debian splits the headers over two packages, so this lays the architecture's package over the common one.
+Programs that read only the user-space API (packet and BPF definitions) may be compiled against another
+version's headers than the kernel that they are loaded into.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ REMEDY = "run sudo make setup (it installs Debian's linux-headers)"
 
 
 def kernel_headers(root: Path = Path("/"), release: str | None = None, cache: Path | None = None) -> Path:
-    """The folder for BCC_KERNEL_SOURCE: that of kernel `release` (the running one), else the newest installed.
+    """The folder for BCC_KERNEL_SOURCE: that of kernel `release` (the running one), else the newest
+    installed.
 
     `root` and `cache` are for tests. Quick: the first call for a version makes some hundred links.
     Raises HostError when no headers are installed.
@@ -31,13 +32,16 @@ def kernel_headers(root: Path = Path("/"), release: str | None = None, cache: Pa
     source = _installed(root, release)
     if source is None:
         raise HostError(
-            f"no kernel headers under {root / 'lib/modules' / release / 'build'} nor {root / 'usr/src'}: {REMEDY}"
+            f"no kernel headers under {root / 'lib/modules' / release / 'build'} nor {root / 'usr/src'}: "
+            f"{REMEDY}"
         )
     if _complete(source):
         return source
     common = _common(source)
     if common is None:
-        raise HostError(f"{source} is not complete, and the headers common to all architectures are missing: {REMEDY}")
+        raise HostError(
+            f"{source} is not complete, and the headers common to all architectures are missing: {REMEDY}"
+        )
     return _overlaid(source, common, cache or _cache_folder())
 
 
@@ -60,9 +64,15 @@ def _complete(folder: Path) -> bool:
 
 
 def _common(source: Path) -> Path | None:
-    """Debian's arch package is a Makefile of the one line `include /usr/src/linux-headers-VERSION-common/Makefile`."""
+    """Debian's arch package is a Makefile of the one line `include
+    /usr/src/linux-headers-VERSION-common/Makefile`.
+    """
     makefile = source / "Makefile"
-    match = re.search(r"^include (\S+)/Makefile$", makefile.read_text(), re.MULTILINE) if makefile.is_file() else None
+    match = (
+        re.search(r"^include (\S+)/Makefile$", makefile.read_text(), re.MULTILINE)
+        if makefile.is_file()
+        else None
+    )
     if match is None:
         return None
     # by its name beside the arch package, so that a system under another root is served as well
@@ -71,7 +81,9 @@ def _common(source: Path) -> Path | None:
 
 
 def _cache_folder() -> Path:
-    """Root's commands may run from a checkout that is read-only or somebody else's, so they use the system's cache."""
+    """Root's commands may run from a checkout that is read-only or somebody else's, so they use the system's
+    cache.
+    """
     if os.geteuid() == 0:
         return Path("/var/cache/optinc")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "optinc"
@@ -101,7 +113,9 @@ def _overlaid(source: Path, common: Path, cache: Path) -> Path:
 
 
 def _merge(upper: Path, lower: Path, made: Path) -> None:
-    """Fills `made` with links; a folder that both have becomes a folder of links, in which the upper's file wins."""
+    """Fills `made` with links; a folder that both have becomes a folder of links, in which the upper's file
+    wins.
+    """
     names = {entry.name for folder in (upper, lower) for entry in folder.iterdir()}
     for name in names:
         above, below = upper / name, lower / name

@@ -1,7 +1,8 @@
-"""The network of a running testbed, whole: fabric, fast path, switches, engine, controller process. Runs inside the testbed's namespaces.
+"""The network of a running testbed, whole: fabric, fast path, switches, engine, controller process. Runs
+inside the testbed's namespaces.
 
-Owns the order in which they come and go, and the life of the controller and of BMv2 switches, which are started again: while the controller
-is away circuits go on forwarding; what a switch had summed is lost.
+Owns the order in which they come and go, and the life of the controller and of BMv2 switches, which are
+started again: while the controller is away circuits go on forwarding; what a switch had summed is lost.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
 
 
 class Network:
-    """A context manager: entering brings everything up and waits until every switch was read back; leaving takes it down.
+    """A context manager: entering brings everything up and waits until every switch was read back; leaving
+    takes it down.
 
-    `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the controller's socket.
+    `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the
+    controller's socket.
     """
 
-    def __init__(self, topology: Topology, folder: Path, uid: int | None = None, progress: Progress = _silent) -> None:
+    def __init__(
+        self, topology: Topology, folder: Path, uid: int | None = None, progress: Progress = _silent
+    ) -> None:
         self.topology = topology
         self._folder, self._uid, self._progress = folder, uid, progress
         self._log = folder / "log"
@@ -87,8 +92,9 @@ class Network:
         self._stack.__exit__(kind, error, trace)
 
     def ask(self, operation: str, **arguments: Any) -> Any:
-        """A request to the controller. Waits while it is being started again, which only `watch` does, and the thread that calls that:
-        a process started from another thread would end with it."""
+        """A request to the controller. Waits while it is being started again, which only `watch` does, and
+        the thread that calls that: a process started from another thread would end with it.
+        """
         deadline = time.monotonic() + _READY_TIMEOUT_S
         while not self._is_ready():
             if time.monotonic() > deadline:
@@ -104,12 +110,15 @@ class Network:
             return False
 
     def trees(self, root: int, members: Iterable[int]) -> dict[int, list[str]]:
-        """By which devices results go on from each unit, from the unit of a job's PS to the units of its workers."""
+        """By which devices results go on from each unit, from the unit of a job's PS to the units of its
+        workers.
+        """
         ports = self.ask(
             "tree", root=addresses.unit_name(root), members=[addresses.unit_name(unit) for unit in members]
         )
         return {
-            int(unit): [addresses.optical_device(int(unit), port) for port in found] for unit, found in ports.items()
+            int(unit): [addresses.optical_device(int(unit), port) for port in found]
+            for unit, found in ports.items()
         }
 
     def verdicts(self) -> dict[str, int]:
@@ -119,13 +128,16 @@ class Network:
         return dict(counts)
 
     def watch(self) -> list[Restart]:
-        """Raises TestbedError if a process that the network needs has died; starts the controller or switches again if they have."""
+        """Raises TestbedError if a process that the network needs has died; starts the controller or switches
+        again if they have.
+        """
         self.fabric.watch()
         restarts = self.switches.watch(self.engine)
         if self._controller is not None and self._controller.poll() is not None:
             if self.controller_restarts >= CONTROLLER_RESTARTS:
                 raise TestbedError(
-                    f"controller: ended {self.controller_restarts + 1} times; its log ends: {self._last_words()}"
+                    f"controller: ended {self.controller_restarts + 1} times; its log ends: "
+                    f"{self._last_words()}"
                 )
             self.controller_restarts += 1
             self._start_controller()
@@ -181,7 +193,9 @@ class Network:
         argv += ["--held"] if held else []
         stdin = subprocess.PIPE if held else subprocess.DEVNULL
         with (self._log / "controller.log").open("ab") as log:
-            self._controller = subprocess.Popen(argv, stdin=stdin, stdout=log, stderr=log, preexec_fn=die_with_parent)
+            self._controller = subprocess.Popen(
+                argv, stdin=stdin, stdout=log, stderr=log, preexec_fn=die_with_parent
+            )
 
     def _begin_controller(self) -> None:
         assert self._controller is not None
@@ -195,7 +209,9 @@ class Network:
         while True:
             assert self._controller is not None
             if self._controller.poll() is not None:
-                raise TestbedError(f"controller: ended with {self._controller.returncode}: {self._last_words()}")
+                raise TestbedError(
+                    f"controller: ended with {self._controller.returncode}: {self._last_words()}"
+                )
             try:
                 if rpc.call(self.controller_socket, "ready"):
                     self._progress("controller", total, total)

@@ -1,4 +1,6 @@
-"""`testbed reproduce PAPER FIGURE`: runs a published evaluation again, prints its figures beside ours, writes JSON and a plot."""
+"""`testbed reproduce PAPER FIGURE`: runs a published evaluation again, prints its figures beside ours, writes
+JSON and a plot.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS))
     parser.add_argument("figure", metavar="FIGURE", help=", ".join((*SIMULATED, *LIVE)))
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="random workloads, each for all schemes (3)")
     parser.add_argument(
-        "--jobs-in-parallel", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one per core)"
+        "--seeds", type=int, default=3, metavar="N", help="random workloads, each for all schemes (3)"
+    )
+    parser.add_argument(
+        "--jobs-in-parallel",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes (one per core)",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the JSON file and the plot (out/p4inc)")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the Facebook coflow trace, for fig9")
@@ -69,7 +77,11 @@ def _parser() -> argparse.ArgumentParser:
         "that FCFS and TW give alike (batch); docs/p4inc-aoi.md",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a number of the setting, as often as needed"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a number of the setting, as often as needed",
     )
     parser.add_argument(
         "--time-limit", type=float, default=120.0, metavar="S", help="of the MILP, for each run of it (120)"
@@ -132,7 +144,9 @@ def _trace(setting: Setting, path: Path | None) -> tuple[Coflow, ...]:
             raise RequestError(f"--trace {path}: {setting.name} draws its jobs from no trace; fig9 does")
         return ()
     if path is None:
-        raise RequestError(f"{setting.name} draws its jobs from the Facebook coflow trace; --trace FILE is accepted")
+        raise RequestError(
+            f"{setting.name} draws its jobs from the Facebook coflow trace; --trace FILE is accepted"
+        )
     return coflows.load(path)
 
 
@@ -144,7 +158,9 @@ def _folder(path: Path) -> Path:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise RequestError(f"--out {path}: {error.strerror}; a folder that can be written is accepted") from error
+        raise RequestError(
+            f"--out {path}: {error.strerror}; a folder that can be written is accepted"
+        ) from error
     return path
 
 

@@ -33,8 +33,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--place", metavar="UNIT:WORKERS,...", help="such as u1:2,u2:2; without it, all of the first gpu unit"
     )
-    parser.add_argument("--sync", default="inc", metavar="|".join(SYNCS), help="how gradients are summed (inc)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it")
+    parser.add_argument(
+        "--sync", default="inc", metavar="|".join(SYNCS), help="how gradients are summed (inc)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it"
+    )
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the workers' logs there")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after this many seconds")
     parser.add_argument(
@@ -45,7 +49,9 @@ def main(argv: list[str]) -> int:
         help="when a worker dies, start the whole job again, at most N times (0)",
     )
     parser.add_argument(
-        "--preload", action="store_true", help="workers are forks of a process with torch loaded: they start at once"
+        "--preload",
+        action="store_true",
+        help="workers are forks of a process with torch loaded: they start at once",
     )
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
@@ -100,7 +106,9 @@ def series_path(result: Path) -> Path:
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """As JSON, and its samples, which came along in base64, as a file of NumPy arrays. HostError where they cannot be written."""
+    """As JSON, and its samples, which came along in base64, as a file of NumPy arrays. HostError where they
+    cannot be written.
+    """
     from testbed.errors import HostError
 
     samples = series_path(path)
@@ -115,7 +123,9 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
 
 
 def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | None) -> None:
-    """Finds before the job starts what its user cannot read or write. Makes the folder of logs. Raises RequestError or HostError."""
+    """Finds before the job starts what its user cannot read or write. Makes the folder of logs. Raises
+    RequestError or HostError.
+    """
     from testbed.errors import HostError, RequestError
 
     needed = (Path(sys.executable), environment.CHECKOUT / "workloads" / "__init__.py")
@@ -123,7 +133,8 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
         for path in needed:
             if not os.access(path, os.R_OK, effective_ids=True):
                 raise HostError(
-                    f"user {caller.user} cannot read {path}: the testbed must lie in a folder that its users can read"
+                    f"user {caller.user} cannot read {path}: the testbed must lie in a folder that its users "
+                    f"can read"
                 )
         folder = os.getcwd()
         try:
@@ -133,22 +144,30 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
                 f"working folder {folder}: user {caller.user} cannot enter it: {error.strerror}"
             ) from error
         try:
-            fd = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe's writer is not waited for
+            fd = os.open(
+                script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            )  # a pipe's writer is not waited for
             ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
             os.close(fd)
         except OSError as error:
-            raise RequestError(f"script {script}: user {caller.user} cannot read it: {error.strerror}") from error
+            raise RequestError(
+                f"script {script}: user {caller.user} cannot read it: {error.strerror}"
+            ) from error
         if not ordinary:
             raise RequestError(f"script {script}: an ordinary file is accepted")
         if result is not None and not writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
         if result is not None and not writable(series_path(result)):
-            raise RequestError(f"--json {result}: user {caller.user} cannot write {series_path(result)} beside it")
+            raise RequestError(
+                f"--json {result}: user {caller.user} cannot write {series_path(result)} beside it"
+            )
         if logs is not None:
             try:
                 logs.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise RequestError(f"--logs {logs}: user {caller.user} cannot make it: {error.strerror}") from error
+                raise RequestError(
+                    f"--logs {logs}: user {caller.user} cannot make it: {error.strerror}"
+                ) from error
             if not os.access(logs, os.W_OK | os.X_OK, effective_ids=True):
                 raise RequestError(f"--logs {logs}: user {caller.user} cannot write there")
 
@@ -182,14 +201,22 @@ class Follower:
         elif "job" in event:
             self._job, self._logs = int(event["job"]), str(event["logs"])
             ps = f", parameter server on {event['ps_host']}" if event["ps_host"] else ""
-            print(f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True)
+            print(
+                f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True
+            )
         elif "missed" in event:
-            print(f"testbed run: job {self._job}: {missed(event['missed'])}: {self._logs}", file=sys.stderr, flush=True)
+            print(
+                f"testbed run: job {self._job}: {missed(event['missed'])}: {self._logs}",
+                file=sys.stderr,
+                flush=True,
+            )
         elif "note" in event:
             print(f"testbed run: job {self._job}: {event['note']}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
-        """The first time, asks for the job's end and goes on listening; the second, leaves, which ends the job as well."""
+        """The first time, asks for the job's end and goes on listening; the second, leaves, which ends the
+        job as well.
+        """
         from testbed import rpc
         from testbed.errors import RequestError
 
@@ -198,7 +225,10 @@ class Follower:
         self.interrupted = True
         with contextlib.suppress(RequestError):  # it has just ended by itself
             rpc.call(
-                self._runtime.socket, "stop", job=self._job, reason=f"{signal.Signals(number).name} to testbed run"
+                self._runtime.socket,
+                "stop",
+                job=self._job,
+                reason=f"{signal.Signals(number).name} to testbed run",
             )
 
 

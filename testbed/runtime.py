@@ -1,9 +1,10 @@
 """Where a running testbed is found: its name, its runtime folder and its lock. Owns who may reach it.
 
-    /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.jsonl  log/  jobs/ID/
+    /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.jsonl  log/
+    jobs/ID/
 
-The main process holds the lock for its whole life, so the kernel says whether a testbed lives: a folder whose lock is
-free is a dead one's. Imports nothing that acts on the network.
+The main process holds the lock for its whole life, so the kernel says whether a testbed lives: a folder whose
+lock is free is a dead one's. Imports nothing that acts on the network.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Caller:
 
     @classmethod
     def of_this_process(cls, environ: Mapping[str, str] = os.environ) -> Caller:
-        """SUDO_UID counts for root only, for anyone can set a variable. Raises RequestError if it is no number."""
+        """SUDO_UID counts for root only, for anyone can set a variable. Raises RequestError if it is no
+        number.
+        """
         if os.geteuid() != 0 or "SUDO_UID" not in environ:
             return cls.with_groups(os.geteuid(), os.getegid(), tuple(os.getgroups()))
         told = environ["SUDO_UID"]
@@ -56,7 +59,9 @@ class Caller:
 
     @classmethod
     def of(cls, uid: int) -> Caller:
-        """A user with the groups that the user database gives it; without an entry there, with none but nogroup."""
+        """A user with the groups that the user database gives it; without an entry there, with none but
+        nogroup.
+        """
         try:
             entry = pwd.getpwuid(uid)
         except KeyError:
@@ -72,26 +77,36 @@ class Caller:
 
     @classmethod
     def asking(cls, peer: Peer, named: object = None) -> Caller:
-        """Whom a request acts as: who sent it, as the kernel knows it. Root alone may name another, behind sudo, who then has the groups
-        of the user database. Raises RequestError."""
-        if named is not None and (not isinstance(named, int) or isinstance(named, bool) or not 0 <= named < _NO_USER):
+        """Whom a request acts as: who sent it, as the kernel knows it. Root alone may name another, behind
+        sudo, who then has the groups of the user database. Raises RequestError.
+        """
+        if named is not None and (
+            not isinstance(named, int) or isinstance(named, bool) or not 0 <= named < _NO_USER
+        ):
             raise RequestError("uid: the number of a user is accepted")
         if named is None or named == peer.uid:
             return cls.with_groups(peer.uid, peer.gid, peer.groups)
         if peer.uid != 0:
-            raise RequestError(f"uid: {named}; user id {peer.uid} asks, and only root may act as somebody else")
+            raise RequestError(
+                f"uid: {named}; user id {peer.uid} asks, and only root may act as somebody else"
+            )
         return cls.of(named)
 
     def check_may_act(self, owner: Caller) -> None:
-        """Raises RequestError unless something may run, or be written, as this user on the owner's testbed: root's serves anybody."""
+        """Raises RequestError unless something may run, or be written, as this user on the owner's testbed:
+        root's serves anybody.
+        """
         if owner.uid not in (0, self.uid):
             raise RequestError(
-                f"this testbed is {owner.user}'s: it runs jobs and writes files as {owner.user} only, not as user id {self.uid}"
+                f"this testbed is {owner.user}'s: it runs jobs and writes files as {owner.user} only, not as "
+                f"user id {self.uid}"
             )
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """File operations in the body are this user's. For one thread only: the change is the whole process's."""
+        """File operations in the body are this user's. For one thread only: the change is the whole
+        process's.
+        """
         if os.geteuid() != 0 or self.uid == 0:
             yield
             return
@@ -111,7 +126,8 @@ def check_name(name: str) -> str:
     """The name, if it is one. Raises RequestError."""
     if not _NAME.fullmatch(name):
         raise RequestError(
-            f"--name {name!r}: a name is 1 to 31 lower-case letters, digits and hyphens, and starts with no hyphen"
+            f"--name {name!r}: a name is 1 to 31 lower-case letters, digits and hyphens, and starts with no "
+            f"hyphen"
         )
     return name
 
@@ -172,7 +188,9 @@ class Runtime:
         return False
 
     def held_by(self, pid: int) -> bool:
-        """Whether a process has the lock's file open. Raises PermissionError for one that this user may not look into."""
+        """Whether a process has the lock's file open. Raises PermissionError for one that this user may not
+        look into.
+        """
         lock = self.lock.stat()
         for fd in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
@@ -182,7 +200,9 @@ class Runtime:
         return False
 
     def read_main(self) -> dict[str, Any]:
-        """What the main process wrote about itself: pid, state, config, user. Empty when it has not yet, or is gone."""
+        """What the main process wrote about itself: pid, state, config, user. Empty when it has not yet, or
+        is gone.
+        """
         try:
             content = json.loads(self.main.read_text())
         except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
@@ -226,7 +246,8 @@ class Claim:
             if time.monotonic() > deadline:
                 pid = self.runtime.read_main().get("pid", "not yet known")
                 raise RequestError(
-                    f"testbed {self.runtime.name!r} is running already (pid {pid}): choose another --name, or end it:"
+                    f"testbed {self.runtime.name!r} is running already (pid {pid}): choose another --name, "
+                    f"or end it:"
                     f" sudo testbed down --name {self.runtime.name}"
                 )
             time.sleep(0.02)  # another command may be probing the lock
@@ -238,7 +259,9 @@ class Claim:
         return self
 
     def _try(self) -> bool:
-        """Whether the lock was taken, on the file that the path names now (an ending testbed unlinks its own)."""
+        """Whether the lock was taken, on the file that the path names now (an ending testbed unlinks its
+        own).
+        """
         self.runtime.folder.mkdir(mode=0o711, exist_ok=True)
         try:
             fd = os.open(self.runtime.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -259,7 +282,8 @@ class Claim:
         for entry in folder.iterdir():
             if entry != self.runtime.lock:
                 remove_tree(entry)
-        # Users may pass through, to the sockets and the folders that are theirs; they can neither list nor write in it.
+        # Users may pass through, to the sockets and the folders that are theirs; they can neither list nor
+        # write in it.
         folder.chmod(0o711)
         for path, mode in ((self.runtime.log, 0o750), (self.runtime.jobs, 0o711)):
             path.mkdir()
@@ -284,7 +308,9 @@ class Claim:
                 if entry != self.runtime.lock:
                     remove_tree(entry)
             self.runtime.lock.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # the next testbed of this name may be making its lock in there
+            with contextlib.suppress(
+                OSError
+            ):  # the next testbed of this name may be making its lock in there
                 self.runtime.folder.rmdir()
         finally:
             os.close(self._fd)
@@ -307,7 +333,8 @@ def sweep(name: str, root: Path = RUN_DIR) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a file or folder, whatever a user has put into it: `rm` follows no link, leaves other file systems alone, and takes folders
-    in folders of any depth. What it cannot remove within its time stays."""
+    """Removes a file or folder, whatever a user has put into it: `rm` follows no link, leaves other file
+    systems alone, and takes folders in folders of any depth. What it cannot remove within its time stays.
+    """
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], timeout=_REMOVE_S, check=False)

@@ -1,4 +1,6 @@
-"""What `testbed up` shows: a line a phase while it comes up, rewritten in place on a terminal, and a summary when it is up."""
+"""What `testbed up` shows: a line a phase while it comes up, rewritten in place on a terminal, and a summary
+when it is up.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import Any, TextIO
 
 
 class Screen:
-    """Shows the daemon's messages. On a terminal a phase's line is rewritten as it goes; elsewhere it is printed once, when done."""
+    """Shows the daemon's messages. On a terminal a phase's line is rewritten as it goes; elsewhere it is
+    printed once, when done.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -62,7 +66,8 @@ def summary(message: dict[str, Any], took_s: float) -> str:
             f"testbed {name!r} is up after {took_s:.1f} s (pid {message['pid']}): {ready['units']} units,"
             f" {ready['hosts']} hosts, Open vSwitch datapath {ready['datapath']}",
             f"  circuits     {circuits}",
-            f"  run a job    sudo testbed run{option} SCRIPT [ARGS...]     for example workloads/jobs/digits.py",
+            f"  run a job    sudo testbed run{option} SCRIPT [ARGS...]     for example "
+            f"workloads/jobs/digits.py",
             f"  look at it   testbed status{option}",
             f"  end it       {'' if message['detached'] else 'Ctrl-C here, or '}sudo testbed down{option}",
         ]

@@ -19,7 +19,9 @@ WATCH_S = 1.0
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     parser = argparse.ArgumentParser(prog="testbed status", description="Says what runs on a testbed.")
-    parser.add_argument("--name", help="of one testbed; without it, the one that runs, or a list if several do")
+    parser.add_argument(
+        "--name", help="of one testbed; without it, the one that runs, or a list if several do"
+    )
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     parser.add_argument("--watch", action="store_true", help="again every second, until Ctrl-C")
     arguments = parser.parse_args(argv)
@@ -48,7 +50,9 @@ def said(arguments: argparse.Namespace) -> str:
 
 
 def status(runtime: Runtime) -> dict[str, Any]:
-    """What the daemon says; while it does not answer, what the main process wrote. Raises HostError for another user's."""
+    """What the daemon says; while it does not answer, what the main process wrote. Raises HostError for
+    another user's.
+    """
     from testbed import rpc
     from testbed.errors import HostError, RequestError, TestbedError
 
@@ -60,7 +64,14 @@ def status(runtime: Runtime) -> dict[str, Any]:
     except TestbedError as error:
         state = "not answering" if told.get("state") == "ready" else told.get("state", "starting")
         empty: dict[str, Any] = {"units": [], "hosts": [], "circuits": [], "jobs": []}
-        return {"name": runtime.name, "pid": told.get("pid"), **told, **empty, "state": state, "error": str(error)}
+        return {
+            "name": runtime.name,
+            "pid": told.get("pid"),
+            **told,
+            **empty,
+            "state": state,
+            "error": str(error),
+        }
 
 
 def line(one: dict[str, Any]) -> str:
@@ -85,7 +96,11 @@ def page(one: dict[str, Any]) -> str:
             f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
             f"  {unit['optical_ports']} optical ports  engine {unit['engine']}{restarted}"
         )
-    lines += ["", f"  circuits    {circuits_text(one)}", f"  controller  {controller_text(one['controller'])}"]
+    lines += [
+        "",
+        f"  circuits    {circuits_text(one)}",
+        f"  controller  {controller_text(one['controller'])}",
+    ]
     lines.append(f"  links       {links_text(one['links'])}")
     if one.get("faults"):
         lines.append(f"  faults      {faults_text(one['faults'])}")
@@ -98,7 +113,8 @@ def page(one: dict[str, Any]) -> str:
             continue
         ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
         lines.append(
-            f"  job {job['id']}: {job['state']} for {job['running_s']:.0f} s, {job['sync']}, {job['user']}'s {job['script']}"
+            f"  job {job['id']}: {job['state']} for {job['running_s']:.0f} s, {job['sync']}, {job['user']}'s "
+            f"{job['script']}"
             f" on {' '.join(job['hosts'])}{ps}"
         )
     if not one["jobs"]:
@@ -113,21 +129,28 @@ def queue_lines(schedule: dict[str, Any]) -> list[str]:
     jobs = schedule["jobs"]
     states = {state: sum(job["state"] == state for job in jobs) for state in ("coming", "ended")}
     lines = [
-        f"  queue       policy {schedule['policy']}, slot {schedule['slot']} of {schedule['slot_s']:g} s; {len(jobs)} jobs,"
+        f"  queue       policy {schedule['policy']}, slot {schedule['slot']} of {schedule['slot_s']:g} s; "
+        f"{len(jobs)} jobs,"
         f" {states['ended']} ended, {states['coming']} to come",
-        f"              {schedule['reconfigured_connections']} connections set up in {schedule['reconfigurations']} reconfigurations;"
+        f"              {schedule['reconfigured_connections']} connections set up in "
+        f"{schedule['reconfigurations']} reconfigurations;"
         f" {schedule['overruns']} slots overrun, {schedule['policy_failures']} without a valid plan",
     ]
     lines += [f"  attention   {text}" for text in schedule["complaints"]]
-    lines += ["", f"  {'job':>5} {'name':<16} {'state':<10} {'mode':<4} {'Gb/s':>7} {'done':>5} {'s':>7}  hosts"]
+    lines += [
+        "",
+        f"  {'job':>5} {'name':<16} {'state':<10} {'mode':<4} {'Gb/s':>7} {'done':>5} {'s':>7}  hosts",
+    ]
     for job in jobs:
         if job["state"] in ("coming", "ended"):
             continue
         begin = job["arrival_s"] if job["started_s"] is None else job["started_s"]
         ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
         lines.append(
-            f"  {job['id']:>5} {job['name']:<16} {job['state']:<10} {job['mode'] or '-':<4} {job['rate_gbps']:>7g}"
-            f" {job['progress']:>5.0%} {schedule['seconds'] - begin:>7.1f}  {' '.join(job['hosts']) or '-'}{ps}"
+            f"  {job['id']:>5} {job['name']:<16} {job['state']:<10} {job['mode'] or '-':<4} "
+            f"{job['rate_gbps']:>7g}"
+            f" {job['progress']:>5.0%} {schedule['seconds'] - begin:>7.1f}  "
+            f"{' '.join(job['hosts']) or '-'}{ps}"
         )
     return lines
 
@@ -156,7 +179,9 @@ def links_text(links: list[dict[str, Any]]) -> str:
     kinds: dict[float | None, int] = {}
     for link in links:
         kinds[link["rate_mbps"]] = kinds.get(link["rate_mbps"], 0) + 1
-    rates = ", ".join(f"{count} at {'no limit' if rate is None else f'{rate:g} Mb/s'}" for rate, count in kinds.items())
+    rates = ", ".join(
+        f"{count} at {'no limit' if rate is None else f'{rate:g} Mb/s'}" for rate, count in kinds.items()
+    )
     return f"{rates}; {sum(link['drops'] for link in links)} frames dropped"
 
 
@@ -164,7 +189,8 @@ def faults_text(faults: list[dict[str, Any]]) -> str:
     """On which links, and what they did since they were set."""
     links = list(dict.fromkeys(fault["link"] for fault in faults))
     done = {
-        name: sum(fault["counters"][name] for fault in faults) for name in ("lost", "duplicated", "held", "corrupted")
+        name: sum(fault["counters"][name] for fault in faults)
+        for name in ("lost", "duplicated", "held", "corrupted")
     }
     shown = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"
     return f"on {' '.join(links)}: {shown} (testbed fault list)"

@@ -1,4 +1,6 @@
-"""`testbed submit`: queues jobs on a running testbed, whose scheduler decides when and how they run (docs/scheduling.md)."""
+"""`testbed submit`: queues jobs on a running testbed, whose scheduler decides when and how they run
+(docs/scheduling.md).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py. 0 only if every job ended well and its result is written, or all are queued (--detach)."""
+    """The exit code; see testbed/errors.py. 0 only if every job ended well and its result is written, or all
+    are queued (--detach).
+    """
     from testbed.errors import HostError, RequestError, TestbedError
     from testbed.jobs import submission
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
@@ -29,19 +33,30 @@ def main(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(prog="testbed submit", description="Queues jobs on a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
-    parser.add_argument("--policy", help=f"in place of the file's: {', '.join(NAMES)}, FILE.py:CLASS, or MODULE:CLASS")
+    parser.add_argument(
+        "--policy", help=f"in place of the file's: {', '.join(NAMES)}, FILE.py:CLASS, or MODULE:CLASS"
+    )
     parser.add_argument("--slot", type=float, metavar="S", help="in place of the file's slot_s")
     parser.add_argument("--seed", type=int, metavar="N", help="in place of the file's seed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, when the last job has ended")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the result there, when the last job has ended"
+    )
     parser.add_argument(
         "--logs", type=Path, metavar="DIR", help="keep the workers' logs there, in a folder for each job"
     )
-    parser.add_argument("--detach", action="store_true", help="return when they are queued; Ctrl-C would cancel them")
     parser.add_argument(
-        "--wait", action="store_false", dest="detach", help="go on until the last job has ended (so by default)"
+        "--detach", action="store_true", help="return when they are queued; Ctrl-C would cancel them"
     )
     parser.add_argument(
-        "--preload", action="store_true", help="workers are forks of a process with torch loaded: they start at once"
+        "--wait",
+        action="store_false",
+        dest="detach",
+        help="go on until the last job has ended (so by default)",
+    )
+    parser.add_argument(
+        "--preload",
+        action="store_true",
+        help="workers are forks of a process with torch loaded: they start at once",
     )
     parser.add_argument("jobs", type=Path, metavar="JOBS.yaml")
     options = parser.parse_args(argv)
@@ -77,9 +92,7 @@ def main(argv: list[str]) -> int:
     result, interrupted = _follow(runtime, request, caller)
     if options.detach:
         named = "" if options.name == DEFAULT_NAME else f" --name {options.name}"
-        told = (
-            f"queued jobs {_range(result['jobs'])}; look: testbed status{named}; end: testbed cancel{named} JOB|--all"
-        )
+        told = f"queued jobs {_range(result['jobs'])}; look: testbed status{named}; end: testbed cancel{named} JOB|--all"
         print(f"testbed submit: {told}", file=sys.stderr)
         return 0
     print(_summary(result), file=sys.stderr)
@@ -137,7 +150,9 @@ class _Follower:
         print(f"testbed submit: {line}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
-        """The first time, cancels the jobs and goes on listening; the second, leaves, which cancels them as well."""
+        """The first time, cancels the jobs and goes on listening; the second, leaves, which cancels them as
+        well.
+        """
         from testbed import rpc
         from testbed.errors import RequestError
 
@@ -176,17 +191,24 @@ def _summary(result: dict[str, Any]) -> str:
             f"{'-' if job[key] is None else format(job[key], '.1f'):>{width}}"
             for key, width in (("waiting_s", 8), ("training_s", 9), ("jct_s", 8))
         )
-        lines.append(f"{job['name']:<20} {job['mode'] or '-':<5}{times}{'   failed' if job['failure'] else ''}")
+        lines.append(
+            f"{job['name']:<20} {job['mode'] or '-':<5}{times}{'   failed' if job['failure'] else ''}"
+        )
     lines.append(
         f"{result['policy']}: {result['done']} jobs done, total JCT {result['total_jct_s']:.1f} s;"
-        f" {result['reconfigured_connections']} connections set up in {result['reconfigurations']} reconfigurations;"
+        f" {result['reconfigured_connections']} connections set up in {result['reconfigurations']} "
+        f"reconfigurations;"
         f" policy {1e3 * result['policy_s_max']:.0f} ms at most, {result['overruns']} overruns"
     )
     return "\n".join(lines)
 
 
 def _range(ids: list[int]) -> str:
-    return f"{ids[0]} to {ids[-1]}" if len(ids) > 1 and ids[-1] - ids[0] == len(ids) - 1 else " ".join(map(str, ids))
+    return (
+        f"{ids[0]} to {ids[-1]}"
+        if len(ids) > 1 and ids[-1] - ids[0] == len(ids) - 1
+        else " ".join(map(str, ids))
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The main process's work: holds the name, starts the daemon in namespaces of its own, watches it, sees it gone.
+"""The main process's work: holds the name, starts the daemon in namespaces of its own, watches it, sees it
+gone.
 
-Talks with the daemon over a socket pair (testbed/daemon.py says what crosses it). Whatever goes wrong, this returns or
-raises only when the testbed's PID namespace is empty.
+Talks with the daemon over a socket pair (testbed/daemon.py says what crosses it). Whatever goes wrong, this
+returns or raises only when the testbed's PID namespace is empty.
 """
 
 from __future__ import annotations
@@ -45,12 +46,18 @@ def bring_up(
 ) -> int:
     """Brings a testbed up, keeps it, and takes it down when asked by a signal or by `testbed down`.
 
-    `claimed` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was asked to end before it was up.
+    `claimed` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was
+    asked to end before it was up.
     """
     os.umask(0o022)  # whatever the user's is: the daemon, its files and its jobs have this one
     with Claim(runtime, caller) as claim:
         runtime.topology.write_text(topology.to_json())
-        facts = {"name": runtime.name, "pid": os.getpid(), "user": caller.user, "configuration": topology.name}
+        facts = {
+            "name": runtime.name,
+            "pid": os.getpid(),
+            "user": caller.user,
+            "configuration": topology.name,
+        }
         claim.write_main({**facts, "state": "starting"})
         if claimed:
             claimed(facts)
@@ -88,7 +95,9 @@ def _signals() -> Iterator[int]:
 
 
 class Daemon:
-    """The daemon's process tree, from outside. A context manager: leaving it kills what is left, and waits until it is gone."""
+    """The daemon's process tree, from outside. A context manager: leaving it kills what is left, and waits
+    until it is gone.
+    """
 
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
         self._runtime, self._caller = runtime, caller
@@ -120,7 +129,8 @@ class Daemon:
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a terminal's Ctrl-C is for this process, which passes it on in order
+                # a terminal's Ctrl-C is for this process, which passes it on in order
+                start_new_session=True,
                 preexec_fn=bind_to_parent,
             )
         return self
@@ -135,7 +145,10 @@ class Daemon:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._init_pidfd, selectors.EVENT_READ)
                 if not selector.select(_GONE_S):
-                    print("testbed: its processes are still there; the kernel is slow to end them", file=sys.stderr)
+                    print(
+                        "testbed: its processes are still there; the kernel is slow to end them",
+                        file=sys.stderr,
+                    )
             os.close(self._init_pidfd)
         self._socket.close()
 
@@ -157,7 +170,9 @@ class Daemon:
             for fd in (self._socket, asked, pidfd):
                 selector.register(fd, selectors.EVENT_READ)
             while True:
-                ready = {key.fd for key, _ in selector.select(max(0.0, min(deadline - time.monotonic(), 3600.0)))}
+                ready = {
+                    key.fd for key, _ in selector.select(max(0.0, min(deadline - time.monotonic(), 3600.0)))
+                }
                 if self._socket.fileno() in ready and not self._receive(on_message):
                     selector.unregister(self._socket)
                 if asked in ready:
@@ -223,7 +238,9 @@ class Relay:
 
     def claimed(self, _facts: dict[str, Any]) -> None:
         """There is a folder for the log now: standard output and error go there."""
-        log = os.open(self._runtime.log / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = os.open(
+            self._runtime.log / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
         for stream in (1, 2):
             os.dup2(log, stream)
         os.close(log)
@@ -242,7 +259,9 @@ class Relay:
 
 
 def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller) -> int:
-    """Starts the main process in a session of its own; returns when the testbed is up. Raises what made it fail."""
+    """Starts the main process in a session of its own; returns when the testbed is up. Raises what made it
+    fail.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -269,7 +288,9 @@ def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller) -> i
         os.waitpid(child, 0)
         raise
     _, status = os.waitpid(child, 0)
-    raise TestbedError(f"the main process ended with {os.waitstatus_to_exitcode(status)} before the testbed was up")
+    raise TestbedError(
+        f"the main process ended with {os.waitstatus_to_exitcode(status)} before the testbed was up"
+    )
 
 
 def _be_main(runtime: Runtime, topology: Topology, caller: Caller, writer: int) -> None:

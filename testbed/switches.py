@@ -1,4 +1,6 @@
-"""The BMv2 switches of a running testbed: started, watched, and started again when they end. What such a switch had summed is lost."""
+"""The BMv2 switches of a running testbed: started, watched, and started again when they end. What such a
+switch had summed is lost.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ Progress = Callable[[str, int, int], None]
 
 
 def program_of(topology: Topology) -> Path | None:
-    """What the topology's switches run; None if it has none. HostError or RequestError if it or `simple_switch` is not here."""
+    """What the topology's switches run; None if it has none. HostError or RequestError if it or
+    `simple_switch` is not here.
+    """
     if not topology.units_with("bmv2"):
         return None
     binary()
@@ -42,7 +46,9 @@ def program_of(topology: Topology) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A switch ended, `how`, and was started again, for the `count`-th time; the sums of `jobs` (with their generations) were on it."""
+    """A switch ended, `how`, and was started again, for the `count`-th time; the sums of `jobs` (with their
+    generations) were on it.
+    """
 
     unit: int
     how: str
@@ -54,7 +60,9 @@ class Restart:
 
 
 class Switches:
-    """A context manager over all of them, `by_unit`. Their ports must be there. Empty where no unit has the engine bmv2."""
+    """A context manager over all of them, `by_unit`. Their ports must be there. Empty where no unit has the
+    engine bmv2.
+    """
 
     def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
         self._topology, self._log, self._progress = topology, log, progress
@@ -72,7 +80,9 @@ class Switches:
             for done, unit in enumerate(units):
                 self._progress("bmv2", done, len(units))
                 assert self._program
-                switch = Bmv2Switch(unit.index, unit.tor_ports, self._program, self._log, self._topology.bmv2.log)
+                switch = Bmv2Switch(
+                    unit.index, unit.tor_ports, self._program, self._log, self._topology.bmv2.log
+                )
                 self.by_unit[unit.index] = stack.enter_context(switch)
                 self._let_frames_arrive(unit)
             self._stack = stack.pop_all()
@@ -144,8 +154,9 @@ class Switches:
         return Restart(unit, how, self.restarts[unit], jobs)
 
     def resettle(self, controller: Path) -> None:
-        """Has the controller set the routes of those that were started again, and of those where it failed. What fails now, the next
-        call does."""
+        """Has the controller set the routes of those that were started again, and of those where it failed.
+        What fails now, the next call does.
+        """
         if not self.by_unit:
             return
         with contextlib.suppress(TestbedError):  # it is away
@@ -158,15 +169,19 @@ class Switches:
         try:
             rpc.call(controller, "resettle", unit=addresses.unit_name(unit), timeout_s=_ANSWER_S)
         except TestbedError:
-            if switch := self.by_unit.get(unit):  # which ends if it does not answer, and then is started again
+            if switch := self.by_unit.get(
+                unit
+            ):  # which ends if it does not answer, and then is started again
                 with contextlib.suppress(TestbedError):
                     switch.verdicts()
         else:
             self._untold.discard(unit)
 
     def _let_frames_arrive(self, unit: Unit) -> None:
-        """At the other end of an unshaped link is a device whose XDP program redirects: such frames arrive where veth polls, which it
-        does with GRO on; GRO is to merge nothing. Not before the switch has opened its ports (Bmv2Switch says why)."""
+        """At the other end of an unshaped link is a device whose XDP program redirects: such frames arrive
+        where veth polls, which it does with GRO on; GRO is to merge nothing. Not before the switch has opened
+        its ports (Bmv2Switch says why).
+        """
         links = {True: self._topology.host_link, False: self._topology.optical_link}
         bare = [
             device

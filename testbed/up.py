@@ -1,7 +1,7 @@
 """`testbed up`: the main process, which holds the testbed's name and whose end is the testbed's end.
 
-It stays in the host's namespaces and does nothing there but hold the lock, show progress and pass on the wish to end. The
-daemon runs below `unshare`; when this process dies, of whatever, the kernel kills all of it.
+It stays in the host's namespaces and does nothing there but hold the lock, show progress and pass on the wish
+to end. The daemon runs below `unshare`; when this process dies, of whatever, the kernel kills all of it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--config", default="default", metavar="FILE", help=f"a YAML file, or one of {', '.join(READY)}"
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side")
+    parser.add_argument(
+        "--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side"
+    )
     parser.add_argument("--detach", action="store_true", help="return when it is up, and leave it running")
     does = "have every simple_switch write each packet's way into the log folder, as `bmv2: {log: true}` does"
     parser.add_argument("--log-packets", action="store_true", help=does)
-    parser.add_argument("--controller", choices=CONTROLLERS, help="the library that its OpenFlow controller runs on")
+    parser.add_argument(
+        "--controller", choices=CONTROLLERS, help="the library that its OpenFlow controller runs on"
+    )
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     caller = Caller.of_this_process()

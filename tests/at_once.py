@@ -1,4 +1,6 @@
-"""Runs of programs in namespaces of their own, side by side: nothing but processor time ties one to another."""
+"""Runs of programs in namespaces of their own, side by side: nothing but processor time ties one to
+another.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ Name, Found = TypeVar("Name"), TypeVar("Found")
 
 
 def at_once(runs: Mapping[Name, Callable[[], Found]], together: int | None = None) -> dict[Name, Found]:
-    """What each found, by name; as many `together` as there are processors, unless told. Returns, or fails, when all have ended."""
+    """What each found, by name; as many `together` as there are processors, unless told. Returns, or fails,
+    when all have ended.
+    """
     with ThreadPoolExecutor(together or os.cpu_count()) as pool:
         waiting = {name: pool.submit(run) for name, run in runs.items()}
     return {name: each.result() for name, each in waiting.items()}

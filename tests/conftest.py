@@ -1,8 +1,10 @@
-"""What every test may ask for: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the middle of a test.
+"""What every test may ask for: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the middle of a
+test.
 
-A feature is tried (testbed/probing), once a run; a test that cannot do without one that is lacking is skipped, and the
-reason says what is lacking in words. What else a test may find lacking has a name in CONDITIONS. TESTBED_REQUIRE=all, a list
-like TESTBED_REQUIRE=xdp,ovs, or all but a few, TESTBED_REQUIRE=all,-bmv2, turns such skips into failures.
+A feature is tried (testbed/probing), once a run; a test that cannot do without one that is lacking is
+skipped, and the reason says what is lacking in words. What else a test may find lacking has a name in
+CONDITIONS. TESTBED_REQUIRE=all, a list like TESTBED_REQUIRE=xdp,ovs, or all but a few,
+TESTBED_REQUIRE=all,-bmv2, turns such skips into failures.
 """
 
 from __future__ import annotations
@@ -43,11 +45,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuses a TESTBED_REQUIRE that names nothing, and hears Ctrl-C as usual.
 
-    A shell starts background jobs with SIGINT and SIGQUIT ignored, which every process that a test starts would inherit.
+    A shell starts background jobs with SIGINT and SIGQUIT ignored, which every process that a test starts
+    would inherit.
     """
     for name in _parts(os.environ.get(VARIABLE, "")):
         if (feature := name.removeprefix("-")) != "all" and feature not in BY_NAME | CONDITIONS:
-            raise pytest.UsageError(f"{VARIABLE}: no {feature!r}; known: all, {', '.join(BY_NAME | CONDITIONS)}")
+            raise pytest.UsageError(
+                f"{VARIABLE}: no {feature!r}; known: all, {', '.join(BY_NAME | CONDITIONS)}"
+            )
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if config.getoption("--gate"):
@@ -65,7 +70,9 @@ def insisted_on(name: str, setting: str) -> bool:
 
 
 def lacking(name: str, reason: str) -> NoReturn:
-    """Skips the test for want of `name`, a feature or one of CONDITIONS, or fails it where TESTBED_REQUIRE insists on that."""
+    """Skips the test for want of `name`, a feature or one of CONDITIONS, or fails it where TESTBED_REQUIRE
+    insists on that.
+    """
     assert name in BY_NAME or name in CONDITIONS, name
     if insisted_on(name, os.environ.get(VARIABLE, "")):
         pytest.fail(f"{reason} ({VARIABLE} insists on {name})", pytrace=False)
@@ -83,7 +90,8 @@ def _finding(name: str) -> Finding:
 def require_features(*names: str) -> None:
     """Skips the test where a feature is lacking, or fails it where TESTBED_REQUIRE insists on that feature.
 
-    Whatever TESTBED_REQUIRE says it fails where a probe is broken: a fault of the project's own is no lack of the host's.
+    Whatever TESTBED_REQUIRE says it fails where a probe is broken: a fault of the project's own is no lack of
+    the host's.
     """
     for name in names:
         finding = _finding(name)
@@ -91,7 +99,10 @@ def require_features(*names: str) -> None:
             continue
         feature = BY_NAME[name]
         if broken := _broken(name):
-            pytest.fail(f"needs {feature.what}, and what tries {broken.name} is broken: {broken.detail}", pytrace=False)
+            pytest.fail(
+                f"needs {feature.what}, and what tries {broken.name} is broken: {broken.detail}",
+                pytrace=False,
+            )
         lacking(name, f"needs {feature.what}: {finding.detail}; remedy: {feature.remedy}")
 
 

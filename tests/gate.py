@@ -1,7 +1,8 @@
-"""The gate: every test, with a limit on the time of all of them, and no skip that is not on the list of tests/skips.py.
+"""The gate: every test, with a limit on the time of all of them, and no skip that is not on the list of
+tests/skips.py.
 
-`python -m tests.gate` runs pytest in a session of its own and ends what it leaves behind; `Skips` is the plugin that pytest's option
---gate loads (tests/conftest.py). The last line of the gate is pytest's own.
+`python -m tests.gate` runs pytest in a session of its own and ends what it leaves behind; `Skips` is the
+plugin that pytest's option --gate loads (tests/conftest.py). The last line of the gate is pytest's own.
 """
 
 from __future__ import annotations
@@ -30,17 +31,24 @@ LIMIT_S = 2400.0  # a quiet machine of two cores takes half of it; a busy one is
 IN_ORDER_S = 60.0  # for pytest to end in order when its time is over, which prints what was under way
 KILL_S = 20.0
 FOLDERS = ("tests/unit", "tests/privileged")
-LEFT_OUT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # of the environment: by these somebody's pytest runs less than all
+LEFT_OUT = (
+    "PYTEST_ADDOPTS",
+    "PYTEST_PLUGINS",
+)  # of the environment: by these somebody's pytest runs less than all
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def allowed_by(test: str, reason: str, rules: Sequence[Allowed] = ALLOWED) -> Allowed | None:
     """The rule that allows a skip: of the test or file `test`, which says `reason`."""
-    return next((rule for rule in rules if re.fullmatch(rule.tests, test) and re.search(rule.reason, reason)), None)
+    return next(
+        (rule for rule in rules if re.fullmatch(rule.tests, test) and re.search(rule.reason, reason)), None
+    )
 
 
 class Skips:
-    """A pytest plugin: makes a skip that no rule allows a failure, and prints the others at the end, by rule."""
+    """A pytest plugin: makes a skip that no rule allows a failure, and prints the others at the end, by
+    rule.
+    """
 
     def __init__(self, rules: Sequence[Allowed] = ALLOWED) -> None:
         self._rules = rules
@@ -69,7 +77,9 @@ class Skips:
             self._skipped[rule, reason] += 1
             return
         why = (
-            "tests/skips.py allows none such" if rule is None else f"tests/skips.py allows {rule.most} for {rule.name}"
+            "tests/skips.py allows none such"
+            if rule is None
+            else f"tests/skips.py allows {rule.most} for {rule.name}"
         )
         report.outcome = "failed"
         report.longrepr = f"skipped, which fails the gate, since {why}: {reason}"
@@ -79,7 +89,9 @@ class Skips:
     @pytest.hookimpl(
         wrapper=True, tryfirst=True
     )  # what follows the yield is printed after all of pytest's own but its last line
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> Generator[None, None, None]:
         yield
         terminalreporter.section("skipped, and allowed by tests/skips.py", "-")
         for line in self.lines():
@@ -141,7 +153,10 @@ class Run:
 
     def _end(self) -> None:
         self._is_over = True
-        say(f"the tests are not over after {self._limit_s:g} s ({LIMIT_VARIABLE}), which fails the gate; ending them")
+        say(
+            f"the tests are not over after {self._limit_s:g} s ({LIMIT_VARIABLE}), which fails the gate; "
+            f"ending them"
+        )
         self._pytest.send_signal(signal.SIGINT)
         try:
             self._pytest.wait(self._in_order_s)
@@ -150,7 +165,9 @@ class Run:
             self._pytest.kill()
 
     def _kill_rest(self) -> None:
-        """Ends by SIGKILL whatever the tests started and did not end: testbeds' main processes, with which goes the rest."""
+        """Ends by SIGKILL whatever the tests started and did not end: testbeds' main processes, with which
+        goes the rest.
+        """
         deadline = time.monotonic() + KILL_S
         while left := [pid for pid in _children() if pid != self._pytest.pid and alive(pid)]:
             for pid in left:
@@ -162,7 +179,11 @@ class Run:
 
 
 def _children() -> list[int]:
-    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    return [
+        int(pid)
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
 
 
 def say(line: str) -> None:

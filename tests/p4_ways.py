@@ -1,7 +1,9 @@
-"""Every way through a compiled P4 program's ingress pipeline, and which registers a packet reads and writes on it.
+"""Every way through a compiled P4 program's ingress pipeline, and which registers a packet reads and writes
+on it.
 
-A field's value is the set of numbers that it can have, as far as the program itself says it, or unknown; so ways that no packet can go
-(a verdict that was given already is asked for again) are left out. What comes from a packet, a table's entry or a register is unknown.
+A field's value is the set of numbers that it can have, as far as the program itself says it, or unknown; so
+ways that no packet can go (a verdict that was given already is asked for again) are left out. What comes from
+a packet, a table's entry or a register is unknown.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ def ways(program: Mapping[str, Any]) -> frozenset[tuple[Access, ...]]:
 
 
 def apart(way: tuple[Access, ...]) -> frozenset[str]:
-    """The arrays that a way touches otherwise than by a read, a write, or a read and then a write with nothing between: a stage of a
-    hardware switch can do no more with an array, and a packet passes a stage once.
+    """The arrays that a way touches otherwise than by a read, a write, or a read and then a write with
+    nothing between: a stage of a hardware switch can do no more with an array, and a packet passes a stage
+    once.
     """
     at: dict[str, list[int]] = {}
     for position, (_, array) in enumerate(way):
@@ -97,7 +100,9 @@ class _Ways:
 
 
 def _parsed(program: Mapping[str, Any]) -> Known:
-    """What is known after the parser: all is zero (v1model) but what it sets, in its first state always, in others perhaps."""
+    """What is known after the parser: all is zero (v1model) but what it sets, in its first state always, in
+    others perhaps.
+    """
     scalars = next(kind for kind in program["header_types"] if kind["name"] == "scalars_0")
     known: Known = {f"scalars.{name}": frozenset({0}) for name, *_ in scalars["fields"]}
     parser = program["parsers"][0]
@@ -159,7 +164,11 @@ def _value(said: Any, known: Known) -> Values:
     if operation == "?":
         chosen = _value(value["cond"], known) or _EITHER
         sides = [side for truth, side in ((1, left), (0, right)) if truth in chosen]
-        return None if None in sides else _small(frozenset().union(*(side for side in sides if side is not None)))
+        return (
+            None
+            if None in sides
+            else _small(frozenset().union(*(side for side in sides if side is not None)))
+        )
     if operation in _COMPARED:
         return _EITHER if left is None or right is None else _each(_COMPARED[operation], left, right)
     if left is None or right is None or operation not in _ARITHMETIC:

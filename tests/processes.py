@@ -8,7 +8,10 @@ from typing import Any
 
 from testbed.emulation.spawner import Started
 
-ENDED = ("Z", "X")  # states of one that nobody has waited for yet, and of one whom somebody waits for in this moment
+ENDED = (
+    "Z",
+    "X",
+)  # states of one that nobody has waited for yet, and of one whom somebody waits for in this moment
 
 
 def alive(pid: int) -> bool:

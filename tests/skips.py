@@ -1,4 +1,6 @@
-"""The skips that the gate allows, each with its reason. Any other skip, of a test or of a whole file, fails the gate."""
+"""The skips that the gate allows, each with its reason. Any other skip, of a test or of a whole file, fails
+the gate.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from dataclasses import dataclass
 class Allowed:
     """Tests that may be skipped.
 
-    `tests` and `reason` are regular expressions: the whole of a test's id, and a part of what the skip says. `most` tests may be
-    skipped so; without it all of them.
+    `tests` and `reason` are regular expressions: the whole of a test's id, and a part of what the skip says.
+    `most` tests may be skipped so; without it all of them.
     """
 
     name: str
@@ -50,7 +52,8 @@ ALLOWED = (
         "processor time",
         r"tests/privileged/test_(links|emulation)\.py::.*rate.*",
         r"no processor time left to judge",
-        "a link that is slow beside a hypervisor's steal is not shown to be wrong; one that is too fast always is",
+        "a link that is slow beside a hypervisor's steal is not shown to be wrong; one that is too fast "
+        "always is",
         most=15,  # of 21: some must have been judged
     ),
 )

@@ -1,4 +1,6 @@
-"""Random fabrics and jobs for property tests of policies and the MILP: units unlike each other, bounds here and there."""
+"""Random fabrics and jobs for property tests of policies and the MILP: units unlike each other, bounds here
+and there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ World = tuple[Fabric, tuple[Job, ...], dict[Pair, int]]
 
 @st.composite
 def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
-    """A fabric, jobs over one unit or several that it can run one by one with their PS, and circuits lit at the start."""
+    """A fabric, jobs over one unit or several that it can run one by one with their PS, and circuits lit at
+    the start.
+    """
     units = draw(st.integers(2, most_units))
 
     def each(values: st.SearchStrategy[int]) -> tuple[int, ...]:
@@ -24,7 +28,9 @@ def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
     fabric = Fabric(
         ports=each(st.integers(0, 6)),
         inc=each(st.integers(0, 4)),
-        switch_gbps=tuple(draw(st.lists(st.sampled_from((60.0, 250.0, math.inf)), min_size=units, max_size=units))),
+        switch_gbps=tuple(
+            draw(st.lists(st.sampled_from((60.0, 250.0, math.inf)), min_size=units, max_size=units))
+        ),
         port_gbps=draw(st.sampled_from((10.0, 40.0))),
         host_gbps=draw(bounds),
         ps_gbps=draw(bounds),

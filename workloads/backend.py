@@ -1,7 +1,8 @@
-"""The torch.distributed backend `inc`: sum and average all-reduce of floats by the job's reducer, everything else by gloo.
+"""The torch.distributed backend `inc`: sum and average all-reduce of floats by the job's reducer, everything
+else by gloo.
 
-A process group of its own kind rather than a torch Backend, because DDP calls it from C++ and needs the future of the work. The gloo
-backend is registered inside it, so that what is not overridden here goes there.
+A process group of its own kind rather than a torch Backend, because DDP calls it from C++ and needs the
+future of the work. The gloo backend is registered inside it, so that what is not overridden here goes there.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from workloads.job_env import JobEnv
 from workloads.reducers import Reducer, reducer_for
 from workloads.timeline import Timeline
 
-c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stubs of it lack what is used here
+c10d: Any = importlib.import_module(
+    "torch._C._distributed_c10d"
+)  # torch's stubs of it lack what is used here
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _END_TIMEOUT_S = 5.0
-_BOARD_WAIT_S = 5.0  # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection before
+# the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
+# before
+_BOARD_WAIT_S = 5.0
 
 
 class Statistics:
@@ -130,7 +135,9 @@ def _size_bytes(tensors: Any) -> int:
 
 
 class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that torch gives no type to
-    """A process group whose float sums go through the job's reducer, in the order in which they are asked for."""
+    """A process group whose float sums go through the job's reducer, in the order in which they are asked
+    for.
+    """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, job: JobEnv | None) -> None:
         super().__init__(rank, size)  # the form with a store is not for Python subclasses
@@ -192,8 +199,10 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         return SeenWork(work, self._timeline, number) if self._job else work
 
     def _see_backward(self) -> None:
-        """DDP waits in C++, at the end of a backward pass. Callbacks there run in the order in which they were asked for: the first of
-        these two before DDP's, which is asked for after the last bucket, and the second, asked for by the first, after it."""
+        """DDP waits in C++, at the end of a backward pass. Callbacks there run in the order in which they
+        were asked for: the first of these two before DDP's, which is asked for after the last bucket, and the
+        second, asked for by the first, after it.
+        """
         now = torch._C._current_graph_task_id()
         if now in (-1, self._backward):
             return
@@ -218,7 +227,9 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         return self._thread.is_alive()
 
     def shutdown(self) -> None:
-        """Ends the reducer's thread after what was asked of it, and leaves the statistics. Called by torch, or at the process's end."""
+        """Ends the reducer's thread after what was asked of it, and leaves the statistics. Called by torch,
+        or at the process's end.
+        """
         if self._thread.is_alive():
             self._tasks.put(None)
             self._thread.join(_END_TIMEOUT_S)
@@ -230,7 +241,9 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         while task := self._tasks.get():
             task()
 
-    def _settle(self, outcome: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor], number: int) -> None:
+    def _settle(
+        self, outcome: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor], number: int
+    ) -> None:
         try:
             work()
         except Exception as error:  # every failure belongs to the one who waits
@@ -243,8 +256,9 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
     def _submit(
         self, reducer: Reducer, tensors: list[torch.Tensor], average: bool, outcome: Future[Any], number: int
     ) -> None:
-        """Here and not on the thread, so that vectors follow each other without a pause. Each gets a task of its own, which may make room
-        for the next."""
+        """Here and not on the thread, so that vectors follow each other without a pause. Each gets a task of
+        its own, which may make room for the next.
+        """
         start, failures = time.perf_counter(), list[Exception]()
         with self._order:
             for tensor in tensors:
@@ -253,12 +267,19 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
                 reducer.submit(flat.numpy())
                 self._tasks.put(functools.partial(self._finish, reducer, tensor, flat, average, failures))
             self._tasks.put(
-                lambda: self._settle(outcome, lambda: self._sums_are_there(start, tensors, failures), tensors, number)
+                lambda: self._settle(
+                    outcome, lambda: self._sums_are_there(start, tensors, failures), tensors, number
+                )
             )
 
     @torch.no_grad()
     def _finish(
-        self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool, failures: list[Exception]
+        self,
+        reducer: Reducer,
+        tensor: torch.Tensor,
+        flat: torch.Tensor,
+        average: bool,
+        failures: list[Exception],
     ) -> None:
         try:
             reducer.finish()
@@ -283,11 +304,17 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
     # ---- the ring ----
 
     def _start_ring(self, tensors: list[torch.Tensor]) -> list[Any]:
-        """Starts gloo's all-reduce of each tensor, at once and on the caller's thread: gloo pairs them up by their order."""
+        """Starts gloo's all-reduce of each tensor, at once and on the caller's thread: gloo pairs them up by
+        their order.
+        """
         return [self._gloo.allreduce([tensor], _options(c10d.ReduceOp.SUM)) for tensor in tensors]
 
-    def _finish_ring(self, works: list[Any], start: float, tensors: list[torch.Tensor], average: bool) -> None:
-        """Waits for them on the reducer's thread. Not by a callback: gloo's threads must not run Python while the interpreter ends."""
+    def _finish_ring(
+        self, works: list[Any], start: float, tensors: list[torch.Tensor], average: bool
+    ) -> None:
+        """Waits for them on the reducer's thread. Not by a callback: gloo's threads must not run Python while
+        the interpreter ends.
+        """
         try:
             for work in works:
                 work.wait()
@@ -310,7 +337,9 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         return RuntimeError(f"job {self._job.job_id}: {who} ({error})")
 
     def stands_beside_another(self) -> None:
-        """The script has another group, whose traffic and waiting are not seen here: this one's timeline is no bound's."""
+        """The script has another group, whose traffic and waiting are not seen here: this one's timeline is
+        no bound's.
+        """
         self._sees_all = False
 
     def _write_statistics(self) -> None:
@@ -328,8 +357,9 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         )
 
 
-# Each overridden, though gloo is registered within: torch calls what a Python subclass does not override while it holds the interpreter's
-# lock (WORK_OVERRIDE in PyProcessGroup.hpp of torch 2.13), and waits for a mutex of gloo whose holder may wait for that lock. Jobs hung so.
+# Each overridden, though gloo is registered within: torch calls what a Python subclass does not override
+# while it holds the interpreter's lock (WORK_OVERRIDE in PyProcessGroup.hpp of torch 2.13), and waits for a
+# mutex of gloo whose holder may wait for that lock. Jobs hung so.
 for _name in (
     *("broadcast", "reduce", "allgather", "_allgather_base", "allgather_coalesced", "gather", "scatter"),
     *("reduce_scatter", "_reduce_scatter_base", "alltoall", "alltoall_base", "barrier"),
@@ -358,7 +388,8 @@ _world: IncProcessGroup | None = None
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> IncProcessGroup:
     """The process group for `init_process_group("inc")`. Raises NotInJobError outside a job.
 
-    The first group of a process is the job's; groups made later, of some of the workers, use gloo for everything.
+    The first group of a process is the job's; groups made later, of some of the workers, use gloo for
+    everything.
     """
     global _world
     job = JobEnv.from_environ()
@@ -368,7 +399,8 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> IncProcessGr
         return IncProcessGroup(store, rank, size, timeout, None)
     if _world:
         raise RuntimeError(
-            f"job {job.job_id}: its process group was destroyed; aggregators serve one group in the life of a worker process"
+            f"job {job.job_id}: its process group was destroyed; aggregators serve one group in the life of "
+            f"a worker process"
         )
     _world = IncProcessGroup(store, rank, size, timeout, job)
     return _world

@@ -1,7 +1,9 @@
-"""The host endpoint of a worker process: vectors in, sums out, by the aggregation protocol (docs/protocol.md).
+"""The host endpoint of a worker process: vectors in, sums out, by the aggregation protocol
+(docs/protocol.md).
 
-The protocol itself is in workloads/native/endpoint.c, which this module opens, feeds, and asks for results. Vectors are summed in the
-order in which they are submitted, which is the same on all workers; several are under way at once.
+The protocol itself is in workloads/native/endpoint.c, which this module opens, feeds, and asks for results.
+Vectors are summed in the order in which they are submitted, which is the same on all workers; several are
+under way at once.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class _Settings(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("ring_fd", "wake_fd", "socket_fd", "event_fd")),
         *((name, ctypes.c_uint32) for name in ("job", "worker", "workers", "generation")),
         *((name, ctypes.c_uint32) for name in ("lanes", "slot_base", "slots", "vote_slots")),
-        *((name, ctypes.c_uint32) for name in ("ring_entries", "first_vote", "address", "port", "share", "pad")),
+        *(
+            (name, ctypes.c_uint32)
+            for name in ("ring_entries", "first_vote", "address", "port", "share", "pad")
+        ),
         ("rate_mbps", ctypes.c_double),
         ("places", ctypes.c_void_p),
         ("rate_now", ctypes.c_void_p),
@@ -106,7 +111,9 @@ class Endpoint:
     """
 
     def __init__(self, settings: Mapping[str, Any], board: Board, timeout_s: float = 30.0) -> None:
-        self._job, self._worker, self._workers = (int(settings[name]) for name in ("job", "worker", "workers"))
+        self._job, self._worker, self._workers = (
+            int(settings[name]) for name in ("job", "worker", "workers")
+        )
         self._board, self._timeout_s = board, timeout_s
         self._library = library()
         self._under_way: collections.deque[np.ndarray] = collections.deque()
@@ -139,7 +146,16 @@ class Endpoint:
                 progress=board.progress_address(),
                 **{
                     name: int(settings[name])
-                    for name in ("job", "worker", "workers", "generation", "lanes", "slot_base", "slots", "port")
+                    for name in (
+                        "job",
+                        "worker",
+                        "workers",
+                        "generation",
+                        "lanes",
+                        "slot_base",
+                        "slots",
+                        "port",
+                    )
                 },
                 ring_entries=int(settings["ring_entries"]),
             )
@@ -148,8 +164,10 @@ class Endpoint:
                 code = ctypes.get_errno()
                 if code == errno.EEXIST:
                     raise RejoinError(
-                        f"job {self._job}: worker {self._worker} has been in generation {settings['generation']} before; a worker that"
-                        " starts again needs a new generation: testbed run --restarts N starts the whole job again"
+                        f"job {self._job}: worker {self._worker} has been in generation "
+                        f"{settings['generation']} before; a worker that"
+                        " starts again needs a new generation: testbed run --restarts N starts the whole job "
+                        "again"
                     )
                 raise OSError(code, f"job {self._job}: open the endpoint: {os.strerror(code)}")
             stack.callback(self._library.endpoint_close, self._handle)
@@ -160,7 +178,9 @@ class Endpoint:
         self._stack.close()
 
     def submit(self, array: Floats) -> None:
-        """Gives a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while very many are under way."""
+        """Gives a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while
+        very many are under way.
+        """
         self._submit(array, raw=False)
 
     def _submit(self, array: np.ndarray, raw: bool) -> None:
@@ -176,7 +196,8 @@ class Endpoint:
     def finish(self) -> None:
         """Waits for the oldest vector submitted and not finished.
 
-        Raises NotFiniteError, DisagreementError, and PeersMissingError when no result comes within the time limit or a peer ended.
+        Raises NotFiniteError, DisagreementError, and PeersMissingError when no result comes within the time
+        limit or a peer ended.
         """
         if not self._under_way:
             raise RuntimeError(f"job {self._job}: nothing was submitted to wait for")
@@ -202,7 +223,9 @@ class Endpoint:
         assert number.value == self._finished
         self._finished += 1
         if event == _NOT_FINITE:
-            raise NotFiniteError(f"{told.value} of {self._workers} workers have NaN or infinity in their gradients")
+            raise NotFiniteError(
+                f"{told.value} of {self._workers} workers have NaN or infinity in their gradients"
+            )
         if event == _DISAGREE:
             length = self._under_way[0].size
             self._broken = DisagreementError(
@@ -244,13 +267,15 @@ class Endpoint:
         mine = progress[self._worker] if progress else 0
         behind = [f"worker {rank}" for rank, at in enumerate(progress) if at < mine]
         what = f"after fragment {mine}; behind: " + (
-            ", ".join(behind) or "nobody, so the network, the parameter server, or a worker that has not begun this sum"
+            ", ".join(behind)
+            or "nobody, so the network, the parameter server, or a worker that has not begun this sum"
         )
         if silent_s > self._timeout_s:
             self._broken = PeersMissingError(f"job {self._job}: no result in {self._timeout_s:g} s {what}")
             raise self._broken
         print(
-            f"job {self._job}: no result for {silent_s:.0f} s {what}; this is an error after {self._timeout_s:g} s",
+            f"job {self._job}: no result for {silent_s:.0f} s {what}; this is an error after "
+            f"{self._timeout_s:g} s",
             file=sys.stderr,
             flush=True,
         )

@@ -1,7 +1,8 @@
 """A DDP communication hook: gradients are summed in the network while the process group is any other.
 
-For a script that must keep the group it has: `model.register_comm_hook(None, inc_hook)`. What is summed, and to which bit, is what DDP over
-the backend `inc` sums. No `from __future__ import annotations` here: DDP compares a hook's annotations with the types themselves.
+For a script that must keep the group it has: `model.register_comm_hook(None, inc_hook)`. What is summed, and
+to which bit, is what DDP over the backend `inc` sums. No `from __future__ import annotations` here: DDP
+compares a hook's annotations with the types themselves.
 """
 
 import importlib
@@ -17,7 +18,8 @@ _sums: Any = None  # the job's group for sums: aggregators serve one in the life
 
 
 def inc_hook(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
-    """Averages a bucket of gradients over all workers of the job. `state` is not used: a job has one set of aggregators.
+    """Averages a bucket of gradients over all workers of the job. `state` is not used: a job has one set of
+    aggregators.
 
     Raises NotInJobError outside a job. What goes wrong with a sum is raised by `backward`.
     """
@@ -30,7 +32,9 @@ def inc_hook(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
 
 
 def _group_for_sums() -> Any:
-    """The process group itself where it is `inc`, else one beside it, made at the first call, which all workers make together."""
+    """The process group itself where it is `inc`, else one beside it, made at the first call, which all
+    workers make together.
+    """
     global _sums
     if _sums is None:
         from workloads import backend

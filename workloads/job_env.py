@@ -1,8 +1,9 @@
 """What a worker process is told about its job. Owns the reading of `TESTBED_JOB`; imports nothing but NumPy.
 
-The launcher writes the JSON object (testbed/jobs/environment.py). A scheduled job's worker is told the rest, how it sums, through
-its gate (testbed/jobs/gates.py), where it waits until its job is started. The object describes the layout of the job board (a memory
-file shared by the job's processes), so that the layout is said once, in testbed/jobs/board.py.
+The launcher writes the JSON object (testbed/jobs/environment.py). A scheduled job's worker is told the rest,
+how it sums, through its gate (testbed/jobs/gates.py), where it waits until its job is started. The object
+describes the layout of the job board (a memory file shared by the job's processes), so that the layout is
+said once, in testbed/jobs/board.py.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class NotInJobError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A process of the job that has ended while this one still runs. `rank` is None for the parameter server."""
+    """A process of the job that has ended while this one still runs. `rank` is None for the parameter
+    server.
+    """
 
     rank: int | None
     host: str
@@ -54,14 +57,20 @@ def how_it_ended(exit_code: int) -> str:
 
 
 class Board:
-    """The job board: a record per worker, written by the launcher as processes start and exit, and read in place.
+    """The job board: a record per worker, written by the launcher as processes start and exit, and read in
+    place.
 
-    A worker writes three fields of its own record, `progress`, `summed_bytes` and `left_ns`: no field has two writers, and each is an
-    aligned word, so that no lock is needed.
+    A worker writes three fields of its own record, `progress`, `summed_bytes` and `left_ns`: no field has two
+    writers, and each is an aligned word, so that no lock is needed.
     """
 
     def __init__(
-        self, records: npt.NDArray[np.void], exited: int, rank: int, hosts: tuple[str, ...], ps_host: str | None
+        self,
+        records: npt.NDArray[np.void],
+        exited: int,
+        rank: int,
+        hosts: tuple[str, ...],
+        ps_host: str | None,
     ) -> None:
         self._records = records
         self._exited = exited
@@ -80,8 +89,9 @@ class Board:
         return cls(records, int(settings["exited"]), rank, hosts, ps_host)
 
     def missing(self) -> list[Missing]:
-        """The peers (and the parameter server, unless this job was started without) that have ended, whatever their exit code. Cheap:
-        reads memory."""
+        """The peers (and the parameter server, unless this job was started without) that have ended, whatever
+        their exit code. Cheap: reads memory.
+        """
         ended = np.flatnonzero(self._records["state"] == self._exited)
         needed = len(self._hosts) + (self._ps_host is not None)
         return [
@@ -93,13 +103,17 @@ class Board:
         ]
 
     def progress_address(self) -> int:
-        """Where this worker's progress is in this process's memory: an aligned 64-bit word, for code that is not Python."""
+        """Where this worker's progress is in this process's memory: an aligned 64-bit word, for code that is
+        not Python.
+        """
         field = self._records.dtype.fields
         assert field is not None
         return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["progress"][1])
 
     def rate_address(self) -> int:
-        """Where the rate of this worker's link is in this process's memory, a binary64 in Mb/s; 0 while it is as it was at the start."""
+        """Where the rate of this worker's link is in this process's memory, a binary64 in Mb/s; 0 while it is
+        as it was at the start.
+        """
         field = self._records.dtype.fields
         assert field is not None
         return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["rate_mbps"][1])
@@ -118,8 +132,9 @@ class Board:
 
 
 def wait_at_gate(environ: Mapping[str, str] = os.environ) -> None:
-    """Returns when this worker's job is started; at once where there is no gate, or where it is another process's: the variable goes
-    to every process that a worker starts, the descriptor does not."""
+    """Returns when this worker's job is started; at once where there is no gate, or where it is another
+    process's: the variable goes to every process that a worker starts, the descriptor does not.
+    """
     gate = json.loads(environ.get(VARIABLE, "{}")).get("gate")
     if gate is not None and _is_gate(int(gate)):
         _through_gate(int(gate))
@@ -135,7 +150,9 @@ def _is_gate(fd: int) -> bool:
 
 @functools.cache
 def _through_gate(fd: int) -> dict[str, Any]:
-    """Says that this worker is there, and waits for what it is told; descriptors come along, and get other numbers here."""
+    """Says that this worker is there, and waits for what it is told; descriptors come along, and get other
+    numbers here.
+    """
     with socket.socket(fileno=fd) as gate:
         gate.sendall(b"here")
         message, fds, _, _ = socket.recv_fds(gate, _LARGEST_MESSAGE_BYTES, 8)
@@ -143,14 +160,17 @@ def _through_gate(fd: int) -> dict[str, Any]:
         raise NotInJobError("the testbed ended before it started this job")
     told: dict[str, Any] = json.loads(message)
     numbers = dict(zip(told.pop("fds"), fds, strict=True))
-    told["engine"] = {name: numbers[value] if name.endswith("_fd") else value for name, value in told["engine"].items()}
+    told["engine"] = {
+        name: numbers[value] if name.endswith("_fd") else value for name, value in told["engine"].items()
+    }
     return told
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnv:
-    """One worker's view of its job. `engine` holds what the aggregation engine needs the endpoint to know, and
-    `ps` the address and port of the parameter server where the job has one that listens."""
+    """One worker's view of its job. `engine` holds what the aggregation engine needs the endpoint to know,
+    and `ps` the address and port of the parameter server where the job has one that listens.
+    """
 
     testbed: str
     job_id: int
@@ -197,7 +217,9 @@ class JobEnv:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:
-        """Leaves this worker's statistics for the job's result; a later call replaces an earlier one whole."""
+        """Leaves this worker's statistics for the job's result; a later call replaces an earlier one
+        whole.
+        """
         draft = self.stats.with_suffix(".draft")
         draft.write_text(json.dumps(dict(stats)))
         draft.replace(self.stats)

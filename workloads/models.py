@@ -1,8 +1,9 @@
-"""The layers of well-known image classifiers, and how long a GPU computes them: numbers only, for jobs that emulate their training.
+"""The layers of well-known image classifiers, and how long a GPU computes them: numbers only, for jobs that
+emulate their training.
 
-Sizes follow from the architectures' definitions for 1000 classes: VGG without batch normalisation (arXiv 1409.1556,
-configurations A, D, E), ResNet with bottlenecks, the stride in the 3 by 3 convolution and batch normalisation (arXiv
-1512.03385). Imports nothing of the project.
+Sizes follow from the architectures' definitions for 1000 classes: VGG without batch normalisation (arXiv
+1409.1556, configurations A, D, E), ResNet with bottlenecks, the stride in the 3 by 3 convolution and batch
+normalisation (arXiv 1512.03385). Imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ MODELS = (*_RESNET, *_VGG)
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer with parameters. `tensors` are their sizes in elements; `macs` are its multiply-accumulates for one image, forward."""
+    """A layer with parameters. `tensors` are their sizes in elements; `macs` are its multiply-accumulates for
+    one image, forward.
+    """
 
     name: str
     tensors: tuple[int, ...]
@@ -57,7 +60,9 @@ class Profile:
 
 
 def layers(model: str) -> tuple[Layer, ...]:
-    """The layers with parameters, in forward order. Raises ValueError, naming the models, where there is none such."""
+    """The layers with parameters, in forward order. Raises ValueError, naming the models, where there is none
+    such.
+    """
     if model in _VGG:
         return _vgg(_VGG[model])
     if model in _RESNET:
@@ -101,7 +106,12 @@ def _vgg(stages: tuple[int, ...]) -> tuple[Layer, ...]:
             found.append(_convolution(f"conv{stage}_{number}", ins, outs, 3, pixels, normalised=False))
             ins = outs
         pixels //= 2
-    return (*found, _dense("fc6", ins * pixels * pixels, 4096), _dense("fc7", 4096, 4096), _dense("fc8", 4096, CLASSES))
+    return (
+        *found,
+        _dense("fc6", ins * pixels * pixels, 4096),
+        _dense("fc7", 4096, 4096),
+        _dense("fc8", 4096, CLASSES),
+    )
 
 
 def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
@@ -123,7 +133,8 @@ def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
     return (*found, _dense("fc", ins, CLASSES))
 
 
-# jcjohnson/cnn-benchmarks on GitHub: GTX 1080 Ti, binary32, cuDNN 5.1.10, forward and backward of 16 images in ms
+# jcjohnson/cnn-benchmarks on GitHub: GTX 1080 Ti, binary32, cuDNN 5.1.10, forward and backward of 16 images
+# in ms
 _MEASURED_OF_16 = {
     "resnet50": (34.14, 67.06),
     "resnet101": (52.18, 102.08),
@@ -134,9 +145,15 @@ _MEASURED_OF_16 = {
 
 
 def _gtx_1080_ti() -> dict[str, Profile]:
-    """Twice the time of 16 images for 32. VGG11 is not in the source: VGG16's time by the ratio of their multiply-accumulates."""
-    found = {model: Profile(2 * forward, 2 * backward) for model, (forward, backward) in _MEASURED_OF_16.items()}
-    ratio = math.fsum(layer.macs for layer in layers("vgg11")) / math.fsum(layer.macs for layer in layers("vgg16"))
+    """Twice the time of 16 images for 32. VGG11 is not in the source: VGG16's time by the ratio of their
+    multiply-accumulates.
+    """
+    found = {
+        model: Profile(2 * forward, 2 * backward) for model, (forward, backward) in _MEASURED_OF_16.items()
+    }
+    ratio = math.fsum(layer.macs for layer in layers("vgg11")) / math.fsum(
+        layer.macs for layer in layers("vgg16")
+    )
     found["vgg11"] = Profile(found["vgg16"].forward_ms * ratio, found["vgg16"].backward_ms * ratio)
     return found
 

@@ -1,11 +1,12 @@
-"""The parameter-server baseline: `python -m workloads.parameter_server --bind IP --port P --workers W --job ID`.
+"""The parameter-server baseline: `python -m workloads.parameter_server --bind IP --port P --workers W --job
+ID`.
 
 Owns the server's side; imports NumPy, `workloads.ps_protocol`, and nothing of the testbed.
 
-A vector travels in chunks. As soon as all workers have pushed a chunk it is summed and goes back to all of them, so
-that push and pull overlap as in BytePS. Contributions are added in the order of rank, never of arrival: the same inputs
-give the same sums to the last bit. One thread does it all, with a queue of unsent messages per worker, so that a slow
-worker delays nobody's push.
+A vector travels in chunks. As soon as all workers have pushed a chunk it is summed and goes back to all of
+them, so that push and pull overlap as in BytePS. Contributions are added in the order of rank, never of
+arrival: the same inputs give the same sums to the last bit. One thread does it all, with a queue of unsent
+messages per worker, so that a slow worker delays nobody's push.
 """
 
 from __future__ import annotations
@@ -131,7 +132,9 @@ class Server:
         job = bytes(message.payload[2:]).decode("utf-8", "replace")
         joined = {rank for rank in self._ranks.values() if rank is not None}
         if workers != self._workers:
-            raise ProtocolError(f"worker {message.rank} says {workers} workers, this server sums {self._workers}")
+            raise ProtocolError(
+                f"worker {message.rank} says {workers} workers, this server sums {self._workers}"
+            )
         if job and job != self._job:
             raise ProtocolError(f"worker {message.rank} is of job {job}, this server is job {self._job}'s")
         if message.rank >= workers:
@@ -148,7 +151,9 @@ class Server:
     def _add(self, channel: Channel, rank: int, message: Message) -> None:
         length, rest = divmod(len(message.payload), GRADIENT_BYTES)
         if rest or message.offset + length > message.numel:
-            raise ProtocolError(f"{len(message.payload)} bytes at {message.offset} of {message.numel} gradients")
+            raise ProtocolError(
+                f"{len(message.payload)} bytes at {message.offset} of {message.numel} gradients"
+            )
         part = np.frombuffer(message.payload, dtype="<f4")
         place = (message.sequence, message.offset)
         chunk = self._chunks.setdefault(place, _Chunk(message.numel, rank))
@@ -158,7 +163,9 @@ class Server:
                 f"worker {chunk.first_rank} {chunk.numel}"
             )
         if rank in chunk.parts:
-            raise ProtocolError(f"worker {rank} pushes twice at {message.offset} of all-reduce {message.sequence}")
+            raise ProtocolError(
+                f"worker {rank} pushes twice at {message.offset} of all-reduce {message.sequence}"
+            )
         chunk.parts[rank] = part
         if len(chunk.parts) == self._workers:
             del self._chunks[place]
@@ -186,8 +193,9 @@ class Server:
             channel.flush()
 
     def _refuse(self, channel: Channel, why: str) -> None:
-        """What it still sends is read and thrown away until it hangs up: closing on unread data would be a reset, which
-        can overtake the reason."""
+        """What it still sends is read and thrown away until it hangs up: closing on unread data would be a
+        reset, which can overtake the reason.
+        """
         rank = self._ranks.pop(channel)
         self._refused.add(channel)
         self._say(channel, Message(Kind.REFUSED, payload=why.encode()[:CHUNK_BYTES]))
@@ -231,7 +239,10 @@ def main() -> None:
     except (OSError, OverflowError) as problem:
         sys.exit(f"parameter server: listen on {args.bind} port {args.port}: {problem}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    print(f"parameter server of job {args.job}: ready on {args.bind} port {listener.getsockname()[1]}", flush=True)
+    print(
+        f"parameter server of job {args.job}: ready on {args.bind} port {listener.getsockname()[1]}",
+        flush=True,
+    )
     Server(listener, args.workers, args.job).serve()
 
 

@@ -1,4 +1,6 @@
-"""A worker's side of the parameter-server baseline. Imports NumPy, `workloads.ps_protocol`, and nothing of the testbed."""
+"""A worker's side of the parameter-server baseline. Imports NumPy, `workloads.ps_protocol`, and nothing of
+the testbed.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ from workloads.ps_protocol import (
 
 CHUNK = CHUNK_BYTES // GRADIENT_BYTES
 LEAST_CHUNK = 2048
-PARTS = 32  # of a vector, within these limits: a sum comes down when a part of each worker has gone up, and no earlier
-# Pushed, and their sums are to come: a worker that pushed on would take the server's link from one who is behind. Small chunks are more,
-# or a sum's way there and back would be longer than what is under way.
+# of a vector, within these limits: a sum comes down when a part of each worker has gone up, and no earlier
+PARTS = 32
+# Pushed, and their sums are to come: a worker that pushed on would take the server's link from one who is
+# behind. Small chunks are more, or a sum's way there and back would be longer than what is under way.
 AHEAD = 4
 AHEAD_BYTES = 64 * 1024
 CONNECT_RETRY_S = 0.05
@@ -49,18 +52,20 @@ class MissingWorkersError(ParameterServerError):
 
 
 class PsClient:
-    """One worker's connection. Vectors come in the same order on all workers; a vector that is submitted while another is waited for
-    is sent behind it. At most `AHEAD` chunks or `AHEAD_BYTES` are pushed before their sums are there. `submit` is called by one thread
-    at a time, so are the other calls.
+    """One worker's connection. Vectors come in the same order on all workers; a vector that is submitted
+    while another is waited for is sent behind it. At most `AHEAD` chunks or `AHEAD_BYTES` are pushed before
+    their sums are there. `submit` is called by one thread at a time, so are the other calls.
 
     After an error the connection is of no use: every later call raises the same error.
     """
 
-    def __init__(self, address: tuple[str, int], rank: int, workers: int, timeout_s: float, job: str = "") -> None:
+    def __init__(
+        self, address: tuple[str, int], rank: int, workers: int, timeout_s: float, job: str = ""
+    ) -> None:
         """Connects, and waits until all workers have.
 
-        `timeout_s` bounds this wait and, later, every span in which no sum arrives. Raises MissingWorkersError, naming
-        them, or ParameterServerError.
+        `timeout_s` bounds this wait and, later, every span in which no sum arrives. Raises
+        MissingWorkersError, naming them, or ParameterServerError.
         """
         self._where = f"parameter server {address[0]} port {address[1]}"
         self._rank = rank
@@ -95,8 +100,15 @@ class PsClient:
         self.finish()
 
     def submit(self, array: Floats) -> None:
-        """Gives a contiguous 1-D binary32 array to be replaced by its sum over all workers, added in the order of rank."""
-        if array.dtype != np.float32 or array.ndim != 1 or not array.flags.c_contiguous or not array.flags.writeable:
+        """Gives a contiguous 1-D binary32 array to be replaced by its sum over all workers, added in the
+        order of rank.
+        """
+        if (
+            array.dtype != np.float32
+            or array.ndim != 1
+            or not array.flags.c_contiguous
+            or not array.flags.writeable
+        ):
             raise ValueError("all-reduce takes a writable, contiguous, 1-D array of float32")
         self._coming.append(array)
         with contextlib.suppress(OSError):  # full: it wakes anyway; closed: `finish` says why
@@ -127,7 +139,9 @@ class PsClient:
             for offset in offsets:
                 # the sum of a chunk may replace it at once: it exists only after all of the chunk was sent
                 chunk = payload[offset * GRADIENT_BYTES : (offset + length) * GRADIENT_BYTES]
-                self._unpushed.append(Message(Kind.CHUNK, self._rank, chunk, self._started, len(array), offset))
+                self._unpushed.append(
+                    Message(Kind.CHUNK, self._rank, chunk, self._started, len(array), offset)
+                )
         self._push()
 
     def _push(self) -> None:
@@ -159,10 +173,14 @@ class PsClient:
         self.close()
 
     def _connect(self, address: tuple[str, int], deadline: float) -> socket.socket:
-        """The server may start later than its workers: a refused connection is tried again until the deadline."""
+        """The server may start later than its workers: a refused connection is tried again until the
+        deadline.
+        """
         while True:
             try:
-                return socket.create_connection(address, timeout=max(deadline - time.monotonic(), CONNECT_RETRY_S))
+                return socket.create_connection(
+                    address, timeout=max(deadline - time.monotonic(), CONNECT_RETRY_S)
+                )
             except OSError as problem:
                 if time.monotonic() >= deadline:
                     raise ParameterServerError(f"{self._where}: connect: {problem}") from problem
@@ -179,12 +197,16 @@ class PsClient:
             )
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, lonely: bool = False) -> bool:
-        """Sends and receives until `done()`; False after `timeout_s`. Absent workers are an error, unless `lonely`."""
+        """Sends and receives until `done()`; False after `timeout_s`. Absent workers are an error, unless
+        `lonely`.
+        """
         deadline = time.monotonic() + timeout_s
         try:
             while True:
                 self._channel.flush()
-                if done():  # first: one who has its last sums may have left already, and that is in good order
+                if (
+                    done()
+                ):  # first: one who has its last sums may have left already, and that is in good order
                     return True
                 self._fail_if_alone(lonely)
                 remaining = deadline - time.monotonic()
@@ -217,7 +239,9 @@ class PsClient:
         if message.kind is Kind.CHUNK:
             size = len(message.payload) // GRADIENT_BYTES
             if message.offset not in self._pending.get(message.sequence, ()):
-                raise ProtocolError(f"a sum that nobody waits for: {message.offset} of all-reduce {message.sequence}")
+                raise ProtocolError(
+                    f"a sum that nobody waits for: {message.offset} of all-reduce {message.sequence}"
+                )
             array = self._arrays[message.sequence]
             array[message.offset : message.offset + size] = np.frombuffer(message.payload, dtype="<f4")
             self._pending[message.sequence].remove(message.offset)
@@ -233,7 +257,9 @@ class PsClient:
         elif message.kind is Kind.LATE:
             self._late = unpack_ranks(message.payload)
         elif message.kind is Kind.REFUSED:
-            self._failure = ParameterServerError(f"{self._where}: {bytes(message.payload).decode('utf-8', 'replace')}")
+            self._failure = ParameterServerError(
+                f"{self._where}: {bytes(message.payload).decode('utf-8', 'replace')}"
+            )
         else:
             raise ProtocolError(f"{message.kind.name} is not for a server to say")
 
@@ -246,12 +272,14 @@ class PsClient:
         others: set[int] = (self._late or set()) - {self._rank}
         if answered and others:
             self._failure = MissingWorkersError(
-                f"{self._where}: no gradients from {named(others)} for {self._timeout_s:g} s ({self._doing()})",
+                f"{self._where}: no gradients from {named(others)} for {self._timeout_s:g} s "
+                f"({self._doing()})",
                 frozenset(others),
             )
         else:
             self._failure = ParameterServerError(
-                f"{self._where}: no sum for {self._timeout_s:g} s ({self._doing()}), and it does not say who is missing"
+                f"{self._where}: no sum for {self._timeout_s:g} s ({self._doing()}), and it does not say who "
+                f"is missing"
             )
         raise self._failure
 

@@ -1,7 +1,8 @@
 """The messages of the parameter-server baseline, and a connection that carries them.
 
-Shared by `workloads.parameter_server` and `workloads.ps_client`; imports NumPy and nothing of the testbed. A message is a
-header of whole-byte fields in network order and a payload; a payload of gradients is little-endian binary32.
+Shared by `workloads.parameter_server` and `workloads.ps_client`; imports NumPy and nothing of the testbed. A
+message is a header of whole-byte fields in network order and a payload; a payload of gradients is
+little-endian binary32.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 
 CHUNK_BYTES = 256 * 1024
-# kind, dtype, rank, payload bytes, sequence number of the all-reduce, length of its vector, the chunk's first element
+# kind, dtype, rank, payload bytes, sequence number of the all-reduce, length of its vector, the chunk's first
+# element
 HEADER = struct.Struct("!BBHIQQQ")
 FLOAT32 = 1
 GRADIENT_BYTES = 4
@@ -100,7 +102,8 @@ class Channel:
                 self._outgoing[0] = self._outgoing[0][sent:]
 
     def receive(self) -> list[Message]:
-        """The messages that are complete by now, up to about a chunk's worth so that no peer starves the others.
+        """The messages that are complete by now, up to about a chunk's worth so that no peer starves the
+        others.
 
         Raises EOFError at the end of the stream, OSError when it broke, ProtocolError for nonsense.
         """
@@ -132,7 +135,9 @@ class Channel:
         return messages
 
     def discard(self) -> None:
-        """Reads what has arrived and throws it away. Raises EOFError at the end of the stream, OSError when it broke."""
+        """Reads what has arrived and throws it away. Raises EOFError at the end of the stream, OSError when
+        it broke.
+        """
         try:
             if not self.socket.recv(CHUNK_BYTES):
                 raise EOFError
@@ -142,7 +147,9 @@ class Channel:
     def _payload_bytes(self) -> int:
         kind, dtype, _, size, *_ = HEADER.unpack(self._header)
         if kind not in Kind.__members__.values() or dtype != FLOAT32 or size > CHUNK_BYTES:
-            raise ProtocolError(f"kind {kind}, dtype {dtype}, {size} bytes: no message of the parameter server")
+            raise ProtocolError(
+                f"kind {kind}, dtype {dtype}, {size} bytes: no message of the parameter server"
+            )
         return int(size)
 
     def _message(self, payload: memoryview) -> Message:

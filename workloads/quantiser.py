@@ -1,15 +1,17 @@
-"""Floats to lanes and back: block floating point with one power-of-two scale per all-reduce. Pure NumPy; what workers run is the same in C
-(workloads/native/endpoint.c).
+"""Floats to lanes and back: block floating point with one power-of-two scale per all-reduce. Pure NumPy; what
+workers run is the same in C (workloads/native/endpoint.c).
 
-All workers first learn the largest exponent among them: each sends a vote, a one-hot vector with a one at the biased exponent of its
-largest magnitude (0 to 255, as IEEE 754 binary32 has it), the network sums the votes, and the highest lane that is not zero is the maximum.
-Infinity and NaN have the exponent 255, so that every worker learns of them, too. Where the values of all workers fit in the vote's
-lanes, it carries them instead, each in a lane of its own: every worker sums them in binary64, and needs no second trip.
+All workers first learn the largest exponent among them: each sends a vote, a one-hot vector with a one at the
+biased exponent of its largest magnitude (0 to 255, as IEEE 754 binary32 has it), the network sums the votes,
+and the highest lane that is not zero is the maximum. Infinity and NaN have the exponent 255, so that every
+worker learns of them, too. Where the values of all workers fit in the vote's lanes, it carries them instead,
+each in a lane of its own: every worker sums them in binary64, and needs no second trip.
 
-With `W` workers and largest exponent `E`, every |x| < 2**(E - 126); the scale is 2**s with s = 30 - ceil(log2 W) - (E - 126), hence
-|q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot leave 32 bits.
+With `W` workers and largest exponent `E`, every |x| < 2**(E - 126); the scale is 2**s with s = 30 - ceil(log2
+W) - (E - 126), hence |q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot leave 32 bits.
 
-Bound: |result - exact sum| <= W * 2**(-s - 1), plus the rounding of the result to binary32 (half a unit in its last place).
+Bound: |result - exact sum| <= W * 2**(-s - 1), plus the rounding of the result to binary32 (half a unit in
+its last place).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ Floats = npt.NDArray[np.float32]
 
 EXPONENTS = 256  # lanes of the one-hot vector
 SPECIAL = 255  # exponent of infinity and NaN
-LENGTH_LANES = 2  # each worker adds its length, and a check of the length's square: sums other than W times ours mean a disagreement
+# each worker adds its length, and a check of the length's square: sums other than W times ours mean a
+# disagreement
+LENGTH_LANES = 2
 FIRST_LANE = LENGTH_LANES  # of the one-hot vector
 SCALE_MAX = 126  # keeps 2**s and 2**-s normal numbers
 
@@ -39,7 +43,9 @@ class DisagreementError(RuntimeError):
 
 
 def largest_exponent(array: Floats) -> int:
-    """Biased binary32 exponent of the largest magnitude: 0 for zeros and denormals, 255 if any element is not finite."""
+    """Biased binary32 exponent of the largest magnitude: 0 for zeros and denormals, 255 if any element is not
+    finite.
+    """
     if array.size == 0:
         return 0
     bits = array.view(np.uint32)
@@ -48,7 +54,9 @@ def largest_exponent(array: Floats) -> int:
 
 
 def length_check(length: int) -> int:
-    """26 bits of the length's square. Lengths whose sum and whose squares' sum are W times ours are all ours."""
+    """26 bits of the length's square. Lengths whose sum and whose squares' sum are W times ours are all
+    ours.
+    """
     return (length * length * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 38
 
 
@@ -63,16 +71,21 @@ def scale_lanes(exponent: int, length: int) -> npt.NDArray[np.uint32]:
 def agreed_exponent(lanes: npt.NDArray[np.uint32], workers: int, length: int) -> int:
     """The largest exponent among the workers, from the sum of their votes.
 
-    Raises NotFiniteError if any worker has a NaN or an infinity, DisagreementError if the lengths differ or the votes do not add up.
+    Raises NotFiniteError if any worker has a NaN or an infinity, DisagreementError if the lengths differ or
+    the votes do not add up.
     """
     votes = lanes[FIRST_LANE : FIRST_LANE + EXPONENTS]
     if int(votes.sum()) != workers:
         raise DisagreementError(f"{int(votes.sum())} scale votes from {workers} workers")
     if [int(lane) for lane in lanes[:LENGTH_LANES]] != [workers * length, workers * length_check(length)]:
-        raise DisagreementError(f"the workers reduce arrays of different lengths; this one has {length} elements")
+        raise DisagreementError(
+            f"the workers reduce arrays of different lengths; this one has {length} elements"
+        )
     exponent = int(np.flatnonzero(votes)[-1])
     if exponent == SPECIAL:
-        raise NotFiniteError(f"{int(votes[SPECIAL])} of {workers} workers have NaN or infinity in their gradients")
+        raise NotFiniteError(
+            f"{int(votes[SPECIAL])} of {workers} workers have NaN or infinity in their gradients"
+        )
     return exponent
 
 
@@ -87,12 +100,16 @@ def bound(scale: int, workers: int) -> float:
 
 
 def largest_error(largest: float, workers: int) -> float:
-    """What `bound` comes to for workers whose largest magnitude is `largest`, whatever its binade: the form that README has."""
+    """What `bound` comes to for workers whose largest magnitude is `largest`, whatever its binade: the form
+    that README has.
+    """
     return workers * max(largest * 2.0 ** (math.ceil(math.log2(workers)) - 30), 2.0 ** (-SCALE_MAX - 1))
 
 
 def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32], scratch: Floats) -> None:
-    """Writes the lanes (big-endian uint32, same length as `values`) of `values`. `scratch` is overwritten; same length, binary32."""
+    """Writes the lanes (big-endian uint32, same length as `values`) of `values`. `scratch` is overwritten;
+    same length, binary32.
+    """
     np.multiply(values, np.float32(2.0**scale), out=scratch)
     np.rint(scratch, out=scratch)
     lanes[...] = scratch.astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))

@@ -1,7 +1,7 @@
 """The ways to sum a binary32 vector over the workers of a job: in the network, or at a parameter server.
 
-Vectors come in the same order on all workers; `submit` is called by one thread at a time, `finish` by one. The ring needs no reducer:
-gloo does it.
+Vectors come in the same order on all workers; `submit` is called by one thread at a time, `finish` by one.
+The ring needs no reducer: gloo does it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A process with torch loaded, of which the workers of scheduled jobs are forks: `python -m workloads.template`, socket at standard input.
+"""A process with torch loaded, of which the workers of scheduled jobs are forks: `python -m
+workloads.template`, socket at standard input.
 
-Loading torch and what DDP needs of it takes a worker three to four seconds of a core; a fork takes hundredths. Runs as root, as far as
-the fork that becomes a worker: that one enters its host's network namespace, gives up root's rights for good, and runs its script.
-Requests and replies are a JSON object each; testbed/jobs/template.py is the other end. What a fork is to become comes over a connection
-of the fork's own, so that nothing of one worker is ever in the memory of the next. It has one thread, and must keep to that.
+Loading torch and what DDP needs of it takes a worker three to four seconds of a core; a fork takes
+hundredths. Runs as root, as far as the fork that becomes a worker: that one enters its host's network
+namespace, gives up root's rights for good, and runs its script. Requests and replies are a JSON object each;
+testbed/jobs/template.py is the other end. What a fork is to become comes over a connection of the fork's own,
+so that nothing of one worker is ever in the memory of the next. It has one thread, and must keep to that.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
 def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Answers until the other end closes, then returns None; in a fork, returns at once, with what it is to become."""
+    """Answers until the other end closes, then returns None; in a fork, returns at once, with what it is to
+    become.
+    """
     me = os.getpid()
     while True:
         message, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, 1)
@@ -57,7 +61,9 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def _described(connection_fd: int) -> tuple[dict[str, Any], list[int]]:
-    """What this fork is to become, and its descriptors. Raises ValueError where the other end went away before it had said all."""
+    """What this fork is to become, and its descriptors. Raises ValueError where the other end went away
+    before it had said all.
+    """
     with socket.socket(fileno=connection_fd) as connection:
         piece, fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _MOST_FDS)
         pieces = [piece]
@@ -73,8 +79,9 @@ def _waited(pid: int) -> dict[str, int]:
 
 
 def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
-    """Makes a worker of this process: `fds` are its network namespace, its output, where it says what fails, and those that get the
-    numbers `asked` has."""
+    """Makes a worker of this process: `fds` are its network namespace, its output, where it says what fails,
+    and those that get the numbers `asked` has.
+    """
     wanted: list[int] = asked["fds"]
     above = max([3, *wanted]) + 1
     namespace, output, report, *passed = (fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in fds)
@@ -100,7 +107,9 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     numpy.random.seed()
 
 
-def _give_up_root(asked: Mapping[str, Any], namespace: int, report: int, passed: Sequence[tuple[int, int]]) -> None:
+def _give_up_root(
+    asked: Mapping[str, Any], namespace: int, report: int, passed: Sequence[tuple[int, int]]
+) -> None:
     """`passed` are descriptors and the numbers that they get; of the others only `report` stays open."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(namespace, _CLONE_NEWNET):

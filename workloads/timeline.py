@@ -1,7 +1,9 @@
-"""A worker's timeline: when its script asked for a collective, when it waited for it, and when the result was there.
+"""A worker's timeline: when its script asked for a collective, when it waited for it, and when the result was
+there.
 
-Between these the script computes. The daemon replays that on links as they should be (testbed/telemetry/replay.py), which says what
-the links alone would have allowed. A row costs a few microseconds of the script's thread.
+Between these the script computes. The daemon replays that on links as they should be
+(testbed/telemetry/replay.py), which says what the links alone would have allowed. A row costs a few
+microseconds of the script's thread.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ MOST_ROWS = 60_000  # then a timeline ends, and what it says is of the time unti
 
 
 class Timeline:
-    """Rows are of the script's threads, in their order; `is_there` is for the thread that has a result. Thread-safe."""
+    """Rows are of the script's threads, in their order; `is_there` is for the thread that has a result.
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +29,9 @@ class Timeline:
         self._rows: list[tuple[int, int, int, int]] = []
 
     def ask(self, size_bytes: int, summed: bool) -> int:
-        """The collective's number. `summed`: by the job's own kind of synchronisation, and not by gloo beside it."""
+        """The collective's number. `summed`: by the job's own kind of synchronisation, and not by gloo beside
+        it.
+        """
         with self._lock:
             number = len(self._sums)
             if len(self._rows) < MOST_ROWS:
@@ -59,14 +65,18 @@ class Timeline:
             self._rows.append((what, number, *self._clock.read()))
 
     def summary(self) -> dict[str, Any]:
-        """JSON-able. `sums`: bytes, whether by the job's kind, and when it was there (0: never). `rows`: what, number, when, and how long
-        the thread has waited for a core since the row before. In nanoseconds of CLOCK_MONOTONIC."""
+        """JSON-able. `sums`: bytes, whether by the job's kind, and when it was there (0: never). `rows`:
+        what, number, when, and how long the thread has waited for a core since the row before. In nanoseconds
+        of CLOCK_MONOTONIC.
+        """
         with self._lock:
             return {"sums": [list(one) for one in self._sums], "rows": [list(row) for row in self._rows]}
 
 
 class _ThreadClock:
-    """Now, and how long the calling thread could have run and had no core since it was asked last (0 where the kernel does not say)."""
+    """Now, and how long the calling thread could have run and had no core since it was asked last (0 where
+    the kernel does not say).
+    """
 
     def __init__(self) -> None:
         self._threads = threading.local()

@@ -1,1 +1,3 @@
-"""ToR switches that are BMv2 processes: one `simple_switch` a unit, its tables, and the aggregator that they make."""
+"""ToR switches that are BMv2 processes: one `simple_switch` a unit, its tables, and the aggregator that they
+make.
+"""

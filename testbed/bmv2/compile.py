@@ -1,7 +1,8 @@
-"""Compiles p4/ for `simple_switch`: `python -m testbed.bmv2.compile`, for another MTU with `--mtu N`. Needs p4c.
+"""Compiles p4/ for `simple_switch`: `python -m testbed.bmv2.compile`, for another MTU with `--mtu N`. Needs
+p4c.
 
-The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for two MTUs. It records a hash of all that it was made of, so that
-a stale one is told without a compiler.
+The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for two MTUs. It records a hash of all
+that it was made of, so that a stale one is told without a compiler.
 """
 
 from __future__ import annotations
@@ -60,14 +61,21 @@ def compile_program(layout: str, lanes: int) -> str:
         argv = [compiler, *backend, "-I", folder, "-I", str(SOURCES), *output, str(SOURCES / "aggregate.p4")]
         try:
             ended = subprocess.run(
-                argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env={**os.environ, "LC_ALL": "C"}
+                argv,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+                env={**os.environ, "LC_ALL": "C"},
             )
         except subprocess.TimeoutExpired as late:
             raise TestbedError(f"compile p4/: {compiler} did not end within {_TIMEOUT_S:g} s") from late
         if backend:
             written = Path(folder) / "aggregate.json"
         if ended.returncode != 0 or not written.exists():
-            said = [line for line in ended.stderr.splitlines() if "error:" in line] or ended.stderr.splitlines()
+            said = [
+                line for line in ended.stderr.splitlines() if "error:" in line
+            ] or ended.stderr.splitlines()
             raise TestbedError(f"compile p4/: {said[0] if said else f'exit code {ended.returncode}'}")
         program = _stripped(json.loads(written.read_text()))
     program["__meta__"] |= {"sources": sources_hash(layout, lanes), "compiled_by": _version(compiler)}
@@ -75,7 +83,9 @@ def compile_program(layout: str, lanes: int) -> str:
 
 
 def _version(compiler: str) -> str:
-    ended = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    ended = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
     found = re.search(r"\d+(\.\d+)+", ended.stdout + ended.stderr)
     return f"p4c {found[0]}" if found else "p4c"
 
@@ -90,7 +100,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m testbed.bmv2.compile", description=__doc__)
     parser.add_argument("--layout", choices=list(P4_LAYOUTS), action="append", help="default: all")
-    parser.add_argument("--mtu", type=int, action="append", help=f"default: {' and '.join(map(str, KEPT_MTUS))}")
+    parser.add_argument(
+        "--mtu", type=int, action="append", help=f"default: {' and '.join(map(str, KEPT_MTUS))}"
+    )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if a program is stale; needs no p4c"
     )
@@ -103,7 +115,9 @@ def main(argv: list[str] | None = None) -> int:
         path = target(layout, lanes)
         if arguments.check:
             if not path.exists() or recorded_hash(path) != sources_hash(layout, lanes):
-                print(f"{path.relative_to(ROOT)} is stale: run python -m testbed.bmv2.compile", file=sys.stderr)
+                print(
+                    f"{path.relative_to(ROOT)} is stale: run python -m testbed.bmv2.compile", file=sys.stderr
+                )
                 stale = True
             continue
         try:

@@ -1,6 +1,8 @@
-"""Tries BMv2 in the namespaces that it is run in: `python -m testbed.bmv2.probe`, which testbed/probing/kernel.py runs.
+"""Tries BMv2 in the namespaces that it is run in: `python -m testbed.bmv2.probe`, which
+testbed/probing/kernel.py runs.
 
-Makes and leaves veth pairs, for those namespaces end with the probe. Prints one line of what was seen; on stderr one of what failed.
+Makes and leaves veth pairs, for those namespaces end with the probe. Prints one line of what was seen; on
+stderr one of what failed.
 """
 
 from __future__ import annotations

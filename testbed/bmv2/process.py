@@ -1,4 +1,6 @@
-"""One `simple_switch` process: its command line, its start, its end. Owns a thread for it, and its log files."""
+"""One `simple_switch` process: its command line, its start, its end. Owns a thread for it, and its log
+files.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,14 @@ def binary() -> str:
 class SwitchProcess:
     """The process of a unit's switch. Its end is seen by a thread, which is also what started it.
 
-    The kernel ends the process with the thread that started it (PR_SET_PDEATHSIG): so that thread lives as long as the process.
+    The kernel ends the process with the thread that started it (PR_SET_PDEATHSIG): so that thread lives as
+    long as the process.
     """
 
     def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
-        """`ports`: device -> number. `log` is a folder; `verbose` has every packet's way written there too."""
+        """`ports`: device -> number. `log` is a folder; `verbose` has every packet's way written there
+        too.
+        """
         self._name, self._argv = unit_name(unit), _arguments(unit, ports, program, log, verbose)
         self._log = log / f"{self._name}-bmv2.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,7 +76,9 @@ class SwitchProcess:
         return self._process.pid
 
     def ended(self, within_s: float = 0.0) -> str | None:
-        """How it ended: "signal 9", "exit code 1: " and its last words, or what `stop` was told. None while it runs."""
+        """How it ended: "signal 9", "exit code 1: " and its last words, or what `stop` was told. None while
+        it runs.
+        """
         assert self._process is not None
         self._thread.join(within_s)
         if self._why:
@@ -89,7 +96,9 @@ class SwitchProcess:
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
     def stop(self, why: str | None = None) -> None:
-        """Kills it, if it runs, and waits for its end. It holds nothing that is worth saving. `why` is for `ended` to tell."""
+        """Kills it, if it runs, and waits for its end. It holds nothing that is worth saving. `why` is for
+        `ended` to tell.
+        """
         assert self._process is not None
         if self._process.returncode is None:
             self._why = why
@@ -121,10 +130,17 @@ def _arguments(unit: int, ports: Mapping[str, int], program: Path, log: Path, ve
     interfaces = [part for device, number in ports.items() for part in ("-i", f"{number}@{device}")]
     arguments = [binary(), *interfaces, "--thrift-port", str(thrift_port(unit)), "--device-id", str(unit)]
     if _has_notifications(arguments[0]):
-        # within the process: the default is a socket in /tmp, which all switches of this number on the host would share
+        # within the process: the default is a socket in /tmp, which all switches of this number on the host
+        # would share
         arguments += ["--notifications-addr", "inproc://notifications"]
     if verbose:
-        arguments += ["--log-level", "debug", "--log-file", str(log / f"{unit_name(unit)}-bmv2-packets"), "--log-flush"]
+        arguments += [
+            "--log-level",
+            "debug",
+            "--log-file",
+            str(log / f"{unit_name(unit)}-bmv2-packets"),
+            "--log-flush",
+        ]
     else:
         arguments += ["--log-level", "off"]
     return [*arguments, str(program)]

@@ -1,4 +1,6 @@
-"""The compiled P4 programs of this checkout, and what their numbers are called. Reads files, starts nothing."""
+"""The compiled P4 programs of this checkout, and what their numbers are called. Reads files, starts
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def target(layout: str, lanes: int, folder: Path = COMPILED) -> Path:
 def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
     """What `simple_switch` loads on a fabric of this MTU in bytes.
 
-    Raises RequestError for a layout or an MTU that there is no program for, HostError where there are none at all.
+    Raises RequestError for a layout or an MTU that there is no program for, HostError where there are none at
+    all.
     """
     if layout not in P4_LAYOUTS:
         raise RequestError(f"bmv2.layout: {layout!r}; accepted are {', '.join(P4_LAYOUTS)}")
@@ -37,7 +40,8 @@ def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
         raise HostError(f"{folder} holds no P4 program of the layout {layout}; check p4/ out again")
     raise RequestError(
         f"mtu: bmv2 has no program of the layout {layout} for an MTU of {mtu}, but for "
-        f"{', '.join(map(str, there))}; with p4c installed, `python -m testbed.bmv2.compile --mtu {mtu}` makes one"
+        f"{', '.join(map(str, there))}; with p4c installed, `python -m testbed.bmv2.compile --mtu {mtu}` "
+        f"makes one"
     )
 
 

@@ -1,4 +1,6 @@
-"""A switch's routes: the whole table at a time. The controller's process uses it too, which owns no switch."""
+"""A switch's routes: the whole table at a time. The controller's process uses it too, which owns no
+switch.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,18 @@ from testbed.errors import SettingError, TestbedError
 TABLE = "routes"
 
 
-def set_routes(runtime: Runtime, ports: Mapping[str, int], routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
-    """Replaces the table: (IPv4 address, prefix) -> (device to leave by, new destination MAC or ""). `ports`: device -> number.
+def set_routes(
+    runtime: Runtime, ports: Mapping[str, int], routes: Mapping[tuple[str, int], tuple[str, str]]
+) -> None:
+    """Replaces the table: (IPv4 address, prefix) -> (device to leave by, new destination MAC or ""). `ports`:
+    device -> number.
 
-    An entry that stays is not touched, one that changes is replaced in one step. Raises SettingError if another table is read back.
+    An entry that stays is not touched, one that changes is replaced in one step. Raises SettingError if
+    another table is read back.
     """
     wanted = {
-        (int(IPv4Address(ip)), prefix): _action(ports, device, mac) for (ip, prefix), (device, mac) in routes.items()
+        (int(IPv4Address(ip)), prefix): _action(ports, device, mac)
+        for (ip, prefix), (device, mac) in routes.items()
     }
     there = {(entry.value, entry.prefix): entry for entry in runtime.entries(TABLE)}
     for (ip, prefix), action in wanted.items():

@@ -1,4 +1,5 @@
-"""The Thrift client of one switch: tables, multicast groups, registers, counters. What it sets, it reads back.
+"""The Thrift client of one switch: tables, multicast groups, registers, counters. What it sets, it reads
+back.
 
 The only importer of BMv2's client and of thrift. Knows nothing of the P4 program but what its callers name.
 """
@@ -37,7 +38,8 @@ _CONTEXT = 0  # a switch has contexts, simple_switch one
 
 
 class NoAnswerError(TestbedError):
-    """The switch said nothing, in time (`timed_out`) or before the connection was lost: what was asked of it is done, or is not.
+    """The switch said nothing, in time (`timed_out`) or before the connection was lost: what was asked of it
+    is done, or is not.
 
     What it refuses is a TestbedError: nothing was done. `how` is the message without the switch's name.
     """
@@ -49,7 +51,9 @@ class NoAnswerError(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an entry matches: a number of `bits` (those of the field), all of them or, for lpm, the first `prefix`."""
+    """What an entry matches: a number of `bits` (those of the field), all of them or, for lpm, the first
+    `prefix`.
+    """
 
     value: int
     bits: int
@@ -97,7 +101,9 @@ class _Connection:
 
 
 class Runtime:
-    """Speaks to unit `unit`'s switch. Thread-safe; connects when it is first asked, and again after a restart of the switch."""
+    """Speaks to unit `unit`'s switch. Thread-safe; connects when it is first asked, and again after a restart
+    of the switch.
+    """
 
     def __init__(self, unit: int, answer_s: float = ANSWER_S) -> None:
         self.name, self._port, self._answer_s = unit_name(unit), thrift_port(unit), answer_s
@@ -128,7 +134,9 @@ class Runtime:
             return {port.iface_name: port.port_num for port in switch.standard.bm_dev_mgr_show_ports()}
 
     def set_queue_depth(self, packets: int) -> None:
-        """How many packets may wait for each port; those that come then are lost. There is nothing to read back."""
+        """How many packets may wait for each port; those that come then are lost. There is nothing to read
+        back.
+        """
         with self._speaking("queue depth") as switch:
             switch.target.set_all_egress_queue_depths(packets)
 
@@ -138,7 +146,11 @@ class Runtime:
         """What a table does with what it has no entry for."""
         with self._speaking(f"default of {table}") as switch:
             switch.standard.bm_mt_set_default_action(_CONTEXT, table, action.name, action.packed())
-            self._same(f"default of {table}", action, _action(switch.standard.bm_mt_get_default_entry(_CONTEXT, table)))
+            self._same(
+                f"default of {table}",
+                action,
+                _action(switch.standard.bm_mt_get_default_entry(_CONTEXT, table)),
+            )
 
     def add_entry(self, table: str, key: Key, action: Action) -> int:
         """Its handle."""
@@ -201,7 +213,8 @@ class Runtime:
         ports = {handle["handle"]: frozenset(handle["ports"]) for handle in told["l2_handles"]}
         nodes = {handle["handle"]: ports[handle["l2_handle"]] for handle in told["l1_handles"]}
         return {
-            group["id"]: frozenset().union(*(nodes[node] for node in group["l1_handles"])) for group in told["mgrps"]
+            group["id"]: frozenset().union(*(nodes[node] for node in group["l1_handles"]))
+            for group in told["mgrps"]
         }
 
     # ------------------------------------------------------------------ registers and counters
@@ -234,7 +247,8 @@ class Runtime:
 
     @contextmanager
     def _speaking(self, what: str) -> Iterator[_Connection]:
-        """The connection, alone; failures become one line that names the switch. A broken connection is dropped.
+        """The connection, alone; failures become one line that names the switch. A broken connection is
+        dropped.
 
         A refusal is a TestbedError, the lack of an answer a NoAnswerError.
         """
@@ -272,11 +286,16 @@ class Runtime:
             transport.open()
             protocol = TBinaryProtocol(transport)
             services = [
-                TMultiplexedProtocol(protocol, name) for name in ("standard", "simple_pre_lag", "simple_switch")
+                TMultiplexedProtocol(protocol, name)
+                for name in ("standard", "simple_pre_lag", "simple_switch")
             ]
             standard, groups, target = services
             self._connection = _Connection(
-                transport, socket, Standard.Client(standard), SimplePreLAG.Client(groups), SimpleSwitch.Client(target)
+                transport,
+                socket,
+                Standard.Client(standard),
+                SimplePreLAG.Client(groups),
+                SimpleSwitch.Client(target),
             )
         return self._connection
 
@@ -286,7 +305,9 @@ class Runtime:
 
 
 def _is_stale(handle: Any) -> bool:
-    """A switch says nothing unasked: what can be read before a request is the end of a connection to one that is gone."""
+    """A switch says nothing unasked: what can be read before a request is the end of a connection to one that
+    is gone.
+    """
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     return bool(poll.poll(0))

@@ -1,4 +1,6 @@
-"""A unit's ToR that is a `simple_switch` running p4/: its process, what its tables hold, and the aggregator that it is to the engine."""
+"""A unit's ToR that is a `simple_switch` running p4/: its process, what its tables hold, and the aggregator
+that it is to the engine.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,16 @@ _FROM_HOST, _FROM_FABRIC = Action("from_host"), Action("from_fabric")
 class Bmv2Switch:
     """A context manager: entering it starts the switch, leaving it ends it. Thread-safe.
 
-    One that does not answer, or reads back what was not set, is ended, for its tables are no longer known: `ended` says why. Whatever
-    is asked of a switch that ended fails at once, until it is restarted.
+    One that does not answer, or reads back what was not set, is ended, for its tables are no longer known:
+    `ended` says why. Whatever is asked of a switch that ended fails at once, until it is restarted.
     """
 
     slots = SLOTS
 
     def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
-        """`ports`: device -> port number, all of the ToR's. `program` as from `compiled`; `log` is a folder."""
+        """`ports`: device -> port number, all of the ToR's. `program` as from `compiled`; `log` is a
+        folder.
+        """
         self._unit, self._name, self._ports = unit, addresses.unit_name(unit), dict(ports)
         self._program, self._log, self._verbose = program, log, verbose
         self._runtime = Runtime(unit)
@@ -68,12 +72,15 @@ class Bmv2Switch:
         return self._process.pid if self._process else None
 
     def ended(self) -> str | None:
-        """Why the process is gone, though nobody called `stop`: "signal 9", "exit code 1: " and its last words, or "did not answer
-        within 5 s (entry of jobs)" if it was ended for that. None while it runs."""
+        """Why the process is gone, though nobody called `stop`: "signal 9", "exit code 1: " and its last
+        words, or "did not answer within 5 s (entry of jobs)" if it was ended for that. None while it runs.
+        """
         return self._process.ended() if self._process else None
 
     def restart(self) -> None:
-        """A new process in place of what is left of the old one. It knows its hosts, and no job, sender or route."""
+        """A new process in place of what is left of the old one. It knows its hosts, and no job, sender or
+        route.
+        """
         with self._lock:
             self.stop()
             try:
@@ -107,7 +114,9 @@ class Bmv2Switch:
             self._groups[number] = (group, self._runtime.add_group(group, ports))
 
     def admit(self, number: int, job: Job) -> None:
-        """Puts a job's entry. If it is new, its segment's slots are empty; else the entry is replaced in one step."""
+        """Puts a job's entry. If it is new, its segment's slots are empty; else the entry is replaced in one
+        step.
+        """
         with self._asking():
             if number not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
@@ -135,7 +144,8 @@ class Bmv2Switch:
     def release(self, number: int) -> None:
         """Takes a job's entry and group; nothing if it has none, or if the switch ended, and they with it.
 
-        A packet that is being worked on may still find the job's slots; no later job minds, for its generation is another.
+        A packet that is being worked on may still find the job's slots; no later job minds, for its
+        generation is another.
         """
         try:
             with self._asking():
@@ -171,7 +181,9 @@ class Bmv2Switch:
             self._settle()
 
     def _set_offloads(self) -> None:
-        """libpcap's ring of 2 MiB holds 1,000 frames of an MTU of 1500, but 32 where the device may merge or segment frames."""
+        """libpcap's ring of 2 MiB holds 1,000 frames of an MTU of 1500, but 32 where the device may merge or
+        segment frames.
+        """
         with FeatureControl() as control:
             for device in self._ports:
                 try:
@@ -199,10 +211,14 @@ class Bmv2Switch:
             raise SettingError(f"{self._name}'s {BINARY} runs another program than {self._program}")
         if (ports := self._runtime.ports()) != self._ports:
             lacking = ", ".join(sorted({*self._ports} - {*ports})) or "others than were asked for"
-            raise SettingError(f"{self._name}'s {BINARY} took {len(ports)} of {len(self._ports)} ports; not: {lacking}")
+            raise SettingError(
+                f"{self._name}'s {BINARY} took {len(ports)} of {len(self._ports)} ports; not: {lacking}"
+            )
 
     def _settle(self) -> None:
-        """What every switch has: its address, who is behind each port, where stations are, whom a broadcast reaches."""
+        """What every switch has: its address, who is behind each port, where stations are, whom a broadcast
+        reaches.
+        """
         runtime = self._runtime
         hosts = [
             number for number in self._ports.values() if addresses.is_host_port(number)
@@ -235,7 +251,9 @@ class Bmv2Switch:
                 how = None if error.timed_out else process.ended(END_SEEN_S)
                 raise self._given_up(process, how or error.how) from error
             except SettingError as error:
-                raise self._given_up(process, str(error).removeprefix(f"{self._name}'s {BINARY}: ")) from error
+                raise self._given_up(
+                    process, str(error).removeprefix(f"{self._name}'s {BINARY}: ")
+                ) from error
 
     def _given_up(self, process: SwitchProcess, why: str) -> _EndedError:
         process.stop(why)

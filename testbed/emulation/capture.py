@@ -1,7 +1,9 @@
-"""Frames of one shaped link as they leave it, for a capture file. Owns the packet sockets and the filter on them.
+"""Frames of one shaped link as they leave it, for a capture file. Owns the packet sockets and the filter on
+them.
 
-Looked at where the link's inner ends (links.py) send: there every frame that crosses the link is an ordinary one, and it is seen
-once, after the queue. On a switch port and on a host's interface XDP takes and sends frames that no packet socket sees.
+Looked at where the link's inner ends (links.py) send: there every frame that crosses the link is an ordinary
+one, and it is seen once, after the queue. On a switch port and on a host's interface XDP takes and sends
+frames that no packet socket sees.
 """
 
 from __future__ import annotations
@@ -39,12 +41,19 @@ _POLL_S = 0.1  # between two looks at whether to stop
 _ETH_P_ALL, _SOL_PACKET, _PACKET_STATISTICS, _PACKET_OUTGOING = 3, 263, 6, 4
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 33, 35
 # load the packet's type (SKF_AD_OFF + SKF_AD_PKTTYPE); outgoing: keep all of it; else: nothing
-_OUTGOING_ONLY = ((0x20, 0, 0, 0xFFFFF004), (0x15, 0, 1, _PACKET_OUTGOING), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0))
+_OUTGOING_ONLY = (
+    (0x20, 0, 0, 0xFFFFF004),
+    (0x15, 0, 1, _PACKET_OUTGOING),
+    (0x06, 0, 0, 0xFFFFFFFF),
+    (0x06, 0, 0, 0),
+)
 
 
 @dataclass(slots=True)
 class Captured:
-    """What a capture came to. Forward is from end a of the link: from the host, or from the ToR to the optical switch."""
+    """What a capture came to. Forward is from end a of the link: from the host, or from the ToR to the
+    optical switch.
+    """
 
     forward: int = 0
     backward: int = 0
@@ -53,13 +62,16 @@ class Captured:
 
 
 def link(topology: Topology, name: str) -> WireSpec:
-    """The link of this name. RequestError for none such, and for one without a rate, which has no place to look."""
+    """The link of this name. RequestError for none such, and for one without a rate, which has no place to
+    look.
+    """
     wires = {wire.name: wire for wire in layout(topology).wires}
     if name not in wires:
         raise RequestError(f"link {name}: there is none; links are {_listed(list(wires))}")
     if wires[name].rate_mbps is None:
         raise RequestError(
-            f"link {name}: it has no rate, so XDP hands its frames over where no capture sees them; give it a rate to capture on it"
+            f"link {name}: it has no rate, so XDP hands its frames over where no capture sees them; give it "
+            f"a rate to capture on it"
         )
     return wires[name]
 
@@ -82,7 +94,9 @@ def answer(
     if not isinstance(count, int) or not 1 <= count <= MOST_FRAMES:
         raise RequestError(f"--count {shown(count)}: 1 to {MOST_FRAMES} frames are accepted")
     if not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
-        raise RequestError(f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted")
+        raise RequestError(
+            f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted"
+        )
     path = absolute(request.get("output"), "--output")
     with Tap(wire) as tap, _file(path, caller, files) as file:
         emit({"capturing": wire.name})
@@ -96,7 +110,9 @@ def answer(
 
 @contextlib.contextmanager
 def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[BinaryIO]:
-    """The emptied file, which is the user's; locked while it is written, for whoever waits until it is whole."""
+    """The emptied file, which is the user's; locked while it is written, for whoever waits until it is
+    whole.
+    """
     fd = files.open_output(path, caller)
     with os.fdopen(fd, "wb") as file:
         try:
@@ -167,7 +183,9 @@ class Tap:
             yield time_ns, side, data
 
     @staticmethod
-    def _write(write: Callable[[bytes], object], frames: Sequence[tuple[int, int, bytes]], done: Captured) -> None:
+    def _write(
+        write: Callable[[bytes], object], frames: Sequence[tuple[int, int, bytes]], done: Captured
+    ) -> None:
         if not frames:
             return
         write(b"".join(pcap.record(time_ns, data) for time_ns, _, data in frames))
@@ -178,9 +196,13 @@ class Tap:
 
 def _listen(device: str) -> socket.socket:
     """A socket that gets what leaves by a device of the calling thread's network namespace."""
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: nothing arrives before it is bound
+    made = socket.socket(
+        socket.AF_PACKET, socket.SOCK_RAW, 0
+    )  # protocol 0: nothing arrives before it is bound
     try:
-        program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *code) for code in _OUTGOING_ONLY))
+        program = ctypes.create_string_buffer(
+            b"".join(struct.pack("=HBBI", *code) for code in _OUTGOING_ONLY)
+        )
         fprog = struct.pack("HL", len(_OUTGOING_ONLY), ctypes.addressof(program))
         made.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
         made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)

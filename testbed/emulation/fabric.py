@@ -1,7 +1,7 @@
 """The fabric: everything of a topology that is emulated, brought up in order and taken down in reverse.
 
-Runs inside the testbed's own namespaces (namespaces.py). Owns the order and the names; XDP programs are attached by
-others after `up`, and OpenFlow rules are the controller's.
+Runs inside the testbed's own namespaces (namespaces.py). Owns the order and the names; XDP programs are
+attached by others after `up`, and OpenFlow rules are the controller's.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ class Fabric:
         return self._spawner.popen(self._namespace(host), argv, **options)
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
-        """Counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See Wires.statistics."""
+        """Counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See
+        Wires.statistics.
+        """
         if self._wires is None:
             raise RequestError("link statistics: the fabric is not up")
         return self._wires.statistics(queues_only)

@@ -1,8 +1,9 @@
-"""Faults on links: loss, duplication, reordering and corruption of all frames of a link's direction, at given rates.
+"""Faults on links: loss, duplication, reordering and corruption of all frames of a link's direction, at given
+rates.
 
-A fault stage is a BPF program at the ingress of one of a shaped wire's inner ends, in front of the redirect. It is attached at its
-first use and detached when it is cleared, so that a link without faults pays nothing. Owns names, attaching and reading back;
-testbed/xdp/link_faults.py owns the program.
+A fault stage is a BPF program at the ingress of one of a shaped wire's inner ends, in front of the redirect.
+It is attached at its first use and detached when it is cleared, so that a link without faults pays nothing.
+Owns names, attaching and reading back; testbed/xdp/link_faults.py owns the program.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ _RATES = ("loss", "duplicate", "reorder", "corrupt")
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """What befalls the frames of one direction. Rates are shares, 0 to 1; the last three are of the frames that are not lost.
+    """What befalls the frames of one direction. Rates are shares, 0 to 1; the last three are of the frames
+    that are not lost.
 
-    A frame that is reordered goes out directly behind the frame that arrived `distance` after it; `distance` counts lost frames
-    too. Where fewer come, it stays. A corrupted frame has one bit flipped behind its Ethernet header.
+    A frame that is reordered goes out directly behind the frame that arrived `distance` after it; `distance`
+    counts lost frames too. Where fewer come, it stays. A corrupted frame has one bit flipped behind its
+    Ethernet header.
     """
 
     loss: float = 0.0
@@ -48,13 +51,17 @@ class LinkFault:
                 shown = f"{100 * rate:g} %" if isinstance(rate, int | float) else repr(rate)
                 raise RequestError(f"{name}: {shown}; 0 to 100 % is accepted")
         if not any(getattr(self, name) for name in _RATES):
-            raise RequestError(f"no fault: a rate above 0 of {', '.join(_RATES)} is needed; `clear` ends a fault")
+            raise RequestError(
+                f"no fault: a rate above 0 of {', '.join(_RATES)} is needed; `clear` ends a fault"
+            )
         _whole("distance", self.distance, 1, MAX_DISTANCE)
         _whole("seed", self.seed, 0, 2**63 - 1)
 
     @property
     def cells(self) -> int:
-        """Room for frames held: six deviations above the mean of a binomial; more would be found full once in 10^9 frames."""
+        """Room for frames held: six deviations above the mean of a binomial; more would be found full once in
+        10^9 frames.
+        """
         if not self.reorder:
             return 0
         mean = self.reorder * self.distance
@@ -90,7 +97,8 @@ class LinkFaults:
             self.clear()
 
     def set(self, link: str, fault: LinkFault, direction: str = "both") -> None:
-        """Sets a link's fault, in place of the one that it has; counters start from 0, and frames held back are lost.
+        """Sets a link's fault, in place of the one that it has; counters start from 0, and frames held back
+        are lost.
 
         RequestError for a link that is not there or has no rate.
         """
@@ -116,7 +124,9 @@ class LinkFaults:
                 self._program = None
 
     def states(self) -> list[dict[str, Any]]:
-        """By link and direction: link, direction, the fault's fields, and `counters` since it was set. JSON-able."""
+        """By link and direction: link, direction, the fault's fields, and `counters` since it was set.
+        JSON-able.
+        """
         with self._lock:
             if self._program is None:
                 return []
@@ -127,7 +137,9 @@ class LinkFaults:
                     **asdict(stage.fault),
                     "counters": self._program.counters(stage.ifindex),
                 }
-                for (link, towards), stage in sorted(self._stages.items(), key=lambda item: self._place(*item[0]))
+                for (link, towards), stage in sorted(
+                    self._stages.items(), key=lambda item: self._place(*item[0])
+                )
             ]
 
     def counters(self, link: str, direction: str) -> dict[str, int]:
@@ -195,13 +207,17 @@ class LinkFaults:
 def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A request of `testbed fault`: does what `action` says and answers with the faults that are set then."""
     action, links = request.get("action"), request.get("links")
-    if links is not None and (not isinstance(links, list) or not all(isinstance(link, str) for link in links)):
+    if links is not None and (
+        not isinstance(links, list) or not all(isinstance(link, str) for link in links)
+    ):
         raise RequestError(f"links: {links!r}; a list of names is accepted")
     if action == "set":
         wanted = request.get("fault")
         names = [field.name for field in fields(LinkFault)]
         if not isinstance(wanted, dict) or not wanted.keys() <= set(names) or not links:
-            raise RequestError(f"fault set: links, and a fault with keys out of {', '.join(names)} are needed")
+            raise RequestError(
+                f"fault set: links, and a fault with keys out of {', '.join(names)} are needed"
+            )
         fault, direction = LinkFault(**wanted), request.get("direction", "both")
         for link in links:  # all of them or none
             faults.wire(link)

@@ -54,7 +54,9 @@ def buffer_bytes(link: LinkSpec, mtu: int) -> int:
 
 
 def layout(topology: Topology) -> Layout:
-    """The layout of a topology. One without optical ports has no optical switch, and a programmed unit no bridge."""
+    """The layout of a topology. One without optical ports has no optical switch, and a programmed unit no
+    bridge.
+    """
     switch_devices = tuple(device for unit in topology.units for device in _switch_devices(unit))
     oxc_devices = tuple(
         OxcDevice(addresses.oxc_port_number(unit.index, port), addresses.oxc_device(unit.index, port))
@@ -65,7 +67,9 @@ def layout(topology: Topology) -> Layout:
         Bridge(
             unit.name,
             addresses.tor_dpid(unit.index),
-            tuple(Port(device.device, device.number) for device in switch_devices if device.unit == unit.index),
+            tuple(
+                Port(device.device, device.number) for device in switch_devices if device.unit == unit.index
+            ),
         )
         for unit in topology.units
         if not unit.is_programmed
@@ -85,13 +89,17 @@ def layout(topology: Topology) -> Layout:
 
 def _switch_devices(unit: Unit) -> list[SwitchDevice]:
     return [
-        SwitchDevice(unit.index, device, number, HOST_PORT if addresses.is_host_port(number) else OPTICAL_PORT)
+        SwitchDevice(
+            unit.index, device, number, HOST_PORT if addresses.is_host_port(number) else OPTICAL_PORT
+        )
         for device, number in unit.tor_ports.items()
     ]
 
 
 def _wires(topology: Topology, unit: Unit) -> list[WireSpec]:
-    """Host links run from the host (a) to its ToR (b); optical links from the ToR (a) to the optical switch (b)."""
+    """Host links run from the host (a) to its ToR (b); optical links from the ToR (a) to the optical switch
+    (b).
+    """
     scale, mtu = topology.scale, topology.mtu
     host_rate, host_buffer = topology.host_link.emulated_mbps(scale), buffer_bytes(topology.host_link, mtu)
     wires = []
@@ -101,7 +109,10 @@ def _wires(topology: Topology, unit: Unit) -> list[WireSpec]:
         a = End(HOST_DEVICE, name, addresses.host_mac(unit.index, host), ifindex)
         b = End(addresses.tor_port_device(unit.index, host))
         wires.append(WireSpec(name, a, b, host_rate, host_buffer, mtu))
-    optical_rate, optical_buffer = topology.optical_link.emulated_mbps(scale), buffer_bytes(topology.optical_link, mtu)
+    optical_rate, optical_buffer = (
+        topology.optical_link.emulated_mbps(scale),
+        buffer_bytes(topology.optical_link, mtu),
+    )
     for port in range(1, unit.optical_ports + 1):
         a = End(addresses.optical_device(unit.index, port))
         b = End(addresses.oxc_device(unit.index, port))
@@ -111,9 +122,13 @@ def _wires(topology: Topology, unit: Unit) -> list[WireSpec]:
 
 
 def _hosts(unit: Unit) -> list[HostAddress]:
-    """Every host knows its unit's other hosts and its gateway, so that no address resolution crosses the fabric."""
+    """Every host knows its unit's other hosts and its gateway, so that no address resolution crosses the
+    fabric.
+    """
     gateway = addresses.tor_ip(unit.index)
-    known = [(addresses.host_ip(unit.index, host), addresses.host_mac(unit.index, host)) for host in _numbers(unit)]
+    known = [
+        (addresses.host_ip(unit.index, host), addresses.host_mac(unit.index, host)) for host in _numbers(unit)
+    ]
     known.append((gateway, addresses.tor_mac(unit.index)))
     found = []
     for host in _numbers(unit):

@@ -1,11 +1,12 @@
 """Links: what a wire is, and making, reading back and counting many of them at once.
 
-A shaped wire is two veth pairs, its inner ends in the namespace `wires`, joined there by an ingress redirect each
-way, with a token bucket on the egress of either inner end. So a rate holds for every frame, also for those that XDP
-sent by redirection, which skip the egress queue of the device they leave by. An unshaped wire is one veth pair.
+A shaped wire is two veth pairs, its inner ends in the namespace `wires`, joined there by an ingress redirect
+each way, with a token bucket on the egress of either inner end. So a rate holds for every frame, also for
+those that XDP sent by redirection, which skip the egress queue of the device they leave by. An unshaped wire
+is one veth pair.
 
-A rate is of Ethernet frames as the kernel holds them: header and payload, at MTU 1500 up to 1514 bytes. Preamble, frame check
-sequence and the gap between frames, 24 bytes a frame on a real wire, are not emulated.
+A rate is of Ethernet frames as the kernel holds them: header and payload, at MTU 1500 up to 1514 bytes.
+Preamble, frame check sequence and the gap between frames, 24 bytes a frame on a real wire, are not emulated.
 
 Owns devices, offloads, queues and the hosts' addresses. Knows nothing of units, Open vSwitch or Mininet.
 """
@@ -53,10 +54,11 @@ SYSCTLS = {
 }
 _ETHERNET_BYTES = 14
 _FRAME_OVERHEAD_BYTES = _ETHERNET_BYTES + 4  # with a VLAN tag
-# What a late timer may cost nothing: a shaper that the kernel runs later than this loses the rest. It is also what a link lets
-# through at once after a pause. docs/performance.md, Links.
+# What a late timer may cost nothing: a shaper that the kernel runs later than this loses the rest. It is also
+# what a link lets through at once after a pause. docs/performance.md, Links.
 _BURST_S = 0.002
-# GRO at a wire's inner ends makes veth poll; merging frames there would let 64 KiB through at once and count its loss as one drop.
+# GRO at a wire's inner ends makes veth poll; merging frames there would let 64 KiB through at once and count
+# its loss as one drop.
 _MERGE_NOTHING = 1
 _RATE_ERROR = 0.005
 _PORT_IFINDEX = (
@@ -70,7 +72,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a wire. `namespace` None is the testbed's root namespace; ifindex 0 lets this module choose."""
+    """One end of a wire. `namespace` None is the testbed's root namespace; ifindex 0 lets this module
+    choose.
+    """
 
     device: str
     namespace: str | None = None
@@ -106,7 +110,8 @@ class HostAddress:
 class WireStatistics:
     """Counters of a wire since it was made, by direction. Bytes include Ethernet headers; drops are frames.
 
-    Of the drops, `device_drops` are not the two queues': a device had no room for the frame, since whoever takes frames from it came late.
+    Of the drops, `device_drops` are not the two queues': a device had no room for the frame, since whoever
+    takes frames from it came late.
     """
 
     rate_mbps: float | None
@@ -137,7 +142,9 @@ def burst_bytes(rate_mbps: float, mtu: int) -> int:
 
 
 def check_rate(wire: WireSpec) -> None:
-    """SettingError for a rate that the kernel cannot count within 0.5 %: it counts whole bytes a second and nanoseconds a frame."""
+    """SettingError for a rate that the kernel cannot count within 0.5 %: it counts whole bytes a second and
+    nanoseconds a frame.
+    """
     if wire.rate_mbps is None:
         return
     bytes_per_s, frame_bytes = rate_bytes_per_s(wire.rate_mbps), wire.mtu + _ETHERNET_BYTES
@@ -145,7 +152,8 @@ def check_rate(wire: WireSpec) -> None:
     found_mbps = frame_bytes * 8e3 / max(frame_ns, 1) if bytes_per_s > 0 else 0.0
     if abs(found_mbps - wire.rate_mbps) > _RATE_ERROR * wire.rate_mbps:
         raise SettingError(
-            f"link {wire.name}: {wire.rate_mbps:g} Mb/s was asked for, and the nearest that the kernel can set is {found_mbps:g} Mb/s"
+            f"link {wire.name}: {wire.rate_mbps:g} Mb/s was asked for, and the nearest that the kernel can "
+            f"set is {found_mbps:g} Mb/s"
         )
 
 
@@ -201,7 +209,9 @@ class Wires:
             os.close(self._root)
 
     def make(self, progress: Progress) -> None:
-        """Create, configure and start every wire, then read all of it back. SettingError names what differs."""
+        """Create, configure and start every wire, then read all of it back. SettingError names what
+        differs.
+        """
         for wire in self._shaped:
             check_rate(wire)
         for start in range(0, len(self._wires), _CHUNK):
@@ -229,7 +239,9 @@ class Wires:
     def _creation(self, wire: WireSpec, at: int) -> list[Message]:
         def outer(end: End, side: int) -> DeviceSpec:
             namespace = self._root if end.namespace is None else self._namespaces[end.namespace]
-            return DeviceSpec(end.device, namespace, wire.mtu, end.mac, end.ifindex or _PORT_IFINDEX + 2 * at + side)
+            return DeviceSpec(
+                end.device, namespace, wire.mtu, end.mac, end.ifindex or _PORT_IFINDEX + 2 * at + side
+            )
 
         if wire.rate_mbps is None:
             return [add_veth(outer(wire.a, 0), outer(wire.b, 1))]
@@ -274,11 +286,14 @@ class Wires:
         finally:
             self._wires_route.send([delete_device(pair[0].name)])
         raise HostError(
-            f"this kernel cannot redirect frames between devices, which shaped links need: {'; '.join(reasons)}"
+            f"this kernel cannot redirect frames between devices, which shaped links need: "
+            f"{'; '.join(reasons)}"
         )
 
     def check(self) -> None:
-        """Read every wire's devices, rates and buffers back. SettingError names the link, what was set and what is there."""
+        """Read every wire's devices, rates and buffers back. SettingError names the link, what was set and
+        what is there.
+        """
         root, inner = self._route.devices(), self._wires_route.devices()
         buckets, merging = self._wires_route.token_buckets(), self._wires_route.merging()
         for wire in self._wires:
@@ -294,13 +309,16 @@ class Wires:
                 if merging.get(ifindex) != _MERGE_NOTHING:
                     reads = f"up to {merging[ifindex]} bytes" if ifindex in merging else "no such setting"
                     raise SettingError(
-                        f"link {wire.name}: {device} was set to merge no frames and reads back {reads}; Linux 5.19 or later is needed"
+                        f"link {wire.name}: {device} was set to merge no frames and reads back {reads}; "
+                        f"Linux 5.19 or later is needed"
                     )
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
-        """Changes the rates of shaped wires, by name, both directions of each, and reads them back; nothing that is queued is lost.
+        """Changes the rates of shaped wires, by name, both directions of each, and reads them back; nothing
+        that is queued is lost.
 
-        RequestError for a wire that is not there or was made without a rate, SettingError for a rate that did not take effect.
+        RequestError for a wire that is not there or was made without a rate, SettingError for a rate that did
+        not take effect.
         """
         changed: dict[str, WireSpec] = {}
         messages: list[Message] = []
@@ -308,7 +326,9 @@ class Wires:
             shaped = {wire.name: wire for wire in self._shaped}
             for name, rate_mbps in rates_mbps.items():
                 if name not in shaped:
-                    raise RequestError(f"link {name}: no link with a rate of that name; there are {', '.join(shaped)}")
+                    raise RequestError(
+                        f"link {name}: no link with a rate of that name; there are {', '.join(shaped)}"
+                    )
                 wire = changed[name] = replace(shaped[name], rate_mbps=rate_mbps)
                 check_rate(wire)
                 rate, burst = rate_bytes_per_s(rate_mbps), burst_bytes(rate_mbps, wire.mtu)
@@ -323,7 +343,9 @@ class Wires:
                 check_bucket(wire, device, buckets.get(self._inner[device]))
 
     def configure_hosts(self, hosts: Sequence[HostAddress], progress: Progress) -> None:
-        """Offloads, addresses, route and neighbours of every host, read back where a setting can fail silently."""
+        """Offloads, addresses, route and neighbours of every host, read back where a setting can fail
+        silently.
+        """
         mtus = {(end.namespace, end.device): wire.mtu for wire in self._wires for end in (wire.a, wire.b)}
         for at, host in enumerate(hosts, 1):
             with entered(self._namespaces[host.namespace]):
@@ -345,11 +367,12 @@ class Wires:
                 progress("hosts", at, len(hosts))
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
-        """Counters of every wire, by its name, in three calls to the kernel whatever their number. Thread-safe.
+        """Counters of every wire, by its name, in three calls to the kernel whatever their number.
+        Thread-safe.
 
-        Drops are those of the queues and of the devices in the namespaces `wires` and root. A frame that a host's own
-        interface could not hand over is counted on that host's interface only. With `queues_only` the devices of shaped wires are
-        not asked: for 256 hosts 7 ms instead of 52.
+        Drops are those of the queues and of the devices in the namespaces `wires` and root. A frame that a
+        host's own interface could not hand over is counted on that host's interface only. With `queues_only`
+        the devices of shaped wires are not asked: for 256 hosts 7 ms instead of 52.
         """
         with self._counting:
             everything = not (queues_only and self._shaped)
@@ -361,9 +384,15 @@ class Wires:
             if wire.rate_mbps is None:
                 port, ab = (wire.b, True) if wire.b.namespace is None else (wire.a, False)
                 state = root[port.device]
-                towards_b, towards_a = (state.rx_bytes, state.tx_bytes) if ab else (state.tx_bytes, state.rx_bytes)
-                lost_b, lost_a = (state.rx_dropped, state.tx_dropped) if ab else (state.tx_dropped, state.rx_dropped)
-                found[wire.name] = WireStatistics(None, towards_b, towards_a, lost_b, lost_a, 0, 0, lost_b + lost_a)
+                towards_b, towards_a = (
+                    (state.rx_bytes, state.tx_bytes) if ab else (state.tx_bytes, state.rx_bytes)
+                )
+                lost_b, lost_a = (
+                    (state.rx_dropped, state.tx_dropped) if ab else (state.tx_dropped, state.rx_dropped)
+                )
+                found[wire.name] = WireStatistics(
+                    None, towards_b, towards_a, lost_b, lost_a, 0, 0, lost_b + lost_a
+                )
                 continue
             device_a, device_b = inner_devices(wire)
             at_a, at_b = buckets[self._inner[device_a]], buckets[self._inner[device_b]]
@@ -395,7 +424,8 @@ def check_bucket(wire: WireSpec, device: str, bucket: QueueState | None) -> None
         raise SettingError(f"link {wire.name}: {rate_mbps:g} Mb/s was set, and {device} reads back no rate")
     if (bucket.rate_bytes_per_s, bucket.limit_bytes) != (rate_bytes_per_s(rate_mbps), wire.buffer_bytes):
         raise SettingError(
-            f"link {wire.name}: {rate_mbps:g} Mb/s with a buffer of {wire.buffer_bytes} bytes was set, and {device} reads back "
+            f"link {wire.name}: {rate_mbps:g} Mb/s with a buffer of {wire.buffer_bytes} bytes was set, and "
+            f"{device} reads back "
             f"{bucket.rate_bytes_per_s * 8 / 1e6:g} Mb/s, {bucket.limit_bytes} bytes"
         )
 

@@ -1,8 +1,10 @@
-"""Marks on links: explicit congestion notification (RFC 3168) where frames wait, at the token bucket of each direction of a shaped wire.
+"""Marks on links: explicit congestion notification (RFC 3168) where frames wait, at the token bucket of each
+direction of a shaped wire.
 
-A BPF program at the ingress of the inner ends, between the fault stage and the redirect, marks what finds too much before it. Only
-frames whose sender said that it heeds marks are marked: gradients, and TCP where net.ipv4.tcp_ecn asks for it. Owns thresholds,
-attaching and reading back; testbed/xdp/link_marks.py owns the program.
+A BPF program at the ingress of the inner ends, between the fault stage and the redirect, marks what finds too
+much before it. Only frames whose sender said that it heeds marks are marked: gradients, and TCP where
+net.ipv4.tcp_ecn asks for it. Owns thresholds, attaching and reading back; testbed/xdp/link_marks.py owns the
+program.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from testbed.errors import HostError, SettingError
 from testbed.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 
 _ETHERNET_BYTES = 14
-# A quarter of the queue: a window that doubles is heard of in time. Of a deep one less: what late processes may cost nothing.
+# A quarter of the queue: a window that doubles is heard of in time. Of a deep one less: what late processes
+# may cost nothing.
 _SHARE = 4
 _LONGEST_S = 0.002
 _LEAST_FRAMES = 4
@@ -27,7 +30,8 @@ _LEAST_FRAMES = 4
 def threshold_bytes(wire: WireSpec) -> int:
     """Behind how many waiting bytes a frame is marked."""
     deep = max(
-        _LEAST_FRAMES * (wire.mtu + _ETHERNET_BYTES), round(rate_bytes_per_s(wire.rate_mbps or 0.0) * _LONGEST_S)
+        _LEAST_FRAMES * (wire.mtu + _ETHERNET_BYTES),
+        round(rate_bytes_per_s(wire.rate_mbps or 0.0) * _LONGEST_S),
     )
     return min(wire.buffer_bytes // _SHARE, deep)
 
@@ -36,12 +40,17 @@ def queue_of(wire: WireSpec) -> QueueSpec:
     """A shaped wire's queue as its program counts it along."""
     rate_mbps = wire.rate_mbps or 0.0
     return QueueSpec(
-        rate_bytes_per_s(rate_mbps), burst_bytes(rate_mbps, wire.mtu), wire.buffer_bytes, threshold_bytes(wire)
+        rate_bytes_per_s(rate_mbps),
+        burst_bytes(rate_mbps, wire.mtu),
+        wire.buffer_bytes,
+        threshold_bytes(wire),
     )
 
 
 class LinkMarks:
-    """The marking of a fabric's shaped links. A context manager; entering attaches, leaving lets go of the program."""
+    """The marking of a fabric's shaped links. A context manager; entering attaches, leaving lets go of the
+    program.
+    """
 
     def __init__(self, namespace: int, wires: Sequence[WireSpec]) -> None:
         self._wires = {wire.name: wire for wire in wires if wire.rate_mbps is not None}
@@ -61,12 +70,16 @@ class LinkMarks:
             self.set_rates({name: wire.rate_mbps or 0.0 for name, wire in self._wires.items()})
             ends = [ifindex for pair in self._inner.values() for ifindex in pair]
             try:
-                route.send([add_program(ifindex, self._program.fd, PROGRAM, MARK_PRIORITY) for ifindex in ends])
+                route.send(
+                    [add_program(ifindex, self._program.fd, PROGRAM, MARK_PRIORITY) for ifindex in ends]
+                )
             except NetlinkError as error:
                 raise HostError(f"{error}; links need the kernel's cls_bpf") from error
             for ifindex in ends:
                 if (found := route.programs(ifindex, MARK_PRIORITY)) != [self._program.kernel_id]:
-                    raise SettingError(f"device {ifindex}: marking program was set and reads back {found or 'none'}")
+                    raise SettingError(
+                        f"device {ifindex}: marking program was set and reads back {found or 'none'}"
+                    )
             self._stack = stack.pop_all()
         return self
 

@@ -1,11 +1,11 @@
 """The testbed's own namespaces: how they are entered, what is private in them, and their PID 1.
 
-Owns the `unshare` command line, the private mounts, the init process and the named network namespaces of hosts.
-Standard library only, and run by path as PID 1, so that this process stays small; imports of anything heavier are
-inside the functions that need them.
+Owns the `unshare` command line, the private mounts, the init process and the named network namespaces of
+hosts. Standard library only, and run by path as PID 1, so that this process stays small; imports of anything
+heavier are inside the functions that need them.
 
-The kernel is what cleans up: every process of a PID namespace dies with its PID 1, and with the last process go the
-network namespaces, their devices, the mounts, and the BPF objects that nothing else holds.
+The kernel is what cleans up: every process of a PID namespace dies with its PID 1, and with the last process
+go the network namespaces, their devices, the mounts, and the BPF objects that nothing else holds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 _SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}  # by machine; glibc has no function for it
 _KEYCTL_JOIN_SESSION_KEYRING = 1
-_HOST_CANNOT = 3  # testbed.errors.HostError.exit_code; spelled here because PID 1 imports nothing of the project
+_HOST_CANNOT = (
+    3  # testbed.errors.HostError.exit_code; spelled here because PID 1 imports nothing of the project
+)
 
 
 def command(argv: Sequence[str], name: str) -> list[str]:
-    """The argument vector that runs `argv` as the daemon of testbed `name`, below an init in namespaces of its own.
+    """The argument vector that runs `argv` as the daemon of testbed `name`, below an init in namespaces of
+    its own.
 
-    `unshare` itself blocks SIGTERM and SIGINT while it waits: an orderly end is asked of its child, the init, which passes
-    it on; SIGKILL to `unshare` ends all of it.
+    `unshare` itself blocks SIGTERM and SIGINT while it waits: an orderly end is asked of its child, the init,
+    which passes it on; SIGKILL to `unshare` ends all of it.
     """
     init = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), name, *argv]
     kinds = ["--net", "--mount", "--pid", "--ipc", "--uts"]
@@ -63,32 +66,43 @@ def call_libc(function: str, *arguments: object) -> int:
     return result
 
 
-def _mount(source: str, target: Path, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
+def _mount(
+    source: str, target: Path, kind: str | None = None, flags: int = 0, data: str | None = None
+) -> None:
     import ctypes
 
     encoded_kind = kind.encode() if kind else None
     encoded_data = data.encode() if data else None
     try:
-        call_libc("mount", source.encode(), str(target).encode(), encoded_kind, ctypes.c_ulong(flags), encoded_data)
+        call_libc(
+            "mount", source.encode(), str(target).encode(), encoded_kind, ctypes.c_ulong(flags), encoded_data
+        )
     except OSError as error:
-        raise OSError(error.errno, f"mount {kind or source} on {target}: {os.strerror(error.errno or 0)}") from error
+        raise OSError(
+            error.errno, f"mount {kind or source} on {target}: {os.strerror(error.errno or 0)}"
+        ) from error
 
 
 def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when the thread that started it ends. For a Popen's preexec_fn.
+    """Have the kernel send this process a signal when the thread that started it ends. For a Popen's
+    preexec_fn.
 
-    A change of user id clears the setting, so it comes after one (Popen's user= is applied before preexec_fn).
+    A change of user id clears the setting, so it comes after one (Popen's user= is applied before
+    preexec_fn).
     """
     call_libc("prctl", _PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
 
 
 def private_mounts(hostname: str) -> None:
-    """Make this mount namespace the testbed's own: mounts, hostname, loopback, limits, keys. Call before any thread starts.
+    """Make this mount namespace the testbed's own: mounts, hostname, loopback, limits, keys. Call before any
+    thread starts.
 
     Raises OSError naming the mount that this host refuses.
     """
     _mount("none", Path("/"), flags=_MS_REC | _MS_PRIVATE)
-    folders = {Path(base).resolve() / leaf for base in ("/run", "/var/run") for leaf in ("openvswitch", "netns")}
+    folders = {
+        Path(base).resolve() / leaf for base in ("/run", "/var/run") for leaf in ("openvswitch", "netns")
+    }
     for folder in sorted(folders):
         folder.mkdir(mode=0o755, exist_ok=True)
         _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0755")
@@ -101,9 +115,11 @@ def private_mounts(hostname: str) -> None:
 
 
 def _fresh_sysfs() -> None:
-    """Replace /sys by an instance of this network namespace, keeping what is mounted below it (cgroups, debugfs).
+    """Replace /sys by an instance of this network namespace, keeping what is mounted below it (cgroups,
+    debugfs).
 
-    A sysfs shows the devices of the network namespace that mounted it, and the inherited one belongs to the host.
+    A sysfs shows the devices of the network namespace that mounted it, and the inherited one belongs to the
+    host.
     """
     staging = NETNS_DIR / ".sys"
     staging.mkdir()
@@ -137,7 +153,8 @@ def _loopback_up() -> None:
 
 
 def _fresh_keys() -> None:
-    """Give up the session's keyring, which a change of user keeps: what runs as a user here could read root's keys by it.
+    """Give up the session's keyring, which a change of user keeps: what runs as a user here could read root's
+    keys by it.
 
     Where a container's engine forbids this call it forbids those that read keys as well.
     """
@@ -147,7 +164,9 @@ def _fresh_keys() -> None:
 
 
 def _raise_limits() -> None:
-    """More open files and locked memory, where allowed: root may lack CAP_SYS_RESOURCE, and the defaults often do."""
+    """More open files and locked memory, where allowed: root may lack CAP_SYS_RESOURCE, and the defaults
+    often do.
+    """
     import resource
 
     for kind, wanted in ((resource.RLIMIT_NOFILE, 65536), (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):
@@ -181,7 +200,8 @@ def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = No
 
 
 def default_signals() -> None:
-    """Undo what a starter left ignored or blocked: a shell's background job ignores SIGINT and SIGQUIT, nohup SIGHUP.
+    """Undo what a starter left ignored or blocked: a shell's background job ignores SIGINT and SIGQUIT, nohup
+    SIGHUP.
 
     What is ignored stays so over exec, in all that the process starts, and a shell cannot even trap it then.
     """
@@ -216,13 +236,17 @@ def entered(namespace: int) -> Iterator[None]:
 
 
 class NetworkNamespaces:
-    """Network namespaces by name, made and removed together; `ip -n NAME` finds them. Holds a descriptor of each."""
+    """Network namespaces by name, made and removed together; `ip -n NAME` finds them. Holds a descriptor of
+    each.
+    """
 
     def __init__(self) -> None:
         self._descriptors: dict[str, int] = {}
 
     def add(self, names: Sequence[str], sysctls: Mapping[str, str] | None = None) -> None:
-        """Make the namespaces, with these settings (paths below /proc/sys) in each before it holds any device."""
+        """Make the namespaces, with these settings (paths below /proc/sys) in each before it holds any
+        device.
+        """
         with open("/proc/thread-self/ns/net") as home:
             try:
                 for name in names:
@@ -249,7 +273,9 @@ class NetworkNamespaces:
         return tuple(self._descriptors)
 
     def remove_all(self) -> None:
-        """Let go of every namespace; the kernel destroys one, and its devices, when its last process is gone."""
+        """Let go of every namespace; the kernel destroys one, and its devices, when its last process is
+        gone.
+        """
         while self._descriptors:
             name, descriptor = self._descriptors.popitem()
             os.close(descriptor)

@@ -1,9 +1,10 @@
-"""Route netlink in batches: devices, addresses, neighbours, routes, queues and filters of one network namespace.
+"""Route netlink in batches: devices, addresses, neighbours, routes, queues and filters of one network
+namespace.
 
-Owns the encoding of the messages and the socket. A socket stays in the network namespace that it was opened in, and a
-device is made directly in the namespace where it will live. Measured at 256 hosts: one process per namespace (`ip -n
-NAME -batch -`) costs 2.3 ms a namespace before any work; this costs 0.2 ms. Moving a device after its creation costs
-25 ms, so nothing moves.
+Owns the encoding of the messages and the socket. A socket stays in the network namespace that it was opened
+in, and a device is made directly in the namespace where it will live. Measured at 256 hosts: one process per
+namespace (`ip -n NAME -batch -`) costs 2.3 ms a namespace before any work; this costs 0.2 ms. Moving a device
+after its creation costs 25 ms, so nothing moves.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ _ETH_P_ALL = 0x0003
 TC_ROOT = 0xFFFFFFFF
 TC_INGRESS = 0xFFFFFFF1
 _INGRESS_HANDLE = 0xFFFF0000
-FAULT_PRIORITY, MARK_PRIORITY, _REDIRECT_PRIORITY = 1, 2, 3  # of filters on one ingress: the lower is asked first
+FAULT_PRIORITY, MARK_PRIORITY, _REDIRECT_PRIORITY = (
+    1,
+    2,
+    3,
+)  # of filters on one ingress: the lower is asked first
 FABRIC_GROUP, ADOPTED_GROUP = (
     0x6F70,
     0x6F71,
@@ -170,7 +175,9 @@ def set_group(name: str, group: int) -> Message:
 
 
 def delete_group(group: int) -> Message:
-    """Delete the devices of a group in the socket's namespace: the kernel waits once, not for each. ENODEV if none."""
+    """Delete the devices of a group in the socket's namespace: the kernel waits once, not for each. ENODEV if
+    none.
+    """
     return Message(_DELLINK, 0, _link_header() + _u32(27, group), f"delete device group {group}")
 
 
@@ -186,8 +193,12 @@ def add_address(ifindex: int, address: str, prefix: int) -> Message:
 
 
 def add_default_route(gateway: str) -> Message:
-    header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 254, 3, 0, 1, 0)  # table main, protocol boot, unicast
-    return Message(_NEWROUTE, _CREATE | _EXCL, header + attribute(5, _ip(gateway)), f"add default route by {gateway}")
+    header = struct.pack(
+        "=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 254, 3, 0, 1, 0
+    )  # table main, protocol boot, unicast
+    return Message(
+        _NEWROUTE, _CREATE | _EXCL, header + attribute(5, _ip(gateway)), f"add default route by {gateway}"
+    )
 
 
 def add_neighbour(ifindex: int, address: str, mac: str) -> Message:
@@ -206,11 +217,15 @@ def add_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limi
 
 
 def change_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int) -> Message:
-    """The TBF that a device has gets other numbers. What is queued in it stays: the kernel changes the limit of its queue in place."""
+    """The TBF that a device has gets other numbers. What is queued in it stays: the kernel changes the limit
+    of its queue in place.
+    """
     return _token_bucket(ifindex, rate_bytes_per_s, burst_bytes, limit_bytes, 0)
 
 
-def _token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int, flags: int) -> Message:
+def _token_bucket(
+    ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int, flags: int
+) -> Message:
     narrow = min(rate_bytes_per_s, 0xFFFFFFFF)
     rate = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, narrow)  # linklayer Ethernet: no rate table
     parms = rate + bytes(12) + struct.pack("=III", limit_bytes, 0, 0)
@@ -227,17 +242,23 @@ def add_ingress(ifindex: int) -> Message:
 
 
 def add_redirect(ifindex: int, to_ifindex: int, classifier: str) -> Message:
-    """Every frame that arrives on a device leaves by another. Classifier: "matchall" or "u32", as the kernel has it."""
+    """Every frame that arrives on a device leaves by another. Classifier: "matchall" or "u32", as the kernel
+    has it.
+    """
     parms = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to_ifindex)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR
     action = _nested(1, attribute(1, b"mirred\0"), _nested(2, attribute(2, parms)))
     if classifier == "u32":
         key = struct.pack("=IIii", 0, 0, 0, 0)
-        selector = struct.pack("=BBBxHHhhI", 1, 0, 1, 0, 0, 0, 0, 0) + key  # terminal, one key that always matches
+        selector = (
+            struct.pack("=BBBxHHhhI", 1, 0, 1, 0, 0, 0, 0, 0) + key
+        )  # terminal, one key that always matches
         options = _nested(2, attribute(5, selector), _nested(7, action))
     else:
         options = _nested(2, _nested(2, action))
     body = _filter_header(ifindex, _REDIRECT_PRIORITY) + attribute(1, classifier.encode() + b"\0") + options
-    return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"redirect device {ifindex} to {to_ifindex} by {classifier}")
+    return Message(
+        _NEWTFILTER, _CREATE | _EXCL, body, f"redirect device {ifindex} to {to_ifindex} by {classifier}"
+    )
 
 
 def _filter_header(ifindex: int, priority: int) -> bytes:
@@ -245,7 +266,9 @@ def _filter_header(ifindex: int, priority: int) -> bytes:
 
 
 def add_program(ifindex: int, program: int, name: str, priority: int) -> Message:
-    """A BPF program, by descriptor, that says what becomes of every frame that arrives, before the redirect."""
+    """A BPF program, by descriptor, that says what becomes of every frame that arrives, before the
+    redirect.
+    """
     options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
     body = _filter_header(ifindex, priority) + attribute(1, b"bpf\0") + options
     return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to the ingress of device {ifindex}")
@@ -259,14 +282,18 @@ def delete_program(ifindex: int, priority: int) -> Message:
 def set_merging(ifindex: int, limit_bytes: int) -> Message:
     """How long a packet receive offload (GRO) may make of several; below a frame's length it makes none."""
     body = _link_header(ifindex) + _u32(58, limit_bytes)  # IFLA_GRO_MAX_SIZE; for IPv4 too up to 65536
-    return Message(_NEWLINK, 0, body, f"set the longest merged packet of device {ifindex} to {limit_bytes} bytes")
+    return Message(
+        _NEWLINK, 0, body, f"set the longest merged packet of device {ifindex} to {limit_bytes} bytes"
+    )
 
 
 class RouteSocket:
     """A route netlink socket in the calling thread's network namespace."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+        )
         self._socket.bind((0, 0))
         self._socket.settimeout(30)
         for option in (10, 11):  # NETLINK_CAP_ACK, NETLINK_EXT_ACK: short acknowledgements, reasons in words
@@ -304,11 +331,16 @@ class RouteSocket:
     def _encode(self, message: Message) -> bytes:
         self._sequence += 1
         flags = message.flags | _REQUEST | _ACK
-        return struct.pack("=IHHII", 16 + len(message.body), message.kind, flags, self._sequence, 0) + message.body
+        return (
+            struct.pack("=IHHII", 16 + len(message.body), message.kind, flags, self._sequence, 0)
+            + message.body
+        )
 
     def _dump(self, kind: int, body: bytes) -> Iterator[bytes]:
         self._sequence += 1
-        self._socket.send(struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _DUMP, self._sequence, 0) + body)
+        self._socket.send(
+            struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _DUMP, self._sequence, 0) + body
+        )
         while True:
             for answer, _, sequence, content in _messages(self._socket.recv(_RECEIVE_BYTES)):
                 if sequence != self._sequence:
@@ -335,7 +367,9 @@ class RouteSocket:
         return found
 
     def merging(self) -> dict[int, int]:
-        """The longest IPv4 packet, in bytes, that receive offload may make, by ifindex of every device of the namespace."""
+        """The longest IPv4 packet, in bytes, that receive offload may make, by ifindex of every device of the
+        namespace.
+        """
         found = {}
         for body in self._dump(_GETLINK, _link_header()):
             values = attributes(body[16:])

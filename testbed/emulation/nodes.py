@@ -1,8 +1,8 @@
 """Mininet's nodes, interfaces and links, over devices that exist already.
 
-Mininet makes one device at a time and keeps a shell for each node; here the fabric makes all devices in batches,
-these classes register them, and a node's shell starts at its first command. What a Mininet user knows works:
-`net.get("u1h1").cmd("ping ...")`, `net.hosts`, `net.pingAll()`, `host.popen(...)`.
+Mininet makes one device at a time and keeps a shell for each node; here the fabric makes all devices in
+batches, these classes register them, and a node's shell starts at its first command. What a Mininet user
+knows works: `net.get("u1h1").cmd("ping ...")`, `net.hosts`, `net.pingAll()`, `host.popen(...)`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from testbed.topology.model import Topology
 class _LazyShell(Node):  # type: ignore[misc]  # Mininet has no types
     """A node whose shell starts at its first command: 256 hosts need not be 256 shells.
 
-    To Mininet such a node is in no namespace, as Mininet would make one; `namespace` is where its commands run.
+    To Mininet such a node is in no namespace, as Mininet would make one; `namespace` is where its commands
+    run.
     """
 
     isSetup = True  # Mininet's own check ends the process where a tool is missing
@@ -73,7 +74,9 @@ class FabricHost(_LazyShell):
 
 
 class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
-    """A bridge of the private Open vSwitch, which is made and has its ports already, or a `simple_switch` of BMv2."""
+    """A bridge of the private Open vSwitch, which is made and has its ports already, or a `simple_switch` of
+    BMv2.
+    """
 
     def __init__(self, name: str, dpid: str, is_bridge: bool = True, **params: Any) -> None:
         Node.__init__(self, name, **{**params, "inNamespace": False})
@@ -97,7 +100,9 @@ class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
         return str(self.cmd("ovs-vsctl", *args))
 
     def connected(self) -> bool:
-        return not self.is_bridge or self.vsctl("get", "Controller", self.name, "is_connected").strip() == "true"
+        return (
+            not self.is_bridge or self.vsctl("get", "Controller", self.name, "is_connected").strip() == "true"
+        )
 
 
 class FabricIntf(Intf):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """Offload features of network devices by the ethtool ioctl: set in bulk, read back.
 
-A subprocess of ethtool costs 8 ms a device; these calls cost microseconds. Owns the ioctl and the feature names; what
-is on and off where is decided in links.py.
+A subprocess of ethtool costs 8 ms a device; these calls cost microseconds. Owns the ioctl and the feature
+names; what is on and off where is decided in links.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _GSTRINGS, _GSSET_INFO, _GFEATURES, _SFEATURES = 0x1B, 0x37, 0x3A, 0x3B
 _SS_FEATURES = 4
 _NAME_BYTES = 32
 
-# A wire carries frames: whatever makes or accepts more than one frame at a time, or leaves a checksum undone, is off.
-# Names as `ethtool -k` prints the kernel's; the ones that a kernel does not have are skipped.
+# A wire carries frames: whatever makes or accepts more than one frame at a time, or leaves a checksum undone,
+# is off. Names as `ethtool -k` prints the kernel's; the ones that a kernel does not have are skipped.
 _WIRE_OFF = (
     "tx-checksum-ip-generic",
     "tx-checksum-ipv4",
@@ -48,7 +48,9 @@ _GRO = "rx-gro"
 
 
 def wire_features(gro: bool) -> dict[str, bool]:
-    """A fabric device's features. GRO makes veth poll, without which frames that XDP redirects do not arrive."""
+    """A fabric device's features. GRO makes veth poll, without which frames that XDP redirects do not
+    arrive.
+    """
     return {**dict.fromkeys(_WIRE_OFF, False), _GRO: gro}
 
 
@@ -78,7 +80,9 @@ class FeatureControl:
             count = struct.unpack_from("=I", answer, 16)[0]
             header = struct.pack("=III", _GSTRINGS, _SS_FEATURES, count)
             answer = self._call(device, header + bytes(count * _NAME_BYTES))
-            names = [answer[12 + at * _NAME_BYTES :][:_NAME_BYTES].split(b"\0")[0].decode() for at in range(count)]
+            names = [
+                answer[12 + at * _NAME_BYTES :][:_NAME_BYTES].split(b"\0")[0].decode() for at in range(count)
+            ]
             FeatureControl._bits = {name: bit for bit, name in enumerate(names) if name}
         return FeatureControl._bits
 
@@ -91,7 +95,9 @@ class FeatureControl:
         return {name: bool(words[bit // 32] >> (bit % 32) & 1) for name, bit in bits.items()}
 
     def set(self, device: str, features: Mapping[str, bool]) -> None:
-        """Set these features (names that this kernel lacks are skipped) and read them back; SettingError if they differ."""
+        """Set these features (names that this kernel lacks are skipped) and read them back; SettingError if
+        they differ.
+        """
         bits = self._names(device)
         wanted = {name: on for name, on in features.items() if name in bits}
         blocks = max(bits.values()) // 32 + 1
@@ -110,4 +116,6 @@ class FeatureControl:
         for name, on in features.items():
             if name in active and active[name] != on:
                 state = "on" if active[name] else "off"
-                raise SettingError(f"{device}: feature {name} was set {'on' if on else 'off'} and reads back {state}")
+                raise SettingError(
+                    f"{device}: feature {name} was set {'on' if on else 'off'} and reads back {state}"
+                )

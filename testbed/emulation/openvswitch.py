@@ -1,7 +1,7 @@
 """A private Open vSwitch: its two processes, its bridges, and the reading back of what it made.
 
-Owns ovsdb-server and ovs-vswitchd as children, which find each other by the testbed's private /run/openvswitch. The
-database lives there too, in memory. OpenFlow rules are the controller's.
+Owns ovsdb-server and ovs-vswitchd as children, which find each other by the testbed's private
+/run/openvswitch. The database lives there too, in memory. OpenFlow rules are the controller's.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ class OpenVSwitch:
         return {child.name: child.process.pid for child in self._children}
 
     def stop(self) -> None:
-        """End the processes and remove what they leave. There is nothing to save: the database goes with them."""
+        """End the processes and remove what they leave. There is nothing to save: the database goes with
+        them.
+        """
         while self._children:
             child = self._children.pop()
             with shared_sockets(child.process.pid):
@@ -177,7 +179,9 @@ class OpenVSwitch:
         return change
 
     def connect(self, port: int) -> None:
-        """Tell all bridges their controller, which should listen by now: one that is refused is tried again after seconds."""
+        """Tell all bridges their controller, which should listen by now: one that is refused is tried again
+        after seconds.
+        """
         change: list[str] = []
         for name in self._bridges:
             change += ["--", "set-controller", name, f"tcp:127.0.0.1:{port}"]
@@ -193,7 +197,9 @@ class OpenVSwitch:
             raise
 
     def _read_back(self, bridges: Sequence[Bridge]) -> None:
-        numbers = {str(row["name"]): row["ofport"] for row in self.rows("Interface", "name", "ofport", "error")}
+        numbers = {
+            str(row["name"]): row["ofport"] for row in self.rows("Interface", "name", "ofport", "error")
+        }
         for bridge in bridges:
             for port in bridge.ports:
                 if numbers.get(port.device) != port.number:
@@ -205,7 +211,9 @@ class OpenVSwitch:
             wanted = f"{bridge.datapath_id:016x}"
             if identities.get(bridge.name) != wanted:
                 found = identities.get(bridge.name)
-                raise SettingError(f"bridge {bridge.name}: datapath id {wanted} was set and reads back {found}")
+                raise SettingError(
+                    f"bridge {bridge.name}: datapath id {wanted} was set and reads back {found}"
+                )
 
     def rows(self, table: str, *columns: str) -> list[dict[str, object]]:
         """Columns of a table of the database, a mapping for each row."""
@@ -215,14 +223,17 @@ class OpenVSwitch:
     def connected(self) -> dict[str, bool]:
         """Whether each controller connection is up, by its record's id."""
         return {
-            str(row["_uuid"]): row["is_connected"] is True for row in self.rows("Controller", "_uuid", "is_connected")
+            str(row["_uuid"]): row["is_connected"] is True
+            for row in self.rows("Controller", "_uuid", "is_connected")
         }
 
 
 def _has_kernel_datapath() -> bool:
     """Whether Open vSwitch's kernel module serves this network namespace: make a datapath and remove it."""
     probe = "probe"
-    made = subprocess.run(["ovs-dpctl", "add-dp", probe], capture_output=True, timeout=_START_TIMEOUT_S, check=False)
+    made = subprocess.run(
+        ["ovs-dpctl", "add-dp", probe], capture_output=True, timeout=_START_TIMEOUT_S, check=False
+    )
     if made.returncode != 0:
         return False
     _run(["ovs-dpctl", "del-dp", probe], _START_TIMEOUT_S)

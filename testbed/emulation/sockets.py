@@ -1,8 +1,8 @@
 """Ending a process that holds many packet sockets, quickly.
 
-The kernel waits for an RCU grace period (6 to 12 ms on 2 cores) at the last close of a packet socket, and closes those of a
-process that ends one after the other. Open vSwitch's user-space datapath has one for each port: at 512 ports its end took 6 s.
-Closes by several threads share the grace periods.
+The kernel waits for an RCU grace period (6 to 12 ms on 2 cores) at the last close of a packet socket, and
+closes those of a process that ends one after the other. Open vSwitch's user-space datapath has one for each
+port: at 512 ports its end took 6 s. Closes by several threads share the grace periods.
 """
 
 from __future__ import annotations

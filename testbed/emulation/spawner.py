@@ -1,7 +1,8 @@
 """Starts processes inside a host's network namespace, as a given user, that end when the daemon does.
 
-Owns one thread, which starts all of them: the parent whose end the kernel reports to a process (PR_SET_PDEATHSIG) is
-the thread that started it, so a thread that serves one request and ends would take its processes along.
+Owns one thread, which starts all of them: the parent whose end the kernel reports to a process
+(PR_SET_PDEATHSIG) is the thread that started it, so a thread that serves one request and ends would take its
+processes along.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ Stream = int | IO[Any] | None
 
 
 class Report:
-    """A pipe on which a process says what keeps it from running its program; `writer` is to be inherited, and closed here then."""
+    """A pipe on which a process says what keeps it from running its program; `writer` is to be inherited, and
+    closed here then.
+    """
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -80,8 +83,9 @@ class Spawner:
         pass_fds: Sequence[int] = (),
         new_session: bool = False,
     ) -> Started:
-        """Start a process in this network namespace, root's rights given up last; a user's `cwd` is entered as that user, once it is
-        started: `why_not` says whether it was. Raises OSError as Popen does."""
+        """Start a process in this network namespace, root's rights given up last; a user's `cwd` is entered
+        as that user, once it is started: `why_not` says whether it was. Raises OSError as Popen does.
+        """
 
         def start() -> Started:
             if uid is None or cwd is None:

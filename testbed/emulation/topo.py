@@ -10,7 +10,9 @@ from testbed.topology.model import Topology
 
 
 class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
-    """Hosts, a switch for each unit, the optical switch, and the links between them, with their ports and addresses."""
+    """Hosts, a switch for each unit, the optical switch, and the links between them, with their ports and
+    addresses.
+    """
 
     def build(self, topology: Topology) -> None:
         plan = layout(topology)

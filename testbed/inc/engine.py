@@ -1,8 +1,9 @@
-"""Admits jobs to the places that sum for them: segments, members, senders, result groups, and what workers are told.
+"""Admits jobs to the places that sum for them: segments, members, senders, result groups, and what workers
+are told.
 
-A place is a ToR, named by its unit, or a PS host, named by its ifindex. A job has a segment of the same size at every place that sums
-for it, and holds all of it or nothing. Pure: what a place does when it is told is its engine's (`Aggregator`, `Hosts`), and the lock
-is handed in.
+A place is a ToR, named by its unit, or a PS host, named by its ifindex. A job has a segment of the same size
+at every place that sums for it, and holds all of it or nothing. Pure: what a place does when it is told is
+its engine's (`Aggregator`, `Hosts`), and the lock is handed in.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ class Summing(Protocol):
     def slots(self) -> int: ...
 
     def admit(self, number: int, job: Job) -> None:
-        """Puts the job's entry. If it is new here, its segment's slots are empty afterwards; else the entry is replaced in one step."""
+        """Puts the job's entry. If it is new here, its segment's slots are empty afterwards; else the entry
+        is replaced in one step.
+        """
 
     def release(self, number: int) -> None:
-        """Takes the entry away; nothing if there is none. A packet already being worked on may still touch the job's slots: whoever
-        has them next is of another generation, which it cannot add to.
+        """Takes the entry away; nothing if there is none. A packet already being worked on may still touch
+        the job's slots: whoever has them next is of another generation, which it cannot add to.
         """
 
 
@@ -61,7 +64,9 @@ class Hosts(Protocol):
     """The hosts' end, the same whatever their ToR is."""
 
     def attach(self, unit: int, host: int, job: int, generation: int, base: int, size: int) -> Ring:
-        """A ring for the results of a job, whose first slot is `base` in them. TestbedError if the host has one."""
+        """A ring for the results of a job, whose first slot is `base` in them. TestbedError if the host has
+        one.
+        """
 
     def detach(self, unit: int, host: int) -> None:
         """Takes the host's ring back."""
@@ -93,7 +98,9 @@ class Admission:
     queue_packets: int  # of each link
     engines: Mapping[int, str]  # unit -> what its ToR sums with
     bases: dict[int, int] = field(default_factory=dict)  # place -> MemID
-    downstream: dict[int, tuple[str, ...]] = field(default_factory=dict)  # unit with an entry -> ports to other units
+    downstream: dict[int, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # unit with an entry -> ports to other units
     bound: set[tuple[int, int]] = field(default_factory=set)  # (unit, host) that may send
     rings: dict[int, Ring] = field(default_factory=dict)  # by worker
 
@@ -140,7 +147,9 @@ class Admission:
 
 
 class Engine:
-    """All places of one testbed. As safe for threads as `lock` makes it, which is held while places are told."""
+    """All places of one testbed. As safe for threads as `lock` makes it, which is held while places are
+    told.
+    """
 
     def __init__(
         self,
@@ -179,17 +188,23 @@ class Engine:
         trees: Mapping[int, Sequence[str]] | None = None,
         size: int | None = None,
     ) -> Admission:
-        """Gives a job its place on every switch that it needs: a segment of `size` slots, or of an equal share.
+        """Gives a job its place on every switch that it needs: a segment of `size` slots, or of an equal
+        share.
 
-        `ps` is the (unit, host) that sums the units' partial sums; None for a job within one unit. `trees` says by which devices results
-        leave each unit towards other units. Raises NoRoomError when a switch has no segment or takes no more jobs; then nothing is held.
+        `ps` is the (unit, host) that sums the units' partial sums; None for a job within one unit. `trees`
+        says by which devices results leave each unit towards other units. Raises NoRoomError when a switch
+        has no segment or takes no more jobs; then nothing is held.
         """
         units = sorted({member.unit for member in members})
         size = Segments(self._slots, self._jobs).default_size if size is None else size
         if len(members) > spec.MAX_WORKERS:
-            raise RequestError(f"job {job}: {len(members)} workers; an aggregator takes up to {spec.MAX_WORKERS}")
+            raise RequestError(
+                f"job {job}: {len(members)} workers; an aggregator takes up to {spec.MAX_WORKERS}"
+            )
         if not MIN_SLOTS <= size <= self._slots:
-            raise RequestError(f"job {job}: a segment of {size} slots; {MIN_SLOTS} to {self._slots} are accepted")
+            raise RequestError(
+                f"job {job}: a segment of {size} slots; {MIN_SLOTS} to {self._slots} are accepted"
+            )
         if len(units) > 1 and ps is None:
             raise RequestError(f"job {job}: workers in {len(units)} units need a parameter server host")
         with self._lock:
@@ -223,10 +238,11 @@ class Engine:
                 self._release(admission)
 
     def reroute(self, job: int, trees: Mapping[int, Sequence[str]]) -> None:
-        """Sets where a job's results leave the units, after circuits changed; units that results newly pass through included.
+        """Sets where a job's results leave the units, after circuits changed; units that results newly pass
+        through included.
 
-        Nothing for a job that is not admitted: it is about to be, by trees of its own, or was. All units are told, whatever one raises;
-        one that ended learns it when it is started again.
+        Nothing for a job that is not admitted: it is about to be, by trees of its own, or was. All units are
+        told, whatever one raises; one that ended learns it when it is started again.
         """
         with self._lock:
             admission = self._admitted.get(job)
@@ -244,10 +260,11 @@ class Engine:
                 raise failures[0]
 
     def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
-        """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or goes.
+        """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or
+        goes.
 
-        Jobs whose results only pass there get their entries back. The sums of the others are lost: returns their numbers,
-        with their generations.
+        Jobs whose results only pass there get their entries back. The sums of the others are lost: returns
+        their numbers, with their generations.
         """
         with self._lock:
             restart()
@@ -288,7 +305,12 @@ class Engine:
             self._bind(admission, *admission.ps, None)
         for member in admission.members:
             admission.rings[member.worker] = self._hosts.attach(
-                member.unit, member.host, admission.job, admission.generation, admission.result_base, admission.size
+                member.unit,
+                member.host,
+                admission.job,
+                admission.generation,
+                admission.result_base,
+                admission.size,
             )
             self._bind(admission, member.unit, member.host, member.worker)
 
@@ -297,7 +319,9 @@ class Engine:
         try:
             admission.bases[place] = segments.take(admission.job, admission.size)
         except NoRoomError as full:
-            raise NoRoomError(f"admit job {admission.job}: {addresses.aggregator_name(place)}: {full}") from full
+            raise NoRoomError(
+                f"admit job {admission.job}: {addresses.aggregator_name(place)}: {full}"
+            ) from full
 
     def _enter_unit(self, admission: Admission, unit: int, downstream: Sequence[str]) -> None:
         """A job's entry at a ToR: where its workers are, or where its results only pass through."""
@@ -305,7 +329,9 @@ class Engine:
         local = [member for member in admission.members if member.unit == unit]
         devices = [addresses.tor_port_device(member.unit, member.host) for member in local]
         self._tors[unit].set_group(admission.job, [*devices, *downstream])
-        self._tors[unit].admit(admission.job, self._at_tor(admission, unit, [member.worker for member in local]))
+        self._tors[unit].admit(
+            admission.job, self._at_tor(admission, unit, [member.worker for member in local])
+        )
 
     def _at_tor(self, admission: Admission, unit: int, local: Sequence[int]) -> Job:
         ps = admission.ps
@@ -346,7 +372,9 @@ class Engine:
         self._tors[unit].bind(host, Sender(admission.job, worker))
 
     def _release(self, admission: Admission) -> None:
-        """All of it, in the reverse order of what follows, whatever a part of it raises: nobody sends any more before anything goes."""
+        """All of it, in the reverse order of what follows, whatever a part of it raises: nobody sends any
+        more before anything goes.
+        """
         with ExitStack() as stack:
             stack.callback(self._admitted.pop, admission.job, None)
             for place in admission.bases:
@@ -363,5 +391,7 @@ class Engine:
 
 
 def group_ip(job: int) -> str:
-    """Where a job's results are addressed to: 239.192/14, the organization-local scope (RFC 2365), and the job."""
+    """Where a job's results are addressed to: 239.192/14, the organization-local scope (RFC 2365), and the
+    job.
+    """
     return f"239.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

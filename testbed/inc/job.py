@@ -1,4 +1,6 @@
-"""A job as one place that sums for it knows it, and who may send for it. Pure data, the same for every engine."""
+"""A job as one place that sums for it knows it, and who may send for it. Pure data, the same for every
+engine.
+"""
 
 from __future__ import annotations
 

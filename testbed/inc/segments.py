@@ -32,7 +32,8 @@ class Segments:
             start = base + length
         if start + size > self._slots:
             raise NoRoomError(
-                f"no {size} of its {self._slots} slots in a row are free: {self._holders()}; the longest free run has {self._longest()}"
+                f"no {size} of its {self._slots} slots in a row are free: {self._holders()}; the longest "
+                f"free run has {self._longest()}"
             )
         self._taken[job] = (start, size)
         return start
@@ -46,7 +47,10 @@ class Segments:
         return dict(self._taken)
 
     def _holders(self) -> str:
-        return ", ".join(f"job {job} ({size} slots)" for job, (_, size) in sorted(self._taken.items())) or "no jobs"
+        return (
+            ", ".join(f"job {job} ({size} slots)" for job, (_, size) in sorted(self._taken.items()))
+            or "no jobs"
+        )
 
     def _longest(self) -> int:
         ends = [0, *(base + size for base, size in sorted(self._taken.values()))]

@@ -1,7 +1,8 @@
 """The job board: who of a job still runs. Owns its layout and the launcher's side of it; imports only NumPy.
 
-A memory file that every process of the job maps. Workers read it in place (workloads/job_env.py, which learns the
-layout from `settings`), so that one whose peer dies can name it at once instead of running into a timeout.
+A memory file that every process of the job maps. Workers read it in place (workloads/job_env.py, which learns
+the layout from `settings`), so that one whose peer dies can name it at once instead of running into a
+timeout.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ class State(enum.IntEnum):
 class JobBoard:
     """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
 
-    Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it has
-    changed); worker N writes record N's progress (fragments that the network summed) and summed_bytes (of gradients, by
-    whatever kind of synchronisation), and left_ns (when it left its process group, by the monotonic clock). Every
-    field is an aligned word with one writer, and state is written after exit_code: no lock is needed.
+    Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it
+    has changed); worker N writes record N's progress (fragments that the network summed) and summed_bytes (of
+    gradients, by whatever kind of synchronisation), and left_ns (when it left its process group, by the
+    monotonic clock). Every field is an aligned word with one writer, and state is written after exit_code: no
+    lock is needed.
     """
 
     def __init__(self, workers: int, has_ps: bool = False) -> None:
@@ -86,7 +88,9 @@ class JobBoard:
         return int(self._records["summed_bytes"][: self.workers].min())
 
     def left_ns(self) -> int:
-        """When the last worker left the process group of the backend `inc`, by the monotonic clock; 0 before."""
+        """When the last worker left the process group of the backend `inc`, by the monotonic clock; 0
+        before.
+        """
         left = self._records["left_ns"][: self.workers]
         return int(left.max()) if left.all() else 0
 

@@ -1,4 +1,6 @@
-"""What a worker process is told: torch's usual variables, and the `TESTBED_JOB` that workloads/job_env.py reads. Pure."""
+"""What a worker process is told: torch's usual variables, and the `TESTBED_JOB` that workloads/job_env.py
+reads. Pure.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def worker_environment(
     description: str = "",
     attempt: int = 0,
 ) -> dict[str, str]:
-    """The caller's environment as the user's own process would have it; without a rank, that of a parameter server."""
+    """The caller's environment as the user's own process would have it; without a rank, that of a parameter
+    server.
+    """
     env = {name: value for name, value in environ.items() if not name.startswith(_NOT_PASSED)}
     env |= {
         "HOME": caller.home,
@@ -71,8 +75,9 @@ def job_description(
     ps_host: str | None,
     gate: int | None = None,
 ) -> str:
-    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. With a gate, what comes through it replaces sync, engine
-    and ps."""
+    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. With a gate, what comes through it
+    replaces sync, engine and ps.
+    """
     return json.dumps(
         ({} if gate is None else {"gate": gate})
         | {

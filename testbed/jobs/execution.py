@@ -1,6 +1,8 @@
-"""A job's processes from what they are told to what they left: its folder, its workers and parameter server, its report.
+"""A job's processes from what they are told to what they left: its folder, its workers and parameter server,
+its report.
 
-Owns no decision: where the job runs and how it sums is in the `Job`; what its network gave it is the admission, or its gates.
+Owns no decision: where the job runs and how it sums is in the `Job`; what its network gave it is the
+admission, or its gates.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ class Spawning(Protocol):
 
 
 class Executor:
-    """Starts the jobs of the testbed `name`; `root` holds their folders; workers of jobs that ask for it are forks of `template`; what is
-    its users' is reached through `files`. Thread-safe: it keeps nothing else."""
+    """Starts the jobs of the testbed `name`; `root` holds their folders; workers of jobs that ask for it are
+    forks of `template`; what is its users' is reached through `files`. Thread-safe: it keeps nothing else.
+    """
 
     def __init__(self, name: str, hosts: Spawning, root: Path, template: Template, files: UserFiles) -> None:
         self._name, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
@@ -72,10 +75,15 @@ class Executor:
         stop: Callable[[], str | None],
         gates: Gates | None = None,
     ) -> tuple[list[ProcessSpec], Outcome]:
-        """All processes of the job, from start to end, in its present generation. With gates, the workers wait there to be told what
-        their network gave them, and the parameter server, if the job has one, runs already."""
+        """All processes of the job, from start to end, in its present generation. With gates, the workers
+        wait there to be told what their network gave them, and the parameter server, if the job has one, runs
+        already.
+        """
         request = job.request
-        with JobBoard(len(job.hosts), ps_address_of(job) is not None) as board, contextlib.ExitStack() as stack:
+        with (
+            JobBoard(len(job.hosts), ps_address_of(job) is not None) as board,
+            contextlib.ExitStack() as stack,
+        ):
             job.board = board
             stack.callback(setattr, job, "board", None)
             specs = self._specs(job, board, admission, folder, number, gates)
@@ -85,9 +93,8 @@ class Executor:
                 return self.files.open_logs(paths, request.caller)
 
             with JobProcesses(popen, open_logs, request.caller, request.cwd, board, emit) as processes:
-                job.processes = (
-                    processes  # before a worker is at its gate, for its job may then lose its parameter server
-                )
+                # before a worker is at its gate, for its job may then lose its parameter server
+                job.processes = processes
                 stack.callback(setattr, job, "processes", None)
                 processes.start(specs)
                 if gates:
@@ -140,7 +147,16 @@ class Executor:
         ps_address = ps_address_of(job)
         if ps_address and job.ps_host:
             address, port = ps_address
-            argv = [sys.executable, "-u", "-m", "workloads.parameter_server", "--bind", address, "--port", str(port)]
+            argv = [
+                sys.executable,
+                "-u",
+                "-m",
+                "workloads.parameter_server",
+                "--bind",
+                address,
+                "--port",
+                str(port),
+            ]
             argv += ["--workers", str(len(job.hosts)), "--job", str(job.id)]
             env = worker_environment(request.environ, request.caller)
             specs.append(
@@ -177,7 +193,9 @@ class Executor:
             log = logs / f"worker-{rank}{start}.log"
             fds += [gates.fd(rank)] if gates else []
             specs.append(
-                ProcessSpec(rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds), stats=stats)
+                ProcessSpec(
+                    rank, host, f"worker {rank}", host, tuple(argv), env, log, (board.fd, *fds), stats=stats
+                )
             )
         return specs
 

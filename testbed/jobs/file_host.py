@@ -1,8 +1,10 @@
-"""Opens, reads and writes a user's files, as that user, with its groups: `python -I -S file_host.py ACTION PATHS...`.
+"""Opens, reads and writes a user's files, as that user, with its groups: `python -I -S file_host.py ACTION
+PATHS...`.
 
-On the socket at standard input goes a message for each path: b"+" and a descriptor (open, log), b"+" and some of the content (read;
-b"." at its end), b"+" (write, of what came before), or b"-" and a reason. Whoever asks may give up waiting, and kill this process.
-Built-in modules only: this is run for every job. testbed/jobs/user_files.py is the other end.
+On the socket at standard input goes a message for each path: b"+" and a descriptor (open, log), b"+" and some
+of the content (read; b"." at its end), b"+" (write, of what came before), or b"-" and a reason. Whoever asks
+may give up waiting, and kill this process. Built-in modules only: this is run for every job.
+testbed/jobs/user_files.py is the other end.
 """
 
 import _socket

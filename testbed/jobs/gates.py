@@ -1,7 +1,8 @@
-"""The gates of a scheduled job: where its workers wait, their libraries loaded, until it is started and they are told how they sum.
+"""The gates of a scheduled job: where its workers wait, their libraries loaded, until it is started and they
+are told how they sum.
 
-One socket pair a worker. The worker's end is inherited; workloads/job_env.py, called at the end of `import torch`, says `here` on it
-and receives one message, with the descriptors that it names.
+One socket pair a worker. The worker's end is inherited; workloads/job_env.py, called at the end of `import
+torch`, says `here` on it and receives one message, with the descriptors that it names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from testbed.jobs.ready import ready
 
 
 class Gates:
-    """`workers` gates. `close` is for whoever made them; the others' calls may come at any time until then."""
+    """`workers` gates. `close` is for whoever made them; the others' calls may come at any time until
+    then.
+    """
 
     def __init__(self, workers: int) -> None:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(workers)]
@@ -28,7 +31,9 @@ class Gates:
         return self._theirs[worker].fileno()
 
     def are_inherited(self) -> None:
-        """Lets go of the workers' ends: from now on a worker that ended is noticed, and so is the end of this process by them."""
+        """Lets go of the workers' ends: from now on a worker that ended is noticed, and so is the end of this
+        process by them.
+        """
         for theirs in self._theirs:
             theirs.close()
 

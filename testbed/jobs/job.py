@@ -86,7 +86,9 @@ def absolute(raw: object, key: str) -> Path:
 
 def numbers(raw: object, key: str) -> list[int]:
     """Numbers of jobs. Raises RequestError."""
-    if not isinstance(raw, list) or not all(isinstance(each, int) and not isinstance(each, bool) for each in raw):
+    if not isinstance(raw, list) or not all(
+        isinstance(each, int) and not isinstance(each, bool) for each in raw
+    ):
         raise RequestError(f"{key}: {shown(raw)}; numbers of jobs are accepted")
     return list(raw)
 

@@ -1,8 +1,9 @@
-"""The processes of one job: starts them, watches them, ends them. Owns their life and nothing of where they run.
+"""The processes of one job: starts them, watches them, ends them. Owns their life and nothing of where they
+run.
 
-A worker that fails leaves the others a time of grace, in which they can say in their own words whom they miss; then
-they are asked to end, and then they are ended. Whoever is started here is reaped here. The thread that does so waits for processes
-alone: what they print is carried by another (logs.py).
+A worker that fails leaves the others a time of grace, in which they can say in their own words whom they
+miss; then they are asked to end, and then they are ended. Whoever is started here is reaped here. The thread
+that does so waits for processes alone: what they print is carried by another (logs.py).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class Process(Protocol):
-    """What is needed of a started process; subprocess.Popen is one, and so is a fork (testbed/jobs/template.py)."""
+    """What is needed of a started process; subprocess.Popen is one, and so is a fork
+    (testbed/jobs/template.py).
+    """
 
     @property
     def pid(self) -> int: ...
@@ -44,7 +47,9 @@ class Process(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """A process to start. `label` is what its lines are prefixed with; `index` its record on the job board."""
+    """A process to start. `label` is what its lines are prefixed with; `index` its record on the job
+    board.
+    """
 
     index: int
     label: str
@@ -55,19 +60,24 @@ class ProcessSpec:
     log: Path
     pass_fds: tuple[int, ...] = ()
     stats: Path | None = None  # where it leaves its statistics
-    serves: bool = False  # a parameter server: lives as long as the workers, and its end before theirs is a failure
+    serves: bool = (
+        False  # a parameter server: lives as long as the workers, and its end before theirs is a failure
+    )
 
 
 class Popen(Protocol):
-    """Starts a process in its host's network namespace as a user, as the leader of a session of its own, its output at `stdout`. It
-    enters `cwd` as that user."""
+    """Starts a process in its host's network namespace as a user, as the leader of a session of its own, its
+    output at `stdout`. It enters `cwd` as that user.
+    """
 
     def __call__(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process: ...
 
 
 @dataclass(slots=True)
 class Child:
-    """A started process. `told` is whether it was sent a signal: its exit code then is no failure of its own."""
+    """A started process. `told` is whether it was sent a signal: its exit code then is no failure of its
+    own.
+    """
 
     spec: ProcessSpec
     process: Process
@@ -89,8 +99,9 @@ class Outcome:
 
 
 class JobProcesses:
-    """A job's processes. A context manager: leaving it ends all that still run. `open_logs` opens files as the job's user; `emit` is
-    called from another thread and must not wait."""
+    """A job's processes. A context manager: leaving it ends all that still run. `open_logs` opens files as
+    the job's user; `emit` is called from another thread and must not wait.
+    """
 
     def __init__(
         self,
@@ -103,7 +114,13 @@ class JobProcesses:
         grace_s: float = GRACE_S,
         term_s: float = TERM_S,
     ) -> None:
-        self._popen, self._open_logs, self._caller, self._cwd, self._board = popen, open_logs, caller, cwd, board
+        self._popen, self._open_logs, self._caller, self._cwd, self._board = (
+            popen,
+            open_logs,
+            caller,
+            cwd,
+            board,
+        )
         self._outputs = Outputs(lambda label, line: emit({"output": line, "label": label}))
         self._grace_s, self._term_s = grace_s, term_s
         self._children: list[Child] = []
@@ -138,8 +155,9 @@ class JobProcesses:
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
 
     def wait(self, stop: Callable[[], str | None], fail: Callable[[], str | None] = lambda: None) -> Outcome:
-        """Until every process has ended. `stop` and `fail` are asked all the time; a reason from either ends the job at once, and one
-        from `fail` is its failure."""
+        """Until every process has ended. `stop` and `fail` are asked all the time; a reason from either ends
+        the job at once, and one from `fail` is its failure.
+        """
         began = time.monotonic()
         outcome = Outcome()
         term_at = kill_at = float("inf")
@@ -179,7 +197,11 @@ class JobProcesses:
         self._server_dismissed = True
 
     def _running(self, workers: bool = False) -> list[Child]:
-        return [child for child in self._children if child.exit_code is None and not (workers and child.spec.serves)]
+        return [
+            child
+            for child in self._children
+            if child.exit_code is None and not (workers and child.spec.serves)
+        ]
 
     def _needed(self, child: Child) -> bool:
         return child.spec.serves and bool(self._running(workers=True))

@@ -1,4 +1,6 @@
-"""Processes of a job that left their session, and so outlived it. Known by the job's description in their environment."""
+"""Processes of a job that left their session, and so outlived it. Known by the job's description in their
+environment.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ _VSIZE, _ENV_END = 20, 48  # in /proc/PID/stat, of the fields after the program'
 
 
 def end_leftovers(variable: str, values: Collection[str], processes: Path = Path("/proc")) -> int:
-    """Kills every process that this one can see whose environment has `variable` with one of `values`, and waits until they
-    are gone; how many there were. A process that has one is the job's: the value names the job and the worker."""
+    """Kills every process that this one can see whose environment has `variable` with one of `values`, and
+    waits until they are gone; how many there were. A process that has one is the job's: the value names the
+    job and the worker.
+    """
     wanted = {f"{variable}={value}".encode() for value in values}
     pidfds = []
     for folder in processes.iterdir():
@@ -43,8 +47,10 @@ def end_leftovers(variable: str, values: Collection[str], processes: Path = Path
 
 
 def _environment(process: Path) -> bytes:
-    """A process in the middle of execve(2) has none for a moment, though who started it goes on already: that moment is waited for. A
-    thread of the kernel and one that has ended have no memory, and one without an environment has an end of it all the same."""
+    """A process in the middle of execve(2) has none for a moment, though who started it goes on already: that
+    moment is waited for. A thread of the kernel and one that has ended have no memory, and one without an
+    environment has an end of it all the same.
+    """
     deadline = time.monotonic() + _EXEC_S
     while not (environment := (process / "environ").read_bytes()) and time.monotonic() < deadline:
         fields = (process / "stat").read_text().rpartition(")")[2].split()

@@ -1,7 +1,8 @@
-"""The output of a job's processes: to their logs, and line by line to whoever listens. Owns the thread that carries it.
+"""The output of a job's processes: to their logs, and line by line to whoever listens. Owns the thread that
+carries it.
 
-Nobody else waits for that thread for longer than it says: a log on a disk that hangs, and a process that prints without end, hold up
-what is printed and nothing else.
+Nobody else waits for that thread for longer than it says: a log on a disk that hangs, and a process that
+prints without end, hold up what is printed and nothing else.
 """
 
 from __future__ import annotations
@@ -69,10 +70,13 @@ class _Output:
 
 
 class Outputs:
-    """The outputs of one job. `add` and `finish` are its keeper's; `listen(label, line)` is called by the thread of this, and must not
-    wait."""
+    """The outputs of one job. `add` and `finish` are its keeper's; `listen(label, line)` is called by the
+    thread of this, and must not wait.
+    """
 
-    def __init__(self, listen: Callable[[str, str], None], drain_s: float = DRAIN_S, hung_s: float = HUNG_S) -> None:
+    def __init__(
+        self, listen: Callable[[str, str], None], drain_s: float = DRAIN_S, hung_s: float = HUNG_S
+    ) -> None:
         self._listen, self._drain_s, self._hung_s = listen, drain_s, hung_s
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -91,7 +95,9 @@ class Outputs:
         os.eventfd_write(self._wake, 1)
 
     def finish(self) -> list[str]:
-        """Returns when all that was printed is in its log, within the times above; what is lacking, a line each."""
+        """Returns when all that was printed is in its log, within the times above; what is lacking, a line
+        each.
+        """
         with self._lock:
             if self._finish_at is None:
                 self._finish_at = time.monotonic() + self._drain_s

@@ -1,5 +1,5 @@
-"""The jobs of one testbed: who holds which hosts, what each needs of optics and aggregators, and its way from request to
-result. Thread-safe: each job runs in the thread of its request.
+"""The jobs of one testbed: who holds which hosts, what each needs of optics and aggregators, and its way from
+request to result. Thread-safe: each job runs in the thread of its request.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Jobs:
         self.circuits_are_scheduled: Callable[[], bool] = lambda: False
         self._closed = False
         self._lock = threading.Lock()  # the fields above
-        self._optics = threading.Lock()  # one job at a time asks for circuits; taken before _lock, never after
+        self._optics = (
+            threading.Lock()
+        )  # one job at a time asks for circuits; taken before _lock, never after
         self._idle = threading.Condition(self._lock)
 
     def status(self) -> list[dict[str, Any]]:
@@ -85,11 +87,15 @@ class Jobs:
         with self._lock:
             mine = sorted(id_ for id_, job in self._jobs.items() if asker.uid in (0, job.request.caller.uid))
             if job_id not in mine:
-                raise RequestError(f"job {job_id} is not a running job of {asker.user}; running: {mine or 'none'}")
+                raise RequestError(
+                    f"job {job_id} is not a running job of {asker.user}; running: {mine or 'none'}"
+                )
             self._jobs[job_id].stop_reason = reason
 
     def fail(self, generations: Mapping[int, int], reason: str) -> None:
-        """Has jobs that are in these generations still fail by something that is not theirs; with restarts left they start again."""
+        """Has jobs that are in these generations still fail by something that is not theirs; with restarts
+        left they start again.
+        """
         with self._lock:
             for job_id, generation in generations.items():
                 job = self._jobs.get(job_id)
@@ -131,7 +137,9 @@ class Jobs:
                     )
                     if outcome.failure is None or outcome.stopped or len(attempts) > request.restarts:
                         break
-                    job.notes.append(f"{outcome.failure}: restart {len(attempts)} of at most {request.restarts}")
+                    job.notes.append(
+                        f"{outcome.failure}: restart {len(attempts)} of at most {request.restarts}"
+                    )
                     with self._lock:
                         job.generation, job.failure = next(self._numbers), None
                     try:
@@ -149,7 +157,9 @@ class Jobs:
                 "attempts": attempts,
                 "wall_s": sum(attempt["wall_s"] for attempt in attempts),
                 "ocs": {"events": result.events_after(self._controller("history"), history)},
-                **observation.report(stats, traffic_of(job, self._topology.mtu), outcome.failure, request.with_series),
+                **observation.report(
+                    stats, traffic_of(job, self._topology.mtu), outcome.failure, request.with_series
+                ),
             }
 
     @staticmethod
@@ -170,8 +180,12 @@ class Jobs:
         with self._lock:
             return self._new_number()[1]
 
-    def hold(self, job_id: int, request: JobRequest, choose: Callable[[set[Host]], Placement | None]) -> Job | None:
-        """A job of that number with the hosts that `choose` names, told which are busy; None where it names none."""
+    def hold(
+        self, job_id: int, request: JobRequest, choose: Callable[[set[Host]], Placement | None]
+    ) -> Job | None:
+        """A job of that number with the hosts that `choose` names, told which are busy; None where it names
+        none.
+        """
         with self._lock:
             if self._closed:
                 raise TestbedError("the testbed is ending")
@@ -245,7 +259,9 @@ class Jobs:
     @contextlib.contextmanager
     def _network(self, job: Job) -> Iterator[Admission | None]:
         """Circuits for this job and all that run, and its place on the aggregators."""
-        admission = outliving_switches(lambda: self._admit(job), self._engine, lambda: job.stop_reason is not None)
+        admission = outliving_switches(
+            lambda: self._admit(job), self._engine, lambda: job.stop_reason is not None
+        )
         try:
             yield admission
         finally:
@@ -270,7 +286,8 @@ class Jobs:
             return
         if self.circuits_are_scheduled():
             raise RequestError(
-                "the circuits are the scheduler's while jobs are queued (testbed status): place the job within one unit, or wait"
+                "the circuits are the scheduler's while jobs are queued (testbed status): place the job "
+                "within one unit, or wait"
             )
         with self._lock:
             jobs = list(self._jobs.values())
@@ -282,10 +299,14 @@ class Jobs:
                     self._engine.reroute(other.id, self._trees(other.placement))
 
     def _use_parameter_server(self, job: Job, full: NoRoomError) -> None:
-        """The job sums at its PS instead: no INC capacity is left (P4INC-AOI, section IV). Raises RequestError without a host for it."""
+        """The job sums at its PS instead: no INC capacity is left (P4INC-AOI, section IV). Raises
+        RequestError without a host for it.
+        """
         joined = self._joined_units()
         with self._lock:
-            busy = {host for other in self._jobs.values() if other is not job for host in other.placement.hosts()}
+            busy = {
+                host for other in self._jobs.values() if other is not job for host in other.placement.hosts()
+            }
             job.placement = at_parameter_server(self.racks, busy, job.placement, joined)
         job.notes.append(f"no INC capacity ({full}): sums at the parameter server on {job.ps_host}")
 
@@ -297,7 +318,8 @@ class Jobs:
     def follow_circuits(self) -> None:
         """Sends the results of running jobs by the circuits that there are now, whoever changed them.
 
-        A job that the new circuits cut off waits, with its results where they were; the next change may join it again.
+        A job that the new circuits cut off waits, with its results where they were; the next change may join
+        it again.
         """
         with self._optics:
             for job in self.across_units():
@@ -312,7 +334,8 @@ class Jobs:
         members = [addresses.unit_name(unit) for unit in sorted({unit for unit, _ in placement.workers})]
         ports = self._controller("tree", root=addresses.unit_name(placement.ps[0]), members=members)
         return {
-            int(unit): [addresses.optical_device(int(unit), port) for port in found] for unit, found in ports.items()
+            int(unit): [addresses.optical_device(int(unit), port) for port in found]
+            for unit, found in ports.items()
         }
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Names of the emulated hosts, for the programs of jobs: an /etc/hosts of the testbed's own.
 
-torch looks up the name of every peer that connects. Nobody answers such questions inside the testbed, and a lookup that
-waits for a name server of the world outside costs a job ten seconds at each step of its start.
+torch looks up the name of every peer that connects. Nobody answers such questions inside the testbed, and a
+lookup that waits for a name server of the world outside costs a job ten seconds at each step of its start.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ HOSTS, RESOLVER = Path("/etc/hosts"), Path("/etc/resolv.conf")
 
 
 def hosts_file(topology: Topology, hostname: str) -> str:
-    """The text: loopback, every ToR's own address and every host; again as IPv4-mapped addresses, by which glibc looks up
-    the peer of a socket that takes both families."""
+    """The text: loopback, every ToR's own address and every host; again as IPv4-mapped addresses, by which
+    glibc looks up the peer of a socket that takes both families.
+    """
     names = {addresses.tor_ip(unit.index): unit.name for unit in topology.units}
     for unit in topology.units:
         for host in range(1, unit.hosts + 1):
@@ -32,8 +33,10 @@ def hosts_file(topology: Topology, hostname: str) -> str:
 
 
 def mount_names(topology: Topology, folder: Path) -> None:
-    """Puts the names, and a resolver without servers, in place of the host's: in this mount namespace only, which must be
-    the testbed's own. Without servers glibc asks the local machine, which refuses at once. Raises OSError."""
+    """Puts the names, and a resolver without servers, in place of the host's: in this mount namespace only,
+    which must be the testbed's own. Without servers glibc asks the local machine, which refuses at once.
+    Raises OSError.
+    """
     for target, text in (
         (HOSTS, hosts_file(topology, os.uname().nodename)),
         (RESOLVER, "# no name servers in a testbed\n"),

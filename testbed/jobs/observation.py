@@ -29,9 +29,11 @@ class Hosts(Protocol):
 
 
 class Observation:
-    """A context manager around a job's life, from before its first process to after its last; then `report` says what there was.
+    """A context manager around a job's life, from before its first process to after its last; then `report`
+    says what there was.
 
-    `job_hosts` are those that send: what their own interfaces lose is asked before and after only, host by host.
+    `job_hosts` are those that send: what their own interfaces lose is asked before and after only, host by
+    host.
     """
 
     def __init__(self, sampler: Sampler, hosts: Hosts, job_hosts: Sequence[str], mtu: int) -> None:
@@ -52,9 +54,14 @@ class Observation:
             self._after, self._unsent_after = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
 
     def report(
-        self, workers: Sequence[Mapping[str, Any] | None], traffic: Traffic, failure: str | None, with_series: bool
+        self,
+        workers: Sequence[Mapping[str, Any] | None],
+        traffic: Traffic,
+        failure: str | None,
+        with_series: bool,
     ) -> dict[str, Any]:
-        """The result's `links`, `telemetry`, `bound` and `verdict`, and `series`, an .npz file in base64, if it is wanted.
+        """The result's `links`, `telemetry`, `bound` and `verdict`, and `series`, an .npz file in base64, if
+        it is wanted.
 
         `workers`: the statistics that they left, by rank.
         """
@@ -63,10 +70,14 @@ class Observation:
         lost = {link["name"]: link["device_drops"] for link in links}
         for host, count in self._unsent_after.items():
             lost[host] = lost.get(host, 0) + count - self._unsent_before[host]
-        bursts = {link["name"]: burst_bytes(link["rate_mbps"], self._mtu) for link in links if link["rate_mbps"]}
+        bursts = {
+            link["name"]: burst_bytes(link["rate_mbps"], self._mtu) for link in links if link["rate_mbps"]
+        }
         found = evidence(self._recording, bursts, lost, self._job_hosts)
         depths_s = {
-            link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"] for link in links if link["rate_mbps"]
+            link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"]
+            for link in links
+            if link["rate_mbps"]
         }
         allowed = bound(self._recording, workers, traffic, depths_s)
         if allowed is None and not any(read(left) for left in workers):
@@ -78,13 +89,17 @@ class Observation:
             "bound": allowed.as_json() if allowed else None,
             "verdict": judged.as_json(),
         }
-        return report | ({"series": base64.b64encode(series(self._recording)).decode()} if with_series else {})
+        return report | (
+            {"series": base64.b64encode(series(self._recording)).decode()} if with_series else {}
+        )
 
     def _faults(self) -> list[str]:
         told = []
         for state in self._hosts.fault_states():
             rates = [
-                f"{name} {100 * state[name]:g}%" for name in ("loss", "duplicate", "reorder", "corrupt") if state[name]
+                f"{name} {100 * state[name]:g}%"
+                for name in ("loss", "duplicate", "reorder", "corrupt")
+                if state[name]
             ]
             told.append(f"{state['link']} {state['direction']} {', '.join(rates)}")
         return told

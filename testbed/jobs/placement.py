@@ -1,6 +1,8 @@
-"""Where a job's processes run and which circuits that needs. Pure: what is free, and what is joined, are arguments.
+"""Where a job's processes run and which circuits that needs. Pure: what is free, and what is joined, are
+arguments.
 
-Units and hosts are numbers from 1, a host is the pair (unit, host); names are made by testbed/topology/addresses.py.
+Units and hosts are numbers from 1, a host is the pair (unit, host); names are made by
+testbed/topology/addresses.py.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Workers by rank, the host of the parameter server (None if the job has none), and the demands on the optics."""
+    """Workers by rank, the host of the parameter server (None if the job has none), and the demands on the
+    optics.
+    """
 
     sync: str
     workers: tuple[Host, ...]
@@ -53,7 +57,9 @@ def check_sync(sync: str) -> str:
 
 
 def parse_place(text: str) -> tuple[tuple[int, int], ...]:
-    """`u1:2,u2:2` as ((1, 2), (2, 2)): units and numbers of workers, in the order of ranks. Raises RequestError."""
+    """`u1:2,u2:2` as ((1, 2), (2, 2)): units and numbers of workers, in the order of ranks. Raises
+    RequestError.
+    """
     parts = []
     for part in text.split(","):
         match = _PLACE.fullmatch(part.strip())
@@ -71,7 +77,8 @@ def place_workers(
 ) -> list[Host]:
     """The hosts of the workers, by rank; every host of the first gpu unit when nothing is asked for.
 
-    Raises RequestError for a unit that there is not, more workers than hosts, and hosts in use by another job.
+    Raises RequestError for a unit that there is not, more workers than hosts, and hosts in use by another
+    job.
     """
     by_unit = {rack.unit: rack for rack in racks}
     if wanted is None:
@@ -98,11 +105,16 @@ def place_workers(
 
 
 def choose_ps(
-    racks: Sequence[Rack], busy: Collection[Host], workers: Sequence[Host], circuits: Iterable[tuple[int, int]]
+    racks: Sequence[Rack],
+    busy: Collection[Host],
+    workers: Sequence[Host],
+    circuits: Iterable[tuple[int, int]],
 ) -> Host:
-    """The host of the parameter server: the first free one of a cpu unit, preferably one that needs few new circuits.
+    """The host of the parameter server: the first free one of a cpu unit, preferably one that needs few new
+    circuits.
 
-    Where no cpu unit has a free host, any unit's will do. `circuits` are the pairs of units that are joined now.
+    Where no cpu unit has a free host, any unit's will do. `circuits` are the pairs of units that are joined
+    now.
     """
     joined = {frozenset(pair) for pair in circuits}
     taken = {*busy, *workers}
@@ -115,7 +127,9 @@ def choose_ps(
     roles = {rack.unit: rack.role for rack in racks}
     free = [host for rack in racks for host in rack.members() if host not in taken]
     if not free:
-        raise RequestError("no free host for the parameter server: place fewer workers, or wait for a job to end")
+        raise RequestError(
+            "no free host for the parameter server: place fewer workers, or wait for a job to end"
+        )
     return min(free, key=cost)
 
 
@@ -130,8 +144,9 @@ def place_in_queue(
 ) -> Placement | None:
     """Hosts for a scheduled job and its parameter server; None while there are too few.
 
-    Where nothing is `wanted`, workers go to a random gpu unit that has room for all of them, else, unless they must be `together`, to as
-    few units as possible; the parameter server to a random cpu unit, or to any where there is none. The first free hosts of a unit.
+    Where nothing is `wanted`, workers go to a random gpu unit that has room for all of them, else, unless
+    they must be `together`, to as few units as possible; the parameter server to a random cpu unit, or to any
+    where there is none. The first free hosts of a unit.
     """
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
     roles = {rack.unit: rack.role for rack in racks}
@@ -150,7 +165,9 @@ def place_in_queue(
     return Placement("ps", tuple(chosen), left[random.choice(able)][0], ())
 
 
-def _drawn(free: Mapping[int, int], workers: int, together: bool, random: Random) -> list[tuple[int, int]] | None:
+def _drawn(
+    free: Mapping[int, int], workers: int, together: bool, random: Random
+) -> list[tuple[int, int]] | None:
     if sum(free.values()) < workers or (together and max(free.values(), default=0) < workers):
         return None
     rest, found = dict(free), []
@@ -200,4 +217,6 @@ def at_parameter_server(
 
 
 def _names(by_unit: Mapping[int, Rack]) -> str:
-    return ", ".join(f"{addresses.unit_name(unit)} ({rack.hosts} hosts)" for unit, rack in sorted(by_unit.items()))
+    return ", ".join(
+        f"{addresses.unit_name(unit)} ({rack.hosts} hosts)" for unit, rack in sorted(by_unit.items())
+    )

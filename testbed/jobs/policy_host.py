@@ -1,7 +1,9 @@
-"""The process that a policy runs in: `python -m testbed.jobs.policy_host POLICY --seed N`, as the user who submitted the jobs.
+"""The process that a policy runs in: `python -m testbed.jobs.policy_host POLICY --seed N`, as the user who
+submitted the jobs.
 
-On the socket that is its standard input come states, a JSON object a line, and go plans. What the policy prints goes to its log. A
-policy is one of the catalogue's names, or FILE.py:CLASS, or MODULE:CLASS. Modules are found in FILE's folder and in the working one.
+On the socket that is its standard input come states, a JSON object a line, and go plans. What the policy
+prints goes to its log. A policy is one of the catalogue's names, or FILE.py:CLASS, or MODULE:CLASS. Modules
+are found in FILE's folder and in the working one.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ def policy_of(name: str, seed: int) -> Policy:
     if ":" not in name:
         return make(name, seed)
     where, _, attribute = name.rpartition(":")
-    sys.path += [str(Path(where).absolute().parent), os.getcwd()]  # last: none of them stands in for Python's own
+    sys.path += [
+        str(Path(where).absolute().parent),
+        os.getcwd(),
+    ]  # last: none of them stands in for Python's own
     try:
         module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         factory = getattr(module, attribute)

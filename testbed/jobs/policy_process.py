@@ -1,4 +1,6 @@
-"""The daemon's side of a policy's process: asks it within a time limit, and starts it again when it ended or hangs."""
+"""The daemon's side of a policy's process: asks it within a time limit, and starts it again when it ended or
+hangs.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,9 @@ class GoneError(PolicyError):
 
 
 class PolicyProcess:
-    """A context manager around a policy's life. Calls come from one thread. `spawn(argv, **options)` starts a process; `wanted` is asked
-    all the time while an answer is awaited, and False ends the waiting."""
+    """A context manager around a policy's life. Calls come from one thread. `spawn(argv, **options)` starts a
+    process; `wanted` is asked all the time while an answer is awaited, and False ends the waiting.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,9 @@ class PolicyProcess:
         self.restarts = 0
 
     def __enter__(self) -> Self:
-        """Starts it and waits until it is ready. RequestError when there is no such policy, or it cannot be made."""
+        """Starts it and waits until it is ready. RequestError when there is no such policy, or it cannot be
+        made.
+        """
         self._start()
         try:
             message = self._next(time.monotonic() + READY_S)
@@ -94,15 +99,20 @@ class PolicyProcess:
         self._end()
 
     def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
-        """A plan, and the time that the policy took. OverrunError at the deadline (of time.monotonic), when the answer is given up;
-        PolicyError when it has none."""
+        """A plan, and the time that the policy took. OverrunError at the deadline (of time.monotonic), when
+        the answer is given up; PolicyError when it has none.
+        """
         self._see_to_it(slot_s)
-        while self._asked_at is not None:  # it starts, or is at an earlier state still: that answer is too late
+        while (
+            self._asked_at is not None
+        ):  # it starts, or is at an earlier state still: that answer is too late
             self._next(deadline)
             self._ready, self._asked_at = True, None
         self._number += 1
         self._asked_at = time.monotonic()
-        self._send(json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline)
+        self._send(
+            json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline
+        )
         answer = self._next(deadline)
         while answer.get("number") != self._number:  # to a state that was given up
             answer = self._next(deadline)
@@ -189,7 +199,9 @@ class PolicyProcess:
             if not ready([], deadline - time.monotonic(), writing=[self._socket.fileno()]):
                 # half a state cannot be taken back: it starts afresh
                 self._end()
-                raise OverrunError(f"policy {self.policy} did not take its state in time, and is started again")
+                raise OverrunError(
+                    f"policy {self.policy} did not take its state in time, and is started again"
+                )
             try:
                 data = data[self._socket.send(data) :]
             except OSError as error:
@@ -216,7 +228,9 @@ class PolicyProcess:
             self._pending += piece
             if len(self._pending) > _LONGEST_LINE_BYTES:
                 self._end()
-                raise PolicyError(f"policy {self.policy} wrote more than {_LONGEST_LINE_BYTES} bytes for an answer")
+                raise PolicyError(
+                    f"policy {self.policy} wrote more than {_LONGEST_LINE_BYTES} bytes for an answer"
+                )
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             message = dict(json.loads(line))

@@ -1,4 +1,6 @@
-"""Waiting for descriptors of any number: select(2) takes none above 1023, which a daemon of many hosts and jobs has."""
+"""Waiting for descriptors of any number: select(2) takes none above 1023, which a daemon of many hosts and
+jobs has.
+"""
 
 from __future__ import annotations
 

@@ -11,9 +11,11 @@ from testbed.telemetry.samples import LinkCounters
 _MOST_DEPTH = 64  # of a worker's statistics; Python's JSON ends at some hundreds
 
 
-def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]) -> list[dict[str, Any]]:
-    """What each link carried between two readings, both directions and their sum, in bytes with Ethernet headers, and what it lost;
-    of the drops, `device_drops` were not those of a full queue.
+def link_deltas(
+    before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]
+) -> list[dict[str, Any]]:
+    """What each link carried between two readings, both directions and their sum, in bytes with Ethernet
+    headers, and what it lost; of the drops, `device_drops` were not those of a full queue.
     """
     deltas = []
     for name, now in after.items():
@@ -43,7 +45,9 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
 
 
 def parse_stats(content: bytes | None) -> dict[str, Any] | None:
-    """What a worker left with JobEnv.write_stats; None when it left nothing that reads, or that a result cannot hold."""
+    """What a worker left with JobEnv.write_stats; None when it left nothing that reads, or that a result
+    cannot hold.
+    """
     try:
         stats = json.loads(content or b"")
     except (ValueError, RecursionError):  # a worker may leave nothing, and what it leaves is its own business
@@ -72,7 +76,8 @@ def without_timelines(report: dict[str, Any]) -> dict[str, Any]:
     workers = [
         {
             **worker,
-            "stats": worker["stats"] and {name: value for name, value in worker["stats"].items() if name != "timeline"},
+            "stats": worker["stats"]
+            and {name: value for name, value in worker["stats"].items() if name != "timeline"},
         }
         for worker in report["workers"]
     ]

@@ -16,10 +16,14 @@ T = TypeVar("T")
 
 
 def outliving_switches(
-    attempt: Callable[[], T], engine: Engine | None, given_up: Callable[[], bool], within_s: float = BACK_WITHIN_S
+    attempt: Callable[[], T],
+    engine: Engine | None,
+    given_up: Callable[[], bool],
+    within_s: float = BACK_WITHIN_S,
 ) -> T:
-    """What `attempt` returns. It is made again when a switch ended meanwhile and is back; raises what it raised when that
-    takes longer than `within_s`, from the first failure, or is given up."""
+    """What `attempt` returns. It is made again when a switch ended meanwhile and is back; raises what it
+    raised when that takes longer than `within_s`, from the first failure, or is given up.
+    """
     deadline: float | None = None
     while True:
         before = engine.restarts() if engine else 0

@@ -71,8 +71,15 @@ def _end_s(one: Scheduled) -> float:
 
 
 def _job(one: Scheduled) -> dict[str, Any]:
-    """Times since the session's first slot. JCT is waiting, which is for hosts, start-up and the policy, and training."""
-    times: dict[str, float | None] = {"waiting_s": None, "start_up_s": None, "training_s": None, "jct_s": None}
+    """Times since the session's first slot. JCT is waiting, which is for hosts, start-up and the policy, and
+    training.
+    """
+    times: dict[str, float | None] = {
+        "waiting_s": None,
+        "start_up_s": None,
+        "training_s": None,
+        "jct_s": None,
+    }
     if one.ready_s is not None and one.placed_s is not None:
         times["start_up_s"] = one.ready_s - one.placed_s
     if one.ended_s is not None and one.ended_s >= one.arrival_s:  # else it was ended before it arrived

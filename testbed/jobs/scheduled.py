@@ -1,4 +1,6 @@
-"""A scheduled job: its way from arrival to end, and its life as processes. Owns the job's thread and what it gives back."""
+"""A scheduled job: its way from arrival to end, and its life as processes. Owns the job's thread and what it
+gives back.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,11 @@ class Links(Hosts, Protocol):
 class Scheduled:
     """A job in the queue, from its submission to its end. Times are seconds since the session's first slot.
 
-    `state` goes from coming (not arrived) to queued (no hosts yet), starting (its processes start), ready (shown to the policy),
-    running, leaving (its workers have left their process group, and their processes end), finishing (its result is made) and ended.
-    `arrival` is the first slot that it was shown in; `inc` the unit, from 0, whose switch sums for it; `rates` are the slots in which its
-    rate changed, each with the new one in declared Gb/s.
+    `state` goes from coming (not arrived) to queued (no hosts yet), starting (its processes start), ready
+    (shown to the policy), running, leaving (its workers have left their process group, and their processes
+    end), finishing (its result is made) and ended. `arrival` is the first slot that it was shown in; `inc`
+    the unit, from 0, whose switch sums for it; `rates` are the slots in which its rate changed, each with the
+    new one in declared Gb/s.
     """
 
     id: int
@@ -75,7 +78,9 @@ class Scheduled:
         return "PS" if self.inc is None else "INC"
 
     def look(self, began_s: float) -> None:
-        """Takes note of how far it is; `began_s` is the session's first slot by the system's monotonic clock."""
+        """Takes note of how far it is; `began_s` is the session's first slot by the system's monotonic
+        clock.
+        """
         board = self.job.board if self.job else None
         if board is None or self.started is None:
             return
@@ -86,10 +91,11 @@ class Scheduled:
 
 
 class Runner:
-    """Runs scheduled jobs: each in a thread of its own, from its processes to their end, when all that it held is given back.
+    """Runs scheduled jobs: each in a thread of its own, from its processes to their end, when all that it
+    held is given back.
 
-    `lock` is held for each change of a job; `changed` is called when one has freed its hosts and when it has ended; `clock` gives the
-    session's seconds.
+    `lock` is held for each change of a job; `changed` is called when one has freed its hosts and when it has
+    ended; `clock` gives the session's seconds.
     """
 
     def __init__(
@@ -104,17 +110,26 @@ class Runner:
         changed: Callable[[Scheduled], None],
         note: Callable[[str], None],
     ) -> None:
-        self._jobs, self._links, self._engine, self._mtu, self._host_mbps = jobs, links, engine, mtu, host_mbps
+        self._jobs, self._links, self._engine, self._mtu, self._host_mbps = (
+            jobs,
+            links,
+            engine,
+            mtu,
+            host_mbps,
+        )
         self._lock, self._clock, self._changed, self._note = lock, clock, changed, note
 
     def begin(self, one: Scheduled, job: Job) -> None:
         """Starts its processes, which wait at their gates."""
         one.job, one.gates, one.state, one.placed_s = job, Gates(len(job.hosts)), "starting", self._clock()
         one.ps_unit = job.placement.ps[0] if job.placement.ps else 0
-        threading.Thread(target=self._run, args=(one, job, one.gates), name=f"job-{job.id}", daemon=True).start()
+        threading.Thread(
+            target=self._run, args=(one, job, one.gates), name=f"job-{job.id}", daemon=True
+        ).start()
 
     def start(self, one: Scheduled, slot: int, inc: int | None, rate_gbps: float, rate_mbps: float) -> bool:
-        """Gives it its rate and its place on a switch, and lets its workers go; False if it has ended meanwhile.
+        """Gives it its rate and its place on a switch, and lets its workers go; False if it has ended
+        meanwhile.
 
         Raises NoRoomError, SettingError or TestbedError when it cannot have them: it then waits on.
         """
@@ -122,7 +137,12 @@ class Runner:
             job = one.job
             if one.state != "ready" or job is None or one.gates is None:
                 return False
-            settings: dict[str, Any] = {"sync": "ps", "engine": {}, "ps": ps_address_of(job), "ps_host": job.ps_host}
+            settings: dict[str, Any] = {
+                "sync": "ps",
+                "engine": {},
+                "ps": ps_address_of(job),
+                "ps_host": job.ps_host,
+            }
             if inc is not None and self._engine is not None:
                 members = [Member(rank, *host) for rank, host in enumerate(job.placement.workers)]
                 one.admission = self._engine.admit(job.id, job.generation, members)

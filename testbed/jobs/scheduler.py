@@ -1,6 +1,8 @@
-"""`testbed submit` and `testbed cancel` in the daemon: submissions, the session that they share, what is said of them.
+"""`testbed submit` and `testbed cancel` in the daemon: submissions, the session that they share, what is said
+of them.
 
-One session at a time: its policy, slot length and seed are those of the submission that began it, and it ends with its last job.
+One session at a time: its policy, slot length and seed are those of the submission that began it, and it ends
+with its last job.
 """
 
 from __future__ import annotations
@@ -41,9 +43,10 @@ _WENT_AWAY = "the command that submitted it went away"
 
 @dataclass(slots=True)
 class Batch:
-    """What one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told yet; `said` are the events for it,
-    None at its end; `complaint` is the last of those, so that one which repeats itself is told once; `lost` is why there is no file of the
-    result."""
+    """What one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told yet; `said`
+    are the events for it, None at its end; `complaint` is the last of those, so that one which repeats itself
+    is told once; `lost` is why there is no file of the result.
+    """
 
     caller: Caller
     jobs: list[Scheduled]
@@ -56,7 +59,9 @@ class Batch:
 
 
 class Scheduler:
-    """Thread-safe. `spawn` starts a policy's process, whose log is in `folder`; `note` tells the user of `up`."""
+    """Thread-safe. `spawn` starts a policy's process, whose log is in `folder`; `note` tells the user of
+    `up`.
+    """
 
     def __init__(
         self,
@@ -71,8 +76,16 @@ class Scheduler:
         note: Callable[[str], None],
     ) -> None:
         self._topology, self._jobs, self._links, self._engine = topology, jobs, links, engine
-        self._controller, self._spawn, self._files, self._folder, self._note = controller, spawn, files, folder, note
-        self._submitting = threading.Lock()  # one submission at a time: as long as a policy's start; taken before _lock
+        self._controller, self._spawn, self._files, self._folder, self._note = (
+            controller,
+            spawn,
+            files,
+            folder,
+            note,
+        )
+        self._submitting = (
+            threading.Lock()
+        )  # one submission at a time: as long as a policy's start; taken before _lock
         self._lock = threading.Lock()  # the fields below; taken after a session's, never before
         self._is_opening = False
         self._session: Session | None = None
@@ -118,13 +131,16 @@ class Scheduler:
                 batch.session.cancel({one.id for one in batch.jobs}, _WENT_AWAY)
 
     def cancel(self, ids: list[int], reason: str, asker: Caller) -> list[int]:
-        """Ends queued and running jobs of that user, by number, or all of them; the numbers of those that it ended."""
+        """Ends queued and running jobs of that user, by number, or all of them; the numbers of those that it
+        ended.
+        """
         with self._lock:
             batches = list(self._batches)
         mine = {one.id for batch in batches for one in batch.jobs if asker.uid in (0, batch.caller.uid)}
         if unknown := sorted(set(ids) - mine):
             raise RequestError(
-                f"job {unknown[0]} is not among the jobs queued here by this user; they are {sorted(mine) or 'none'}"
+                f"job {unknown[0]} is not among the jobs queued here by this user; they are "
+                f"{sorted(mine) or 'none'}"
             )
         found: list[int] = []
         for batch in batches:
@@ -137,7 +153,9 @@ class Scheduler:
         return None if session is None else of_session(session)
 
     def end(self, reason: str) -> None:
-        """Cancels everything, and waits until it has ended and the results are written. A policy that is being started is given up."""
+        """Cancels everything, and waits until it has ended and the results are written. A policy that is
+        being started is given up.
+        """
         deadline = time.monotonic() + _END_S
         with self._lock:
             self._closed = True
@@ -173,7 +191,9 @@ class Scheduler:
                 self._batches.remove(batch)
 
     def _lasting_session(self) -> Session | None:
-        """The one whose jobs have not all ended; one that is about to end, whose result may just have been read, is waited for."""
+        """The one whose jobs have not all ended; one that is about to end, whose result may just have been
+        read, is waited for.
+        """
         session, thread = self._session, self._thread
         if session is None or thread is None or not session.is_done():
             return session
@@ -188,7 +208,8 @@ class Scheduler:
             return
         raise RequestError(
             f"{_terms(wanted.policy, fabric, wanted.seed)}: jobs are queued with"
-            f" {_terms(self._asked_policy, session.fabric, session.seed)}; submit with the same, or wait until they have ended"
+            f" {_terms(self._asked_policy, session.fabric, session.seed)}; submit with the same, or wait "
+            f"until they have ended"
         )
 
     def _opened(
@@ -200,9 +221,8 @@ class Scheduler:
         disconnected: threading.Event,
     ) -> Batch:
         """A new session with these jobs."""
-        self._is_opening = (
-            True  # before the jobs with circuits are looked for, each of which looks at this when it is among them
-        )
+        # before the jobs with circuits are looked for, each of which looks at this when it is among them
+        self._is_opening = True
         try:
             if others := self._jobs.joining_units():
                 raise RequestError(
@@ -218,12 +238,16 @@ class Scheduler:
         finally:
             self._is_opening = False
 
-    def _batch(self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], session: Session) -> Batch:
+    def _batch(
+        self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], session: Session
+    ) -> Batch:
         now_s = session.clock() if session is self._session else 0.0
         jobs = []
         for index, spec in enumerate(wanted.jobs):
             logs = None if request.logs is None else request.logs / spec.name
-            one = replace(request, script=spec.script, arguments=spec.arguments, logs=logs, timeout_s=spec.limit_s)
+            one = replace(
+                request, script=spec.script, arguments=spec.arguments, logs=logs, timeout_s=spec.limit_s
+            )
             volume = live.gigabits(self._topology, spec.megabytes, spec.iterations)
             place_seed = f"{wanted.seed}/place/{index}"
             jobs.append(Scheduled(self._jobs.number(), spec, one, place_seed, now_s + spec.arrival_s, volume))
@@ -231,7 +255,12 @@ class Scheduler:
         return Batch(request.caller, jobs, session, file, {one.id for one in jobs})
 
     def _open(
-        self, session: Session, wanted: Submission, request: JobRequest, batch: Batch, disconnected: threading.Event
+        self,
+        session: Session,
+        wanted: Submission,
+        request: JobRequest,
+        batch: Batch,
+        disconnected: threading.Event,
     ) -> None:
         """Starts the policy, and the slots when it is ready."""
         caller = request.caller
@@ -275,10 +304,14 @@ class Scheduler:
                     self._session = None
 
     def _tell(self, one: Scheduled, what: str) -> None:
-        """An event of a job, for whoever submitted it. It may be called under the session's lock, and waits for nobody."""
+        """An event of a job, for whoever submitted it. It may be called under the session's lock, and waits
+        for nobody.
+        """
         with self._lock:
             for batch in [batch for batch in self._batches if one.id in batch.left]:
-                batch.said.put({"job": one.id, "name": one.spec.name, "at_s": batch.session.clock(), "what": what})
+                batch.said.put(
+                    {"job": one.id, "name": one.spec.name, "at_s": batch.session.clock(), "what": what}
+                )
                 if one.state == "ended":
                     batch.left.remove(one.id)
                 if not batch.left:
@@ -288,7 +321,9 @@ class Scheduler:
                     writing.start()
 
     def _complain(self, text: str) -> None:
-        """To the user of `up`, and to those who wait for jobs, unless it is what they were told last, of another slot."""
+        """To the user of `up`, and to those who wait for jobs, unless it is what they were told last, of
+        another slot.
+        """
         self._note(text)
         alike = _SLOT.sub("slot", text)
         with self._lock:

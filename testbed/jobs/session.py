@@ -1,7 +1,9 @@
-"""A session of the scheduler: the slots in which a policy decides, from the first job submitted to the end of the last.
+"""A session of the scheduler: the slots in which a policy decides, from the first job submitted to the end of
+the last.
 
-Each slot: jobs that have arrived get hosts, in the order of arrival; those whose processes are ready are shown to the policy; its plan
-is checked and carried out: rates that fall, circuits, rates that rise, starts. Without a plan the last one stays in force.
+Each slot: jobs that have arrived get hosts, in the order of arrival; those whose processes are ready are
+shown to the policy; its plan is checked and carried out: rates that fall, circuits, rates that rise, starts.
+Without a plan the last one stays in force.
 """
 
 from __future__ import annotations
@@ -72,7 +74,13 @@ class Session:
         tell: Callable[[Scheduled, str], None],
     ) -> None:
         self._topology, self.fabric, self.seed = topology, fabric, seed
-        self._jobs, self._engine, self._controller, self._note, self._tell = jobs, engine, controller, note, tell
+        self._jobs, self._engine, self._controller, self._note, self._tell = (
+            jobs,
+            engine,
+            controller,
+            note,
+            tell,
+        )
         self.policy_name = ""
         self.lock = threading.RLock()
         self._moved = threading.Condition(self.lock)
@@ -92,7 +100,9 @@ class Session:
         }
         self._ending = self._over = False
         host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
-        self._runner = Runner(jobs, links, engine, topology.mtu, host_mbps, self.lock, self.clock, self._changed, note)
+        self._runner = Runner(
+            jobs, links, engine, topology.mtu, host_mbps, self.lock, self.clock, self._changed, note
+        )
 
     def clock(self) -> float:
         """Seconds since the first slot."""
@@ -204,11 +214,18 @@ class Session:
 
     def _hosts_for(self, spec: JobSpec, random: Random) -> Callable[[set[Host]], Placement | None]:
         racks = self._jobs.racks
-        return lambda busy: place_in_queue(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
+        return lambda busy: place_in_queue(
+            racks, busy, spec.workers, spec.place, spec.together, spec.ps, random
+        )
 
     def _see_ready(self) -> None:
         for one in self.all:
-            if one.state == "starting" and one.gates is not None and one.job is not None and one.gates.all_there():
+            if (
+                one.state == "starting"
+                and one.gates is not None
+                and one.job is not None
+                and one.gates.all_there()
+            ):
                 one.state = one.job.state = "ready"
                 one.arrival, one.ready_s = self.slot, self.clock()
 
@@ -229,7 +246,9 @@ class Session:
         """The job as policies see it."""
         assert one.job is not None
         update_s = one.spec.iterations * one.spec.update_ms / 1e3
-        return live.model_job(one.id, one.job.placement.workers, one.ps_unit, one.gigabits, update_s, one.arrival or 0)
+        return live.model_job(
+            one.id, one.job.placement.workers, one.ps_unit, one.gigabits, update_s, one.arrival or 0
+        )
 
     def _fabric_now(self, shown: Sequence[Scheduled]) -> Fabric:
         """With the places that jobs of `testbed run` leave."""
@@ -269,7 +288,12 @@ class Session:
         return live.lasting(self.plan, running), None
 
     def _carry_out(
-        self, state: State, plan: Plan, by_id: Mapping[int, Scheduled], lit: frozenset[Circuit], took_s: float | None
+        self,
+        state: State,
+        plan: Plan,
+        by_id: Mapping[int, Scheduled],
+        lit: frozenset[Circuit],
+        took_s: float | None,
     ) -> None:
         acts = live.actions(state, plan)
         record: dict[str, Any] = {"slot": state.slot, "policy_s": took_s}
@@ -287,7 +311,10 @@ class Session:
             self._set_rate(by_id[id_], rate)
         for id_, inc in acts.start.items():
             self._start(by_id[id_], inc, plan.rates[id_])
-        record |= {"rates": {str(id_): rate for id_, rate in plan.rates.items()}, "ports": ports_to_json(plan.ports)}
+        record |= {
+            "rates": {str(id_): rate for id_, rate in plan.rates.items()},
+            "ports": ports_to_json(plan.ports),
+        }
         self.account.slots.append(record)
 
     def _set_rate(self, one: Scheduled, rate_gbps: float) -> None:

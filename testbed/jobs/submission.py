@@ -1,4 +1,6 @@
-"""What `testbed submit` queues: the jobs file, read and checked, its draws made. Pure; docs/scheduling.md is its reference."""
+"""What `testbed submit` queues: the jobs file, read and checked, its draws made. Pure; docs/scheduling.md is
+its reference.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,27 @@ MAX_JOBS = 10_000
 MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 _OF_A_JOB = (
-    *("name", "script", "arguments", "workers", "place", "ps", "copies", "iterations", "megabytes", "update_ms"),
+    *(
+        "name",
+        "script",
+        "arguments",
+        "workers",
+        "place",
+        "ps",
+        "copies",
+        "iterations",
+        "megabytes",
+        "update_ms",
+    ),
     *("at_s", "limit_s"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic, `together` in one unit;
-    `ps` is the unit of its parameter server, None: automatic."""
+    """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic,
+    `together` in one unit; `ps` is the unit of its parameter server, None: automatic.
+    """
 
     name: str
     script: str
@@ -57,7 +71,9 @@ class Submission:
 
 
 def parse(data: Any) -> Submission:
-    """From parsed YAML. RequestError names the first thing that is wrong. The same data gives the same jobs, to the last draw."""
+    """From parsed YAML. RequestError names the first thing that is wrong. The same data gives the same jobs,
+    to the last draw.
+    """
     top = mapping(data, "jobs file", _TOP)
     seed = integer(top, "seed", 1, low=0, high=2**32 - 1)
     slot_s = _number(top, "slot_s", 1.0, 0.1, 3600.0)
@@ -91,11 +107,15 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
         if key not in data:
             raise RequestError(f"{path}.{key}: missing; a job needs script, iterations and megabytes")
     if is_poisson and "at_s" in data:
-        raise RequestError(f"{path}.at_s: {shown(data['at_s'])}; with arrivals.per_slot the times of arrival are drawn")
+        raise RequestError(
+            f"{path}.at_s: {shown(data['at_s'])}; with arrivals.per_slot the times of arrival are drawn"
+        )
     copies = integer(data, "copies", 1, low=1, high=MAX_JOBS, path=f"{path}.")
     name = _text(data, "name", f"job-{path[5:-1]}", path)
     if not all(character.isalnum() or character in "-_." for character in name) or name.startswith("."):
-        raise RequestError(f"{path}.name: {shown(name)}; letters, digits, hyphens, underscores and dots are accepted")
+        raise RequestError(
+            f"{path}.name: {shown(name)}; letters, digits, hyphens, underscores and dots are accepted"
+        )
     if len(name) > MAX_NAME:
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
@@ -113,14 +133,18 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 iterations=integer(data, "iterations", 1, low=1, high=10**9, path=f"{path}."),
                 megabytes=_number(data, "megabytes", None, 1e-6, 1e6, f"{path}."),
                 update_ms=_number(data, "update_ms", 0.0, 0.0, 1e7, f"{path}."),
-                limit_s=None if "limit_s" not in data else _number(data, "limit_s", None, 0.1, 1e7, f"{path}."),
+                limit_s=None
+                if "limit_s" not in data
+                else _number(data, "limit_s", None, 0.1, 1e7, f"{path}."),
                 arrival_s=_number(data, "at_s", 0.0, 0.0, 1e7, f"{path}."),
             )
         )
     return made
 
 
-def _workers(data: Mapping[str, Any], path: str, place: tuple[tuple[int, int], ...] | None, drawing: Random) -> int:
+def _workers(
+    data: Mapping[str, Any], path: str, place: tuple[tuple[int, int], ...] | None, drawing: Random
+) -> int:
     raw = data.get("workers")
     if place is not None:
         total = sum(count for _, count in place)
@@ -130,7 +154,8 @@ def _workers(data: Mapping[str, Any], path: str, place: tuple[tuple[int, int], .
     choices = raw if isinstance(raw, list) else [raw]
     if not choices or not all(type(one) is int and 1 <= one <= MAX_WORKERS for one in choices):
         raise RequestError(
-            f"{path}.workers: {shown(raw)}; a whole number from 1 to {MAX_WORKERS}, or a list of such to draw from, is accepted"
+            f"{path}.workers: {shown(raw)}; a whole number from 1 to {MAX_WORKERS}, or a list of such to "
+            f"draw from, is accepted"
         )
     return int(drawing.choice(choices))
 
@@ -170,11 +195,14 @@ def _text(data: Mapping[str, Any], key: str, default: str, path: str) -> str:
         raise RequestError(f"{path}.{error}") from error
 
 
-def _number(data: Mapping[str, Any], key: str, default: float | None, low: float, high: float, path: str = "") -> float:
+def _number(
+    data: Mapping[str, Any], key: str, default: float | None, low: float, high: float, path: str = ""
+) -> float:
     raw = data.get(key, default)
     if not is_number(raw) or not low <= raw <= high:
         raise RequestError(
-            f"{path}{key}: {'missing' if raw is None else shown(raw)}; a number from {low:g} to {high:g} is accepted"
+            f"{path}{key}: {'missing' if raw is None else shown(raw)}; a number from {low:g} to {high:g} is "
+            f"accepted"
         )
     return float(raw)
 
@@ -191,7 +219,9 @@ def check_against(submission: Submission, topology: Topology) -> None:
     for job in submission.jobs:
         for unit, count in job.place or ():
             if unit not in units or count > units[unit].hosts:
-                raise RequestError(f"job {job.name}: place: {addresses.unit_name(unit)}:{count}; there are {known}")
+                raise RequestError(
+                    f"job {job.name}: place: {addresses.unit_name(unit)}:{count}; there are {known}"
+                )
         if job.ps is not None and job.ps not in units:
             raise RequestError(f"job {job.name}: ps: {addresses.unit_name(job.ps)}; there are {known}")
         gpu = {rack.unit: rack.hosts - (rack.unit == job.ps) for rack in racks if rack.role == "gpu"}
@@ -200,7 +230,8 @@ def check_against(submission: Submission, topology: Topology) -> None:
         if job.place is None and job.workers > most:
             beside = f" beside its parameter server in {ps_unit}" if job.ps in gpu else ""
             raise RequestError(
-                f"job {job.name}: workers: {job.workers}; {most} hosts of gpu units can be had {'in one' if job.together else 'in all'}"
+                f"job {job.name}: workers: {job.workers}; {most} hosts of gpu units can be had "
+                f"{'in one' if job.together else 'in all'}"
                 f"{beside}; there are {known}"
             )
         if place_in_queue(racks, (), job.workers, job.place, job.together, job.ps, Random(0)) is None:

@@ -1,4 +1,6 @@
-"""The daemon's side of workloads/template.py: workers that are forks of a process with torch loaded. Owns that process."""
+"""The daemon's side of workloads/template.py: workers that are forks of a process with torch loaded. Owns
+that process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
 class Forked:
-    """A worker, with as much of subprocess.Popen as its keeper needs. It is reaped by `wait`, and not before."""
+    """A worker, with as much of subprocess.Popen as its keeper needs. It is reaped by `wait`, and not
+    before.
+    """
 
     def __init__(self, template: Template, pid: int, report: Report) -> None:
         self._template, self.pid, self._report = template, pid, report
@@ -38,7 +42,9 @@ class Forked:
 
 
 class Template:
-    """Starts its process at the first use. Thread-safe. `spawn(argv, **options)` starts a process that ends with the daemon."""
+    """Starts its process at the first use. Thread-safe. `spawn(argv, **options)` starts a process that ends
+    with the daemon.
+    """
 
     def __init__(self, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
         self._spawn = spawn
@@ -59,7 +65,9 @@ class Template:
         stdout: int,
         pass_fds: Sequence[int],
     ) -> Forked:
-        """A worker in this network namespace, as the leader of a session of its own, its output at `stdout`. Raises TestbedError."""
+        """A worker in this network namespace, as the leader of a session of its own, its output at `stdout`.
+        Raises TestbedError.
+        """
         asked = {
             "argv": list(script),
             "env": dict(env),
@@ -72,7 +80,9 @@ class Template:
         report = Report()
         try:
             with namespace.open("rb") as entered:
-                pid = self._fork(json.dumps(asked).encode(), [entered.fileno(), stdout, report.writer, *pass_fds])
+                pid = self._fork(
+                    json.dumps(asked).encode(), [entered.fileno(), stdout, report.writer, *pass_fds]
+                )
         except BaseException:
             report.close()
             raise
@@ -114,7 +124,9 @@ class Template:
                 return self._answer(_ANSWER_S)
             except (OSError, ValueError) as error:
                 self._end()
-                raise TestbedError(f"the process that workers are forks of: {error or type(error).__name__}") from error
+                raise TestbedError(
+                    f"the process that workers are forks of: {error or type(error).__name__}"
+                ) from error
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -124,7 +136,9 @@ class Template:
             env = {name: os.environ[name] for name in _PASSED if name in os.environ}
             env |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
             argv = [sys.executable, "-u", "-m", "workloads.template"]
-            self._process = self._spawn(argv, stdin=theirs.fileno(), env=env, cwd=str(CHECKOUT), new_session=True)
+            self._process = self._spawn(
+                argv, stdin=theirs.fileno(), env=env, cwd=str(CHECKOUT), new_session=True
+            )
         self._answer(READY_S)
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Files of users, for the daemon: opened, read and written by a process of theirs (file_host.py), with a deadline.
+"""Files of users, for the daemon: opened, read and written by a process of theirs (file_host.py), with a
+deadline.
 
-So whatever lies at a path (a pipe that nobody writes to, a file system that does not answer, a file of somebody else's) is met with the
-user's rights, all its groups among them, and holds up nobody for long.
+So whatever lies at a path (a pipe that nobody writes to, a file system that does not answer, a file of
+somebody else's) is met with the user's rights, all its groups among them, and holds up nobody for long.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class UserFiles:
         return self._open("log", "log", paths, caller)
 
     def open_output(self, path: Path, caller: Caller) -> int:
-        """A descriptor to write from the file's beginning; its content is still there. Raises RequestError."""
+        """A descriptor to write from the file's beginning; its content is still there. Raises
+        RequestError.
+        """
         (fd,) = self._open("open", "--output", [path], caller)
         return fd
 
@@ -76,7 +79,9 @@ class UserFiles:
                             raise OSError(0, "the process that opens it passed no descriptor")
             except OSError as error:
                 path = paths[min(len(fds), len(paths) - 1)]
-                raise RequestError(f"{what} {path}: user {caller.user} cannot write it: {error.strerror}") from error
+                raise RequestError(
+                    f"{what} {path}: user {caller.user} cannot write it: {error.strerror}"
+                ) from error
             undo.pop_all()
         return fds
 

@@ -34,7 +34,9 @@ def circuit(a: str, b: str) -> Circuit:
 
 
 def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str]) -> frozenset[Circuit]:
-    """Circuits from pairs of names. RequestError for an unknown port, a port in two circuits, or a circuit from a port to itself."""
+    """Circuits from pairs of names. RequestError for an unknown port, a port in two circuits, or a circuit
+    from a port to itself.
+    """
     known, used = set(ports), set[str]()
     circuits = set()
     for pair in pairs:

@@ -1,4 +1,6 @@
-"""Circuits in exactly the numbers that are asked for between units, with as few changes as that takes. Pure and deterministic."""
+"""Circuits in exactly the numbers that are asked for between units, with as few changes as that takes. Pure
+and deterministic.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ from testbed.topology.addresses import parse_optical_port, unit_name
 
 
 def counted(circuits: Iterable[Circuit]) -> dict[Pair, int]:
-    """How many circuits there are between two units, the smaller first; a circuit from a unit to itself is none."""
+    """How many circuits there are between two units, the smaller first; a circuit from a unit to itself is
+    none.
+    """
     return dict(Counter(c.units for c in circuits if c.units[0] != c.units[1]))
 
 
 def exact(current: frozenset[Circuit], counts: Mapping[Pair, int], ports: PortTable) -> frozenset[Circuit]:
-    """As many circuits between two units as `counts` says, and no others. Those that are lit stay where they can.
+    """As many circuits between two units as `counts` says, and no others. Those that are lit stay where they
+    can.
 
     RequestError when a unit has fewer ports than it needs.
     """

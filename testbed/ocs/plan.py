@@ -29,10 +29,10 @@ class Plan:
 def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: PortTable) -> Plan:
     """Circuits such that every demanded pair of units has one for each time that it is demanded.
 
-    Circuits that serve a demand stay, and as few of the others are cut as it takes. Where ports allow, every unit keeps a
-    path to every other: free ports are joined for it, and circuits that serve no demand are cut for it if need be. Ports
-    that lost their circuit are joined to each other, which costs no further port its light.
-    `ports` lists each unit's optical ports. RequestError when a unit has fewer ports than demands.
+    Circuits that serve a demand stay, and as few of the others are cut as it takes. Where ports allow, every
+    unit keeps a path to every other: free ports are joined for it, and circuits that serve no demand are cut
+    for it if need be. Ports that lost their circuit are joined to each other, which costs no further port its
+    light. `ports` lists each unit's optical ports. RequestError when a unit has fewer ports than demands.
     """
     wanted = Counter((min(a, b), max(a, b)) for a, b in demands if a != b)
     _check(wanted, ports)
@@ -67,15 +67,21 @@ def _check(wanted: Counter[Pair], ports: PortTable) -> None:
         for unit in pair:
             if unit not in ports:
                 demand = f"{unit_name(pair[0])}-{unit_name(pair[1])}"
-                raise RequestError(f"demand {demand}: no unit {unit_name(unit)}; there are u1 to u{max(ports)}")
+                raise RequestError(
+                    f"demand {demand}: no unit {unit_name(unit)}; there are u1 to u{max(ports)}"
+                )
             need[unit] += count
     for unit, count in sorted(need.items()):
         if count > len(ports[unit]):
-            raise RequestError(f"demands need {count} optical ports of {unit_name(unit)}; it has {len(ports[unit])}")
+            raise RequestError(
+                f"demands need {count} optical ports of {unit_name(unit)}; it has {len(ports[unit])}"
+            )
 
 
 def _ends(unit: int, kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> list[str]:
-    """Ports of `unit` that a new circuit may take: the first idle one, and one of a spare circuit to each other unit."""
+    """Ports of `unit` that a new circuit may take: the first idle one, and one of a spare circuit to each
+    other unit.
+    """
     used = {end: c for c in kept | spare for end in c.ports}
     found: dict[tuple[int, ...], str] = {}
     for port in ports[unit]:
@@ -89,7 +95,8 @@ def _ends(unit: int, kept: set[Circuit], spare: set[Circuit], ports: PortTable) 
 def _cost(
     new: Circuit, kept: set[Circuit], spare: set[Circuit], ports: PortTable, reserved: Counter[int]
 ) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    """What a new circuit costs: circuits cut, and the parts that the units fall into once free ports are joined.
+    """What a new circuit costs: circuits cut, and the parts that the units fall into once free ports are
+    joined.
 
     `reserved` counts the ports that demands still to be served will take of each unit.
     """
@@ -125,7 +132,8 @@ def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[int]) ->
         able = [part for part in parts if any(free[unit] for unit in part)]
         if len(able) < 2:
             return added
-        # the part with most ports left first: a part with one port is an end, and two ends joined are a dead end
+        # the part with most ports left first: a part with one port is an end, and two ends joined are a dead
+        # end
         able.sort(key=lambda part: (-sum(len(free[unit]) for unit in part), min(part)))
         a, b = (max(part, key=lambda unit: (len(free[unit]), -unit)) for part in able[:2])
         added.add(circuit(free[a].pop(0), free[b].pop(0)))
@@ -133,11 +141,12 @@ def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[int]) ->
 
 
 def _repaired(kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> set[Circuit] | None:
-    """The spare circuits changed such that one part less is left, by as few cuts as that takes; None where none can.
+    """The spare circuits changed such that one part less is left, by as few cuts as that takes; None where
+    none can.
 
-    A part with two free ports goes between the ends of any spare circuit of another part. A part with one free port takes
-    an end of a spare circuit on a ring. Of two full parts, one spare circuit each is cut and the four ends are crossed, if
-    one of the two was on a ring.
+    A part with two free ports goes between the ends of any spare circuit of another part. A part with one
+    free port takes an end of a spare circuit on a ring. Of two full parts, one spare circuit each is cut and
+    the four ends are crossed, if one of the two was on a ring.
     """
     parts = _parts(kept | spare, ports)
     if len(parts) < 2:
@@ -158,11 +167,15 @@ def _repaired(kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> set[
 
 
 def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]:
-    """Circuits between the ports that are in one now and would be in none, those of units without a direct one first."""
+    """Circuits between the ports that are in one now and would be in none, those of units without a direct
+    one first.
+    """
     idle = [port for port in ports_of(current) if port not in set(ports_of(target))]
     direct = {c.units for c in target}
     added: set[Circuit] = set()
-    while able := [c for a, b in itertools.combinations(idle, 2) if len(set((c := circuit(a, b)).units)) == 2]:
+    while able := [
+        c for a, b in itertools.combinations(idle, 2) if len(set((c := circuit(a, b)).units)) == 2
+    ]:
         best = min(able, key=lambda c: (c.units in direct, parse_optical_port(c.a), parse_optical_port(c.b)))
         added.add(best)
         direct.add(best.units)

@@ -28,8 +28,8 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph[
 
 
 def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, dict[int, tuple[int, ...]]]:
-    """For each unit and each other unit that it can reach: the optical ports of the first hop of a shortest path, the port that
-    most of its traffic takes first (`port_for`).
+    """For each unit and each other unit that it can reach: the optical ports of the first hop of a shortest
+    path, the port that most of its traffic takes first (`port_for`).
 
     Of several parallel circuits, destinations take turns in being that. Unreachable units are left out.
     """
@@ -47,13 +47,17 @@ def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, di
 
 
 def port_for(parallel: Sequence[int], host: int) -> int:
-    """Which of parallel circuits' ports leads to a host: hosts 1, 2, 3, ... take turns, so that P circuits carry P times the rate of
-    one to P hosts, and what goes to one host stays in order."""
+    """Which of parallel circuits' ports leads to a host: hosts 1, 2, 3, ... take turns, so that P circuits
+    carry P times the rate of one to P hosts, and what goes to one host stays in order.
+    """
     return parallel[(host - 1) % len(parallel)]
 
 
-def tree(circuits: Iterable[Circuit], units: Iterable[int], root: int, members: Iterable[int]) -> dict[int, list[int]]:
-    """A multicast tree: for each unit on it, the optical ports by which a packet from `root` goes on towards the members.
+def tree(
+    circuits: Iterable[Circuit], units: Iterable[int], root: int, members: Iterable[int]
+) -> dict[int, list[int]]:
+    """A multicast tree: for each unit on it, the optical ports by which a packet from `root` goes on towards
+    the members.
 
     TestbedError when a member cannot be reached.
     """
@@ -64,7 +68,9 @@ def tree(circuits: Iterable[Circuit], units: Iterable[int], root: int, members: 
         unit = member
         while unit != root:
             if unit not in parent:
-                raise TestbedError(f"reach {unit_name(member)} from {unit_name(root)}: no path over the circuits")
+                raise TestbedError(
+                    f"reach {unit_name(member)} from {unit_name(root)}: no path over the circuits"
+                )
             downstream.setdefault(unit, set())
             downstream.setdefault(parent[unit], set()).add(ports[parent[unit], unit][0])
             unit = parent[unit]

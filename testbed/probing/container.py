@@ -1,4 +1,5 @@
-"""What a container may lack because it was not given it, and how to give it. Imports nothing of the project but the features.
+"""What a container may lack because it was not given it, and how to give it. Imports nothing of the project
+but the features.
 
 scripts/container_needs.py found what is needed, by taking it away; docs/containers.md has its table.
 """
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from testbed.probing.features import ProbeFailure
 
-# <linux/capability.h>: bit, and what a testbed does with it; container engines give the last five to every container
+# <linux/capability.h>: bit, and what a testbed does with it; container engines give the last five to every
+# container
 NEEDED = {
     "SYS_ADMIN": (21, "namespaces, mounts and BPF"),
     "NET_ADMIN": (12, "devices, shaping and routes"),
@@ -42,7 +44,9 @@ def missing_capabilities(status: str) -> list[str]:
 
 
 def capabilities() -> str:
-    """ProbeFailure that names the capabilities which are missing, with the options that give them to a container."""
+    """ProbeFailure that names the capabilities which are missing, with the options that give them to a
+    container.
+    """
     try:
         status = STATUS.read_text()
     except OSError as error:
@@ -70,4 +74,8 @@ def where() -> str:
 
 def given(*options: str) -> str | None:
     """The remedy for a container that was started without `options`; None where this is no container."""
-    return f"run the container with --privileged, or with {' '.join(options)} ({WHERE})" if is_container() else None
+    return (
+        f"run the container with --privileged, or with {' '.join(options)} ({WHERE})"
+        if is_container()
+        else None
+    )

@@ -1,4 +1,6 @@
-"""The features that the testbed can use, and what became of trying one. Pure data; imports nothing of the project."""
+"""The features that the testbed can use, and what became of trying one. Pure data; imports nothing of the
+project.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,7 @@ from dataclasses import dataclass
 
 SET_UP = "sudo make setup"
 INSTALLED = "apt-get install {}"
-INSTALLED_PYTHON = (
-    "apt-get install {}, and install optinc into an environment that sees it: python3 -m venv --system-site-packages"
-)
+INSTALLED_PYTHON = "apt-get install {}, and install optinc into an environment that sees it: python3 -m venv --system-site-packages"
 KERNEL = "a kernel built with {}; in a virtual machine choose Debian's linux-image-amd64"
 P4_TOOLS = "sudo make p4-tools"
 RYU = "sudo make ryu"
@@ -24,7 +24,9 @@ class Feature:
     remedy: str
     required: bool = True
     needs: tuple[str, ...] = ()  # features that are tried first, and without which this one is not tried
-    packages: tuple[str, ...] = ()  # Debian's, where SET_UP is the remedy: for an installed copy, which has no set-up
+    packages: tuple[
+        str, ...
+    ] = ()  # Debian's, where SET_UP is the remedy: for an installed copy, which has no set-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class Finding:
 
 
 class ProbeFailure(Exception):
-    """A feature was tried and does not work; the message says why, in one line, and `remedy` what helps here in particular."""
+    """A feature was tried and does not work; the message says why, in one line, and `remedy` what helps here
+    in particular.
+    """
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -53,7 +57,9 @@ class ProbeFailure(Exception):
 def broken(name: str, error: Exception) -> Finding:
     """The finding of a probe that raised what no lack of a host explains."""
     said = " ".join(str(error).split())
-    return Finding(name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True)
+    return Finding(
+        name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True
+    )
 
 
 NAMESPACES = ("root", "namespaces")
@@ -63,7 +69,11 @@ FEATURES: tuple[Feature, ...] = (
     Feature("cores", "processor cores", "2 or more cores", required=False),
     Feature("memory", "memory", "4 GiB or more for the default configuration", required=False),
     Feature(
-        "memlock", "raise the limit of locked memory", "harmless since Linux 5.11", required=False, needs=("root",)
+        "memlock",
+        "raise the limit of locked memory",
+        "harmless since Linux 5.11",
+        required=False,
+        needs=("root",),
     ),
     Feature(
         "capabilities",
@@ -135,12 +145,20 @@ BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
 def lacks(findings: Sequence[Finding]) -> list[Finding]:
-    """The required features among `findings` that were tried and do not work: the ones to mend, and so the rest."""
-    return [finding for finding in findings if BY_NAME[finding.name].required and finding.tried and not finding.works]
+    """The required features among `findings` that were tried and do not work: the ones to mend, and so the
+    rest.
+    """
+    return [
+        finding
+        for finding in findings
+        if BY_NAME[finding.name].required and finding.tried and not finding.works
+    ]
 
 
 def remedy_of(finding: Finding, checkout: bool = True) -> str:
-    """What to do where a feature is lacking; `checkout`: this is one, and its set-up installs what is missing."""
+    """What to do where a feature is lacking; `checkout`: this is one, and its set-up installs what is
+    missing.
+    """
     feature = BY_NAME[finding.name]
     if finding.remedy or checkout or feature.remedy != SET_UP:
         return finding.remedy or feature.remedy
@@ -151,7 +169,9 @@ def remedy_of(finding: Finding, checkout: bool = True) -> str:
 
 
 def with_needs(names: Sequence[str]) -> list[str]:
-    """`names` and all that they need, each after what it needs, in the order of FEATURES where that leaves a choice."""
+    """`names` and all that they need, each after what it needs, in the order of FEATURES where that leaves a
+    choice.
+    """
     wanted: set[str] = set()
     pending = list(names)
     while pending:

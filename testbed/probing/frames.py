@@ -1,4 +1,6 @@
-"""One raw frame from one device to others: what a probe of the data plane looks at. Imports only its own package."""
+"""One raw frame from one device to others: what a probe of the data plane looks at. Imports only its own
+package.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from testbed.probing.features import ProbeFailure
 
 # A broadcast frame of the EtherType that is set aside for local experiments: no stack answers it.
 ETHER_TYPE = 0x88B5
-FRAME = b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x01" + ETHER_TYPE.to_bytes(2, "big") + b"optinc doctor".ljust(64, b".")
+FRAME = (
+    b"\xff" * 6
+    + b"\x02\x00\x00\x00\x00\x01"
+    + ETHER_TYPE.to_bytes(2, "big")
+    + b"optinc doctor".ljust(64, b".")
+)
 DEADLINE_S = 10.0  # a busy machine is no lack
 TOOL_S = 30.0
 RESEND_S = 0.1
@@ -30,7 +37,9 @@ def tool(*argv: str) -> str:
     except subprocess.TimeoutExpired:
         raise ProbeFailure(f"{' '.join(argv)}: not done after {TOOL_S:.0f} s") from None
     if ended.returncode != 0:
-        complaint = (ended.stderr.strip() or ended.stdout.strip() or f"exited with {ended.returncode}").splitlines()[0]
+        complaint = (
+            ended.stderr.strip() or ended.stdout.strip() or f"exited with {ended.returncode}"
+        ).splitlines()[0]
         raise ProbeFailure(f"{' '.join(argv)}: {complaint}")
     return ended.stdout
 
@@ -49,14 +58,17 @@ def send(device: str, frame: bytes) -> None:
 
 
 def arrives(devices: Iterable[str], act: Callable[[], None]) -> set[str]:
-    """The devices at which FRAME is seen after `act`, which is repeated until all have it or DEADLINE_S is over.
+    """The devices at which FRAME is seen after `act`, which is repeated until all have it or DEADLINE_S is
+    over.
 
     A device that has just come up may drop the first frames.
     """
     with contextlib.ExitStack() as stack:
         waiting = {}
         for device in devices:
-            listener = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHER_TYPE)))
+            listener = stack.enter_context(
+                socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHER_TYPE))
+            )
             listener.bind((device, ETHER_TYPE))
             waiting[listener] = device
         reached: set[str] = set()

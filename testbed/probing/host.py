@@ -19,7 +19,9 @@ TRACEBACK = "Traceback (most recent call last)"
 
 
 class ProbeFault(Exception):
-    """A module of this project that tries a feature ended with an exception that it does not expect: the exception's line."""
+    """A module of this project that tries a feature ended with an exception that it does not expect: the
+    exception's line.
+    """
 
 
 def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
@@ -29,7 +31,9 @@ def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
     """
     ended = _ended(argv, deadline_s)
     if ended.returncode != 0:
-        raise ProbeFailure(f"{' '.join(argv[:3])} exited with {ended.returncode} and said: {_last_words(ended)}")
+        raise ProbeFailure(
+            f"{' '.join(argv[:3])} exited with {ended.returncode} and said: {_last_words(ended)}"
+        )
     return ended.stdout.strip() or ended.stderr.strip()
 
 
@@ -123,7 +127,8 @@ def ryu() -> str:
         raise ProbeFailure(str(error)) from error
     code = (
         f"import sys; sys.path.insert(0, {str(environment.CHECKOUT)!r})\n"
-        "from controller import adapter, app, planes; assert adapter.LIBRARY == 'ryu'; print(adapter.library())"
+        "from controller import adapter, app, planes; assert adapter.LIBRARY == 'ryu'; "
+        "print(adapter.library())"
     )
     return output_of([str(python), "-c", code]).removeprefix("ryu ")
 

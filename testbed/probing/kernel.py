@@ -1,6 +1,7 @@
 """Tries the features of the kernel, in namespaces that are made for it and end with it.
 
-`python -m testbed.probing.kernel FEATURE...` is the inside: it prints a JSON line each. `findings()` is the outside.
+`python -m testbed.probing.kernel FEATURE...` is the inside: it prints a JSON line each. `findings()` is the
+outside.
 """
 
 from __future__ import annotations
@@ -57,7 +58,21 @@ def _tbf_rate() -> int:
 
 def tbf() -> str:
     make_veth("tbf-a", "tbf-b")
-    tool("tc", "qdisc", "add", "dev", "tbf-a", "root", "tbf", "rate", "997mbit", "burst", "64k", "latency", "20ms")
+    tool(
+        "tc",
+        "qdisc",
+        "add",
+        "dev",
+        "tbf-a",
+        "root",
+        "tbf",
+        "rate",
+        "997mbit",
+        "burst",
+        "64k",
+        "latency",
+        "20ms",
+    )
     if (read := _tbf_rate()) != 997_000_000:
         raise ProbeFailure(f"997 Mb/s were set and {read / 1e6:g} Mb/s read back")
     return "997 Mb/s set and read back"
@@ -83,7 +98,9 @@ def mirred() -> str:
         tool("tc", "filter", "del", "dev", "mirred-b", "parent", "ffff:")
     if "u32" not in works:
         raise ProbeFailure(f"no frame was redirected by {' nor '.join(lacking)}")
-    return "a frame was redirected by " + " and by ".join(works) + (f"; not by {lacking[0]}" if lacking else "")
+    return (
+        "a frame was redirected by " + " and by ".join(works) + (f"; not by {lacking[0]}" if lacking else "")
+    )
 
 
 @functools.cache
@@ -102,7 +119,9 @@ def _xdp_feature(name: str) -> str:
 
 @contextlib.contextmanager
 def _open_vswitch() -> Iterator[tuple[str, ...]]:
-    """A private Open vSwitch; gives the start of an ovs-vsctl command for it. Ends the processes that it started."""
+    """A private Open vSwitch; gives the start of an ovs-vsctl command for it. Ends the processes that it
+    started.
+    """
     with tempfile.TemporaryDirectory(dir=PRIVATE) as folder, contextlib.ExitStack() as stack:
         database, log = Path(folder) / "conf.db", Path(folder) / "log"
         socket = f"unix:{folder}/db.sock"
@@ -138,7 +157,9 @@ def _bridged(datapath: str) -> str:
         tool(*vsctl, "add-br", "probe", "--", "set", "bridge", "probe", *settings)
         for port in (f"{datapath}-a2", f"{datapath}-b2"):
             tool(*vsctl, "add-port", "probe", port)
-        ports = [tool(*vsctl, "get", "interface", f"{datapath}-{end}", "ofport").strip() for end in ("a2", "b2")]
+        ports = [
+            tool(*vsctl, "get", "interface", f"{datapath}-{end}", "ofport").strip() for end in ("a2", "b2")
+        ]
         if not all(port.isdigit() for port in ports):
             raise ProbeFailure(f"a bridge of datapath type {datapath} takes no ports")
         if not arrives([f"{datapath}-b"], lambda: send(f"{datapath}-a", FRAME)):

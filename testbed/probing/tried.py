@@ -1,4 +1,6 @@
-"""Tries features in the order of their needs, whichever module knows how. What `testbed doctor` and the tests ask."""
+"""Tries features in the order of their needs, whichever module knows how. What `testbed doctor` and the tests
+ask.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,15 @@ from testbed.probing.features import BY_NAME, Finding, ProbeFailure, broken, wit
 
 
 def findings(names: Sequence[str]) -> Iterator[Finding]:
-    """What became of `names` and of all that they need, as it becomes known. One whose needs fail is not tried."""
+    """What became of `names` and of all that they need, as it becomes known. One whose needs fail is not
+    tried.
+    """
     works: dict[str, bool] = {}
     pending = with_needs(names)
     while pending:
-        batch = [pending[0]] if pending[0] in host.PROBES else [name for name in pending if name in kernel.PROBES]
+        batch = (
+            [pending[0]] if pending[0] in host.PROBES else [name for name in pending if name in kernel.PROBES]
+        )
         pending = [name for name in pending if name not in batch]
         tried: list[str] = []
         for name in batch:

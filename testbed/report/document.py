@@ -1,7 +1,8 @@
 """The report as one JSON document. Pure, but for `write_json`.
 
-There is one clock: times are real, and volumes are scaled (docs/configuration.md, Scale). A job whose gradients are not divided by the
-configuration's scale is a job on a fabric that much slower, and `scaled` says so.
+There is one clock: times are real, and volumes are scaled (docs/configuration.md, Scale). A job whose
+gradients are not divided by the configuration's scale is a job on a fabric that much slower, and `scaled`
+says so.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ def document(
     runs: Mapping[str, Mapping[str, Any]],
     scripts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Of the runs' results and the scripts' own JSON, both by sync. Raises TestbedError where one does not read."""
+    """Of the runs' results and the scripts' own JSON, both by sync. Raises TestbedError where one does not
+    read.
+    """
     events = merged_events(runs)
     measures = {sync: job_measures(run, scripts[sync]) for sync, run in runs.items()}
-    observed = {sync: {key: run[key] for key in ("verdict", "bound", "telemetry")} for sync, run in runs.items()}
+    observed = {
+        sync: {key: run[key] for key in ("verdict", "bound", "telemetry")} for sync, run in runs.items()
+    }
     return {
         "version": VERSION,
         "host": {**asdict(host), "memory": host.memory_bytes},

@@ -11,7 +11,9 @@ from testbed.errors import HostError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """The path of a draft, which takes the place of `path` at the end. HostError, and no draft left, where it cannot be written."""
+    """The path of a draft, which takes the place of `path` at the end. HostError, and no draft left, where it
+    cannot be written.
+    """
     draft = path.with_suffix(".draft")
     try:
         yield draft

@@ -1,7 +1,9 @@
-"""From what a job left (the result of `testbed run`, the script's own JSON) to the measures that a report compares. Pure.
+"""From what a job left (the result of `testbed run`, the script's own JSON) to the measures that a report
+compares. Pure.
 
-Communication time is the time in which at least one all-reduce of a worker runs, waiting for its slower peers included; it
-may overlap with the worker's backward pass. The rest of an iteration is computation that overlaps with no communication.
+Communication time is the time in which at least one all-reduce of a worker runs, waiting for its slower peers
+included; it may overlap with the worker's backward pass. The rest of an iteration is computation that
+overlaps with no communication.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ Span = tuple[float, float, int]  # start and end in seconds, bytes
 
 @dataclass(frozen=True, slots=True)
 class JobMeasures:
-    """A job. `iteration_ms` and `comm_ms` are medians over the iterations of the lists beside them. `scale` is what the script says its
-    gradients are divided by, 1 where it says nothing."""
+    """A job. `iteration_ms` and `comm_ms` are medians over the iterations of the lists beside them. `scale`
+    is what the script says its gradients are divided by, 1 where it says nothing.
+    """
 
     sync: str
     hosts: tuple[str, ...]
@@ -44,7 +47,9 @@ class JobMeasures:
 
 
 def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasures:
-    """From a run's result and the JSON that rank 0 of the script wrote. Raises TestbedError naming what they lack."""
+    """From a run's result and the JSON that rank 0 of the script wrote. Raises TestbedError naming what they
+    lack.
+    """
     job = f"job {run.get('id', '?')} ({run.get('sync', '?')})"
     try:
         stats = [worker["stats"] for worker in run["workers"]]
@@ -75,25 +80,34 @@ def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasur
             link_drops=sum(link["drops"] for link in run["links"]),
         )
     except (KeyError, TypeError, ValueError, statistics.StatisticsError) as problem:
-        raise TestbedError(f"{job}: its results do not read: {type(problem).__name__}: {problem}") from problem
+        raise TestbedError(
+            f"{job}: its results do not read: {type(problem).__name__}: {problem}"
+        ) from problem
 
 
-def comm_ms_per_iteration(workers: Sequence[Mapping[str, Any]], iterations: int, gradient_bytes: int) -> list[float]:
-    """Milliseconds of communication in each iteration, as the mean over the workers; `workers` are `allreduce` statistics.
+def comm_ms_per_iteration(
+    workers: Sequence[Mapping[str, Any]], iterations: int, gradient_bytes: int
+) -> list[float]:
+    """Milliseconds of communication in each iteration, as the mean over the workers; `workers` are
+    `allreduce` statistics.
 
-    Where the all-reduces do not come in whole sets of gradients (a script that sums other things too), it is the mean
-    per iteration, once.
+    Where the all-reduces do not come in whole sets of gradients (a script that sums other things too), it is
+    the mean per iteration, once.
     """
     per_worker = [spans_by_iteration(worker["spans"], gradient_bytes) for worker in workers]
     if all(len(groups) == iterations for groups in per_worker):
-        return [statistics.fmean(covered_s(groups[i]) for groups in per_worker) * 1e3 for i in range(iterations)]
+        return [
+            statistics.fmean(covered_s(groups[i]) for groups in per_worker) * 1e3 for i in range(iterations)
+        ]
     return [statistics.fmean(worker["busy_s"] for worker in workers) / iterations * 1e3]
 
 
 def spans_by_iteration(spans: Iterable[Sequence[Any]], gradient_bytes: int) -> list[list[Span]]:
-    """The spans of each whole set of gradients, in order; those at the end that make no whole set are left out.
+    """The spans of each whole set of gradients, in order; those at the end that make no whole set are left
+    out.
 
-    DDP reduces a model's gradients in buckets, whose sizes change after the first iteration; their sum does not.
+    DDP reduces a model's gradients in buckets, whose sizes change after the first iteration; their sum does
+    not.
     """
     groups: list[list[Span]] = []
     group: list[Span] = []
@@ -125,7 +139,13 @@ def merged_links(runs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
         for link in run["links"]:
             total = links.setdefault(
                 link["name"],
-                {"name": link["name"], "rate_mbps": link["rate_mbps"], "bytes": 0, "drops": 0, "bytes_by_sync": {}},
+                {
+                    "name": link["name"],
+                    "rate_mbps": link["rate_mbps"],
+                    "bytes": 0,
+                    "drops": 0,
+                    "bytes_by_sync": {},
+                },
             )
             total["bytes"] += link["bytes"]
             total["drops"] += link["drops"]

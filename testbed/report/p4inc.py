@@ -1,4 +1,6 @@
-"""A reproduced figure of P4INC-AOI as tables on a terminal: ours, and the paper's beside them. Imports rich."""
+"""A reproduced figure of P4INC-AOI as tables on a terminal: ours, and the paper's beside them. Imports
+rich.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from testbed.scheduling.catalogue import TITLES
 Report = Mapping[str, Any]
 
 AXES = {"job_count": "jobs", "units": "units", "inc": "INC jobs\na switch", "slot_s": "slot, s"}
-VERDICTS = {"agrees": "green", "same sign, other size": "yellow", "in part": "yellow", "tie": "blue", "differs": "red"}
+VERDICTS = {
+    "agrees": "green",
+    "same sign, other size": "yellow",
+    "in part": "yellow",
+    "tie": "blue",
+    "differs": "red",
+}
 
 
 def title_of(scheme: str) -> str:
@@ -32,7 +40,9 @@ def show(report: Report, console: Console) -> None:
 
 
 def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < left else "right")
     return table
@@ -61,7 +71,8 @@ def _rows(report: Report) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _offered(report: Report) -> Table:
     table = _table(
-        "What is asked for", [_axis(report), "of the AOI,\nwithout INC", "of the INC\nplaces", "jobs in\none unit"]
+        "What is asked for",
+        [_axis(report), "of the AOI,\nwithout INC", "of the INC\nplaces", "jobs in\none unit"],
     )
     for point in report["offered"]:
         shares = [f"{point[name]:.0%}" for name in ("aoi_without_inc", "inc_places", "local")]
@@ -70,7 +81,13 @@ def _offered(report: Report) -> Table:
 
 
 def _means(report: Report) -> Table:
-    columns = [_axis(report), "scheme", "CT-BTI, s", "reconfigured\nconnections", "slots with\nreconfigurations"]
+    columns = [
+        _axis(report),
+        "scheme",
+        "CT-BTI, s",
+        "reconfigured\nconnections",
+        "slots with\nreconfigurations",
+    ]
     table = _table(_title(report), [*columns, "mean\nJCT, s", "deciding\ntook, s"], left=2)
     for value, mean in _rows(report):
         table.add_row(
@@ -139,18 +156,21 @@ def _title(report: Report) -> str:
 def _footnote(report: Report) -> Text:
     host, seeds = report["host"], len(report["seeds"])
     spread = (
-        f"Means of {seeds} seeds \u00b1 their standard deviation, least and most in brackets. Agrees: within 20 % of the paper's number; "
+        f"Means of {seeds} seeds \u00b1 their standard deviation, least and most in brackets. Agrees: within "
+        f"20 % of the paper's number; "
         "tie: less apart than 0.5 %, or than two standard errors of the difference."
         if seeds > 1
         else "One seed."
     )
     marks = (
-        " P is the paper. δ is (CT-BTI - MILP's) / CT-BTI, as there; AOI are connections set up, in so many slots."
+        " P is the paper. δ is (CT-BTI - MILP's) / CT-BTI, as there; AOI are connections set up, in so many "
+        "slots."
         if report["figure"] == "table1"
         else ""
     )
     return Text(
-        f"{spread}{marks} Every schedule was checked against equations (2) to (11). {report['took_s']:.0f} s with "
+        f"{spread}{marks} Every schedule was checked against equations (2) to (11). {report['took_s']:.0f} s "
+        f"with "
         f"{report['options']['processes']} processes on {host['cores']} cores, Python {host['python']}.",
         style="dim",
     )

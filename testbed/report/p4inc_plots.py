@@ -1,4 +1,6 @@
-"""A reproduced figure of P4INC-AOI as a picture like the paper's: bars by scheme, AOI reconfigurations and CT-BTI. Imports matplotlib."""
+"""A reproduced figure of P4INC-AOI as a picture like the paper's: bars by scheme, AOI reconfigurations and
+CT-BTI. Imports matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ AXES = {
     "inc": "INC capacity of a switch, in jobs",
     "slot_s": "length of a time slot, in seconds",
 }
-PANELS = (("connections", "(a) AOI reconfigurations: connections set up"), ("ct_bti_s", "(b) CT-BTI, in seconds"))
+PANELS = (
+    ("connections", "(a) AOI reconfigurations: connections set up"),
+    ("ct_bti_s", "(b) CT-BTI, in seconds"),
+)
 
 
 def draw(report: Report, path: Path) -> None:
@@ -52,7 +57,9 @@ def picture(report: Report) -> Figure:
         axes.set_title(title)
         axes.set_xlabel(AXES.get(report["setting"]["sweep"], report["setting"]["sweep"]))
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0))
+    figure.legend(
+        handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0)
+    )
     headline(figure, report["headline"], _detail(report))
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.205, wspace=0.16)
     return figure

@@ -1,6 +1,7 @@
 """The report as pictures. Imports matplotlib, and draws without a display.
 
-Every title states what the picture shows, computed from the report; the jobs keep their colours from one to the next.
+Every title states what the picture shows, computed from the report; the jobs keep their colours from one to
+the next.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def draw_all(report: Report, folder: Path, series: Mapping[str, Path] | None = N
 
     `series`: by job, the file of its samples.
     """
-    pictures: dict[str, Callable[[Report], Figure]] = {"loss": loss, "iteration_time": iteration_time, "links": links}
+    pictures: dict[str, Callable[[Report], Figure]] = {
+        "loss": loss,
+        "iteration_time": iteration_time,
+        "links": links,
+    }
     if any(event["measured_ms"] is not None for event in report["ocs"]["events"]):
         pictures["reconfigurations"] = reconfigurations
     if series:
@@ -74,7 +79,9 @@ def save(plt: Any, figure: Figure, path: Path) -> None:
 
 @contextmanager
 def drawing() -> Iterator[Any]:
-    """matplotlib.pyplot in this report's style. Where the user has no home to write to, its cache goes to a passing folder."""
+    """matplotlib.pyplot in this report's style. Where the user has no home to write to, its cache goes to a
+    passing folder.
+    """
     with tempfile.TemporaryDirectory(prefix="matplotlib-") as cache:
         os.environ.setdefault("MPLCONFIGDIR", cache)
         import matplotlib
@@ -150,7 +157,8 @@ def iteration_time(report: Report) -> Figure:
     headline(
         figure,
         fastest(jobs),
-        "Full colour: communication. Pale: computation that no communication overlaps with. Dark line: what the links allow.",
+        "Full colour: communication. Pale: computation that no communication overlaps with. Dark line: what "
+        "the links allow.",
     )
     height = figure.get_figheight()
     figure.subplots_adjust(left=0.19, right=0.975, top=1 - 0.85 / height, bottom=0.55 / height)
@@ -193,13 +201,19 @@ def links(report: Report) -> Figure:
     idle = len(report["links"]) - len(used)
     also = f" {idle} more link{'s' * (idle > 1)} carried nothing." if idle else ""
     drops = sum(link["drops"] for link in used)
-    headline(figure, busiest(used, syncs), f"Both directions, headers included; {drops:,} frames dropped in all.{also}")
+    headline(
+        figure,
+        busiest(used, syncs),
+        f"Both directions, headers included; {drops:,} frames dropped in all.{also}",
+    )
     figure.subplots_adjust(left=0.14, right=0.99, top=1 - 1.05 / height, bottom=0.18 / height)
     return figure
 
 
 def reconfigurations(report: Report) -> Figure:
-    """Each reconfiguration: when, for which job, which ports, and for how long they were dark, asked and measured."""
+    """Each reconfiguration: when, for which job, which ports, and for how long they were dark, asked and
+    measured.
+    """
     import matplotlib.pyplot as plt
 
     events = [event for event in report["ocs"]["events"] if event["measured_ms"] is not None]
@@ -242,7 +256,9 @@ def loss_agreement(jobs: Mapping[str, Any]) -> str:
     if "inc" not in jobs or "ring" not in jobs or len(jobs["inc"]["loss"]) != len(jobs["ring"]["loss"]):
         return "Same seed, same order of the data."
     apart = np.abs(np.subtract(jobs["inc"]["loss"], jobs["ring"]["loss"]))
-    return f"Same seed, same data order: the losses of inc and ring never differ by more than {apart.max():.1g}."
+    return (
+        f"Same seed, same data order: the losses of inc and ring never differ by more than {apart.max():.1g}."
+    )
 
 
 def fastest(jobs: Mapping[str, Any]) -> str:
@@ -257,14 +273,18 @@ def fastest(jobs: Mapping[str, Any]) -> str:
 
 
 def busiest(used: Sequence[Mapping[str, Any]], syncs: Sequence[str]) -> str:
-    """How much the busiest link carries, for the job that loads it most and the one that loads its own busiest least."""
+    """How much the busiest link carries, for the job that loads it most and the one that loads its own
+    busiest least.
+    """
     if not used:
         return "No link carried anything"
     peak = {sync: max(link["bytes_by_sync"].get(sync, 0) for link in used) for sync in syncs}
     most, least = max(syncs, key=lambda s: peak[s]), min(syncs, key=lambda s: peak[s])
     where = max(used, key=lambda link: int(link["bytes_by_sync"].get(most, 0)))
     text = f"{most} puts {peak[most] / 1e9:.2g} GB on {where['name']}"
-    return text if most == least else f"{text}; the busiest link of {least} carries {peak[least] / 1e9:.2g} GB"
+    return (
+        text if most == least else f"{text}; the busiest link of {least} carries {peak[least] / 1e9:.2g} GB"
+    )
 
 
 def dark_times(events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -283,7 +303,9 @@ def spread(texts: Sequence[str]) -> str:
 
 
 def smoothed(values: Sequence[float], width: int = 9) -> list[float]:
-    """The median of `width` iterations around each, fewer at the ends: a single bad batch leaves no mark of its own."""
+    """The median of `width` iterations around each, fewer at the ends: a single bad batch leaves no mark of
+    its own.
+    """
     half = width // 2
     return [float(np.median(values[max(0, at - half) : at + half + 1])) for at in range(len(values))]
 
@@ -295,7 +317,9 @@ def paler(colour: str, weight: float) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Dark or light text, whichever reads better on a ground of this colour (relative luminance as in WCAG)."""
+    """Dark or light text, whichever reads better on a ground of this colour (relative luminance as in
+    WCAG).
+    """
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return INK if 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.25 else PAPER

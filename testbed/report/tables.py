@@ -17,7 +17,9 @@ from testbed.report.style import TERMINAL
 def show(report: Mapping[str, Any], console: Console) -> None:
     """Links and reconfigurations first; the comparison, which is what one came for, last."""
     console.print(
-        Group(_links(report), "", _events(report), "", _jobs(report), _verdicts(report), "", _footnote(report))
+        Group(
+            _links(report), "", _events(report), "", _jobs(report), _verdicts(report), "", _footnote(report)
+        )
     )
 
 
@@ -31,7 +33,9 @@ def size(count: float) -> str:
 
 
 def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < left else "right", no_wrap=column != "ports dark")
     return table
@@ -74,7 +78,10 @@ def _verdicts(report: Mapping[str, Any]) -> RenderableType:
     jobs = sorted(report["jobs"].items(), key=lambda job: not job[1]["verdict"]["trustworthy"])
     styles = {True: "green", False: "red", None: ""}
     return Group(
-        *(Text(f"{name}: {job['verdict']['line']}", styles[job["verdict"]["trustworthy"]]) for name, job in jobs)
+        *(
+            Text(f"{name}: {job['verdict']['line']}", styles[job["verdict"]["trustworthy"]])
+            for name, job in jobs
+        )
     )
 
 
@@ -87,7 +94,11 @@ def _links(report: Mapping[str, Any]) -> RenderableType:
         carried = [size(link["bytes_by_sync"].get(sync, 0)) for sync in syncs]
         table.add_row(link["name"], rate, *carried, f"{link['drops']}")
     idle = len(report["links"]) - len(used)
-    return Group(table, Text(f"{idle} more link{'s' * (idle > 1)} carried nothing", style="dim")) if idle else table
+    return (
+        Group(table, Text(f"{idle} more link{'s' * (idle > 1)} carried nothing", style="dim"))
+        if idle
+        else table
+    )
 
 
 def _events(report: Mapping[str, Any]) -> RenderableType:
@@ -112,7 +123,9 @@ def _events(report: Mapping[str, Any]) -> RenderableType:
 def _footnote(report: Mapping[str, Any]) -> RenderableType:
     host = report["host"]
     text = f"{host['cores']} cores, {host['memory'] / 2**30:.1f} GiB, kernel {host['kernel']}. "
-    return Text(f"{text}Iterations: medians; what links allow and the ratio: means. {scale_told(report)}", style="dim")
+    return Text(
+        f"{text}Iterations: medians; what links allow and the ratio: means. {scale_told(report)}", style="dim"
+    )
 
 
 def scale_told(report: Mapping[str, Any]) -> str:
@@ -126,10 +139,12 @@ def scale_told(report: Mapping[str, Any]) -> str:
     real, declared = f"{host_mbps / scale:g} Mb/s", f"{host_mbps / 1e3:g} Gb/s"
     if all(other["scaled"] for other in report["jobs"].values()):
         return (
-            f"Times are real, volumes are divided by {scale}: {size(count)} of gradients over {real} take what {size(count * scale)} "
+            f"Times are real, volumes are divided by {scale}: {size(count)} of gradients over {real} take "
+            f"what {size(count * scale)} "
             f"take over the {declared} that {config['name']!r} declares."
         )
     return (
-        f"Times are real. Links have a {scale}th of their declared rates and these gradients were not divided by {scale}: to these jobs "
+        f"Times are real. Links have a {scale}th of their declared rates and these gradients were not "
+        f"divided by {scale}: to these jobs "
         f"the fabric is one of {real}, not of {declared}."
     )

@@ -1,4 +1,6 @@
-"""What was sampled while jobs ran, over time: links above, cores below, lateness at the bottom. Imports matplotlib when it draws."""
+"""What was sampled while jobs ran, over time: links above, cores below, lateness at the bottom. Imports
+matplotlib when it draws.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Of one job: by time, shares of each core and of the fullest link's rate (Mb/s where links have none), and lateness in ms."""
+    """Of one job: by time, shares of each core and of the fullest link's rate (Mb/s where links have none),
+    and lateness in ms.
+    """
 
     time_s: Floats
     busy: Floats
@@ -45,7 +49,9 @@ class Samples:
             rated = bool((rates > 0).any())
             shares = mbps[:, rates > 0] / rates[rates > 0] if rated else mbps
             link = shares.max(axis=1) if shares.size else np.zeros(len(link_time_s))
-            return cls(time_s, cores[:, :, BUSY], cores[:, :, SOFTIRQ], file["late_ms"], link_time_s, link, rated)
+            return cls(
+                time_s, cores[:, :, BUSY], cores[:, :, SOFTIRQ], file["late_ms"], link_time_s, link, rated
+            )
 
 
 def smooth(time_s: Floats, seconds: Floats) -> Floats:
@@ -74,16 +80,25 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
         links.plot(samples.link_time_s, samples.link * scale, color=colour, linewidth=1.1)
         for core in range(samples.busy.shape[1]):
             shade = CORE_COLOURS[core % len(CORE_COLOURS)]
-            cores.plot(samples.time_s, samples.busy[:, core] * 100, color=shade, linewidth=1.2, label=f"core {core}")
+            cores.plot(
+                samples.time_s, samples.busy[:, core] * 100, color=shade, linewidth=1.2, label=f"core {core}"
+            )
             label = "of it, packets" if core == 0 else None
             cores.fill_between(
-                samples.time_s, samples.softirq[:, core] * 100, color=colour, alpha=0.3, linewidth=0, label=label
+                samples.time_s,
+                samples.softirq[:, core] * 100,
+                color=colour,
+                alpha=0.3,
+                linewidth=0,
+                label=label,
             )
         late.vlines(samples.time_s, 0, samples.late_ms, color=MUTED, linewidth=0.8)
         trusted = report["jobs"][name]["verdict"]["trustworthy"]
         links.set_title(NAMES.get(name, name), color=colour, fontweight="bold", pad=20)
         verdict = "trustworthy" if trusted else "not trustworthy"
-        links.text(0, 1.03, verdict, transform=links.transAxes, color=INK if trusted else "#B42318", fontsize=9)
+        links.text(
+            0, 1.03, verdict, transform=links.transAxes, color=INK if trusted else "#B42318", fontsize=9
+        )
         late.set_xlabel("seconds of the job")
         for axes in (links, cores, late):
             axes.set_xlim(0, float(samples.time_s[-1]) if len(samples.time_s) else 1.0)
@@ -96,7 +111,9 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
     if rated:
         rows[0, 0].set_ylim(0, 112)  # a sample that catches a burst is above the rate
     rows[2, 0].set_ylim(bottom=0)
-    rows[1, 0].legend(loc="lower left", frameon=True, framealpha=0.85, edgecolor="none", fontsize=8, borderaxespad=0.2)
+    rows[1, 0].legend(
+        loc="lower left", frameon=True, framealpha=0.85, edgecolor="none", fontsize=8, borderaxespad=0.2
+    )
     figure.align_ylabels(rows[:, 0])
     _headline(figure, finding(report))
     figure.subplots_adjust(
@@ -116,7 +133,8 @@ def finding(report: Mapping[str, Any]) -> tuple[str, str]:
         title = f"The machine may have set the results of {', '.join(doubtful)}"
     return (
         title,
-        "Before the first traffic a job starts up, which takes every core: only the time with traffic is judged.",
+        "Before the first traffic a job starts up, which takes every core: only the time with traffic is "
+        "judged.",
     )
 
 

@@ -1,4 +1,5 @@
-"""What the paper says of its simulations (section VII-C), number by number, and whether our runs say so too. Pure.
+"""What the paper says of its simulations (section VII-C), number by number, and whether our runs say so too.
+Pure.
 
 Of figures 8 to 12 there is the text alone: percentages and trends. Table I is printed whole.
 """
@@ -34,7 +35,9 @@ Said = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`paper` is its number or word for `text`; `ours` gives ours, for a sweep that has the schemes `needs`."""
+    """`paper` is its number or word for `text`; `ours` gives ours, for a sweep that has the schemes
+    `needs`.
+    """
 
     text: str
     paper: str
@@ -60,7 +63,9 @@ def findings(figure: str, sweep: Sweep) -> list[Finding]:
 
 
 def headline(sweep: Sweep) -> str:
-    """Which scheme has the shortest CT-BTI, and which of those that may reconfigure sets up fewest circuits, over the whole sweep."""
+    """Which scheme has the shortest CT-BTI, and which of those that may reconfigure sets up fewest circuits,
+    over the whole sweep.
+    """
     may = [scheme for scheme in sweep.schemes if scheme != NORECON] or list(sweep.schemes)
     shortest, fewest = (_least(sweep, *asked) for asked in ((sweep.schemes, CT_BTI), (may, AOI)))
     of = ", of those that reconfigure" if len(may) < len(sweep.schemes) else ""
@@ -68,9 +73,14 @@ def headline(sweep: Sweep) -> str:
 
 
 def _least(sweep: Sweep, schemes: Sequence[str], metric: str) -> str:
-    """The scheme with the least of a metric over all swept values, or those that are level with it, seed by seed."""
+    """The scheme with the least of a metric over all swept values, or those that are level with it, seed by
+    seed.
+    """
     totals = {
-        scheme: [math.fsum(each) for each in zip(*(sweep.each(scheme, v, metric) for v in sweep.values), strict=True)]
+        scheme: [
+            math.fsum(each)
+            for each in zip(*(sweep.each(scheme, v, metric) for v in sweep.values), strict=True)
+        ]
         for scheme in schemes
     }
     first = min(schemes, key=lambda scheme: math.fsum(totals[scheme]))
@@ -92,7 +102,9 @@ def _lowest(metric: str, scheme: str, title: str) -> Claim:
     """At every swept value, of the four schemes."""
 
     def ours(sweep: Sweep) -> Said:
-        held = sweep.ahead(metric, scheme, [other for other in FOUR if other != scheme and other in sweep.schemes])
+        held = sweep.ahead(
+            metric, scheme, [other for other in FOUR if other != scheme and other in sweep.schemes]
+        )
         return str(held), held.verdict
 
     least = "fewest" if metric == AOI else "shortest"
@@ -188,13 +200,19 @@ def _recon_gains() -> Claim:
 
 
 def _optimum(metric: str) -> Claim:
-    """With what is proven of it. The fewest circuits are those of the shortest CT-BTI that was found, not of all schedules."""
+    """With what is proven of it. The fewest circuits are those of the shortest CT-BTI that was found, not of
+    all schedules.
+    """
 
     def ours(sweep: Sweep) -> Said:
-        held = sweep.ahead(metric, MILP, [scheme for scheme in ("inc-fcfs", "inc-tw") if scheme in sweep.schemes])
+        held = sweep.ahead(
+            metric, MILP, [scheme for scheme in ("inc-fcfs", "inc-tw") if scheme in sweep.schemes]
+        )
         runs = [run for run in sweep.runs if run.scheme == MILP]
         if metric == AOI:
-            proven = sum(run.connections_bound is not None and run.connections <= run.connections_bound for run in runs)
+            proven = sum(
+                run.connections_bound is not None and run.connections <= run.connections_bound for run in runs
+            )
         else:
             proven = sum(run.status == "optimal" for run in runs)
         return f"{held}; proven least in {proven} of {len(runs)} runs", held.verdict
@@ -240,8 +258,16 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         _lowest(AOI, "inc-tw", INC[1]),
     ),
     "fig11": (
-        *(_same(metric, scheme, TITLE[scheme]) for metric in (AOI, CT_BTI) for scheme in ("noinc-fcfs", "noinc-tw")),
-        *(_trend(metric, scheme, TITLE[scheme], True) for metric in (AOI, CT_BTI) for scheme in ("inc-fcfs", "inc-tw")),
+        *(
+            _same(metric, scheme, TITLE[scheme])
+            for metric in (AOI, CT_BTI)
+            for scheme in ("noinc-fcfs", "noinc-tw")
+        ),
+        *(
+            _trend(metric, scheme, TITLE[scheme], True)
+            for metric in (AOI, CT_BTI)
+            for scheme in ("inc-fcfs", "inc-tw")
+        ),
         *(
             _levels_off(metric, scheme, TITLE[scheme], 8, "beyond 8 jobs")
             for metric in (AOI, CT_BTI)

@@ -55,7 +55,9 @@ class Sweep:
         return tuple(self.spread(scheme, value, metric).mean for value in self.values)
 
     def reduction(self, metric: str, to: str, of: str) -> float:
-        """By how much `to` is below `of`: as a share of `of`, on average over the swept values where `of` is above 0."""
+        """By how much `to` is below `of`: as a share of `of`, on average over the swept values where `of` is
+        above 0.
+        """
         pairs = zip(self.means(to, metric), self.means(of, metric), strict=True)
         shares = [1 - low / high for low, high in pairs if high > 0]
         return statistics.fmean(shares) if shares else 0.0
@@ -64,14 +66,17 @@ class Sweep:
         """The same by seed, each on average over the swept values."""
         found = []
         for at in range(len(self.seeds)):
-            pairs = [(self.each(to, value, metric)[at], self.each(of, value, metric)[at]) for value in self.values]
+            pairs = [
+                (self.each(to, value, metric)[at], self.each(of, value, metric)[at]) for value in self.values
+            ]
             shares = [1 - low / high for low, high in pairs if high > 0]
             found.append(statistics.fmean(shares) if shares else 0.0)
         return found
 
     def ahead(self, metric: str, scheme: str, others: Sequence[str]) -> Held:
-        """At how many swept values a scheme has less than every one of the others, seed by seed; and at how many it is level with one
-        of them, and behind none."""
+        """At how many swept values a scheme has less than every one of the others, seed by seed; and at how
+        many it is level with one of them, and behind none.
+        """
         ahead = tied = 0
         for value in self.values:
             its = self.each(scheme, value, metric)

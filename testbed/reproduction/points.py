@@ -40,8 +40,9 @@ class Point:
 class Measured:
     """What a run came to. `time_s` is what deciding took: all calls of the policy, or the MILP.
 
-    `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS came to, `stages_s` where
-    its time went. `connections_bound`: no schedule with that CT-BTI sets up fewer circuits, as far as that is proven.
+    `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS
+    came to, `stages_s` where its time went. `connections_bound`: no schedule with that CT-BTI sets up fewer
+    circuits, as far as that is proven.
     """
 
     value: float
@@ -71,7 +72,9 @@ def run(point: Point, trace: Sequence[Coflow]) -> Measured:
     told = (outcome.ct_bti_s, outcome.reconfigured_connections, outcome.reconfigurations)
     found = (report.ct_bti_s, report.reconfigured_connections, report.reconfigurations)
     if abs(told[0] - found[0]) > 1e-6 or told[1:] != found[1:]:
-        raise TestbedError(f"the simulator has CT-BTI, circuits and reconfigurations {told}, the checker {found}")
+        raise TestbedError(
+            f"the simulator has CT-BTI, circuits and reconfigurations {told}, the checker {found}"
+        )
     return _measured(point, jobs, report, outcome.policy_s)
 
 
@@ -96,7 +99,9 @@ def _measured(point: Point, jobs: Sequence[Job], report: Report, time_s: float) 
 
 
 def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
-    """The MILP, started from the best schedule of the policies; its time, and what it may take, has theirs in it."""
+    """The MILP, started from the best schedule of the policies; its time, and what it may take, has theirs in
+    it.
+    """
     from testbed.scheduling import milp
 
     setting, began = point.setting, time.perf_counter()
@@ -113,7 +118,9 @@ def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
     )
     took_s = time.perf_counter() - began
     if solution.schedule is None:
-        raise TestbedError(f"the MILP is {solution.status} after {took_s:.0f} s, although it began with a schedule")
+        raise TestbedError(
+            f"the MILP is {solution.status} after {took_s:.0f} s, although it began with a schedule"
+        )
     measured = _measured(point, jobs, check(solution.schedule), took_s)
     # the MILP counts from the first arrival on: its first job need not run at once
     return dataclasses.replace(
@@ -135,4 +142,6 @@ def points_of(setting: Setting, seeds: Sequence[int], time_limit_s: float) -> li
         for scheme in setting.schemes
         for seed in seeds
     ]
-    return sorted(found, key=lambda p: (p.scheme == MILP, p.setting.job_count / p.setting.units), reverse=True)
+    return sorted(
+        found, key=lambda p: (p.scheme == MILP, p.setting.job_count / p.setting.units), reverse=True
+    )

@@ -1,4 +1,6 @@
-"""Work done by several processes, one piece after the other. Owns the processes; they end with the block, or process, that began them."""
+"""Work done by several processes, one piece after the other. Owns the processes; they end with the block, or
+process, that began them.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ END_S = 5.0
 
 
 class Pool(Generic[Piece, Done]):
-    """`work` is a function of a module, called as work(piece, *given) in fresh processes, at most `processes` of them.
+    """`work` is a function of a module, called as work(piece, *given) in fresh processes, at most `processes`
+    of them.
 
-    Ctrl-C is for the caller alone: it leaves the block, and what runs is ended, however long it would have taken.
+    Ctrl-C is for the caller alone: it leaves the block, and what runs is ended, however long it would have
+    taken.
     """
 
     def __init__(self, work: Callable[..., Done], given: Sequence[Any], processes: int) -> None:
@@ -48,7 +52,9 @@ class Pool(Generic[Piece, Done]):
         self._running.clear()
 
     def results(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Done]]:
-        """Each piece with its result, in the order in which they are done. Raises the first error of a piece, which it names."""
+        """Each piece with its result, in the order in which they are done. Raises the first error of a piece,
+        which it names.
+        """
         waiting = list(reversed(pieces))
         busy: dict[Connection, Piece] = {}
         for _ in range(min(self._wanted, len(pieces))):
@@ -65,7 +71,9 @@ class Pool(Generic[Piece, Done]):
                 except EOFError as error:
                     process = self._running[ready]
                     process.join(END_S)
-                    raise TestbedError(f"{piece}: its process ended with exit code {process.exitcode}") from error
+                    raise TestbedError(
+                        f"{piece}: its process ended with exit code {process.exitcode}"
+                    ) from error
                 if code is not None:
                     raise from_exit_code(code, f"{piece}: {answer}")
                 if waiting:
@@ -86,9 +94,10 @@ class Pool(Generic[Piece, Done]):
 def _undisturbed() -> Iterator[None]:
     """Ctrl-C comes after the block, not in it; for a process born in the block, never.
 
-    One that is interrupted before it has been told what to do answers with a traceback. The mask is what it inherits; it does
-    not keep Python from interrupting this thread, since the signal may go to another. multiprocessing's tracker of resources, which
-    the first process needs, unblocks SIGINT when it has started: so it starts before.
+    One that is interrupted before it has been told what to do answers with a traceback. The mask is what it
+    inherits; it does not keep Python from interrupting this thread, since the signal may go to another.
+    multiprocessing's tracker of resources, which the first process needs, unblocks SIGINT when it has
+    started: so it starts before.
     """
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
@@ -105,7 +114,9 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
-    """In a process: pieces in, (None, result) or (exit code, message) out, until the other end is closed or its process gone."""
+    """In a process: pieces in, (None, result) or (exit code, message) out, until the other end is closed or
+    its process gone.
+    """
     die_with_parent()
     parent = multiprocessing.parent_process()
     if parent is None or os.getppid() != parent.pid:

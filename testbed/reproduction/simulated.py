@@ -31,7 +31,9 @@ def sweep(
     time_limit_s: float,
     on_done: Callable[[Point], None],
 ) -> Sweep:
-    """Runs every scheme with every seed at every value, in `processes` processes. Raises the first error of a run."""
+    """Runs every scheme with every seed at every value, in `processes` processes. Raises the first error of a
+    run.
+    """
     points = points_of(setting, seeds, time_limit_s)
     for _, point in setting.points():
         point.jobs(seeds[0], trace)  # what cannot be is refused before anything runs
@@ -40,7 +42,12 @@ def sweep(
         for point_, measured in pool.results(points):
             done[point_.value, point_.scheme, point_.seed] = measured
             on_done(point_)
-    order = [(value, scheme, seed) for value in sorted(setting.values) for scheme in setting.schemes for seed in seeds]
+    order = [
+        (value, scheme, seed)
+        for value in sorted(setting.values)
+        for scheme in setting.schemes
+        for seed in seeds
+    ]
     return Sweep([done[at] for at in order])
 
 
@@ -77,7 +84,9 @@ def document(
 
 
 def _mean(found: Sweep, scheme: str, value: float) -> dict[str, Any]:
-    metrics = {name: asdict(found.spread(scheme, value, name)) for name in (CT_BTI, AOI, "mean_jct_s", "time_s")}
+    metrics = {
+        name: asdict(found.spread(scheme, value, name)) for name in (CT_BTI, AOI, "mean_jct_s", "time_s")
+    }
     metrics["reconfigurations"] = asdict(found.spread(scheme, value, "reconfigurations"))
     if found.has(MILP):
         metrics["delta"] = asdict(found.deviation(scheme, value))
@@ -86,16 +95,19 @@ def _mean(found: Sweep, scheme: str, value: float) -> dict[str, Any]:
         metrics |= {name: asdict(found.spread(scheme, value, name)) for name in ("bound_s", "gap")}
     paper = TABLE1.get(round(value), {}).get(scheme) if found.has(MILP) else None
     if paper:
-        metrics["paper"] = dict(zip(("time_s", "ct_bti_s", "delta_percent", "connections"), paper, strict=True))
+        metrics["paper"] = dict(
+            zip(("time_s", "ct_bti_s", "delta_percent", "connections"), paper, strict=True)
+        )
     return metrics
 
 
 def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> list[dict[str, float]]:
-    """What the jobs ask for, by swept value, as means over the seeds; 1 is all there is from the first arrival to the last.
+    """What the jobs ask for, by swept value, as means over the seeds; 1 is all there is from the first
+    arrival to the last.
 
-    `aoi_without_inc`: the bytes between units, of half of all ports' capacity, a circuit having two. `inc_places`: the time
-    for which jobs with all workers in one unit would hold a place of a switch's INC, sending at a server's rate, or a port's.
-    `local` is the share of such jobs.
+    `aoi_without_inc`: the bytes between units, of half of all ports' capacity, a circuit having two.
+    `inc_places`: the time for which jobs with all workers in one unit would hold a place of a switch's INC,
+    sending at a server's rate, or a port's. `local` is the share of such jobs.
     """
     found = []
     for value, point in setting.points():
@@ -104,7 +116,9 @@ def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> 
         for seed in seeds:
             jobs = point.jobs(seed, trace)
             span_s = len(jobs) / point.jobs_per_s
-            between = sum(job.gigabits * sum(count for unit, count in job.workers if unit != job.ps) for job in jobs)
+            between = sum(
+                job.gigabits * sum(count for unit, count in job.workers if unit != job.ps) for job in jobs
+            )
             asked.append(between / span_s / (point.units * point.ports * point.port_gbps / 2))
             alone = [job for job in jobs if job.is_local]
             places = point.units * point.inc

@@ -1,6 +1,7 @@
 """The words in which a number of the paper's and one of ours are compared, and when each holds. Pure.
 
-A tie is no agreement: where the paper has one scheme ahead and ours are level, the claim is neither shown nor refuted.
+A tie is no agreement: where the paper has one scheme ahead and ours are level, the claim is neither shown nor
+refuted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def near(ours: float, paper: float) -> bool:
 
 
 def of_gain(ours: float, paper: float, error: float = 0.0) -> str:
-    """On a gain (a share, above 0 where the paper has one); `error` is its standard error, 0 if there is one run."""
+    """On a gain (a share, above 0 where the paper has one); `error` is its standard error, 0 if there is one
+    run.
+    """
     if abs(ours) <= max(LEVEL, ERRORS * error):
         return TIE
     if ours < 0:
@@ -52,7 +55,9 @@ def standard_error(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """At how many points a claim that one scheme is ahead of others holds, at how many they are level, and how many there are."""
+    """At how many points a claim that one scheme is ahead of others holds, at how many they are level, and
+    how many there are.
+    """
 
     ahead: int
     level: int
@@ -64,8 +69,9 @@ class Held:
 
     @property
     def verdict(self) -> str:
-        """AGREES where it holds at every point, TIE where they are level at every one; PARTLY where it holds at some and is nowhere
-        refuted, or at most."""
+        """AGREES where it holds at every point, TIE where they are level at every one; PARTLY where it holds
+        at some and is nowhere refuted, or at most.
+        """
         if self.ahead == self.of:
             return AGREES
         if self.level == self.of:

@@ -21,7 +21,9 @@ def call(
     timeout_s: float | None = 60.0,
     **arguments: Any,
 ) -> Any:
-    """Asks and returns the result. Raises the error that the server raised, or TestbedError when it does not answer."""
+    """Asks and returns the result. Raises the error that the server raised, or TestbedError when it does not
+    answer.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             if (
@@ -45,7 +47,9 @@ def call(
                         return message["result"]
                     raise from_exit_code(message["exit_code"], message["error"])
         except PermissionError as error:
-            raise RequestError(f"{op} at {path}: only root and the user who started the testbed may") from error
+            raise RequestError(
+                f"{op} at {path}: only root and the user who started the testbed may"
+            ) from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise TestbedError(f"{op}: nobody serves {path}") from error
         except (TimeoutError, BlockingIOError) as error:

@@ -1,7 +1,8 @@
-"""One connection of a server: its request, within a time and a size; its handler, on a thread of its own; what goes to its client.
+"""One connection of a server: its request, within a time and a size; its handler, on a thread of its own;
+what goes to its client.
 
-Owns the thread that reads and writes. Whoever has something to say puts it into a bounded buffer and goes on: a client that is
-stopped, or slow, or never reads, is waited for by this thread alone.
+Owns the thread that reads and writes. Whoever has something to say puts it into a bounded buffer and goes on:
+a client that is stopped, or slow, or never reads, is waited for by this thread alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from testbed.rpc.peer import Peer
 
 MAX_REQUEST_BYTES = 1 << 20
 REQUEST_S = 10.0  # from the connection to the end of the request's line
-# What a client has not read yet. Output beyond the first is missed, and any event beyond the second; the reply never is.
+# What a client has not read yet. Output beyond the first is missed, and any event beyond the second; the
+# reply never is.
 BACKLOG_BYTES, MOST_BACKLOG_BYTES = 1 << 20, 4 << 20
 _PIECE_BYTES = 1 << 16
 
@@ -33,10 +35,13 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class Handler(Protocol):
-    """Answers a request with something JSON-able, or raises a TestbedError. `disconnected` is set when the client goes away. `emit` may
-    be called from any thread and waits for nobody."""
+    """Answers a request with something JSON-able, or raises a TestbedError. `disconnected` is set when the
+    client goes away. `emit` may be called from any thread and waits for nobody.
+    """
 
-    def __call__(self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event) -> Any: ...
+    def __call__(
+        self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event
+    ) -> Any: ...
 
 
 class State(enum.Enum):
@@ -47,7 +52,9 @@ class State(enum.Enum):
 
 
 class Connection:
-    """`run` is its thread's; the other calls are anybody's. `closed` is called once, when its client and its handler are done with it."""
+    """`run` is its thread's; the other calls are anybody's. `closed` is called once, when its client and its
+    handler are done with it.
+    """
 
     def __init__(
         self, connection: socket.socket, peer: Peer, handler: Handler, closed: Callable[[Connection], None]
@@ -80,7 +87,9 @@ class Connection:
             self._leave()
 
     def _close(self) -> None:
-        """Takes what is still sent, which a kernel's buffer bounds: with that unread the client's end of the reply would be an error."""
+        """Takes what is still sent, which a kernel's buffer bounds: with that unread the client's end of the
+        reply would be an error.
+        """
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
             while self._socket.recv(_PIECE_BYTES):
@@ -160,9 +169,13 @@ class Connection:
             answer = json.dumps({"ok": True, "result": result}).encode()
         except TestbedError as error:
             self._reply({"ok": False, "exit_code": error.exit_code, "error": str(error)})
-        except Exception as error:  # a defect: the client must not hang on it, and the server's log must show it
+        except (
+            Exception
+        ) as error:  # a defect: the client must not hang on it, and the server's log must show it
             traceback.print_exc(file=sys.stderr)
-            self._reply({"ok": False, "exit_code": 1, "error": f"{request['op']}: {type(error).__name__}: {error}"})
+            self._reply(
+                {"ok": False, "exit_code": 1, "error": f"{request['op']}: {type(error).__name__}: {error}"}
+            )
         else:
             self._reply(answer)
         finally:
@@ -206,7 +219,9 @@ class Connection:
         self._backlog_bytes += len(line)
 
     def _pump(self) -> None:
-        """Sends what there is until the reply has been read as far as the kernel's buffer, or the client or the server gives it up."""
+        """Sends what there is until the reply has been read as far as the kernel's buffer, or the client or
+        the server gives it up.
+        """
         reading, piece = True, b""
         while True:
             with self._lock:
@@ -238,7 +253,9 @@ class Connection:
         return b"".join(taken)
 
     def _look(self) -> bool:
-        """Notes whether the client has closed its side. What comes after a request is nothing, and is not looked at again."""
+        """Notes whether the client has closed its side. What comes after a request is nothing, and is not
+        looked at again.
+        """
         try:
             if self._socket.recv(_PIECE_BYTES):
                 return False

@@ -17,8 +17,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The user that the process which connected was then, its group and its other groups. They are the process's own, whatever the
-    user database says: of a process in another PID namespace, too, whose number this one cannot look up."""
+    """The user that the process which connected was then, its group and its other groups. They are the
+    process's own, whatever the user database says: of a process in another PID namespace, too, whose number
+    this one cannot look up.
+    """
 
     uid: int
     gid: int
@@ -33,7 +35,9 @@ class Peer:
 
 
 def _groups(connection: socket.socket) -> tuple[int, ...]:
-    """Python's own getsockopt takes 1,024 bytes at most. A kernel before 4.13 does not say: then there are none."""
+    """Python's own getsockopt takes 1,024 bytes at most. A kernel before 4.13 does not say: then there are
+    none.
+    """
     groups, size = (ctypes.c_uint32 * _MOST_GROUPS)(), ctypes.c_uint32(_MOST_GROUPS * _GID_BYTES)
     if _libc.getsockopt(connection.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(size)):
         code = ctypes.get_errno()

@@ -22,8 +22,9 @@ _PAUSE_S = 0.1
 
 @contextmanager
 def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None]:
-    """Serves until the block ends, each request on a thread of its own. The socket is for root and `uid` only, by its file's mode
-    and by what the kernel says of who connects."""
+    """Serves until the block ends, each request on a thread of its own. The socket is for root and `uid`
+    only, by its file's mode and by what the kernel says of who connects.
+    """
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o177)
@@ -37,7 +38,9 @@ def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None
         listener.setblocking(False)
         server = _Server(listener, handler, frozenset((0, os.geteuid() if uid is None else uid)))
         reader, writer = os.pipe()
-        acceptor = threading.Thread(target=server.accept, args=(reader,), name=f"serve-{path.stem}", daemon=True)
+        acceptor = threading.Thread(
+            target=server.accept, args=(reader,), name=f"serve-{path.stem}", daemon=True
+        )
         acceptor.start()
         try:
             yield
@@ -88,7 +91,9 @@ class _Server:
         taken.start()
 
     def _make_room(self) -> bool:
-        """Gives up the connection that has waited longest for its own client, to send or to read, if one does."""
+        """Gives up the connection that has waited longest for its own client, to send or to read, if one
+        does.
+        """
         waiting = [
             each
             for each in self._connections

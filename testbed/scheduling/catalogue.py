@@ -22,7 +22,8 @@ NAMES = tuple(TITLES)
 def make(name: str, seed: int = 0, steps: str | None = None) -> Policy:
     """A policy of its own, to be used for one run. `seed` is for the policies that draw.
 
-    `steps`, one of `model.STEPS`, says how many FCFS and TW give a job; without it TW gives those needed and FCFS all.
+    `steps`, one of `model.STEPS`, says how many FCFS and TW give a job; without it TW gives those needed and
+    FCFS all.
     """
     inc = name.startswith("inc-")
     match name:

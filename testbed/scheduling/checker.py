@@ -1,9 +1,11 @@
-"""Verifies a schedule against P4INC-AOI's equations (2) to (11), as docs/p4inc-aoi.md reads them. Owns no decision.
+"""Verifies a schedule against P4INC-AOI's equations (2) to (11), as docs/p4inc-aoi.md reads them. Owns no
+decision.
 
 Written apart from the policies, the simulator and the MILP, so that an error there is not repeated here: of
-`testbed.scheduling.model` it takes the data, none of the functions and methods. What fields may hold at all is `form`'s, first of
-all: where a field breaks that, nothing is computed. Equations (7) and (9) define quantities, and
-(1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, the rates of the servers, and of paths.
+`testbed.scheduling.model` it takes the data, none of the functions and methods. What fields may hold at all
+is `form`'s, first of all: where a field breaks that, nothing is computed. Equations (7) and (9) define
+quantities, and (1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, the
+rates of the servers, and of paths.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ LISTED = 5
 class Violation:
     """`left` should not be greater than `right`, or not differ from it; `what` says what these are.
 
-    `equation` is the paper's number, or a word: "arrival", "server", "path", "form". `unit` or `link` where there is one. Of "form",
-    `what` may be a field that cannot be, `left` its value in words and `right` what is accepted.
+    `equation` is the paper's number, or a word: "arrival", "server", "path", "form". `unit` or `link` where
+    there is one. Of "form", `what` may be a field that cannot be, `left` its value in words and `right` what
+    is accepted.
     """
 
     equation: str
@@ -60,7 +63,9 @@ class BrokenSchedule(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a correct schedule comes to: t_j by job (equation 11), the CT-BTI, and the circuits that were set up."""
+    """What a correct schedule comes to: t_j by job (equation 11), the CT-BTI, and the circuits that were set
+    up.
+    """
 
     finish_s: Mapping[int, float]
     ct_bti_s: float
@@ -69,7 +74,9 @@ class Report:
 
 
 def check(schedule: Schedule, tolerance: float = 1e-6) -> Report:
-    """Raises BrokenSchedule. `tolerance` is relative, and for capacities alone: solvers and sums of floats miss them by as much."""
+    """Raises BrokenSchedule. `tolerance` is relative, and for capacities alone: solvers and sums of floats
+    miss them by as much.
+    """
     malformed = _malformed(schedule)
     if malformed:
         raise BrokenSchedule(malformed)
@@ -91,12 +98,16 @@ def _malformed(schedule: Schedule) -> tuple[Violation, ...]:
 
 def _of_form(slot: int | None, faults: Iterable[form.Fault]) -> Iterator[Violation]:
     for fault in faults:
-        yield Violation("form", fault.field, fault.value, fault.accepted, slot, fault.job, fault.unit, fault.link)
+        yield Violation(
+            "form", fault.field, fault.value, fault.accepted, slot, fault.job, fault.unit, fault.link
+        )
 
 
 @dataclass(slots=True)
 class _Run:
-    """A job on its way. `volume` is what each worker has left, `links` the workers' streams between units: D and B of (8) and (4)."""
+    """A job on its way. `volume` is what each worker has left, `links` the workers' streams between units: D
+    and B of (8) and (4).
+    """
 
     job: Job
     volume: float
@@ -144,7 +155,9 @@ class _Check:
         ct_bti_s = max(finish_s.values(), default=0.0) - began * self.fabric.slot_s if finish_s else 0.0
         return Report(finish_s, ct_bti_s, self.connections, self.events)
 
-    def _broken(self, equation: str, what: str, left: float, right: float, **where: int | Pair | None) -> None:
+    def _broken(
+        self, equation: str, what: str, left: float, right: float, **where: int | Pair | None
+    ) -> None:
         self.found.append(Violation(equation, what, left, right, **where))  # type: ignore[arg-type]
 
     # -------------------------------------------------------------- what is given
@@ -162,7 +175,9 @@ class _Check:
     # -------------------------------------------------------------- slot by slot
 
     def _runs_of(self, slot: int, plan: Plan) -> list[_Run]:
-        """The jobs that send in this slot, each with what it takes: equations (2), (4) and (11), and their arrival."""
+        """The jobs that send in this slot, each with what it takes: equations (2), (4) and (11), and their
+        arrival.
+        """
         for id_ in plan.inc:
             if id_ not in plan.rates:
                 self._broken("11", "INC for a job without a rate", 1, 0, slot=slot, job=id_)
@@ -195,13 +210,17 @@ class _Check:
             self._broken("11", "it runs after its last slot", slot, run.last or 0, slot=slot, job=run.job.id)
 
     def _mode(self, slot: int, run: _Run) -> None:
-        """Equation (2); then for each Gb/s of the job's rate its links, equation (4), and switches, equation (5)."""
+        """Equation (2); then for each Gb/s of the job's rate its links, equation (4), and switches, equation
+        (5).
+        """
         job, inc = run.job, run.inc
         if inc is not None:
             if inc not in [unit for unit, _ in job.workers]:
                 self._broken("2", "its workers in its unit of INC", 0, 1, slot=slot, job=job.id, unit=inc)
             if len(job.workers) > 1 and not self.fabric.partial_inc:
-                self._broken("2", "units of a job with INC", len(job.workers), 1, slot=slot, job=job.id, unit=inc)
+                self._broken(
+                    "2", "units of a job with INC", len(job.workers), 1, slot=slot, job=job.id, unit=inc
+                )
         in_one_unit = len(job.workers) == 1
         k = {unit: int(unit == inc) for unit, _ in job.workers}
         for unit, workers in job.workers:
@@ -229,7 +248,9 @@ class _Check:
                 between[link] = between.get(link, 0.0) + streams * rate
                 one = self.fabric.port_gbps
                 if self.fabric.one_path and streams * rate > one * self.slack:
-                    self._broken("path", "Gb/s over one circuit", streams * rate, one, slot=slot, job=id_, link=link)
+                    self._broken(
+                        "path", "Gb/s over one circuit", streams * rate, one, slot=slot, job=id_, link=link
+                    )
             if rate > self.fabric.host_gbps * self.slack:
                 self._broken("server", "Gb/s of a worker", rate, self.fabric.host_gbps, slot=slot, job=id_)
             into_ps = _into_ps(run) * rate
@@ -240,7 +261,9 @@ class _Check:
                 self._broken("3", "jobs with INC", count, self.fabric.inc[unit], slot=slot, unit=unit)
         for unit, gbps in switch.items():
             if gbps > self.fabric.switch_gbps[unit] * self.slack:
-                self._broken("5", "Gb/s of the switch", gbps, self.fabric.switch_gbps[unit], slot=slot, unit=unit)
+                self._broken(
+                    "5", "Gb/s of the switch", gbps, self.fabric.switch_gbps[unit], slot=slot, unit=unit
+                )
         for link, gbps in between.items():
             room = plan.ports.get(link, 0) * self.fabric.port_gbps
             if gbps > room * self.slack:
@@ -251,7 +274,9 @@ class _Check:
         for run in running:
             rate = plan.rates[run.job.id]
             beta = max(0.0, rate - run.rate)
-            lost = max((beta * self.fabric.reconfiguration_s for link in run.links if link in grown), default=0.0)
+            lost = max(
+                (beta * self.fabric.reconfiguration_s for link in run.links if link in grown), default=0.0
+            )
             run.volume = max(0.0, run.volume - (rate * self.fabric.slot_s - lost))
             run.rate, run.last = rate, slot
             self.sending[run.job.id] = run
@@ -262,7 +287,9 @@ class _Check:
         for id_, run in self.runs.items():
             if not run.finished:
                 if not run.stopped:
-                    self._broken("10", "Gb left at the end", run.volume, 0, slot=len(self.schedule.plans), job=id_)
+                    self._broken(
+                        "10", "Gb left at the end", run.volume, 0, slot=len(self.schedule.plans), job=id_
+                    )
                 continue
             switched = run.inc is not None and len(run.job.workers) == 1
             assert run.last is not None

@@ -1,4 +1,6 @@
-"""Which circuits stay and which are added, from what is lit and what traffic needs. Pure; no decision about jobs."""
+"""Which circuits stay and which are added, from what is lit and what traffic needs. Pure; no decision about
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from testbed.scheduling.model import Pair
 def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[int]) -> Mapping[Pair, int]:
     """At least the circuits `needed`, and of the others that are `lit` as many as `ports` leave room for.
 
-    Idle circuits are torn down only where a unit has too few ports, first those whose two ends both want one, then those between
-    the pairs with most idle circuits. `needed` must fit the ports by itself.
+    Idle circuits are torn down only where a unit has too few ports, first those whose two ends both want one,
+    then those between the pairs with most idle circuits. `needed` must fit the ports by itself.
     """
     more = {pair: count for pair, count in needed.items() if count > lit.get(pair, 0)}
     if not more:
@@ -27,7 +29,9 @@ def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[in
     over = {unit: count - ports[unit] for unit, count in used.items() if count > ports[unit]}
     if not over:
         return now
-    spare = {pair: count - needed.get(pair, 0) for pair, count in now.items() if pair[0] in over or pair[1] in over}
+    spare = {
+        pair: count - needed.get(pair, 0) for pair, count in now.items() if pair[0] in over or pair[1] in over
+    }
     idle = sorted((pair for pair, count in spare.items() if count > 0), key=lambda pair: (-spare[pair], pair))
     torn = dict.fromkeys(idle, 0)
 
@@ -42,7 +46,8 @@ def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[in
             wanting = [over[unit] for unit in pair if over.get(unit, 0) > 0]
             if len(wanting) >= ends:
                 tear_down(pair, min([spare[pair] - torn[pair], *wanting]))
-    # what was torn down for one unit may have left another with a port that an earlier one need not have given up
+    # what was torn down for one unit may have left another with a port that an earlier one need not have
+    # given up
     for pair in idle:
         tear_down(pair, -max(0, min([torn[pair], *(-over[unit] for unit in pair if unit in over)])))
     now.update({pair: now[pair] - count for pair, count in torn.items() if count})

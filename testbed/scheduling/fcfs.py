@@ -10,8 +10,9 @@ from testbed.scheduling.room import SLACK, Loads, Room
 
 
 class Fcfs:
-    """Jobs start one by one in the order of arrival, each with INC if there is a place, else with its PS, and with the largest rate
-    in steps of delta B that fits; it keeps that rate. The first job for which there is not room for one step blocks those behind it.
+    """Jobs start one by one in the order of arrival, each with INC if there is a place, else with its PS, and
+    with the largest rate in steps of delta B that fits; it keeps that rate. The first job for which there is
+    not room for one step blocks those behind it.
 
     With `steps` NEEDED a job gets no more of them than finish it in its first slot; with ALL, all that fit.
     """
@@ -56,7 +57,9 @@ class Fcfs:
         return self._loads.of(state.fabric, job, unit)
 
     def _rate(self, state: State, waiting: Progress, load: Load, room: Room) -> float:
-        """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one does."""
+        """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one
+        does.
+        """
         fabric = state.fabric
         most = load.limit_gbps
         if self._steps == NEEDED or most == math.inf:

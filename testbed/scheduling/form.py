@@ -1,8 +1,9 @@
-"""What a fabric, jobs, circuits and a plan may hold at all: the kind and the range of every field. Pure; decides nothing.
+"""What a fabric, jobs, circuits and a plan may hold at all: the kind and the range of every field. Pure;
+decides nothing.
 
-Python lets a `Fabric` have 1.5 ports and a plan NaN circuits, and comparisons with NaN are false, so that a check of capacities
-lets them pass. Who takes a schedule, a plan or an instance from somebody asks here first; what is left to check after that are
-the equations. A bool is no number here; NumPy's numbers are.
+Python lets a `Fabric` have 1.5 ports and a plan NaN circuits, and comparisons with NaN are false, so that a
+check of capacities lets them pass. Who takes a schedule, a plan or an instance from somebody asks here first;
+what is left to check after that are the equations. A bool is no number here; NumPy's numbers are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A field that cannot be: `value` as it is shown, and what is `accepted`. `job`, `unit` or `link` where it belongs to one."""
+    """A field that cannot be: `value` as it is shown, and what is `accepted`. `job`, `unit` or `link` where
+    it belongs to one.
+    """
 
     field: str
     value: str
@@ -172,10 +175,14 @@ def of_ports(fabric: Fabric, ports: object) -> Iterator[Fault]:
     units = len(fabric.ports)
     for link, count in ports.items():
         if not _is_pair(link, units):
-            yield Fault("circuits between units", shown(link), f"two of units 0 to {units - 1}, the smaller first,")
+            yield Fault(
+                "circuits between units", shown(link), f"two of units 0 to {units - 1}, the smaller first,"
+            )
         elif not COUNT.accepts(count):
             low, high = int(link[0]), int(link[1])
-            yield Fault(f"circuits between units {low} and {high}", shown(count), str(COUNT), link=(low, high))
+            yield Fault(
+                f"circuits between units {low} and {high}", shown(count), str(COUNT), link=(low, high)
+            )
 
 
 def of_plan(fabric: Fabric, plan: object) -> Iterator[Fault]:
@@ -184,7 +191,10 @@ def of_plan(fabric: Fabric, plan: object) -> Iterator[Fault]:
         yield Fault("a plan", shown(plan), "a Plan")
         return
     unit_ = _Whole(0, len(fabric.ports) - 1)
-    parts: tuple[tuple[str, object, _Accepted], ...] = (("rate", plan.rates, RATE), ("unit of INC", plan.inc, unit_))
+    parts: tuple[tuple[str, object, _Accepted], ...] = (
+        ("rate", plan.rates, RATE),
+        ("unit of INC", plan.inc, unit_),
+    )
     for name, its, accepted in parts:
         if not isinstance(its, Mapping):
             yield Fault(f"the {name} of each job", shown(its), f"a {name} for each job")

@@ -1,7 +1,8 @@
 """A running testbed in the terms of the model, and a plan in the testbed's. Pure.
 
-Policies see the declared rates, and volumes that are multiplied by the scale: what takes a second at a declared 40 Gb/s takes a
-second at the emulated 200 Mb/s. Units are numbers from 0 there, and from 1 in the testbed.
+Policies see the declared rates, and volumes that are multiplied by the scale: what takes a second at a
+declared 40 Gb/s takes a second at the emulated 200 Mb/s. Units are numbers from 0 there, and from 1 in the
+testbed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ LEAST_SHARE = 1e-3
 
 
 def fabric_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Fabric:
-    """The fabric that a topology declares. Where no engine sums, no job can use INC. RequestError where links have no rate."""
+    """The fabric that a topology declares. Where no engine sums, no job can use INC. RequestError where links
+    have no rate.
+    """
     for key, link in (("host_rate_mbps", topology.host_link), ("optical_rate_mbps", topology.optical_link)):
         if link.rate_mbps is None:
             raise RequestError(f"{key}: unshaped; to schedule jobs, links need a rate")
-    port_gbps, host_gbps = ((link.rate_mbps or 0.0) / 1e3 for link in (topology.optical_link, topology.host_link))
+    port_gbps, host_gbps = (
+        (link.rate_mbps or 0.0) / 1e3 for link in (topology.optical_link, topology.host_link)
+    )
     return Fabric(
         ports=tuple(unit.optical_ports for unit in topology.units),
         inc=tuple(0 if unit.engine == "none" else topology.inc.jobs for unit in topology.units),
@@ -46,9 +51,13 @@ def _mean_ms(delay: Delay) -> float:
 
 
 def gigabits(topology: Topology, megabytes: float, iterations: int) -> float:
-    """What a worker sends, headers included, as at the declared rates, when its script sends `megabytes` in an iteration."""
+    """What a worker sends, headers included, as at the declared rates, when its script sends `megabytes` in
+    an iteration.
+    """
     lanes = lanes_for(topology.mtu)
-    with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (4 * lanes)  # TCP's share is the same to half a per cent
+    with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (
+        4 * lanes
+    )  # TCP's share is the same to half a per cent
     return megabytes * 8e-3 * iterations * topology.scale * with_headers
 
 
@@ -57,9 +66,16 @@ def emulated_mbps(topology: Topology, rate_gbps: float) -> float:
 
 
 def model_job(
-    id_: int, hosts: Iterable[tuple[int, int]], ps_unit: int, volume_gigabits: float, update_s: float, arrival: int
+    id_: int,
+    hosts: Iterable[tuple[int, int]],
+    ps_unit: int,
+    volume_gigabits: float,
+    update_s: float,
+    arrival: int,
 ) -> Job:
-    """`hosts` are its workers' (unit, host), `ps_unit` its parameter server's, as the testbed counts units."""
+    """`hosts` are its workers' (unit, host), `ps_unit` its parameter server's, as the testbed counts
+    units.
+    """
     counts: dict[int, int] = {}
     for unit, _ in hosts:
         counts[unit - 1] = counts.get(unit - 1, 0) + 1
@@ -67,8 +83,10 @@ def model_job(
 
 
 def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits: float = 0.0) -> float:
-    """What a job has left, as policies see it: at least what its rate carries in a slot (`slot_gigabits`), for it holds that to the
-    slot's end in any case, and a rate lowered to what is left in a fluid would keep real workers at it for slots more."""
+    """What a job has left, as policies see it: at least what its rate carries in a slot (`slot_gigabits`),
+    for it holds that to the slot's end in any case, and a rate lowered to what is left in a fluid would keep
+    real workers at it for slots more.
+    """
     left = volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
     return max(left, min(volume_gigabits, slot_gigabits))
 
@@ -85,8 +103,9 @@ def circuits_of(ports: Mapping[Pair, int]) -> dict[Pair, int]:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What a plan asks for beyond what is so already: jobs to start, with INC or not; rates that fall, to be set before circuits
-    change; rates that rise, after it. Gb/s by job."""
+    """What a plan asks for beyond what is so already: jobs to start, with INC or not; rates that fall, to be
+    set before circuits change; rates that rise, after it. Gb/s by job.
+    """
 
     start: Mapping[int, int | None]
     lower: Mapping[int, float]

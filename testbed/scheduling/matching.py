@@ -20,9 +20,12 @@ def saved(without: Load, its: Load) -> int:
     return sum(count for _, count in without.links) - sum(count for _, count in its.links)
 
 
-def assign(fabric: Fabric, waiting: Sequence[Progress], places: Sequence[int], loads: Loads) -> dict[int, int]:
-    """The unit of each job that gets INC, from the `places` left by unit: in each round a matching of units and jobs of the largest
-    inter-unit traffic saved, in as many rounds as a unit has places."""
+def assign(
+    fabric: Fabric, waiting: Sequence[Progress], places: Sequence[int], loads: Loads
+) -> dict[int, int]:
+    """The unit of each job that gets INC, from the `places` left by unit: in each round a matching of units
+    and jobs of the largest inter-unit traffic saved, in as many rounds as a unit has places.
+    """
     left = list(places)
     edges: list[tuple[int, Job, float]] = []
     for progress in waiting:
@@ -49,7 +52,8 @@ def assign(fabric: Fabric, waiting: Sequence[Progress], places: Sequence[int], l
 def _matched(edges: Sequence[tuple[int, Job, float]]) -> list[tuple[int, Job]]:
     """The matching of the largest weight, not necessarily of the most edges.
 
-    SciPy's is one in which every row is matched: so each unit has a column of its own beside those of the jobs, of weight 0.
+    SciPy's is one in which every row is matched: so each unit has a column of its own beside those of the
+    jobs, of weight 0.
     """
     row_of = {unit: row for row, unit in enumerate(dict.fromkeys(unit for unit, _, _ in edges))}
     column_of = {job_id: column for column, job_id in enumerate(dict.fromkeys(job.id for _, job, _ in edges))}
@@ -59,10 +63,12 @@ def _matched(edges: Sequence[tuple[int, Job, float]]) -> list[tuple[int, Job]]:
     weights = np.fromiter((weight for _, _, weight in edges), np.float64, len(edges))
     own = np.arange(units, dtype=np.int32)
     entries = np.concatenate([weights, np.zeros(units)])
-    # an entry of 0 counts as no edge, and the same for all that every row must have one does not change which is best
+    # an entry of 0 counts as no edge, and the same for all that every row must have one does not change which
+    # is best
     entries += max(1.0, float(weights.max()))
     graph = csr_array(
-        (entries, (np.concatenate([rows, own]), np.concatenate([columns, jobs + own]))), shape=(units, jobs + units)
+        (entries, (np.concatenate([rows, own]), np.concatenate([columns, jobs + own]))),
+        shape=(units, jobs + units),
     )
     matched = zip(*min_weight_full_bipartite_matching(graph, maximize=True), strict=True)
     unit_at, job_at = list(row_of), {column_of[job.id]: job for _, job, _ in edges}

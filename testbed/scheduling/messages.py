@@ -60,7 +60,9 @@ def state_from_json(data: Mapping[str, Any]) -> State:
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """Numbers of NumPy's kinds become Python's. ValueError or TypeError for what is no number, or no whole one where one is needed."""
+    """Numbers of NumPy's kinds become Python's. ValueError or TypeError for what is no number, or no whole
+    one where one is needed.
+    """
     return {
         "rates": [[index(job), float(rate)] for job, rate in plan.rates.items()],
         "inc": [[index(job), index(unit)] for job, unit in plan.inc.items()],
@@ -77,7 +79,9 @@ def plan_from_json(data: Any) -> Plan:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"no plan: {type(error).__name__}: {error}") from error
     if not all(math.isfinite(rate) for rate in rates.values()):
-        raise ValueError(f"no plan: a rate of {next(rate for rate in rates.values() if not math.isfinite(rate))}")
+        raise ValueError(
+            f"no plan: a rate of {next(rate for rate in rates.values() if not math.isfinite(rate))}"
+        )
     return Plan(rates, inc, ports)
 
 

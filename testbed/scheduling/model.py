@@ -1,7 +1,8 @@
-"""What is scheduled, and what a schedule is: the notation of P4INC-AOI, section IV, as frozen data. Owns no decision.
+"""What is scheduled, and what a schedule is: the notation of P4INC-AOI, section IV, as frozen data. Owns no
+decision.
 
-Units are numbers from 0. Time is in slots (TS) of `Fabric.slot_s`; rates are Gb/s, volumes Gb, both per worker unless said
-otherwise: all workers of a job send at one rate (section IV-B, B_j^i).
+Units are numbers from 0. Time is in slots (TS) of `Fabric.slot_s`; rates are Gb/s, volumes Gb, both per
+worker unless said otherwise: all workers of a job send at one rate (section IV-B, B_j^i).
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ def pair(a: int, b: int) -> Pair:
 class Fabric:
     """The units and what joins them.
 
-    `ports[v]` is P_oxc,v; `inc[v]` is N_INC,v, in jobs; `switch_gbps[v]` is B_PDP,v, up- and downlink together; `port_gbps` is
-    B_port; `slot_s` is the length of a TS; `reconfiguration_s` is epsilon; `step_gbps` is delta B, per worker.
+    `ports[v]` is P_oxc,v; `inc[v]` is N_INC,v, in jobs; `switch_gbps[v]` is B_PDP,v, up- and downlink
+    together; `port_gbps` is B_port; `slot_s` is the length of a TS; `reconfiguration_s` is epsilon;
+    `step_gbps` is delta B, per worker.
 
-    The paper bounds no rate by a server's interface. `host_gbps` does, for a worker; `ps_gbps` does, for all streams into a
-    parameter server together. Infinite, they leave the paper's model. `partial_inc` allows equation (2) as it is printed, with
-    INC for the workers of one unit of a job that has workers elsewhere too; without it, only jobs with all workers in one unit
-    use INC, as section VI-A has it. With `one_path`, what a job sends over a pair of units takes one circuit, whatever there is
-    beside it: routes are by destination, and its destination is its parameter server. Without, the AOI's circuits add up, as in
+    The paper bounds no rate by a server's interface. `host_gbps` does, for a worker; `ps_gbps` does, for all
+    streams into a parameter server together. Infinite, they leave the paper's model. `partial_inc` allows
+    equation (2) as it is printed, with INC for the workers of one unit of a job that has workers elsewhere
+    too; without it, only jobs with all workers in one unit use INC, as section VI-A has it. With `one_path`,
+    what a job sends over a pair of units takes one circuit, whatever there is beside it: routes are by
+    destination, and its destination is its parameter server. Without, the AOI's circuits add up, as in
     equation (6).
     """
 
@@ -52,13 +55,21 @@ class Fabric:
 
     @classmethod
     def uniform(
-        cls, units: int, ports: int, inc: int, port_gbps: float, switch_gbps: float = math.inf, **others: float
+        cls,
+        units: int,
+        ports: int,
+        inc: int,
+        port_gbps: float,
+        switch_gbps: float = math.inf,
+        **others: float,
     ) -> Fabric:
         """All units alike. `others` are further fields."""
         return cls((ports,) * units, (inc,) * units, (switch_gbps,) * units, port_gbps, **others)  # type: ignore[arg-type]
 
     def full_mesh(self) -> dict[Pair, int]:
-        """The uniform connectivity of section VII-C: as many circuits between each two units, as all have ports for."""
+        """The uniform connectivity of section VII-C: as many circuits between each two units, as all have
+        ports for.
+        """
         each = min(self.ports) // max(1, len(self.ports) - 1)
         return {(a, b): each for a in self.units for b in self.units if a < b and each}
 
@@ -67,8 +78,9 @@ class Fabric:
 class Job:
     """A job as it comes: its placement is given (section IV-A).
 
-    `workers` are (unit, W_v^j), units ascending; `ps` is the unit of its parameter server; `gigabits` is the volume of each worker;
-    `update_s` is a_j, the time of the parameter update unless switches do it; `arrival` is its first slot.
+    `workers` are (unit, W_v^j), units ascending; `ps` is the unit of its parameter server; `gigabits` is the
+    volume of each worker; `update_s` is a_j, the time of the parameter update unless switches do it;
+    `arrival` is its first slot.
     """
 
     id: int
@@ -94,8 +106,9 @@ class Job:
 class Load:
     """What a job takes for each Gb/s of its rate, once its mode (INC in a unit, or none) is chosen.
 
-    `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit whose switch it takes a place of.
-    `update_s` follows its last byte; `limit_gbps` is the largest rate that it could have, alone in the fabric.
+    `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit whose switch it takes a
+    place of. `update_s` follows its last byte; `limit_gbps` is the largest rate that it could have, alone in
+    the fabric.
     """
 
     links: tuple[tuple[Pair, int], ...]
@@ -111,7 +124,9 @@ def load(fabric: Fabric, job: Job, inc: int | None) -> Load:
         ((unit, count),) = job.workers
         limit = min(fabric.host_gbps, fabric.switch_gbps[unit] / count)
         return Load((), ((unit, count),), inc, 0.0, limit)
-    links = tuple((pair(unit, job.ps), 1 if unit == inc else count) for unit, count in job.workers if unit != job.ps)
+    links = tuple(
+        (pair(unit, job.ps), 1 if unit == inc else count) for unit, count in job.workers if unit != job.ps
+    )
     here = {unit: count for unit, count in job.workers}
     into_ps = sum(count for _, count in links)
     at_ps = here.get(job.ps, 0) if inc != job.ps else 0
@@ -147,8 +162,8 @@ def _optical_limit(fabric: Fabric, ps: int, links: Sequence[tuple[Pair, int]]) -
 class Progress:
     """A job that has arrived and is not finished. Policies read it; who runs the jobs writes it.
 
-    `started` is its first slot with a rate; from then on its mode `inc` stays, and its rate stays above 0 (the set of durations in
-    section IV-B: a transfer runs continuously until it is finished).
+    `started` is its first slot with a rate; from then on its mode `inc` stays, and its rate stays above 0
+    (the set of durations in section IV-B: a transfer runs continuously until it is finished).
     """
 
     job: Job
@@ -160,7 +175,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that a policy knows at the beginning of a slot: `jobs` in the order of arrival, `ports` the circuits lit between two units."""
+    """All that a policy knows at the beginning of a slot: `jobs` in the order of arrival, `ports` the
+    circuits lit between two units.
+    """
 
     fabric: Fabric
     slot: int
@@ -172,8 +189,9 @@ class State:
 class Plan:
     """What a policy decides for a slot.
 
-    `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit for each of them that uses INC.
-    `ports` are the circuits between two units during the slot (P_v,u), those without traffic included.
+    `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit for each of
+    them that uses INC. `ports` are the circuits between two units during the slot (P_v,u), those without
+    traffic included.
     """
 
     rates: Mapping[int, float] = field(default_factory=dict)
@@ -188,7 +206,9 @@ those alone that it needs to end within the slot: more would hold ports that it 
 
 
 class Policy(Protocol):
-    """Decides slot by slot. Its answer depends on its settings, its seed and the states that it was shown, on nothing else."""
+    """Decides slot by slot. Its answer depends on its settings, its seed and the states that it was shown, on
+    nothing else.
+    """
 
     @property
     def name(self) -> str: ...
@@ -214,7 +234,8 @@ def lost_gigabits(
     before: Mapping[Pair, int],
     now: Mapping[Pair, int],
 ) -> float:
-    """What a worker could not send in a slot because circuits were being set up: the last term of equation (10).
+    """What a worker could not send in a slot because circuits were being set up: the last term of equation
+    (10).
 
     A rate that grows over a pair of units whose circuits grow comes into force epsilon late.
     """

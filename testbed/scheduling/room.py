@@ -1,4 +1,6 @@
-"""What running jobs take of a fabric, and what room that leaves: equations (3), (5) and (6) of P4INC-AOI, section IV. Pure."""
+"""What running jobs take of a fabric, and what room that leaves: equations (3), (5) and (6) of P4INC-AOI,
+section IV. Pure.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Loads:
 
 
 class Room:
-    """The fabric less what was taken. Circuits are counted as needed: an idle one can be torn down, so it takes no port here.
+    """The fabric less what was taken. Circuits are counted as needed: an idle one can be torn down, so it
+    takes no port here.
 
     With `fixed` circuits, links have these and no others.
     """
@@ -63,7 +66,9 @@ class Room:
         if self.fixed is None or not its.links:
             return its.limit_gbps
         port_gbps = self.fabric.port_gbps
-        return min(its.limit_gbps, *(self.fixed.get(pair, 0) * port_gbps / count for pair, count in its.links))
+        return min(
+            its.limit_gbps, *(self.fixed.get(pair, 0) * port_gbps / count for pair, count in its.links)
+        )
 
     def fits(self, its: Load, gbps: float) -> bool:
         """Whether each worker of a job could have `gbps` more; INC places aside."""

@@ -16,7 +16,9 @@ from testbed.scheduling.room import SLACK, Loads, Room
 
 @dataclass(slots=True)
 class Candidate:
-    """A job in a slot with the mode that it has, or would start with. `gbps` is what it has been given so far, of `limit_gbps`."""
+    """A job in a slot with the mode that it has, or would start with. `gbps` is what it has been given so
+    far, of `limit_gbps`.
+    """
 
     progress: Progress
     load: Load
@@ -25,11 +27,12 @@ class Candidate:
 
 
 class TimeWindow:
-    """INC goes to the waiting jobs that save most inter-unit traffic; bandwidth in steps of delta B to the job whose ICT would be
-    longest, one virtual port after the other, that with the longest ideal window first. No job's rate falls.
+    """INC goes to the waiting jobs that save most inter-unit traffic; bandwidth in steps of delta B to the
+    job whose ICT would be longest, one virtual port after the other, that with the longest ideal window
+    first. No job's rate falls.
 
-    With `steps` NEEDED a job that ends within the slot gets no further step; with ALL, lines 19 to 31 go on until nothing fits, as
-    printed. Without `reconfigures`, the circuits that are lit stay (INC-TW-NoRecon).
+    With `steps` NEEDED a job that ends within the slot gets no further step; with ALL, lines 19 to 31 go on
+    until nothing fits, as printed. Without `reconfigures`, the circuits that are lit stay (INC-TW-NoRecon).
     """
 
     def __init__(self, *, inc: bool, reconfigures: bool = True, steps: str = NEEDED) -> None:
@@ -63,11 +66,12 @@ class TimeWindow:
 
 
 def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """The jobs of each virtual port, that with the latest window end first; each job at the first of its ports only.
+    """The jobs of each virtual port, that with the latest window end first; each job at the first of its
+    ports only.
 
-    A unit has two, its server pool's with the switch's bandwidth (equation 5), and its AOI's with that of its optical ports. A job
-    leaves the first pass that it is in (algorithm 2, lines 19 to 31) only when no step more fits, and nothing becomes free before
-    the next slot: in the passes after that it would leave at once.
+    A unit has two, its server pool's with the switch's bandwidth (equation 5), and its AOI's with that of its
+    optical ports. A job leaves the first pass that it is in (algorithm 2, lines 19 to 31) only when no step
+    more fits, and nothing becomes free before the next slot: in the passes after that it would leave at once.
     """
     units = len(fabric.ports)
     port: list[int] = []
@@ -97,9 +101,15 @@ def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Cand
 
 
 def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str) -> None:
-    """Algorithm 2, lines 19 to 31. Room only shrinks meanwhile, and a job's ICT depends on its own rate alone: so jobs in a heap,
-    that with the longest ICT first, come in the order in which the paper's repeated search of all finds them."""
-    heap = [entry for number, c in enumerate(related) if (entry := _projected(fabric, number, c, steps)) is not None]
+    """Algorithm 2, lines 19 to 31. Room only shrinks meanwhile, and a job's ICT depends on its own rate
+    alone: so jobs in a heap, that with the longest ICT first, come in the order in which the paper's repeated
+    search of all finds them.
+    """
+    heap = [
+        entry
+        for number, c in enumerate(related)
+        if (entry := _projected(fabric, number, c, steps)) is not None
+    ]
     heapq.heapify(heap)
     while heap:
         _, number, step = heap[0]
@@ -115,7 +125,9 @@ def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str)
             heapq.heapreplace(heap, entry)
 
 
-def _projected(fabric: Fabric, number: int, candidate: Candidate, steps: str) -> tuple[float, int, float] | None:
+def _projected(
+    fabric: Fabric, number: int, candidate: Candidate, steps: str
+) -> tuple[float, int, float] | None:
     """The ICT after one step more, negated for the heap, and the step; None if the job is to have no more."""
     progress, had = candidate.progress, candidate.progress.rate_gbps
     left = progress.remaining_gigabits

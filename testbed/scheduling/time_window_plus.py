@@ -1,7 +1,8 @@
 """TW+: this project's own policy, with INC and without. Pure.
 
-Where TW gives INC to the jobs that save most traffic, and starts the others at once, TW+ asks what decides when the last job
-ends: a switch's INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md, section TW+, has reasons and results.
+Where TW gives INC to the jobs that save most traffic, and starts the others at once, TW+ asks what decides
+when the last job ends: a switch's INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md,
+section TW+, has reasons and results.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _ID, _UPDATE_S = attrgetter("progress.job.id"), attrgetter("load.update_s")
 
 
 class TimeWindowPlus:
-    """In each slot it expects an end, that of the best schedule of the jobs known. INC goes to jobs that would be late with their
-    PS, longest first; the others wait for INC or use their PS, whichever ends first. PS jobs get what ends them in time.
+    """In each slot it expects an end, that of the best schedule of the jobs known. INC goes to jobs that
+    would be late with their PS, longest first; the others wait for INC or use their PS, whichever ends first.
+    PS jobs get what ends them in time.
 
     A plan depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
     """

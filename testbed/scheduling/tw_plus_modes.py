@@ -1,4 +1,5 @@
-"""TW+, first half: which waiting jobs use INC, which their PS, and which wait. Owns no rates and no circuits. Pure.
+"""TW+, first half: which waiting jobs use INC, which their PS, and which wait. Owns no rates and no circuits.
+Pure.
 
 Times are seconds from the slot that is planned.
 """
@@ -18,13 +19,16 @@ from testbed.scheduling.room import Loads
 class Tuning:
     """What TW+ weighs, as fractions; docs/p4inc-aoi.md, section TW+, has what each is worth.
 
-    A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units' optical ports are, for it
-    and the PS jobs before, busy for less than `spare` of the time to the expected end, less `spare_per_place` for each further free
-    place; its streams take, at its full rate, at most `narrow` of a unit's ports; and circuits are lit for them.
+    A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units'
+    optical ports are, for it and the PS jobs before, busy for less than `spare` of the time to the expected
+    end, less `spare_per_place` for each further free place; its streams take, at its full rate, at most
+    `narrow` of a unit's ports; and circuits are lit for them.
 
-    `reserve` places of a switch stay free while those that could have them can wait, and still end by the expected end.
+    `reserve` places of a switch stay free while those that could have them can wait, and still end by the
+    expected end.
 
-    PS jobs get rates that end them at the expected end, then ones for `hurry` of that time, then what lit circuits have left.
+    PS jobs get rates that end them at the expected end, then ones for `hurry` of that time, then what lit
+    circuits have left.
     """
 
     spare: float = 0.7
@@ -36,8 +40,9 @@ class Tuning:
 
 @dataclass(slots=True)
 class Link:
-    """What two units have between them in a slot: the circuits of the slot before, those given so far, and the Gb/s over them;
-    `streams` are those of running jobs."""
+    """What two units have between them in a slot: the circuits of the slot before, those given so far, and
+    the Gb/s over them; `streams` are those of running jobs.
+    """
 
     a: int
     b: int
@@ -49,12 +54,13 @@ class Link:
 
 @dataclass(slots=True)
 class Sending:
-    """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update included; `may_wait` says
-    that it has not started and could use INC later.
+    """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update
+    included; `may_wait` says that it has not started and could use INC later.
 
-    The others are of who gives rates: `most_gbps`, the largest rate of use in this slot; `gbps`, what it has been given so far;
-    `link`, its only link or the first of several, with `streams` of its streams; `links`, all of them if there are several;
-    `is_short`, that it got less than it was to get, since nothing more fits.
+    The others are of who gives rates: `most_gbps`, the largest rate of use in this slot; `gbps`, what it has
+    been given so far; `link`, its only link or the first of several, with `streams` of its streams; `links`,
+    all of them if there are several; `is_short`, that it got less than it was to get, since nothing more
+    fits.
     """
 
     progress: Progress
@@ -82,8 +88,9 @@ class _Queued:
 
 
 class Modes:
-    """The choice for one slot. `sending` are the jobs that run or may start; `end_s` is the expected end, as far as INC places and
-    the jobs' largest rates set it."""
+    """The choice for one slot. `sending` are the jobs that run or may start; `end_s` is the expected end, as
+    far as INC places and the jobs' largest rates set it.
+    """
 
     def __init__(self, state: State, tuning: Tuning, loads: Loads, inc: bool) -> None:
         self.fabric, self.tuning, self._loads, self._lit = state.fabric, tuning, loads, state.ports
@@ -138,7 +145,9 @@ class Modes:
         return queues
 
     def _inc_unit(self, progress: Progress, queues: Mapping[int, Sequence[_Queued]]) -> int | None:
-        """Of the units where a job may use INC that with most of its workers, then the one with fewest jobs per place."""
+        """Of the units where a job may use INC that with most of its workers, then the one with fewest jobs
+        per place.
+        """
         fabric, job = self.fabric, progress.job
         units = job.inc_units(fabric)
         if len(units) == 1:
@@ -178,8 +187,9 @@ class Modes:
             self.sending.append(Sending(queued.progress, queued.inc, queued.inc_s))
 
     def _starting(self, unit: int, kept: Sequence[_Queued], free: int) -> int:
-        """How many of a queue start now. A place stays free for a longer job that may come while those that could have it can wait a
-        slot, and all of the queue still ends by the expected end."""
+        """How many of a queue start now. A place stays free for a longer job that may come while those that
+        could have it can wait a slot, and all of the queue still ends by the expected end.
+        """
         starting = min(free, len(kept))
         while starting and free - starting < self.tuning.reserve:
             if self._places_end_s(unit, kept, starting - 1) > self.end_s:
@@ -209,8 +219,10 @@ class Modes:
         self.sending.append(Sending(queued.progress, queued.ps, queued.ps_s, may_wait=True))
 
     def _relieve(self, unit: int, kept: list[_Queued], free: int) -> None:
-        """Jobs that would not all have a place soon enough: as long as their end is later than expected and comes earlier by it, one
-        goes to its PS, that after which the unit is through first, and of equal ones that with fewest streams."""
+        """Jobs that would not all have a place soon enough: as long as their end is later than expected and
+        comes earlier by it, one goes to its PS, that after which the unit is through first, and of equal ones
+        that with fewest streams.
+        """
         end_s = self._places_end_s(unit, kept)
         while len(kept) > free and end_s > self.end_s:
             best, least = None, (end_s, 0)
@@ -236,8 +248,9 @@ class Modes:
         return end_s
 
     def _places_end_s(self, unit: int, queue: Sequence[_Queued], starting: int | None = None) -> float:
-        """When a unit's INC places are through with a queue, each job at the first place that is free; those behind the first `starting`
-        not before the next slot."""
+        """When a unit's INC places are through with a queue, each job at the first place that is free; those
+        behind the first `starting` not before the next slot.
+        """
         held = self._held.get(unit, [])
         places = held + [0.0] * (self.fabric.inc[unit] - len(held))
         heapq.heapify(places)
@@ -251,7 +264,8 @@ class Modes:
 
 
 def ports_end_s(sending: Sequence[Sending], fabric: Fabric, port_gbps: Sequence[float]) -> float:
-    """When the optical ports can be through, updates included, if each unit serves those with the longest update first.
+    """When the optical ports can be through, updates included, if each unit serves those with the longest
+    update first.
 
     `sending` has to be in that order. No schedule is faster.
     """

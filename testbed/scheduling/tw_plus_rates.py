@@ -1,4 +1,6 @@
-"""TW+, second half: the rates of the jobs that send, and the circuits that these need. Owns no choice of INC. Pure."""
+"""TW+, second half: the rates of the jobs that send, and the circuits that these need. Owns no choice of INC.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,10 @@ _EFFICIENT = 0.9
 class Rates:
     """Rates of one slot, in rounds; each only adds. `lit` are the circuits of the slot before.
 
-    Without INC a slot has thousands of jobs at large scale, nearly all with one link, and each is looked at in every round. So links
-    are objects that entries hold, not numbers found by pairs; the case of one link has a path of its own; what rounds ask for is
-    computed for all jobs at once; and each job and each link is one object, since the collector looks at all of them.
+    Without INC a slot has thousands of jobs at large scale, nearly all with one link, and each is looked at
+    in every round. So links are objects that entries hold, not numbers found by pairs; the case of one link
+    has a path of its own; what rounds ask for is computed for all jobs at once; and each job and each link is
+    one object, since the collector looks at all of them.
     """
 
     def __init__(self, fabric: Fabric, lit: Mapping[Pair, int], tuning: Tuning) -> None:
@@ -99,8 +102,9 @@ class Rates:
         self._raise(entry, entry.most_gbps, True)
 
     def _prepare(self, sending: Sequence[Sending]) -> None:
-        """The links of each job, and the most that it has use of: what finishes it in this slot, if what is new comes into force
-        epsilon late."""
+        """The links of each job, and the most that it has use of: what finishes it in this slot, if what is
+        new comes into force epsilon late.
+        """
         slot_s, late_s = self.fabric.slot_s, self.fabric.reconfiguration_s
         link_of = self._link
         for entry in sending:
@@ -139,8 +143,9 @@ class Rates:
         return False
 
     def _in_time_gbps(self, linked: Sequence[Sending], ends_s: Sequence[float]) -> list[list[float]]:
-        """For each end the rate of each job that ends it by then, if what is new comes into force epsilon late; for a job with several
-        links one that fills their circuits."""
+        """For each end the rate of each job that ends it by then, if what is new comes into force epsilon
+        late; for a job with several links one that fills their circuits.
+        """
         slot_s, late_s = self.fabric.slot_s, self.fabric.reconfiguration_s
         left = np.array([entry.progress.remaining_gigabits for entry in linked])
         had = np.array([entry.progress.rate_gbps for entry in linked])
@@ -161,7 +166,9 @@ class Rates:
         return rates
 
     def _keep_running(self, sending: Sequence[Sending]) -> None:
-        """What running jobs cannot lose: a rate above 0, for which each of their links keeps one circuit; without links, the rate."""
+        """What running jobs cannot lose: a rate above 0, for which each of their links keeps one circuit;
+        without links, the rate.
+        """
         port_gbps, ports, switch, bounded = self._port_gbps, self._ports, self._switch, self._bounded
         running = [entry for entry in sending if entry.progress.started is not None]
         for entry in running:
@@ -197,8 +204,9 @@ class Rates:
     # -------------------------------------------------------------- one job
 
     def _raise(self, entry: Sending, gbps: float, new: bool, least_gbps: float = 0.0) -> None:
-        """Up to `gbps`, as far as it fits; not at all if a job would start below `least_gbps`. With `new`, circuits that are not lit
-        count as well."""
+        """Up to `gbps`, as far as it fits; not at all if a job would start below `least_gbps`. With `new`,
+        circuits that are not lit count as well.
+        """
         had, most = entry.gbps, entry.most_gbps
         if gbps < most:
             most = gbps
@@ -232,7 +240,9 @@ class Rates:
         self._take(entry, more)
 
     def _over_links(self, links: Sequence[tuple[Link, int]], gbps: float, new: bool) -> float:
-        """The largest rate up to `gbps` for a job with several links: one circuit after the other to the link that limits."""
+        """The largest rate up to `gbps` for a job with several links: one circuit after the other to the link
+        that limits.
+        """
         given = [link.circuits for link, _ in links]
         left = {unit: self._ports[unit] for link, _ in links for unit in (link.a, link.b)}
         while True:

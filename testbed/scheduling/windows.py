@@ -22,9 +22,9 @@ def ends(
 ) -> Numbers:
     """When the ideal window of each port ends, in seconds from now; 0 for a port without traffic.
 
-    The first three say of each job at each of its ports: which port, D_{p,j}, and tau_j, by which the data must be there before the
-    end. The end is the least time at which the ports' capacity suffices for all: sum of D_{p,j} / (t - tau_j) <= B_p. The real one is
-    at most `threshold_s` earlier.
+    The first three say of each job at each of its ports: which port, D_{p,j}, and tau_j, by which the data
+    must be there before the end. The end is the least time at which the ports' capacity suffices for all: sum
+    of D_{p,j} / (t - tau_j) <= B_p. The real one is at most `threshold_s` earlier.
     """
     at, volume, update = np.asarray(port, np.intp), np.asarray(gigabits, float), np.asarray(update_s, float)
     capacity = np.asarray(capacity_gbps, float)

@@ -1,7 +1,8 @@
-"""The reference aggregator: what one switch, or one parameter server host, does with a frame. docs/protocol.md says the same in words.
+"""The reference aggregator: what one switch, or one parameter server host, does with a frame.
+docs/protocol.md says the same in words.
 
-Frames go in and out as bytes, so that whatever runs the tests' vectors runs on this model too. Pure: no I/O, no clock; one
-frame is worked on at a time.
+Frames go in and out as bytes, so that whatever runs the tests' vectors runs on this model too. Pure: no I/O,
+no clock; one frame is worked on at a time.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Aggregator:
         self.pull_side: PullSide | None = None
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
-        """Makes a port a host's: only these may send by it. A port that was never bound leads to another switch."""
+        """Makes a port a host's: only these may send by it. A port that was never bound leads to another
+        switch.
+        """
         self._senders[port] = frozenset(senders)
 
     def admit(self, number: int, job: Job) -> None:
@@ -126,13 +129,19 @@ class Aggregator:
         return self._pass_result(packet, data, job, port)
 
     def _may_send(self, port: int, packet: Frame) -> bool:
-        """Pushes and partial sums do not come from other switches to this one; the rest was checked where it entered."""
+        """Pushes and partial sums do not come from other switches to this one; the rest was checked where it
+        entered.
+        """
         header = packet.header
         if port not in self._senders:
             return header.op in (spec.Op.RESULT, spec.Op.NOTICE)
         if header.op == spec.Op.PUSH:
-            return Sender(header.job, header.worker) in self._senders[port] and packet.destination_ip == self._ip
-        return header.op in (spec.Op.RESULT, spec.Op.NOTICE) and Sender(header.job, None) in self._senders[port]
+            return (
+                Sender(header.job, header.worker) in self._senders[port] and packet.destination_ip == self._ip
+            )
+        return (
+            header.op in (spec.Op.RESULT, spec.Op.NOTICE) and Sender(header.job, None) in self._senders[port]
+        )
 
     def _at_host(self, packet: Frame, data: bytes, port: int) -> Outcome:
         """Results and notices are a worker's, partial sums a parameter server's."""

@@ -1,11 +1,14 @@
-"""When jobs come, and where their workers are: P4INC-AOI, section VII-C. Owns the streams of random numbers. Pure.
+"""When jobs come, and where their workers are: P4INC-AOI, section VII-C. Owns the streams of random numbers.
+Pure.
 
-Each purpose has a stream of its own, all made from one seed, so that a sweep changes what it sweeps and nothing else: 1,400
-jobs begin with the same 800, and another number of units leaves arrival times and sizes as they are.
+Each purpose has a stream of its own, all made from one seed, so that a sweep changes what it sweeps and
+nothing else: 1,400 jobs begin with the same 800, and another number of units leaves arrival times and sizes
+as they are.
 
-The paper says "we randomly place workers in each simulation but try to place as many workers of each job in one unit as
-possible", and does not say when servers become free again. Were that when a policy finishes their job, placements would differ
-between the policies compared. So a job holds its servers for a nominal time, given in advance, from its arrival on.
+The paper says "we randomly place workers in each simulation but try to place as many workers of each job in
+one unit as possible", and does not say when servers become free again. Were that when a policy finishes their
+job, placements would differ between the policies compared. So a job holds its servers for a nominal time,
+given in advance, from its arrival on.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ def first_slot(time_s: float, slot_s: float) -> int:
 
 
 class Servers:
-    """The servers of all units, a worker taking one of them. When all are taken, those that would be free soonest are given again."""
+    """The servers of all units, a worker taking one of them. When all are taken, those that would be free
+    soonest are given again.
+    """
 
     def __init__(self, units: int, servers: int, random: np.random.Generator) -> None:
         self._free = np.full(units, servers, dtype=np.int64)
@@ -48,7 +53,8 @@ class Servers:
         self._number = 0
 
     def place(self, workers: int, now_s: float, until_s: float) -> tuple[tuple[int, int], ...]:
-        """(unit, workers there), units ascending: in a random unit that has room for all, else in as few units as possible.
+        """(unit, workers there), units ascending: in a random unit that has room for all, else in as few
+        units as possible.
 
         At most as many workers as there are servers in all.
         """
@@ -72,7 +78,9 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job that is not placed yet: `megabytes` are each worker's, `update_s` is a_j, `held_s` how long it nominally holds its servers."""
+    """A job that is not placed yet: `megabytes` are each worker's, `update_s` is a_j, `held_s` how long it
+    nominally holds its servers.
+    """
 
     workers: int
     megabytes: float
@@ -92,8 +100,9 @@ def dml_demands(
 ) -> list[Demand]:
     """Training jobs: workers drawn from a list, the size of a push step uniformly from a range.
 
-    A job is `iterations` steps long (definition 1), each of which moves its size once per worker and, without INC, is followed by an update
-    at `update_gbytes_per_s` of the model's bytes. It holds its servers as long as its volume takes at `nominal_gbps`.
+    A job is `iterations` steps long (definition 1), each of which moves its size once per worker and, without
+    INC, is followed by an update at `update_gbytes_per_s` of the model's bytes. It holds its servers as long
+    as its volume takes at `nominal_gbps`.
     """
     numbers = stream(seed, "workers").integers(0, len(workers), count)
     sizes = stream(seed, "sizes").uniform(*megabytes, count)
@@ -101,16 +110,20 @@ def dml_demands(
     for number, size in zip(numbers, sizes, strict=True):
         moved = float(size) * iterations
         update_s = moved / 1000 / update_gbytes_per_s
-        demands.append(Demand(int(workers[number]), moved, update_s, moved / MEGABYTES_A_GIGABIT / nominal_gbps))
+        demands.append(
+            Demand(int(workers[number]), moved, update_s, moved / MEGABYTES_A_GIGABIT / nominal_gbps)
+        )
     return demands
 
 
 def jobs_of(
     demands: Sequence[Demand], seed: int, *, jobs_per_s: float, slot_s: float, units: int, servers: int
 ) -> tuple[Job, ...]:
-    """The demands in their order as jobs 1, 2, ...: with arrivals, placements, and the server of each PS in a unit at random.
+    """The demands in their order as jobs 1, 2, ...: with arrivals, placements, and the server of each PS in a
+    unit at random.
 
-    A PS is anywhere, for it runs on processors and not where the workers' accelerators are (section VII-B has racks for each).
+    A PS is anywhere, for it runs on processors and not where the workers' accelerators are (section VII-B has
+    racks for each).
     """
     place = Servers(units, servers, stream(seed, "placement"))
     anywhere = stream(seed, "servers").random(len(demands))

@@ -6,7 +6,8 @@ The format is that of the Coflow-Benchmark (FB2010-1Hr-150-0.txt), words separat
     4 15531 3 13 16 17 2 0:648.0 1:972.0                  coflow 4 arrives after 15531 ms; 3 mappers, in racks 13, 16 and 17;
                                                           2 reducers, in racks 0 and 1, that receive 648 and 972 MB
 
-The original has merged the tasks of a coflow in a rack into one mapper and one reducer. Lines are in the order of arrival.
+The original has merged the tasks of a coflow in a rack into one mapper and one reducer. Lines are in the
+order of arrival.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from testbed.simulation.arrivals import MEGABYTES_A_GIGABIT, Demand
 
 @dataclass(frozen=True, slots=True)
 class Coflow:
-    """A shuffle: what the mappers in some racks send to reducers in some racks; `reducers` are (rack, MB received)."""
+    """A shuffle: what the mappers in some racks send to reducers in some racks; `reducers` are (rack, MB
+    received).
+    """
 
     id: int
     arrival_ms: float
@@ -37,7 +40,9 @@ class Coflow:
 
 
 def load(path: Path) -> tuple[Coflow, ...]:
-    """All coflows of a file. Raises RequestError that names the file, the line, what was found and what is accepted."""
+    """All coflows of a file. Raises RequestError that names the file, the line, what was found and what is
+    accepted.
+    """
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except OSError as error:
@@ -61,12 +66,14 @@ def load(path: Path) -> tuple[Coflow, ...]:
         coflow = _coflow(_Line(path, number, text), racks)
         if coflow.id in seen:
             raise RequestError(
-                f"{path}: line {number}: coflow {coflow.id} is in line {seen[coflow.id]}; each id once is accepted"
+                f"{path}: line {number}: coflow {coflow.id} is in line {seen[coflow.id]}; each id once is "
+                f"accepted"
             )
         if read and coflow.arrival_ms < read[-1].arrival_ms:
             before = read[-1].arrival_ms
             raise RequestError(
-                f"{path}: line {number}: arrival {coflow.arrival_ms:g} ms; at least the {before:g} ms of the line before is accepted"
+                f"{path}: line {number}: arrival {coflow.arrival_ms:g} ms; at least the {before:g} ms of the "
+                f"line before is accepted"
             )
         seen[coflow.id] = number
         read.append(coflow)
@@ -82,11 +89,13 @@ def demands(
     update_gbytes_per_s: float,
     nominal_gbps: float,
 ) -> list[Demand]:
-    """MapReduce jobs, drawn from the trace without repetition until it is used up, then from the whole of it again.
+    """MapReduce jobs, drawn from the trace without repetition until it is used up, then from the whole of it
+    again.
 
-    The paper says that numbers of workers and volumes are the trace's, and no more. Here the mappers are the workers, each with an
-    equal part of the shuffle's bytes times `volume`, and the PS's unit has all reducers. Reducing is the update: each reducer
-    takes up what it received at `update_gbytes_per_s`, all at once.
+    The paper says that numbers of workers and volumes are the trace's, and no more. Here the mappers are the
+    workers, each with an equal part of the shuffle's bytes times `volume`, and the PS's unit has all
+    reducers. Reducing is the update: each reducer takes up what it received at `update_gbytes_per_s`, all at
+    once.
     """
     drawn: list[int] = []
     while len(drawn) < count:
@@ -122,7 +131,8 @@ class _Line:
     def word(self, what: str) -> str:
         if self._next == len(self._words):
             raise RequestError(
-                f"{self._at}: it ends after {self._next} words, before {what}; the line is cut short, or a count in it wrong"
+                f"{self._at}: it ends after {self._next} words, before {what}; the line is cut short, or a "
+                f"count in it wrong"
             )
         self._next += 1
         return self._words[self._next - 1]
@@ -161,7 +171,8 @@ class _Line:
         if left:
             found = self._words[self._next]
             raise RequestError(
-                f"{self._at}: {left} words too many, the first {found!r}; the end of the line is accepted there"
+                f"{self._at}: {left} words too many, the first {found!r}; the end of the line is accepted "
+                f"there"
             )
 
 

@@ -1,5 +1,7 @@
-"""Jobs under a policy in discrete time: P4INC-AOI, algorithm 1, with flows as fluids. Owns the clock and what jobs have left;
-decides nothing, and lets no policy break a constraint. Pure: a clock, if the policy's time is asked for, is an argument."""
+"""Jobs under a policy in discrete time: P4INC-AOI, algorithm 1, with flows as fluids. Owns the clock and what
+jobs have left; decides nothing, and lets no policy break a constraint. Pure: a clock, if the policy's time is
+asked for, is an argument.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ from dataclasses import dataclass
 
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.model import Fabric, Job, Pair, Plan, Policy, Progress, Schedule, State, lost_gigabits, set_up
+from testbed.scheduling.model import (
+    Fabric,
+    Job,
+    Pair,
+    Plan,
+    Policy,
+    Progress,
+    Schedule,
+    State,
+    lost_gigabits,
+    set_up,
+)
 from testbed.scheduling.room import SLACK, Loads
 
 _LEFT = 1e-9
@@ -20,7 +33,8 @@ _LEFT = 1e-9
 class Outcome:
     """What a run came to. Times are seconds from slot 0; `slots` are those up to the last in which a job ran.
 
-    `finish_s` is t_j by job. `policy_s` is what the policy took of the clock, None without one. `schedule` is there if it was recorded.
+    `finish_s` is t_j by job. `policy_s` is what the policy took of the clock, None without one. `schedule` is
+    there if it was recorded.
     """
 
     finish_s: Mapping[int, float]
@@ -46,9 +60,10 @@ def simulate(
 ) -> Outcome:
     """Runs all jobs to their end, from the circuits `ports`.
 
-    After each slot `on_slot` gets its number and how many jobs are finished. A plan in which no job runs stays in force until the
-    next arrival. Raises `RequestError` for a fabric, jobs or circuits that cannot be (`form`), `TestbedError` if a plan cannot be or
-    breaks a constraint (with `check`), or leaves jobs waiting for ever.
+    After each slot `on_slot` gets its number and how many jobs are finished. A plan in which no job runs
+    stays in force until the next arrival. Raises `RequestError` for a fabric, jobs or circuits that cannot be
+    (`form`), `TestbedError` if a plan cannot be or breaks a constraint (with `check`), or leaves jobs waiting
+    for ever.
     """
     given = list(jobs)
     if not given:
@@ -109,7 +124,8 @@ def simulate(
             if next_ == len(arriving):
                 if present:
                     raise TestbedError(
-                        f"{policy.name}, slot {slot - 1}: {len(present)} jobs wait, none runs and none is to come: "
+                        f"{policy.name}, slot {slot - 1}: {len(present)} jobs wait, none runs and none is to "
+                        f"come: "
                         f"they would wait for ever, the first of them job {next(iter(present))}"
                     )
                 break
@@ -131,8 +147,12 @@ def simulate(
 
 
 def check_plan(state: State, plan: Plan, name: str) -> None:
-    """What `simulate` asks of each plan of the policy `name`; TestbedError says what it breaks, RequestError that the state cannot be."""
-    form.require(state.fabric, [progress.job for progress in state.jobs], state.ports, f"{name}, slot {state.slot}")
+    """What `simulate` asks of each plan of the policy `name`; TestbedError says what it breaks, RequestError
+    that the state cannot be.
+    """
+    form.require(
+        state.fabric, [progress.job for progress in state.jobs], state.ports, f"{name}, slot {state.slot}"
+    )
     _check_form(state, plan, name)
     _check(state, plan, Loads(), name)
     _check_ports(state.fabric, plan.ports, f"{name}, slot {state.slot}")
@@ -187,10 +207,13 @@ def _check(state: State, plan: Plan, loads: Loads, name: str) -> None:
         raise broken(f"job {min(set(rates) - here)} has a rate, but is finished or has not arrived")
     for unit in fabric.units:
         if places[unit] < 0:
-            raise broken(f"unit {unit} has {fabric.inc[unit] - places[unit]} INC jobs, and room for {fabric.inc[unit]}")
+            raise broken(
+                f"unit {unit} has {fabric.inc[unit] - places[unit]} INC jobs, and room for {fabric.inc[unit]}"
+            )
         if switch[unit] > fabric.switch_gbps[unit] * (1 + SLACK):
             raise broken(
-                f"the switch of unit {unit} has {switch[unit]} Gb/s, and {fabric.switch_gbps[unit]} of capacity"
+                f"the switch of unit {unit} has {switch[unit]} Gb/s, and {fabric.switch_gbps[unit]} of "
+                f"capacity"
             )
     for pair, gbps in links.items():
         most = plan.ports.get(pair, 0) * fabric.port_gbps
@@ -206,4 +229,6 @@ def _check_ports(fabric: Fabric, ports: Mapping[Pair, int], who: str) -> None:
         used[pair[1]] += count
     for unit in fabric.units:
         if used[unit] > fabric.ports[unit]:
-            raise TestbedError(f"{who}: unit {unit} has {used[unit]} circuits, and {fabric.ports[unit]} ports")
+            raise TestbedError(
+                f"{who}: unit {unit} has {used[unit]} circuits, and {fabric.ports[unit]} ports"
+            )

@@ -1,4 +1,6 @@
-"""The reference optical switch: what becomes of light that enters one of its ports. Pure: the time is an argument."""
+"""The reference optical switch: what becomes of light that enters one of its ports. Pure: the time is an
+argument.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from dataclasses import dataclass
 
 from testbed.simulation.ways import Emission, Outcome, To, back
 
-PROBE = b"\x88\xb5"  # ethertype of the agent's question whether a port is lit, which is no traffic and is not counted
+# ethertype of the agent's question whether a port is lit, which is no traffic and is not counted
+PROBE = b"\x88\xb5"
 
 
 @dataclass(slots=True)
@@ -19,7 +22,9 @@ class Circuit:
 
 
 class CrossConnect:
-    """An optical switch with these ports. Verdicts are named as in bpf/maps.h, `probe` for what is not counted."""
+    """An optical switch with these ports. Verdicts are named as in bpf/maps.h, `probe` for what is not
+    counted.
+    """
 
     def __init__(self, ports: Iterable[int]) -> None:
         self._circuits = {port: Circuit() for port in ports}

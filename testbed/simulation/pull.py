@@ -1,7 +1,9 @@
-"""The reference pull side: what a worker's host does with results and notices. docs/protocol.md says the same in words.
+"""The reference pull side: what a worker's host does with results and notices. docs/protocol.md says the same
+in words.
 
-The ring has a place for each slot of the job's segment and holds the newest result of each: it never fills, for a newer result takes its
-place's older one whether the worker has read that or not, and the worker's window sees to it that it has. Pure: no I/O, no clock.
+The ring has a place for each slot of the job's segment and holds the newest result of each: it never fills,
+for a newer result takes its place's older one whether the worker has read that or not, and the worker's
+window sees to it that it has. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class PullSide:
         self.notices = 0
 
     def take(self, packet: Frame, data: bytes) -> Outcome:
-        """The verdict on a result; what goes on to the worker's socket, where it is the one to wake the worker."""
+        """The verdict on a result; what goes on to the worker's socket, where it is the one to wake the
+        worker.
+        """
         refused = self._refused(packet)
         if refused:
             return refused, []
@@ -86,7 +90,9 @@ class PullSide:
         return "" if packet.header.generation == self.puller.generation else "bad_generation"
 
     def _woken(self, data: bytes) -> bytes:
-        """The result, addressed to the host itself; without a UDP checksum, which was that of the group's address."""
+        """The result, addressed to the host itself; without a UDP checksum, which was that of the group's
+        address.
+        """
         destination = IPv4Address(self.puller.ip).packed
         ip = data[14:22] + bytes([frame.TTL]) + data[23:24] + b"\0\0" + data[26:30] + destination
         ip = ip[:10] + frame.checksum(ip).to_bytes(2, "big") + ip[12:]

@@ -37,12 +37,14 @@ bandwidth that fit, or those that a job needs to end within the slot."""
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A simulation, and its sweep: `values` of the field `sweep`. Rates are Gb/s; `jobs_per_s` is the paper's 20 a TS of 1 s.
+    """A simulation, and its sweep: `values` of the field `sweep`. Rates are Gb/s; `jobs_per_s` is the paper's
+    20 a TS of 1 s.
 
-    `circuits` are those lit before the first slot: a mesh, as many between each two units as all have ports for, or none.
-    `update_gbytes_per_s` is how fast a PS updates (a_j), of the model's bytes; `nominal_gbps` is the rate by which a placement
-    holds servers; `iterations` is the length of a training job, `volume` what a coflow's bytes are multiplied by. `steps` is how
-    many steps of bandwidth FCFS and TW give a job (`model.STEPS`), or OWN: FCFS all that fit, TW those that it needs in the slot.
+    `circuits` are those lit before the first slot: a mesh, as many between each two units as all have ports
+    for, or none. `update_gbytes_per_s` is how fast a PS updates (a_j), of the model's bytes; `nominal_gbps`
+    is the rate by which a placement holds servers; `iterations` is the length of a training job, `volume`
+    what a coflow's bytes are multiplied by. `steps` is how many steps of bandwidth FCFS and TW give a job
+    (`model.STEPS`), or OWN: FCFS all that fit, TW those that it needs in the slot.
     """
 
     name: str
@@ -84,12 +86,16 @@ class Setting:
             if not given:
                 raise RequestError(f"{self.name}: {name} is empty; at least one value is accepted")
             if name in ("values", "schemes") and len(set(given)) < len(given):
-                raise RequestError(f"{self.name}: {name}: {', '.join(map(str, given))}; each once is accepted")
+                raise RequestError(
+                    f"{self.name}: {name}: {', '.join(map(str, given))}; each once is accepted"
+                )
         for count in self.workers:
             self._number("workers", count, None, True)
         for name, accepted in (("kind", KINDS), ("circuits", CIRCUITS), ("steps", (OWN, *STEPS))):
             if getattr(self, name) not in accepted:
-                raise RequestError(f"{self.name}: {name} {getattr(self, name)!r}; accepted: {', '.join(accepted)}")
+                raise RequestError(
+                    f"{self.name}: {name} {getattr(self, name)!r}; accepted: {', '.join(accepted)}"
+                )
         for scheme in self.schemes:
             if scheme not in (MILP, *catalogue.NAMES):
                 raise RequestError(
@@ -101,19 +107,25 @@ class Setting:
             )
         if self.reconfiguration_s > self.slot_s:
             raise RequestError(
-                f"{self.name}: reconfiguration_s {self.reconfiguration_s:g}; at most slot_s, {self.slot_s:g}, is accepted"
+                f"{self.name}: reconfiguration_s {self.reconfiguration_s:g}; at most slot_s, "
+                f"{self.slot_s:g}, is accepted"
             )
         if self.kind == "dml" and max(self.workers) > self.units * self.servers:
             room = self.units * self.servers
-            raise RequestError(f"{self.name}: workers {max(self.workers)}; at most the {room} servers are accepted")
+            raise RequestError(
+                f"{self.name}: workers {max(self.workers)}; at most the {room} servers are accepted"
+            )
 
     def _number(self, name: str, value: float, least: float | None, whole: bool) -> None:
-        infinite = name in ("switch_gbps", "host_gbps", "ps_gbps", "update_gbytes_per_s") and value == math.inf
+        infinite = (
+            name in ("switch_gbps", "host_gbps", "ps_gbps", "update_gbytes_per_s") and value == math.inf
+        )
         low = value < 0 if least == 0 else value <= 0
         if low or not (math.isfinite(value) or infinite) or (whole and value != int(value)):
             sort = "a whole number" if whole else "a number"
             raise RequestError(
-                f"{self.name}: {name} {value:g}; {sort} {'of at least 0' if least == 0 else 'above 0'} is accepted"
+                f"{self.name}: {name} {value:g}; {sort} {'of at least 0' if least == 0 else 'above 0'} is "
+                f"accepted"
             )
 
     @property
@@ -153,13 +165,17 @@ class Setting:
             )
         else:
             if not trace:
-                raise RequestError(f"{self.name}: it draws its jobs from a coflow trace; --trace FILE is accepted")
+                raise RequestError(
+                    f"{self.name}: it draws its jobs from a coflow trace; --trace FILE is accepted"
+                )
             demands = coflows.demands(
                 trace, self.job_count, arrivals.stream(seed, "trace"), volume=self.volume, **rates
             )
             room, most = self.units * self.servers, max(demand.workers for demand in demands)
             if most > room:
-                raise RequestError(f"{self.name}: a job of {most} mappers; at most the {room} servers are accepted")
+                raise RequestError(
+                    f"{self.name}: a job of {most} mappers; at most the {room} servers are accepted"
+                )
         return arrivals.jobs_of(
             demands,
             seed,
@@ -170,7 +186,9 @@ class Setting:
         )
 
     def having(self, overrides: Mapping[str, Any]) -> Setting:
-        """This setting with other values. Raises RequestError for a field that is not there, or cannot have this value."""
+        """This setting with other values. Raises RequestError for a field that is not there, or cannot have
+        this value.
+        """
         fields = {field.name for field in dataclasses.fields(self)} - {"name", "about", "sweep"}
         for name in overrides:
             if name not in fields:
@@ -178,7 +196,9 @@ class Setting:
         return dataclasses.replace(self, **overrides)
 
     def reading(self, words: Sequence[str]) -> Setting:
-        """This setting with fields from words NAME=VALUE; lists have commas. Of the swept field the value is a list: its values."""
+        """This setting with fields from words NAME=VALUE; lists have commas. Of the swept field the value is
+        a list: its values.
+        """
         overrides: dict[str, Any] = {}
         types = {field.name: str(field.type) for field in dataclasses.fields(self)}
         for word in words:
@@ -233,8 +253,12 @@ SETTINGS: Mapping[str, Setting] = {
     "fig9": dataclasses.replace(
         _DML, name="fig9", about="numbers of MapReduce jobs", values=(200, 300, 400, 500), kind="mapreduce"
     ),
-    "fig10": dataclasses.replace(_DML, name="fig10", about="numbers of units", sweep="units", values=(40, 48, 56, 64)),
-    "fig11": dataclasses.replace(_DML, name="fig11", about="INC capacities", sweep="inc", values=(2, 4, 8, 16)),
+    "fig10": dataclasses.replace(
+        _DML, name="fig10", about="numbers of units", sweep="units", values=(40, 48, 56, 64)
+    ),
+    "fig11": dataclasses.replace(
+        _DML, name="fig11", about="INC capacities", sweep="inc", values=(2, 4, 8, 16)
+    ),
     "fig12": dataclasses.replace(
         _DML, name="fig12", about="lengths of a time slot", sweep="slot_s", values=(0.25, 0.5, 1.0, 2.0)
     ),

@@ -1,4 +1,6 @@
-"""By which ports of a switch a frame leaves: the groups of its jobs, its routes, and the port that the frame came by. Pure."""
+"""By which ports of a switch a frame leaves: the groups of its jobs, its routes, and the port that the frame
+came by. Pure.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class To(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """A frame that leaves, by the ports named in ascending order: () to what lies behind, None where that is not known."""
+    """A frame that leaves, by the ports named in ascending order: () to what lies behind, None where that is
+    not known.
+    """
 
     to: To
     data: bytes
@@ -37,14 +41,18 @@ Outcome = tuple[str, list[Emission]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The port to leave by, and the destination MAC address that the frame gets there (None: it keeps its own)."""
+    """The port to leave by, and the destination MAC address that the frame gets there (None: it keeps its
+    own).
+    """
 
     port: int
     mac: str | None = None
 
 
 class Ways:
-    """The groups and routes of one switch. Without routes, every address is routed, by a port that is not known."""
+    """The groups and routes of one switch. Without routes, every address is routed, by a port that is not
+    known.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[int, tuple[int, ...]] = {}
@@ -62,7 +70,9 @@ class Ways:
         """To all of the job's group, to the others, or to those that are hosts'."""
         ports = self._groups.get(number)
         if ports is not None and to is not To.GROUP:
-            ports = tuple(each for each in ports if each != port and (to is To.OTHERS or addresses.is_host_port(each)))
+            ports = tuple(
+                each for each in ports if each != port and (to is To.OTHERS or addresses.is_host_port(each))
+            )
         return Emission(to, data, ports)
 
     def route(self, data: bytes) -> Emission:

@@ -1,1 +1,3 @@
-"""What the machine did while a job ran, and whether that could have shaped the job's result. Imports psutil and NumPy."""
+"""What the machine did while a job ran, and whether that could have shaped the job's result. Imports psutil
+and NumPy.
+"""

@@ -1,7 +1,8 @@
-"""What the links alone would have allowed a job, beside what the clock said. Pure. docs/verdict.md says how, and how well it does.
+"""What the links alone would have allowed a job, beside what the clock said. Pure. docs/verdict.md says how,
+and how well it does.
 
-Where a script's collectives are seen, they are replayed; where they are not, only the time in which a link was full is known to be the
-links', and the bound is coarse.
+Where a script's collectives are seen, they are replayed; where they are not, only the time in which a link
+was full is known to be the links', and the bound is coarse.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Milliseconds of a round: what links and computing allow, and what was measured, both as means over `rounds`; `left_out` came
-    before them. `link` is the direction that is busiest, `computing_ms` a worker's computing, `starved_ms` how long its script waited
-    for a core. `shared`: other jobs ran, and what they sent over links while this job's sums were under way is counted. A coarse one
-    is of a second with traffic, and knows of no computing."""
+    """Milliseconds of a round: what links and computing allow, and what was measured, both as means over
+    `rounds`; `left_out` came before them. `link` is the direction that is busiest, `computing_ms` a worker's
+    computing, `starved_ms` how long its script waited for a core. `shared`: other jobs ran, and what they
+    sent over links while this job's sums were under way is counted. A coarse one is of a second with traffic,
+    and knows of no computing.
+    """
 
     bound_ms: float
     measured_ms: float
@@ -55,17 +58,23 @@ class Bound:
         """How both were made, in a line."""
         if self.coarse:
             return (
-                "bound: of each second with traffic, the time that the fullest link needed at its rate; the script's collectives were "
+                "bound: of each second with traffic, the time that the fullest link needed at its rate; the "
+                "script's collectives were "
                 "not seen, so computing counts as none; measured: that second"
             )
         return (
-            f"bound: the collectives of {self.rounds} rounds replayed in their order over links at their rates ({self.link} needs "
-            f"{self.link_ms:.1f} ms of each round), with {self.computing_ms:.1f} ms of computing as measured less waiting for a core; "
+            f"bound: the collectives of {self.rounds} rounds replayed in their order over links at their "
+            f"rates ({self.link} needs "
+            f"{self.link_ms:.1f} ms of each round), with {self.computing_ms:.1f} ms of computing as measured "
+            f"less waiting for a core; "
             f"measured: the clock over the same rounds; the first {self.left_out} left out"
         )
 
     def as_json(self) -> dict[str, Any]:
-        numbers = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        numbers = {
+            name: round(value, 4) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
         return {**numbers, "ratio": round(self.ratio, 4), "how": self.how}
 
 
@@ -76,7 +85,9 @@ class Carried:
         readings = [sample.links for sample in recording.samples if sample.links is not None]
         self._column = {name: at for at, name in enumerate(recording.names)}
         first = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
-        self._rates: Floats = np.array([first if links.rates_mbps is None else links.rates_mbps for links in readings])
+        self._rates: Floats = np.array(
+            [first if links.rates_mbps is None else links.rates_mbps for links in readings]
+        )
         self._times_s = [(links.began_s + links.ended_s) / 2 for links in readings]
         self._values = np.array([links.values for links in readings], np.float64)
 
@@ -132,9 +143,11 @@ def bound(
     traffic: Traffic,
     depths_s: Mapping[str, float],
 ) -> Bound | None:
-    """Of a job whose workers left these statistics, by rank. `depths_s`: by link, the seconds of its rate that it may send at once.
+    """Of a job whose workers left these statistics, by rank. `depths_s`: by link, the seconds of its rate
+    that it may send at once.
 
-    None where its collectives were not seen or do not fit together, or none of the links that they crossed has a rate.
+    None where its collectives were not seen or do not fit together, or none of the links that they crossed
+    has a rate.
     """
     timelines = [timeline for timeline in map(read, statistics) if timeline is not None]
     span = window(timelines) if len(timelines) == len(traffic.hosts) else None
@@ -173,11 +186,15 @@ class _Job:
                     asked_ns[row.number] = max(row.at_ns, asked_ns.get(row.number, 0))
         self._asked_s = np.array([asked_ns[which] / 1e9 for which in self._numbers])
         collectives = [timeline.collectives for timeline in timelines]
-        self._ready_s = np.array([max(one[which].ready_ns for one in collectives) / 1e9 for which in self._numbers])
+        self._ready_s = np.array(
+            [max(one[which].ready_ns for one in collectives) / 1e9 for which in self._numbers]
+        )
         self._sizes: Floats = np.array([float(collectives[0][which].size_bytes) for which in self._numbers])
         strangers = set(carried.links) - {*traffic.hosts, traffic.ps_host}
         self._optical = sorted(link for link in strangers if "o" in link)
-        self._shared = any(self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if "h" in link)
+        self._shared = any(
+            self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if "h" in link
+        )
 
     def bound(self) -> Bound | None:
         transfers = self._transfers()
@@ -196,7 +213,9 @@ class _Job:
             left_out=self._span.left_out,
             link=fullest,
             link_ms=busy_s[fullest] * 1e3 / rounds,
-            computing_ms=_mean([sum(step.compute_s for step in script) for script in self._scripts]) * 1e3 / rounds,
+            computing_ms=_mean([sum(step.compute_s for step in script) for script in self._scripts])
+            * 1e3
+            / rounds,
             starved_ms=_mean([self._starved_s(timeline) for timeline in self._timelines]) * 1e3 / rounds,
             shared=self._shared,
         )
@@ -222,7 +241,8 @@ class _Job:
             collective = self._timelines[0].collectives[which]
             uses = [self._use(need, at) for need in needs(self._traffic, collective)]
             uses += [
-                self._use(Need(need.host, need.direction, float(sent[at]), need.sources), at) for need, sent in optical
+                self._use(Need(need.host, need.direction, float(sent[at]), need.sources), at)
+                for need, sent in optical
             ]
             last = tail(self._traffic, collective)
             tail_use = self._use(last, at) if last else None
@@ -236,8 +256,9 @@ class _Job:
         return Use(need.link, need.bytes * 8e-6 / rate_mbps, self._depths_s.get(need.host, 0.0), need.sources)
 
     def _optical_needs(self) -> list[tuple[Need, Floats]]:
-        """What optical links carried, by collective: a job alone, all of it, shared out by their sizes; else what passed, of whomever,
-        while each was under way."""
+        """What optical links carried, by collective: a job alone, all of it, shared out by their sizes; else
+        what passed, of whomever, while each was under way.
+        """
         everybody = tuple(range(len(self._traffic.hosts)))
         found = []
         for link in self._optical:

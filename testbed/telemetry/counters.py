@@ -1,4 +1,5 @@
-"""The kernel's counters of processors and of packet work. Reads only; all values count from the machine's start.
+"""The kernel's counters of processors and of packet work. Reads only; all values count from the machine's
+start.
 
 They are the whole machine's: a program outside the testbed that takes a core shows in them, and it should.
 """
@@ -22,8 +23,10 @@ _PRESSURE = Path("/proc/pressure/cpu")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """A reading. `cores` is (cores, 4) in seconds, `softnet` (cores, 2) in packets and times; `waiting_s` is the time in which at
-    least one task that could run had no core (pressure stall information), NaN where the kernel does not say."""
+    """A reading. `cores` is (cores, 4) in seconds, `softnet` (cores, 2) in packets and times; `waiting_s` is
+    the time in which at least one task that could run had no core (pressure stall information), NaN where the
+    kernel does not say.
+    """
 
     cores: npt.NDArray[np.float64]
     softnet: npt.NDArray[np.int64]
@@ -36,7 +39,8 @@ def machine() -> Machine:
 
 
 def _cores() -> npt.NDArray[np.float64]:
-    # `guest` is in `user` already; time stolen by a hypervisor is not this machine's to use, so it counts as busy
+    # `guest` is in `user` already; time stolen by a hypervisor is not this machine's to use, so it counts as
+    # busy
     return np.array(
         [
             (sum((t.user, t.nice, t.system, t.irq, t.softirq, t.steal)), t.softirq, t.steal, t.iowait)
@@ -46,7 +50,9 @@ def _cores() -> npt.NDArray[np.float64]:
 
 
 def softnet(text: str) -> npt.NDArray[np.int64]:
-    """Of /proc/net/softnet_stat: a line per core, in hexadecimal; packets dropped, and times that packet work ran out of budget."""
+    """Of /proc/net/softnet_stat: a line per core, in hexadecimal; packets dropped, and times that packet work
+    ran out of budget.
+    """
     return np.array([[int(field, 16) for field in line.split()[1:3]] for line in text.splitlines()], np.int64)
 
 

@@ -1,6 +1,8 @@
-"""How many bytes a collective needs on which links, by the kind of synchronisation. Pure: formulas of docs/verdict.md.
+"""How many bytes a collective needs on which links, by the kind of synchronisation. Pure: formulas of
+docs/verdict.md.
 
-Bytes are of whole frames, as links count them. Frames that were sent again, or that other jobs sent, are no part of it.
+Bytes are of whole frames, as links count them. Frames that were sent again, or that other jobs sent, are no
+part of it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,19 @@ from testbed.wire.spec import lanes_for, payload_bytes
 UP, DOWN = "up", "down"
 _ETHERNET_BYTES, _UDP_BYTES, _TCP_BYTES = 14, 28, 52  # TCP: with time stamps, as Linux sends them
 _VOTE_LENGTHS = 2  # lanes of a vote before a small vector's values (docs/protocol.md)
-_PS_PARTS, _PS_LEAST, _PS_MOST = 32, 2048, 65536  # a parameter server's chunks, in gradients (workloads/ps_client.py)
+_PS_PARTS, _PS_LEAST, _PS_MOST = (
+    32,
+    2048,
+    65536,
+)  # a parameter server's chunks, in gradients (workloads/ps_client.py)
 _GRADIENT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Where a job's sums go: its kind of synchronisation, its workers' hosts by rank, the host where partial sums or vectors meet."""
+    """Where a job's sums go: its kind of synchronisation, its workers' hosts by rank, the host where partial
+    sums or vectors meet.
+    """
 
     sync: str
     hosts: tuple[str, ...]
@@ -33,7 +41,9 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes in a direction of a host's link, and the workers whose asking lets them go; none: they go when all have asked."""
+    """Bytes in a direction of a host's link, and the workers whose asking lets them go; none: they go when
+    all have asked.
+    """
 
     host: str
     direction: str
@@ -46,7 +56,9 @@ class Need:
 
 
 def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
-    """Of a collective. One that gloo does beside the job's own kind counts as what each worker must at least be told of it."""
+    """Of a collective. One that gloo does beside the job's own kind counts as what each worker must at least
+    be told of it.
+    """
     workers, everybody = len(traffic.hosts), range(len(traffic.hosts))
     if not collective.summed:
         heard = collective.size_bytes * (workers - 1) / workers * tcp_framing(traffic.mtu)
@@ -66,7 +78,9 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
 
 
 def tail(traffic: Traffic, collective: Collective) -> Need | None:
-    """What a parameter server's link must still carry when it has taken all of a collective: the sums of the last chunks."""
+    """What a parameter server's link must still carry when it has taken all of a collective: the sums of the
+    last chunks.
+    """
     if traffic.sync != "ps" or traffic.ps_host is None or not collective.summed:
         return None
     length = collective.size_bytes // _GRADIENT_BYTES

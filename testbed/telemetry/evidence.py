@@ -1,7 +1,8 @@
 """From samples to what a verdict is given on. Pure.
 
-A job computes on the same cores that carry its packets, and before its first gradient it starts up, which takes all of them. So
-processors are judged only in the time in which links carried traffic, put together second by second.
+A job computes on the same cores that carry its packets, and before its first gradient it starts up, which
+takes all of them. So processors are judged only in the time in which links carried traffic, put together
+second by second.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """About a second in which links carried traffic; shares of its time, by core. `waiting`: of the time in which a task that
-    could run had no core, None where the kernel does not say. `link`: how much of its rate the job's fullest link had."""
+    """About a second in which links carried traffic; shares of its time, by core. `waiting`: of the time in
+    which a task that could run had no core, None where the kernel does not say. `link`: how much of its rate
+    the job's fullest link had.
+    """
 
     elapsed_s: float
     busy: tuple[float, ...]
@@ -41,8 +44,9 @@ class Second:
 class LinkUse:
     """A link that carried something; `most_bytes` of it in the busier direction.
 
-    `utilisation` is (median, largest) of its rate while links carried traffic, in the busier direction of each sample, or in Mb/s
-    where it has no rate; `excess` the most that a sample had over the rate and one burst, as a share of the rate.
+    `utilisation` is (median, largest) of its rate while links carried traffic, in the busier direction of
+    each sample, or in Mb/s where it has no rate; `excess` the most that a sample had over the rate and one
+    burst, as a share of the rate.
     """
 
     name: str
@@ -57,10 +61,12 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the samples of a job say. `unsampled_s` is the time beyond two intervals that passed between samples.
+    """What the samples of a job say. `unsampled_s` is the time beyond two intervals that passed between
+    samples.
 
-    `device_drops`: by device or host, frames lost because whoever takes them came late, not because a link's queue was full.
-    `strangers`: links that may have carried other jobs' traffic, which says nothing of this job.
+    `device_drops`: by device or host, frames lost because whoever takes them came late, not because a link's
+    queue was full. `strangers`: links that may have carried other jobs' traffic, which says nothing of this
+    job.
     """
 
     sampled_s: float
@@ -109,7 +115,9 @@ def evidence(
 
 
 def _strangers(recording: Recording, hosts: Collection[str]) -> frozenset[str]:
-    """All links but those of these hosts where other hosts sent or took anything, else none: what crossed optics is then this job's."""
+    """All links but those of these hosts where other hosts sent or took anything, else none: what crossed
+    optics is then this job's.
+    """
     read = [sample.links.values for sample in recording.samples if sample.links is not None]
     carried = np.flatnonzero((read[-1] - read[0])[:, BYTES_AB:QUEUE_DROPS].any(axis=1))
     others = frozenset(recording.names) - frozenset(hosts)
@@ -126,24 +134,32 @@ def _most(samples: list[Sample]) -> dict[str, int]:
 
 
 class _Steps:
-    """What happened between one reading of the links and the next. `own` says of each link whether only the job's traffic is on it."""
+    """What happened between one reading of the links and the next. `own` says of each link whether only the
+    job's traffic is on it.
+    """
 
     def __init__(self, recording: Recording, own: Sequence[bool]) -> None:
         read = [(sample, sample.links) for sample in recording.samples if sample.links is not None]
         self._recording = recording
         self._values = np.array([links.values for _, links in read])
-        began, ended = (np.array([getattr(links, name) for _, links in read]) for name in ("began_s", "ended_s"))
+        began, ended = (
+            np.array([getattr(links, name) for _, links in read]) for name in ("began_s", "ended_s")
+        )
         self._shortest_s = (began[1:] - ended[:-1]).clip(1e-6)
         self._longest_s = ended[1:] - began[:-1]
         self._cores = np.diff([sample.machine.cores for sample, _ in read], axis=0)
         self._waiting_s = np.diff([sample.machine.waiting_s for sample, _ in read])
         self.elapsed_s: Floats = np.diff([sample.at_s for sample, _ in read])
-        sent = np.diff(self._values[:, :, :QUEUE_DROPS], axis=0).max(axis=2)  # (steps, links), the busier direction
+        sent = np.diff(self._values[:, :, :QUEUE_DROPS], axis=0).max(
+            axis=2
+        )  # (steps, links), the busier direction
         middle_s = (self._shortest_s + self._longest_s) / 2
         self._mbps: Floats = sent * 8e-6 / middle_s[:, None]
         first = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
         by_reading = np.array([first if links.rates_mbps is None else links.rates_mbps for _, links in read])
-        rates = np.fmax(by_reading[:-1], by_reading[1:])  # (steps, links): a rate that changes counts as the higher one
+        rates = np.fmax(
+            by_reading[:-1], by_reading[1:]
+        )  # (steps, links): a rate that changes counts as the higher one
         self._rates: Floats = rates
         self._shares: Floats = np.nan_to_num(self._mbps / rates)
         least = np.where(np.isnan(rates), ACTIVE_MBPS, rates * ACTIVE_SHARE)
@@ -152,7 +168,9 @@ class _Steps:
         self._sent_most = sent
 
     def seconds(self) -> Iterator[Second]:
-        """The active steps put together; what is left of less than half a second is dropped, unless it is all there is."""
+        """The active steps put together; what is left of less than half a second is dropped, unless it is all
+        there is.
+        """
         group: list[int] = []
         length_s, found = 0.0, False
         for step in np.flatnonzero(self.active):
@@ -167,13 +185,19 @@ class _Steps:
     def _second(self, steps: list[int], length_s: float) -> Second:
         cores = (self._cores[steps].sum(axis=0) / length_s).clip(0, 1)
         waiting = float(self._waiting_s[steps].sum() / length_s)
-        busy, softirq, steal, iowait = (tuple(map(float, cores[:, at])) for at in (BUSY, SOFTIRQ, STEAL, IOWAIT))
+        busy, softirq, steal, iowait = (
+            tuple(map(float, cores[:, at])) for at in (BUSY, SOFTIRQ, STEAL, IOWAIT)
+        )
         shares = self._shares[:, self._own]
         link = float((shares[steps] * self.elapsed_s[steps, None]).sum(axis=0).max() / length_s)
-        return Second(length_s, busy, softirq, steal, iowait, None if math.isnan(waiting) else min(waiting, 1.0), link)
+        return Second(
+            length_s, busy, softirq, steal, iowait, None if math.isnan(waiting) else min(waiting, 1.0), link
+        )
 
     def links(self, bursts: Mapping[str, int]) -> Iterator[LinkUse]:
-        for at, (name, rate) in enumerate(zip(self._recording.names, self._recording.rates_mbps, strict=True)):
+        for at, (name, rate) in enumerate(
+            zip(self._recording.names, self._recording.rates_mbps, strict=True)
+        ):
             total = self._values[-1, at] - self._values[0, at]
             carried = total[BYTES_AB:QUEUE_DROPS]
             if not carried.any():

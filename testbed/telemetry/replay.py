@@ -1,7 +1,9 @@
-"""A job played again on links that do what their rates say and on machines that compute as long as they computed, and nothing else. Pure.
+"""A job played again on links that do what their rates say and on machines that compute as long as they
+computed, and nothing else. Pure.
 
-Collectives go over the links in the order in which they were asked for, each when all its workers have asked. A link is a token bucket
-(GCRA): what it sent by a time is at most its depth and its rate times the time passed.
+Collectives go over the links in the order in which they were asked for, each when all its workers have asked.
+A link is a token bucket (GCRA): what it sent by a time is at most its depth and its rate times the time
+passed.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from testbed.telemetry.timelines import ASKED, Step
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a collective needs of a direction of a link: `busy_s` at its rate, `depth_s` being what it may send at once.
+    """What a collective needs of a direction of a link: `busy_s` at its rate, `depth_s` being what it may
+    send at once.
 
-    `sources` are the workers whose asking lets an equal share of it go; without any, it goes when all have asked.
+    `sources` are the workers whose asking lets an equal share of it go; without any, it goes when all have
+    asked.
     """
 
     link: str
@@ -50,7 +54,8 @@ class _Links:
 
 
 def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer]) -> list[float]:
-    """The seconds after which each worker's script is at its end, if all begin at 0. `transfers` by number of the collective.
+    """The seconds after which each worker's script is at its end, if all begin at 0. `transfers` by number of
+    the collective.
 
     Raises ValueError where a script waits for what nobody has asked for.
     """

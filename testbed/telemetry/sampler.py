@@ -1,7 +1,7 @@
 """The sampler: one thread that reads all counters at absolute deadlines, for as long as somebody records.
 
-Reading links costs most. Where one reading takes more than LINK_SHARE of an interval, links are read in every second, third, ...
-sample only.
+Reading links costs most. Where one reading takes more than LINK_SHARE of an interval, links are read in every
+second, third, ... sample only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from testbed.telemetry import counters
 from testbed.telemetry.samples import LinkReading, Links, Recording, Sample
 
 INTERVAL_S = 0.1
-LINK_SHARE = 0.01  # of a core; 20 links take 0.6 ms a reading, 384 links 7 ms (measured on two cores at 10 Hz)
+LINK_SHARE = (
+    0.01  # of a core; 20 links take 0.6 ms a reading, 384 links 7 ms (measured on two cores at 10 Hz)
+)
 
 Segments = Callable[[], Mapping[str, int]]
 
@@ -57,7 +59,10 @@ class Sampler:
             if self._thread is None:
                 self._end = threading.Event()
                 self._thread = threading.Thread(
-                    target=self._run, args=(self._end, first.at_s + self.interval_s), name="telemetry", daemon=True
+                    target=self._run,
+                    args=(self._end, first.at_s + self.interval_s),
+                    name="telemetry",
+                    daemon=True,
                 )
                 self._thread.start()
         try:
@@ -83,7 +88,9 @@ class Sampler:
                 return None
             last = self._recordings[-1].samples[-1 - math.ceil(1 / self.interval_s) :]
             before, now = last[0], last[-1]
-        busy = (now.machine.cores - before.machine.cores)[:, counters.BUSY] / max(now.at_s - before.at_s, 1e-9)
+        busy = (now.machine.cores - before.machine.cores)[:, counters.BUSY] / max(
+            now.at_s - before.at_s, 1e-9
+        )
         return [round(float(share), 2) for share in busy.clip(0, 1)]
 
     def _sample(self, due_s: float | None, read_links: bool) -> Sample:

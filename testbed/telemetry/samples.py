@@ -40,8 +40,10 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkReading:
-    """Counters of all links, (links, 4), read at some time between `began_s` and `ended_s`; and their rates then, NaN for none, where
-    they are not those of the recording's begin: the links of scheduled jobs change theirs."""
+    """Counters of all links, (links, 4), read at some time between `began_s` and `ended_s`; and their rates
+    then, NaN for none, where they are not those of the recording's begin: the links of scheduled jobs change
+    theirs.
+    """
 
     began_s: float
     ended_s: float
@@ -51,7 +53,9 @@ class LinkReading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One moment. `late_s` is how long after its deadline it was taken, None for one that had none (a recording's first and last)."""
+    """One moment. `late_s` is how long after its deadline it was taken, None for one that had none (a
+    recording's first and last).
+    """
 
     at_s: float
     late_s: float | None
@@ -75,7 +79,9 @@ class Recording:
     _stride: int = 1
 
     def add(self, sample: Sample) -> None:
-        """Keeps it, or merges its lateness into the one before where the recording is thinned: counters lose nothing by that."""
+        """Keeps it, or merges its lateness into the one before where the recording is thinned: counters lose
+        nothing by that.
+        """
         if self._skip and sample.late_s is not None:
             self._skip -= 1
             last = self.samples[-1]
@@ -88,11 +94,15 @@ class Recording:
             self._thin()
 
     def _thin(self) -> None:
-        """Gives up every other sample, and takes over its lateness, and its reading of links where the one kept has none."""
+        """Gives up every other sample, and takes over its lateness, and its reading of links where the one
+        kept has none.
+        """
         samples, self.samples = self.samples, []
         self._stride *= 2
         self.interval_s *= 2
         for kept, lost in zip(samples[::2], [*samples[1::2], None], strict=False):
             lates = [s.late_s for s in (kept, lost) if s is not None and s.late_s is not None]
             links = kept.links or (lost.links if lost else None)
-            self.samples.append(Sample(kept.at_s, max(lates, default=None), kept.machine, links, kept.segments))
+            self.samples.append(
+                Sample(kept.at_s, max(lates, default=None), kept.machine, links, kept.segments)
+            )

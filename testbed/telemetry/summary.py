@@ -1,4 +1,6 @@
-"""What a job's result says of its samples: a summary for its JSON, and the whole series as a compressed NumPy file. Pure."""
+"""What a job's result says of its samples: a summary for its JSON, and the whole series as a compressed NumPy
+file. Pure.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +63,14 @@ def _p99(values: Sequence[float]) -> float | None:
 
 
 def series(recording: Recording) -> bytes:
-    """An .npz file. Rows are intervals between samples; every array but `late_ms` and `backlog` counts what happened in them.
+    """An .npz file. Rows are intervals between samples; every array but `late_ms` and `backlog` counts what
+    happened in them.
 
-    time_s (rows), the interval's end, from the first sample on; late_ms (rows); cores (rows, cores, 4) in seconds: busy, softirq, steal,
-    iowait; softnet (rows, cores, 2): dropped, squeezed; waiting_s (rows). Links are read in some of the samples, and only those that
-    carried something are kept: links, rates_mbps (0: none), link_time_s (link rows), sent (link rows, links, 2) in bytes by
-    direction, queue_drops and backlog in bytes (link rows, links). segments (rows, switches) taken, of `switches`.
+    time_s (rows), the interval's end, from the first sample on; late_ms (rows); cores (rows, cores, 4) in
+    seconds: busy, softirq, steal, iowait; softnet (rows, cores, 2): dropped, squeezed; waiting_s (rows).
+    Links are read in some of the samples, and only those that carried something are kept: links, rates_mbps
+    (0: none), link_time_s (link rows), sent (link rows, links, 2) in bytes by direction, queue_drops and
+    backlog in bytes (link rows, links). segments (rows, switches) taken, of `switches`.
     """
     samples = recording.samples
     origin = samples[0].at_s
@@ -81,16 +85,22 @@ def series(recording: Recording) -> bytes:
         "time_s": np.array([sample.at_s - origin for sample in samples[1:]], np.float32),
         "late_ms": np.array([(sample.late_s or 0.0) * 1e3 for sample in samples[1:]], np.float32),
         "cores": np.diff(cores[:, :, [BUSY, SOFTIRQ, STEAL, IOWAIT]], axis=0).round(3).astype(np.float32),
-        "softnet": _counts(np.array([sample.machine.softnet for sample in samples])[:, :, [DROPPED, SQUEEZED]]),
+        "softnet": _counts(
+            np.array([sample.machine.softnet for sample in samples])[:, :, [DROPPED, SQUEEZED]]
+        ),
         "waiting_s": np.diff([sample.machine.waiting_s for sample in samples]).round(4).astype(np.float32),
         "links": np.array([recording.names[at] for at in carried], np.str_),
         "rates_mbps": np.array([recording.rates_mbps[at] or 0.0 for at in carried], np.float32),
-        "link_time_s": np.array([(links.began_s + links.ended_s) / 2 - origin for links in read[1:]], np.float32),
+        "link_time_s": np.array(
+            [(links.began_s + links.ended_s) / 2 - origin for links in read[1:]], np.float32
+        ),
         "sent": _counts(values[:, :, [BYTES_AB, BYTES_BA]]),
         "queue_drops": _counts(values[:, :, QUEUE_DROPS]),
         "backlog": values[1:, :, BACKLOG].astype(np.uint32),
         "switches": np.array(switches, np.str_),
-        "segments": np.array([[s.segments.get(switch, 0) for switch in switches] for s in samples[1:]], np.uint16),
+        "segments": np.array(
+            [[s.segments.get(switch, 0) for switch in switches] for s in samples[1:]], np.uint16
+        ),
     }
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # its stub takes **kwds for an option

@@ -19,8 +19,9 @@ _LATEST_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective: bytes of a worker's vector, whether it is summed by the job's own kind of synchronisation, and when a worker had
-    its result, in ns; 0 if it never had."""
+    """A collective: bytes of a worker's vector, whether it is summed by the job's own kind of
+    synchronisation, and when a worker had its result, in ns; 0 if it never had.
+    """
 
     size_bytes: int
     summed: bool
@@ -29,7 +30,9 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a script did, about which collective, when, and how long its thread had waited for a core since the row before."""
+    """What a script did, about which collective, when, and how long its thread had waited for a core since
+    the row before.
+    """
 
     what: int
     number: int
@@ -45,7 +48,9 @@ class Timeline:
     rows: tuple[Row, ...]
 
     def quiet_rows(self) -> dict[int, int]:
-        """By number of the latest collective that was asked for: where the script went on with nothing under way."""
+        """By number of the latest collective that was asked for: where the script went on with nothing under
+        way.
+        """
         last, found = -1, {}
         for at, row in enumerate(self.rows):
             if row.what == ASKED:
@@ -94,9 +99,11 @@ def _is_table(value: Any, columns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The rounds that count: from where the scripts went on after collective `first` to where they did after `last`.
+    """The rounds that count: from where the scripts went on after collective `first` to where they did after
+    `last`.
 
-    A round is from one such moment to the next before which much was summed: an iteration of DDP. `left_out` came before.
+    A round is from one such moment to the next before which much was summed: an iteration of DDP. `left_out`
+    came before.
     """
 
     first: int
@@ -106,7 +113,9 @@ class Window:
 
 
 def window(timelines: Sequence[Timeline]) -> Window | None:
-    """None where scripts have no two moments in common in which nothing was under way, or asked for different things."""
+    """None where scripts have no two moments in common in which nothing was under way, or asked for different
+    things.
+    """
     sizes = {tuple((one.size_bytes, one.summed) for one in timeline.collectives) for timeline in timelines}
     if len(sizes) != 1:
         return None
@@ -126,8 +135,9 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
 
 
 def steps(timeline: Timeline, span: Window) -> list[Step]:
-    """What the script did within the window. Computing is as long as it took less what the thread waited for a core; time in which
-    the script waited for a result counts as none."""
+    """What the script did within the window. Computing is as long as it took less what the thread waited for
+    a core; time in which the script waited for a result counts as none.
+    """
     quiet = timeline.quiet_rows()
     rows = timeline.rows[quiet[span.first] : quiet[span.last] + 1]
     found: list[Step] = []

@@ -1,7 +1,8 @@
 """The verdict: whether the links, and not the machine under them, set a result. Pure.
 
-It compares what the clock said with what the links allow (testbed/telemetry/bound.py). A reason makes a result not trustworthy; a note
-is what a reader should know and may be by design, as drops at a finite queue are.
+It compares what the clock said with what the links allow (testbed/telemetry/bound.py). A reason makes a
+result not trustworthy; a note is what a reader should know and may be by design, as drops at a finite queue
+are.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ def verdict(
     faults: Sequence[str] = (),
     hosts: Sequence[str] = (),
 ) -> Verdict:
-    """On a job on these `hosts`. `workers` are the statistics that they left, None for one that left none; `failure` says why it failed,
-    if it did, and `faults` what was set on which links."""
+    """On a job on these `hosts`. `workers` are the statistics that they left, None for one that left none;
+    `failure` says why it failed, if it did, and `faults` what was set on which links.
+    """
     own = [link for link in evidence.links if link.name in hosts]
     sent = max((link.most_bytes for link in own), default=0)
     if bound is None and sent < limits.traffic_bytes and failure is None and evidence.failure is None:
@@ -97,7 +99,9 @@ def verdict(
 # -------------------------------------------------------------- reasons
 
 
-def _set_by_links(evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse], limits: Limits) -> Iterator[Reason]:
+def _set_by_links(
+    evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse], limits: Limits
+) -> Iterator[Reason]:
     if bound is None:
         if any(link.rate_mbps is not None for link in own):
             text = "no sums of this job were seen often enough to compare them with what the links allow"
@@ -109,7 +113,9 @@ def _set_by_links(evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse
     elif bound.ratio > limits.ratio:
         yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(bound, limits)}")
     elif bound.ratio < limits.least_ratio:
-        yield Reason("beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates")
+        yield Reason(
+            "beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates"
+        )
 
 
 def _within(bound: Bound) -> str:
@@ -162,19 +168,25 @@ def _notes(
     trusted: bool,
 ) -> Iterator[Reason]:
     if bound and bound.shared:
-        yield Reason("shared", "other jobs ran: what links carried of theirs beside this job's sums counts as allowed")
+        yield Reason(
+            "shared", "other jobs ran: what links carried of theirs beside this job's sums counts as allowed"
+        )
     if bound and not trusted and evidence.seconds:
         yield Reason("processors", _processors(evidence, bound))
     if drops := sum(link.queue_drops for link in evidence.links):
         worst: LinkUse = max(evidence.links, key=lambda link: link.queue_drops)
         where = f"{worst.queue_drops} of them on {worst.name}"
-        yield Reason("queue_drops", f"links dropped {counted(drops)} at a full queue, as a finite buffer does; {where}")
+        yield Reason(
+            "queue_drops", f"links dropped {counted(drops)} at a full queue, as a finite buffer does; {where}"
+        )
     if evidence.softnet_dropped > limits.lost_share * evidence.frames:
         text = f"the kernel dropped {counted(evidence.softnet_dropped)} before it looked at them"
         yield Reason("softnet_drops", text)
     if sum(evidence.device_drops.values()):
         yield Reason("device_drops", _device_drops(evidence))
-    again, timeouts = (round(sum(number(each, key) for each in workers)) for key in ("retransmits", "timeouts"))
+    again, timeouts = (
+        round(sum(number(each, key) for each in workers)) for key in ("retransmits", "timeouts")
+    )
     if again or timeouts:
         text = f"workers sent {again} packets again, which the bound does not count; {counted(timeouts, 'timeout')}"
         yield Reason("retransmits", text)
@@ -205,7 +217,9 @@ def _device_drops(evidence: Evidence) -> str:
     return f"{counted(count)} {'was' if count == 1 else 'were'} lost where a device had no room, {drops[worst]} of them at {worst}"
 
 
-def by_core(seconds: Sequence[Second], column: Callable[[Second], tuple[float, ...]]) -> list[tuple[float, ...]]:
+def by_core(
+    seconds: Sequence[Second], column: Callable[[Second], tuple[float, ...]]
+) -> list[tuple[float, ...]]:
     """For each core its values, a second each."""
     return list(zip(*(column(second) for second in seconds), strict=True))
 

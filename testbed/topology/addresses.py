@@ -1,4 +1,6 @@
-"""Names and numbers of everything in a testbed, as functions of unit, host and port. Pure. The table is in docs/architecture.md."""
+"""Names and numbers of everything in a testbed, as functions of unit, host and port. Pure. The table is in
+docs/architecture.md.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 2,
         "scale": 200,
     },
-    # As default, at a scale at which two cores keep up with four workers that really compute: links set what `testbed demo` shows.
+    # As default, at a scale at which two cores keep up with four workers that really compute: links set what
+    # `testbed demo` shows.
     "demo": {
         "units": [
             {"kind": "gpu", "hosts": 4},
@@ -59,5 +60,7 @@ def find(name_or_file: str) -> Topology:
         return ready(name_or_file)
     path = Path(name_or_file)
     if not os.path.exists(path) and path.parent == Path() and not path.suffix:
-        raise RequestError(f"configuration {name_or_file}: no such file, and the ready ones are {', '.join(READY)}")
+        raise RequestError(
+            f"configuration {name_or_file}: no such file, and the ready ones are {', '.join(READY)}"
+        )
     return load(path)

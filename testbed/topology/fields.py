@@ -29,13 +29,17 @@ def read_yaml(path: Path) -> Any:
 
 def mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:
     if not isinstance(raw, dict):
-        raise RequestError(f"{path}: {shown(raw)}; keys and values are accepted, the keys being {listed(accepted)}")
+        raise RequestError(
+            f"{path}: {shown(raw)}; keys and values are accepted, the keys being {listed(accepted)}"
+        )
     for key in raw:
         if key not in accepted:
             where = key if path in TOP else f"{path}.{key}"
             near = difflib.get_close_matches(str(key), accepted, 1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise RequestError(f"{where}: {shown(raw[key])}; unknown key; {hint}accepted are {listed(accepted)}")
+            raise RequestError(
+                f"{where}: {shown(raw[key])}; unknown key; {hint}accepted are {listed(accepted)}"
+            )
     return raw
 
 

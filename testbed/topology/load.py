@@ -1,4 +1,6 @@
-"""Reads a topology from YAML and says in one line what is wrong with it: the key, its value, and what is accepted."""
+"""Reads a topology from YAML and says in one line what is wrong with it: the key, its value, and what is
+accepted.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def parse(data: Any, name: str) -> Topology:
         raise RequestError("units: missing; a list of units is needed, each with kind and hosts")
     raw_units = top["units"]
     if not isinstance(raw_units, list) or not 1 <= len(raw_units) <= addresses.MAX_UNITS:
-        raise RequestError(f"units: {shown(raw_units)}; a list of 1 to {addresses.MAX_UNITS} units is accepted")
+        raise RequestError(
+            f"units: {shown(raw_units)}; a list of 1 to {addresses.MAX_UNITS} units is accepted"
+        )
     units = tuple(_unit(raw, index, ports) for index, raw in enumerate(raw_units, 1))
     if len(units) > 1:
         for unit in units:
@@ -84,7 +88,9 @@ def parse(data: Any, name: str) -> Topology:
             _rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets
         ),
         ocs=_ocs(top.get("ocs", {}), units),
-        inc=IncSpec(integer(mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=32, path="inc.")),
+        inc=IncSpec(
+            integer(mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=32, path="inc.")
+        ),
         scale=scale,
         mtu=mtu,
         bmv2=_bmv2(top.get("bmv2", {})),
@@ -144,7 +150,9 @@ def _circuits(raw: Any, units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
     for position, pair in enumerate(raw):
         path = f"ocs.circuits[{position}]"
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(end, str) for end in pair):
-            raise RequestError(f"{path}: {shown(pair)}; a pair of optical ports like [u1o1, u2o1] is accepted")
+            raise RequestError(
+                f"{path}: {shown(pair)}; a pair of optical ports like [u1o1, u2o1] is accepted"
+            )
         for end in pair:
             if end not in ports:
                 raise RequestError(f"{path}: {end}; no such optical port, there are {listed(sorted(ports))}")
@@ -158,7 +166,9 @@ def _circuits(raw: Any, units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
 def _delay(data: Mapping[str, Any], key: str, default: Delay) -> Delay:
     raw = data.get(key)
     path = f"ocs.{key}"
-    accepted = "milliseconds from 0 to 60000, {uniform: [low, high]} or {normal: [mean, deviation]} is accepted"
+    accepted = (
+        "milliseconds from 0 to 60000, {uniform: [low, high]} or {normal: [mean, deviation]} is accepted"
+    )
     if raw is None and key not in data:
         return default
     if raw is not None and is_number(raw) and 0 <= raw <= 60_000:
@@ -166,7 +176,9 @@ def _delay(data: Mapping[str, Any], key: str, default: Delay) -> Delay:
     if isinstance(raw, dict) and len(raw) == 1:
         ((kind, values),) = raw.items()
         numbers = (
-            isinstance(values, list) and len(values) == 2 and all(is_number(v) and 0 <= v <= 60_000 for v in values)
+            isinstance(values, list)
+            and len(values) == 2
+            and all(is_number(v) and 0 <= v <= 60_000 for v in values)
         )
         if kind in DISTRIBUTIONS[1:] and numbers and (kind == "normal" or values[0] <= values[1]):
             return Delay(kind, float(values[0]), float(values[1]))
@@ -181,6 +193,7 @@ def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any) -> float 
         raise RequestError(f"{key}: {shown(raw)}; a rate in Mb/s or the word unshaped is accepted")
     if not MIN_MBPS <= raw / scale <= MAX_MBPS:
         raise RequestError(
-            f"{key}: {shown(raw)} at scale {scale} is {raw / scale:g} Mb/s; from {MIN_MBPS:g} to {MAX_MBPS:g} Mb/s can be emulated"
+            f"{key}: {shown(raw)} at scale {scale} is {raw / scale:g} Mb/s; from {MIN_MBPS:g} to "
+            f"{MAX_MBPS:g} Mb/s can be emulated"
         )
     return float(raw)

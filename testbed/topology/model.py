@@ -1,4 +1,6 @@
-"""A topology as frozen data. `load` reads it from YAML, `catalogue` holds ready ones, `emulation` realises it."""
+"""A topology as frozen data. `load` reads it from YAML, `catalogue` holds ready ones, `emulation` realises
+it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class LinkSpec:
 class Delay:
     """A duration in milliseconds.
 
-    `constant` at `a`; `uniform` from `a` to `b`; `normal` with mean `a` and standard deviation `b`, cut off below 0.
+    `constant` at `a`; `uniform` from `a` to `b`; `normal` with mean `a` and standard deviation `b`, cut off
+    below 0.
     """
 
     kind: str
@@ -42,9 +45,11 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class OcsSpec:
-    """The optical switch: how long a reconfiguration keeps a port dark (switching, then transceiver lock), and what is lit at first.
+    """The optical switch: how long a reconfiguration keeps a port dark (switching, then transceiver lock),
+    and what is lit at first.
 
-    `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: no scale touches them.
+    `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: no scale
+    touches them.
     """
 
     switch_ms: Delay = Delay("constant", 10.0)
@@ -62,7 +67,9 @@ class IncSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bmv2Spec:
-    """The P4 switch of units with the engine bmv2: how its program lays out gradients, and whether it logs every packet."""
+    """The P4 switch of units with the engine bmv2: how its program lays out gradients, and whether it logs
+    every packet.
+    """
 
     layout: str = "wide"
     log: bool = False
@@ -84,7 +91,9 @@ class Unit:
 
     @property
     def is_programmed(self) -> bool:
-        """Whether its ToR is a P4 switch, programmed over Thrift: with no bridge of Open vSwitch, no OpenFlow and no XDP program."""
+        """Whether its ToR is a P4 switch, programmed over Thrift: with no bridge of Open vSwitch, no OpenFlow
+        and no XDP program.
+        """
         return self.engine == "bmv2"
 
     @property
@@ -117,7 +126,9 @@ class Topology:
     @property
     def host_names(self) -> tuple[str, ...]:
         """All hosts, by unit and number."""
-        return tuple(addresses.host_name(unit.index, host) for unit in self.units for host in range(1, unit.hosts + 1))
+        return tuple(
+            addresses.host_name(unit.index, host) for unit in self.units for host in range(1, unit.hosts + 1)
+        )
 
     @property
     def optical_ports(self) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""The wire format in NumPy: structured types for whole windows of packets, and one packet's header as a data class."""
+"""The wire format in NumPy: structured types for whole windows of packets, and one packet's header as a data
+class.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ HEADER_DTYPE = np.dtype([(field.name, f">u{field.bytes}") for field in spec.HEAD
 
 def packet_dtype(lanes: int) -> np.dtype:
     """A packet's UDP payload with so many lanes."""
-    return np.dtype([*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("lanes", ">u4", (lanes,))])
+    return np.dtype(
+        [*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("lanes", ">u4", (lanes,))]
+    )
 
 
 PACKET_DTYPE = packet_dtype(spec.LANES)
@@ -50,12 +54,15 @@ class Header:
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
-        """Reads a header from the first bytes of a datagram. Raises ValueError if it is not one of this format."""
+        """Reads a header from the first bytes of a datagram. Raises ValueError if it is not one of this
+        format.
+        """
         if len(data) < _STRUCT.size:
             raise ValueError(f"{len(data)} bytes; a header has {_STRUCT.size}")
         values = dict(zip(_NAMES, _STRUCT.unpack_from(data), strict=True))
         if values["magic"] != spec.MAGIC or values["version"] != spec.VERSION:
             raise ValueError(
-                f"magic {values['magic']:#x} version {values['version']}; expected {spec.MAGIC:#x} {spec.VERSION}"
+                f"magic {values['magic']:#x} version {values['version']}; expected {spec.MAGIC:#x} "
+                f"{spec.VERSION}"
             )
         return cls(**values)

@@ -1,4 +1,5 @@
-"""Renders the wire format as C (bpf/wire.h), P4 (p4/wire.p4, p4/lanes.p4) and a Wireshark dissector (wireshark/optinc.lua).
+"""Renders the wire format as C (bpf/wire.h), P4 (p4/wire.p4, p4/lanes.p4) and a Wireshark dissector
+(wireshark/optinc.lua).
 
 `python -m testbed.wire.emit` writes the files; with `--check` it says which one is stale and exits 1.
 """
@@ -12,7 +13,10 @@ from pathlib import Path
 from testbed.wire import spec
 
 ROOT = Path(__file__).resolve().parents[2]
-P4_LAYOUTS = {"wide": 64, "registers": 1}  # how many lanes a register holds; 2048 bits are the most that p4c takes
+P4_LAYOUTS = {
+    "wide": 64,
+    "registers": 1,
+}  # how many lanes a register holds; 2048 bits are the most that p4c takes
 _NOTE = "Rendered by testbed/wire/emit.py from testbed/wire/spec.py; `make wire` renders it again."
 
 
@@ -29,7 +33,8 @@ def c_header() -> str:
         f"#define WIRE_VERSION {spec.VERSION}",
         f"#define WIRE_UDP_PORT {spec.UDP_PORT}",
         "#ifndef WIRE_LANES",
-        f"#define WIRE_LANES {spec.LANES} /* at MTU 1500; a fabric with another one says so to the compiler */",
+        f"#define WIRE_LANES {spec.LANES} /* at MTU 1500; a fabric with another one says so to the compiler "
+        f"*/",
         "#endif",
         f"#define WIRE_MAX_WORKERS {spec.MAX_WORKERS}",
         "",
@@ -71,11 +76,13 @@ def p4_header() -> str:
 
 
 def p4_lanes(layout: str, lanes: int) -> str:
-    """p4/lanes.p4: the lanes as one header, the registers of the slots for them, and the stage that works on both.
+    """p4/lanes.p4: the lanes as one header, the registers of the slots for them, and the stage that works on
+    both.
 
-    In the layout `wide`, fields and registers hold up to 64 lanes each, which one addition sums; lanes do not carry into each other since
-    senders leave room (spec.bias). In `registers`, each lane has a field and a register array of its own, as in a hardware switch's stages;
-    what of a slot would not fit there is in docs/p4.md.
+    In the layout `wide`, fields and registers hold up to 64 lanes each, which one addition sums; lanes do not
+    carry into each other since senders leave room (spec.bias). In `registers`, each lane has a field and a
+    register array of its own, as in a hardware switch's stages; what of a slot would not fit there is in
+    docs/p4.md.
     """
     if layout not in P4_LAYOUTS:
         raise ValueError(f"layout {layout!r}; {', '.join(P4_LAYOUTS)} are accepted")
@@ -100,7 +107,10 @@ def p4_lanes(layout: str, lanes: int) -> str:
         *(f"    bit<{width}> l{number};" for number, width in numbered),
         "}",
         "",
-        *(f'@name(".lanes_{number}") register<bit<{width}>>(SLOTS) lanes_{number};' for number, width in numbered),
+        *(
+            f'@name(".lanes_{number}") register<bit<{width}>>(SLOTS) lanes_{number};'
+            for number, width in numbered
+        ),
         "",
         "// `held` is room to work in.",
         "control Lanes(inout lanes_h lanes, inout lanes_h held, in bit<32> slot, in bit<2> what) {",
@@ -171,7 +181,10 @@ def lua_dissector() -> str:
         f'            list:add(f.lane, buffer({spec.HEADER_BYTES} + 4 * lane, 4)):prepend_text("[" .. lane .. "] ")',
         "        end",
         "    end",
-        *(f"    local {name} = buffer({start}, {width}):uint()" for name, start, width in _lua_summary(places)),
+        *(
+            f"    local {name} = buffer({start}, {width}):uint()"
+            for name, start, width in _lua_summary(places)
+        ),
         '    local name = ops[op] or ("op " .. op)',
         '    pinfo.cols.info = name .. " job " .. job .. " worker " .. worker .. " fragment " .. fragment .. " slot " .. slot',
         "    return buffer:len()",

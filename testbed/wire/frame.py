@@ -19,7 +19,10 @@ ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 TTL = 64
 DSCP_REPEATED = 3  # of what a worker sends again: RFC 2474's pool for local use
-ECT, CE = 0b10, 0b11  # the IP header's ECN field (RFC 3168): the sender heeds marks; a queue on the way was long
+ECT, CE = (
+    0b10,
+    0b11,
+)  # the IP header's ECN field (RFC 3168): the sender heeds marks; a queue on the way was long
 OPS = frozenset(spec.Op)
 NO_LANES: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
 
@@ -38,7 +41,9 @@ def checksum(data: bytes) -> int:
 
 
 def udp_checksum(source: bytes, destination: bytes, datagram: bytes) -> int:
-    """Of a datagram whose checksum field holds zero; never 0, which would say that there is none (RFC 768)."""
+    """Of a datagram whose checksum field holds zero; never 0, which would say that there is none (RFC
+    768).
+    """
     pseudo = source + destination + struct.pack("!BBH", 0, IPPROTO_UDP, len(datagram))
     return checksum(pseudo + datagram) or 0xFFFF
 
@@ -79,14 +84,17 @@ class Frame:
             + destination
         )
         ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
-        ethernet = mac_bytes(self.destination_mac) + mac_bytes(self.source_mac) + struct.pack("!H", ETHERTYPE_IPV4)
+        ethernet = (
+            mac_bytes(self.destination_mac) + mac_bytes(self.source_mac) + struct.pack("!H", ETHERTYPE_IPV4)
+        )
         return ethernet + ip + ports + struct.pack("!H", summed) + payload
 
     @classmethod
     def parse(cls, data: bytes, lanes: int = spec.LANES) -> Frame:
         """Reads a frame; bytes behind the packet are ignored. `lanes` is what a packet of this fabric holds.
 
-        Raises ValueError if it is no well-formed gradient packet, CorruptError if only its UDP checksum is zero or wrong.
+        Raises ValueError if it is no well-formed gradient packet, CorruptError if only its UDP checksum is
+        zero or wrong.
         """
         if not is_gradient(data):
             raise ValueError("not a UDP datagram to the gradient port")
@@ -127,7 +135,15 @@ class Frame:
     def fields(self) -> dict[str, Any]:
         """Everything in it, to compare and to show."""
         named = {field.name: getattr(self.header, field.name) for field in spec.HEADER}
-        addresses = ("source_ip", "destination_ip", "source_mac", "destination_mac", "source_port", "ttl", "tos")
+        addresses = (
+            "source_ip",
+            "destination_ip",
+            "source_mac",
+            "destination_mac",
+            "source_port",
+            "ttl",
+            "tos",
+        )
         return {**named, **{name: getattr(self, name) for name in addresses}, "lanes": self.lanes.tolist()}
 
 

@@ -1,4 +1,6 @@
-"""Where a worker puts its fragments: the slots of a job's segment, by a hash of job and fragment (P4INC-AOI, section VI-B). Pure."""
+"""Where a worker puts its fragments: the slots of a job's segment, by a hash of job and fragment (P4INC-AOI,
+section VI-B). Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ _GOLDEN = 0x9E3779B1  # 2**32 over the golden ratio, odd: Knuth's multiplicative
 
 
 def places(job: int, size: int) -> npt.NDArray[np.uint32]:
-    """The slot within a segment of `size` slots for each fragment number modulo `size`: a permutation, the same on every worker.
+    """The slot within a segment of `size` slots for each fragment number modulo `size`: a permutation, the
+    same on every worker.
 
     A fragment whose hash gives a slot that an earlier one has is moved to the next free slot.
     """

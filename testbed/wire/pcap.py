@@ -1,4 +1,6 @@
-"""Files of captured frames in the pcap format, times in nanoseconds, as Wireshark, tcpdump and scapy read it. Pure."""
+"""Files of captured frames in the pcap format, times in nanoseconds, as Wireshark, tcpdump and scapy read it.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Gradient packets in scapy, derived from `spec`: importing this module makes scapy decode what goes to the gradient port.
+"""Gradient packets in scapy, derived from `spec`: importing this module makes scapy decode what goes to the
+gradient port.
 
-`GradientPacket` over IP()/UDP() builds a packet with its checksums; `rdpcap` shows one by its fields. scapy is imported here only.
+`GradientPacket` over IP()/UDP() builds a packet with its checksums; `rdpcap` shows one by its fields. scapy
+is imported here only.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def _field(field: spec.Field) -> Field[Any, Any]:
         return ByteEnumField(field.name, default, {op.value: op.name for op in spec.Op})
     if field.name == "flags":
         by_bit = [
-            spec.Flag(1 << bit).name or "" if 1 << bit in set(spec.Flag) else f"bit{bit}" for bit in range(field.bits)
+            spec.Flag(1 << bit).name or "" if 1 << bit in set(spec.Flag) else f"bit{bit}"
+            for bit in range(field.bits)
         ]
         return FlagsField(field.name, default, field.bits, by_bit)
     made: Field[Any, Any] = _PLAIN[field.bits](field.name, default)
@@ -59,6 +62,7 @@ class GradientPacket(Packet):
         return cls
 
 
-# every scapy packet has a method `fragment`, which would hide the field; in the class body this would be taken for a default
+# every scapy packet has a method `fragment`, which would hide the field; in the class body this would be
+# taken for a default
 GradientPacket.fragment = property(lambda packet: packet.getfieldval("fragment"))  # type: ignore[method-assign,assignment]
 bind_layers(UDP, GradientPacket, dport=spec.UDP_PORT)

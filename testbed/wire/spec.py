@@ -1,11 +1,13 @@
-"""THE wire format of gradient packets. Every other statement of it (C, P4, NumPy, scapy) is rendered from here.
+"""THE wire format of gradient packets. Every other statement of it (C, P4, NumPy, scapy) is rendered from
+here.
 
-A packet is Ethernet, IPv4 without options, UDP with its checksum to `UDP_PORT`, the header below, and exactly as many lanes as the fabric's
-MTU holds (`lanes_for`); a notice has no lanes. All fields are in network byte order. What is done with packets: docs/protocol.md.
+A packet is Ethernet, IPv4 without options, UDP with its checksum to `UDP_PORT`, the header below, and exactly
+as many lanes as the fabric's MTU holds (`lanes_for`); a notice has no lanes. All fields are in network byte
+order. What is done with packets: docs/protocol.md.
 
-A lane is an unsigned 32-bit number. A worker sends `q + bias` with `bias = floor(2**31 / workers)` and `|q| < bias`, so that a sum over all
-workers never carries out of its lane: switches that add several lanes at once need that, and an int32 adder does not mind. The receiver
-takes `contributors * bias` off the sum.
+A lane is an unsigned 32-bit number. A worker sends `q + bias` with `bias = floor(2**31 / workers)` and `|q| <
+bias`, so that a sum over all workers never carries out of its lane: switches that add several lanes at once
+need that, and an int32 adder does not mind. The receiver takes `contributors * bias` off the sum.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ HEADER_BYTES = sum(field.bytes for field in HEADER)
 PAYLOAD_BYTES = HEADER_BYTES + 4 * LANES  # of the UDP datagram
 FRAME_BYTES = 14 + 20 + 8 + PAYLOAD_BYTES
 
-MAX_MTU = 3476  # the largest frame that veth gives to an XDP program in one buffer has 3490 bytes (4 KiB pages)
+MAX_MTU = (
+    3476  # the largest frame that veth gives to an XDP program in one buffer has 3490 bytes (4 KiB pages)
+)
 MAX_WORKERS = 64  # a bitmap of contributors is one 64-bit word
 
 
@@ -82,7 +86,9 @@ def bias(workers: int) -> int:
 
 
 def lanes_for(mtu: int) -> int:
-    """How many lanes a packet has on a fabric of this MTU in bytes; an even number, since switches sum two at once."""
+    """How many lanes a packet has on a fabric of this MTU in bytes; an even number, since switches sum two at
+    once.
+    """
     return (mtu - 20 - 8 - HEADER_BYTES) // 8 * 2
 
 

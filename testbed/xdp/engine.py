@@ -1,6 +1,8 @@
-"""What sums by XDP programs, each told by testbed.inc.engine: the ToRs, the PS hosts, and the rings that hosts pull results into.
+"""What sums by XDP programs, each told by testbed.inc.engine: the ToRs, the PS hosts, and the rings that
+hosts pull results into.
 
-All of them live in the same maps (bpf/maps.h); `Cells` knows which cells are free. Nothing here is safe for several threads.
+All of them live in the same maps (bpf/maps.h); `Cells` knows which cells are free. Nothing here is safe for
+several threads.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ _CELLS = {
 
 
 class _Place:
-    """Jobs' entries and slots of the ToR of unit `owner`, or of the PS host whose eth0 has the ifindex `owner`."""
+    """Jobs' entries and slots of the ToR of unit `owner`, or of the PS host whose eth0 has the ifindex
+    `owner`.
+    """
 
     slots = layout.SLOTS
 
@@ -191,7 +195,8 @@ class XdpSwitch(_Place):
             self._set_senders_of(number)
         group = self._groups.pop(number, None)
         if group is not None:
-            # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the entry.
+            # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the
+            # entry.
             for name in ("groups", "worker_groups"):
                 map_delete(self._programs.map_fd(name), u32(group))
             self._cells.free("groups", group)
@@ -221,7 +226,9 @@ class XdpHosts:
 
     def __init__(self, cells: Cells) -> None:
         self._cells, self._programs = cells, cells.programs
-        self._rings: dict[int, tuple[int, Ring]] = {}  # by ifindex: cell of `rings` and of `wakes`, descriptors
+        self._rings: dict[
+            int, tuple[int, Ring]
+        ] = {}  # by ifindex: cell of `rings` and of `wakes`, descriptors
         self._ps_hosts: dict[int, XdpPsHost] = {}
 
     def close(self) -> None:

@@ -1,6 +1,8 @@
-"""What user space must know of the maps in bpf/maps.h: sizes given to the compiler, and the structs as NumPy types.
+"""What user space must know of the maps in bpf/maps.h: sizes given to the compiler, and the structs as NumPy
+types.
 
-`program.load` compares each type here with what the compiler made of the C struct and refuses to start on a difference.
+`program.load` compares each type here with what the compiler made of the C struct and refuses to start on a
+difference.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ def slot(lanes: int) -> np.dtype:
 
 def result(lanes: int) -> np.dtype:
     """struct result."""
-    return np.dtype([("sequence", "=u8"), ("contributors", "=u4"), ("flags", "=u4"), ("lanes", ">u4", (lanes,))])
+    return np.dtype(
+        [("sequence", "=u8"), ("contributors", "=u4"), ("flags", "=u4"), ("lanes", ">u4", (lanes,))]
+    )
 
 
 def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
@@ -100,7 +104,9 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
 
 
 def verdict_names() -> tuple[str, ...]:
-    """Names of the verdict counters in their order, read from the enum in bpf/maps.h, lower case without the prefix."""
+    """Names of the verdict counters in their order, read from the enum in bpf/maps.h, lower case without the
+    prefix.
+    """
     text = (BPF_DIR / "maps.h").read_text()
     body = re.search(r"enum verdict \{(.*?)\};", text, re.DOTALL)
     assert body, "bpf/maps.h has an enum verdict"

@@ -1,6 +1,8 @@
-"""Compiles and loads bpf/link_faults.c, and keeps its maps: a stage for each direction of a wire, and the cells for frames held back.
+"""Compiles and loads bpf/link_faults.c, and keeps its maps: a stage for each direction of a wire, and the
+cells for frames held back.
 
-Owns what user space must know of the C side; attaching the program to devices is testbed/emulation/faults.py's.
+Owns what user space must know of the C side; attaching the program to devices is
+testbed/emulation/faults.py's.
 """
 
 from __future__ import annotations
@@ -30,28 +32,39 @@ _CELL_HEADER_BYTES = 12  # due, length; the frame follows
 
 
 class FaultProgram:
-    """The loaded program, by descriptor. A context manager; leaving it drops program and maps, once no filter holds them."""
+    """The loaded program, by descriptor. A context manager; leaving it drops program and maps, once no filter
+    holds them.
+    """
 
     def __init__(self, longest_frame_bytes: int) -> None:
         os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
         try:
             from bcc import BPF
         except ImportError as error:
-            raise HostError(f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)") from error
+            raise HostError(
+                f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
+            ) from error
         text = (BPF_DIR / "link_faults.c").read_text()
         try:
             # -w: the kernel's own headers warn under bcc's clang
             self._bpf: Any = BPF(text=text, cflags=["-w", f"-DCELL_BYTES={longest_frame_bytes}"])
             self.fd = int(self._bpf.load_func(PROGRAM, BPF.SCHED_CLS).fd)
         except Exception as error:  # bcc raises nothing narrower
-            raise HostError(f"load the fault program: {error}; `testbed doctor` says what this host lacks") from error
+            raise HostError(
+                f"load the fault program: {error}; `testbed doctor` says what this host lacks"
+            ) from error
         self._stages, self._cells = (int(self._bpf[name].map_fd) for name in MAPS)
         self._cell_bytes = ctypes.sizeof(self._bpf["cells"].Leaf)
         self._made: dict[int, int] = {}  # ifindex -> cells
-        made = {name: getattr(self._bpf["stages"].Leaf, name).offset for name, *_ in self._bpf["stages"].Leaf._fields_}
+        made = {
+            name: getattr(self._bpf["stages"].Leaf, name).offset
+            for name, *_ in self._bpf["stages"].Leaf._fields_
+        }
         said = {name: spot[1] for name, spot in (_STAGE.fields or {}).items()}
         if made != said or self._cell_bytes < _CELL_HEADER_BYTES + longest_frame_bytes:
-            raise SettingError(f"bpf/link_faults.c: a stage has the fields {made}, testbed/xdp/link_faults.py {said}")
+            raise SettingError(
+                f"bpf/link_faults.c: a stage has the fields {made}, testbed/xdp/link_faults.py {said}"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -67,11 +80,18 @@ class FaultProgram:
         return program_id(self.fd)
 
     def set_stage(
-        self, ifindex: int, egress: int, rates: tuple[float, float, float, float], distance: int, cells: int, seed: int
+        self,
+        ifindex: int,
+        egress: int,
+        rates: tuple[float, float, float, float],
+        distance: int,
+        cells: int,
+        seed: int,
     ) -> None:
         """Makes a direction's stage, or makes it anew: counters at 0, nothing held.
 
-        `rates` are the shares (0 to 1) of frames lost, copied, held back and corrupted; `seed` is any number of 64 bits.
+        `rates` are the shares (0 to 1) of frames lost, copied, held back and corrupted; `seed` is any number
+        of 64 bits.
         """
         stage = np.zeros((), _STAGE)
         for name, share in zip(_RATES, rates, strict=True):

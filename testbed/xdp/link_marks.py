@@ -1,6 +1,7 @@
 """Compiles and loads bpf/link_marks.c, and keeps its map: a queue for each direction of a wire.
 
-Owns what user space must know of the C side; attaching the program to devices is testbed/emulation/marks.py's.
+Owns what user space must know of the C side; attaching the program to devices is
+testbed/emulation/marks.py's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from testbed.xdp.syscall import map_lookup, map_update, program_id
 PROGRAM = "link_mark"
 COUNTERS = ("seen", "marked")
 _FRACTION_BITS = 16
-_QUEUE = np.dtype([(name, "=u8") for name in ("byte_time", "bucket", "threshold", "limit", "level", "at", *COUNTERS)])
+_QUEUE = np.dtype(
+    [(name, "=u8") for name in ("byte_time", "bucket", "threshold", "limit", "level", "at", *COUNTERS)]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +50,34 @@ class QueueSpec:
 
 
 class MarkProgram:
-    """The loaded program, by descriptor. A context manager; leaving it drops program and map, once no filter holds them."""
+    """The loaded program, by descriptor. A context manager; leaving it drops program and map, once no filter
+    holds them.
+    """
 
     def __init__(self) -> None:
         os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
         try:
             from bcc import BPF
         except ImportError as error:
-            raise HostError(f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)") from error
+            raise HostError(
+                f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
+            ) from error
         try:
             # -w: the kernel's own headers warn under bcc's clang
             self._bpf: Any = BPF(text=(BPF_DIR / "link_marks.c").read_text(), cflags=["-w"])
             self.fd = int(self._bpf.load_func(PROGRAM, BPF.SCHED_CLS).fd)
         except Exception as error:  # bcc raises nothing narrower
-            raise HostError(f"load the marking program: {error}; `testbed doctor` says what this host lacks") from error
+            raise HostError(
+                f"load the marking program: {error}; `testbed doctor` says what this host lacks"
+            ) from error
         self._queues = int(self._bpf["queues"].map_fd)
         leaf = self._bpf["queues"].Leaf
         made = {name: getattr(leaf, name).offset for name, *_ in leaf._fields_}
         said = {name: spot[1] for name, spot in (_QUEUE.fields or {}).items()}
         if made != said:
-            raise SettingError(f"bpf/link_marks.c: a queue has the fields {made}, testbed/xdp/link_marks.py {said}")
+            raise SettingError(
+                f"bpf/link_marks.c: a queue has the fields {made}, testbed/xdp/link_marks.py {said}"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +93,9 @@ class MarkProgram:
         return program_id(self.fd)
 
     def set_queue(self, ifindex: int, spec: QueueSpec) -> None:
-        """Makes a direction's queue, or gives it other numbers; then it counts as empty, with a full bucket, for a moment."""
+        """Makes a direction's queue, or gives it other numbers; then it counts as empty, with a full bucket,
+        for a moment.
+        """
         queue = np.zeros((), _QUEUE)
         for name, value in spec.words().items():
             queue[name] = value

@@ -1,7 +1,8 @@
-"""The data plane that the XDP programs make: ports, routes, circuits and their dark time; routes and circuits are read back.
+"""The data plane that the XDP programs make: ports, routes, circuits and their dark time; routes and circuits
+are read back.
 
-`XdpPlane` is the daemon's: it loads, attaches and pins. `PinnedPlane` is what another process, the controller, opens by the pins. Times are
-CLOCK_MONOTONIC nanoseconds, the clock that the programs read.
+`XdpPlane` is the daemon's: it loads, attaches and pins. `PinnedPlane` is what another process, the
+controller, opens by the pins. Times are CLOCK_MONOTONIC nanoseconds, the clock that the programs read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ PROBE_FRAME = bytes(12) + b"\x88\xb5" + bytes(46)
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A port to attach to: of a ToR (`unit` from 1) or of the optical switch (`unit` 0), by device name and port number."""
+    """A port to attach to: of a ToR (`unit` from 1) or of the optical switch (`unit` 0), by device name and
+    port number.
+    """
 
     unit: int
     number: int
@@ -63,8 +66,9 @@ def ip_number(ip: str) -> int:
 
 
 def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int, **sender: int) -> None:
-    """Says what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send gradients by it: `job`, `worker`,
-    and `index`, the job's entry in jobs."""
+    """Says what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send
+    gradients by it: `job`, `worker`, and `index`, the job's entry in jobs.
+    """
     entry = np.zeros((), layout.PORT)
     entry["owner"], entry["number"], entry["kind"] = unit, number, kind
     if unit:
@@ -77,7 +81,9 @@ def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int
 class PinnedPlane:
     """Circuits, dark time and routes through the pinned maps. Not safe for several threads at once."""
 
-    def __init__(self, routes: int, circuits: int, gate: int, verdicts: int, devices: Mapping[int, str]) -> None:
+    def __init__(
+        self, routes: int, circuits: int, gate: int, verdicts: int, devices: Mapping[int, str]
+    ) -> None:
         self._routes, self._circuits, self._gate, self._verdicts = routes, circuits, gate, verdicts
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
 
@@ -105,17 +111,23 @@ class PinnedPlane:
 
     def circuits(self) -> dict[int, int]:
         """Port -> peer, for the ports that have a circuit, dark or not."""
-        return {port: int(self._circuit(port)["peer"]) for port in self._ifindex if self._circuit(port)["peer"]}
+        return {
+            port: int(self._circuit(port)["peer"]) for port in self._ifindex if self._circuit(port)["peer"]
+        }
 
     def lit(self, port: int) -> bool:
-        """Whether a frame that arrives at this port now would cross: asks the program that carries the traffic."""
+        """Whether a frame that arrives at this port now would cross: asks the program that carries the
+        traffic.
+        """
         action, _ = run_once(self._gate, PROBE_FRAME, self._device_of(port))
         if action not in (XDP_DROP, XDP_TX):
             raise TestbedError(f"probe optical port {port}: the gate answered {action}")
         return action == XDP_TX
 
     def set_routes(self, unit: int, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
-        """Replaces a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new destination MAC or "")."""
+        """Replaces a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new
+        destination MAC or "").
+        """
         wanted: dict[bytes, bytes] = {}
         for (ip, prefix), (device, mac) in routes.items():
             key = np.zeros((), layout.ROUTE_KEY)
@@ -172,9 +184,18 @@ class XdpPlane:
     """Loads the programs, attaches them to every port, pins what the controller fills. A context manager."""
 
     def __init__(
-        self, switch_ports: Sequence[SwitchPort], host_ports: Sequence[HostPort], pin_dir: Path, mtu: int = 1500
+        self,
+        switch_ports: Sequence[SwitchPort],
+        host_ports: Sequence[HostPort],
+        pin_dir: Path,
+        mtu: int = 1500,
     ) -> None:
-        self._switch_ports, self._host_ports, self._pin_dir, self._mtu = switch_ports, host_ports, pin_dir, mtu
+        self._switch_ports, self._host_ports, self._pin_dir, self._mtu = (
+            switch_ports,
+            host_ports,
+            pin_dir,
+            mtu,
+        )
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -207,7 +228,9 @@ class XdpPlane:
         return verdict_counts(self.programs.map_fd("verdicts"))
 
     def lose(self, ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:
-        """Loses the next `copies` gradient packets of each of these fragments that arrive at a device. For tests."""
+        """Loses the next `copies` gradient packets of each of these fragments that arrive at a device. For
+        tests.
+        """
         faults = self.programs.map_fd("faults")
         for fragment in fragments:
             map_update(faults, np.array((ifindex, fragment), layout.FAULT_KEY).tobytes(), u32(copies))

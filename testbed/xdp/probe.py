@@ -1,6 +1,8 @@
-"""Tries XDP in the namespaces that it is run in: `python -m testbed.xdp.probe`, which testbed/probing/kernel.py runs.
+"""Tries XDP in the namespaces that it is run in: `python -m testbed.xdp.probe`, which
+testbed/probing/kernel.py runs.
 
-Makes and leaves veth pairs, for those namespaces end with the probe. Prints a JSON object: feature -> [works, detail].
+Makes and leaves veth pairs, for those namespaces end with the probe. Prints a JSON object: feature -> [works,
+detail].
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ def probe() -> dict[str, tuple[bool, str]]:
     listeners = [f"{name}2" for name in pairs[1:]]
     reached = arrives(listeners, lambda: send("probe-in", FRAME))
     findings = {
-        "broadcast": (len(reached) == len(listeners), f"{len(reached)} of {len(listeners)} devices got the frame")
+        "broadcast": (
+            len(reached) == len(listeners),
+            f"{len(reached)} of {len(listeners)} devices got the frame",
+        )
     }
     try:
         with mmap.mmap(bpf["seen"].map_fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ) as array:
@@ -64,7 +69,9 @@ def _fill(table: Any, index: int, device: int) -> None:
 
 
 def is_lack(error: Exception) -> bool:
-    """Whether the host's lack explains it: what the kernel, a tool or BCC refuses, the last by a bare Exception; or there is no BCC."""
+    """Whether the host's lack explains it: what the kernel, a tool or BCC refuses, the last by a bare
+    Exception; or there is no BCC.
+    """
     lacks = (HostError, ProbeFailure, OSError)
     return type(error) is Exception or isinstance(error, lacks) or getattr(error, "name", "") == "bcc"
 

@@ -24,7 +24,9 @@ _CLONE_NEWNET = 0x40000000
 
 
 def source(path: Path, seen: set[Path] | None = None) -> str:
-    """A C file with its quoted includes put in, each once: bcc rewrites map accesses only in its main file."""
+    """A C file with its quoted includes put in, each once: bcc rewrites map accesses only in its main
+    file.
+    """
     seen = set() if seen is None else seen
     lines = [f'#line 1 "{path.name}"']
     for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -40,7 +42,9 @@ def source(path: Path, seen: set[Path] | None = None) -> str:
 
 
 class Programs:
-    """The loaded programs and their maps, by descriptor. A context manager; closing drops the descriptors that it holds."""
+    """The loaded programs and their maps, by descriptor. A context manager; closing drops the descriptors
+    that it holds.
+    """
 
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
         """`text` is compiled in place of bpf/programs.c: what tests make of it."""
@@ -49,7 +53,9 @@ class Programs:
         try:
             from bcc import BPF
         except ImportError as error:
-            raise HostError(f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)") from error
+            raise HostError(
+                f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
+            ) from error
         flags = [f"-D{name}={value}" for name, value in {**layout.SIZES, "WIRE_LANES": lanes}.items()]
         try:
             # -w: the kernel's own headers warn under bcc's clang
@@ -59,7 +65,9 @@ class Programs:
             )
             self._functions = {name: self._bpf.load_func(name, BPF.XDP) for name in PROGRAMS}
         except Exception as error:  # bcc raises nothing narrower
-            raise HostError(f"load the XDP programs: {error}; `testbed doctor` says what this host lacks") from error
+            raise HostError(
+                f"load the XDP programs: {error}; `testbed doctor` says what this host lacks"
+            ) from error
         self._check_layout()
 
     def __enter__(self) -> Self:
@@ -79,7 +87,9 @@ class Programs:
         return int(self._functions[name].fd)
 
     def attach(self, program: str, device: str) -> None:
-        """Attaches to a device of the calling thread's network namespace, in native mode. TestbedError if the driver refuses."""
+        """Attaches to a device of the calling thread's network namespace, in native mode. TestbedError if the
+        driver refuses.
+        """
         try:
             self._bpf.attach_xdp(device, self._functions[program], _XDP_FLAGS_DRV_MODE)
         except Exception as error:  # bcc raises nothing narrower
@@ -91,7 +101,8 @@ class Programs:
             for made, stated in ((table.Key, key), (table.Leaf, value)):
                 if ctypes.sizeof(made) != stated.itemsize:
                     raise SettingError(
-                        f"map {name}: C has {ctypes.sizeof(made)} bytes, testbed/xdp/layout.py {stated.itemsize}"
+                        f"map {name}: C has {ctypes.sizeof(made)} bytes, testbed/xdp/layout.py "
+                        f"{stated.itemsize}"
                     )
                 fields = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
                 said = {field: spot[1] for field, spot in (stated.fields or {}).items()}

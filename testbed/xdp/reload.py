@@ -1,7 +1,8 @@
-"""Loads the programs of a running plane again, with the maps that they have, and puts them in place of the old ones, port by port.
+"""Loads the programs of a running plane again, with the maps that they have, and puts them in place of the
+old ones, port by port.
 
-What an upgrade of the data plane does under traffic: every port has the old program or the new one at any moment, and both work on
-the same slots, so that nothing is lost by it.
+What an upgrade of the data plane does under traffic: every port has the old program or the new one at any
+moment, and both work on the same slots, so that nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -56,4 +57,6 @@ def _check(wanted: dict[str, int]) -> None:
         found = route.xdp_programs()
     for device, number in wanted.items():
         if found.get(device) != number:
-            raise SettingError(f"{device}: XDP program {number} was attached and {found.get(device)} reads back")
+            raise SettingError(
+                f"{device}: XDP program {number} was attached and {found.get(device)} reads back"
+            )

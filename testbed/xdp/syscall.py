@@ -1,7 +1,7 @@
 """The bpf(2) system call: maps by descriptor, pins, test runs. Imports nothing of the project but errors.
 
-It exists beside bcc for what bcc 0.26 has no call for: inner maps made at run time, opening pins from another process, and running a loaded
-program on a given packet.
+It exists beside bcc for what bcc 0.26 has no call for: inner maps made at run time, opening pins from another
+process, and running a loaded program on a given packet.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def u32(number: int) -> bytes:
 
 def map_create(kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str) -> int:
     """A new map's descriptor."""
-    packed = struct.pack("=IIIIIII16s", kind, key_bytes, value_bytes, entries, flags, 0, 0, name.encode()[:15])
+    packed = struct.pack(
+        "=IIIIIII16s", kind, key_bytes, value_bytes, entries, flags, 0, 0, name.encode()[:15]
+    )
     return _bpf(_MAP_CREATE, ctypes.create_string_buffer(packed.ljust(152, b"\0"), 152), f"create map {name}")
 
 
@@ -127,7 +129,9 @@ def program_id(fd: int) -> int:
 
 
 def run_once(program: int, frame: bytes, ingress_ifindex: int = 0) -> tuple[int, bytes]:
-    """Runs an XDP program on a frame: its action and the frame as it left it. `ingress_ifindex` names a device of this namespace."""
+    """Runs an XDP program on a frame: its action and the frame as it left it. `ingress_ifindex` names a
+    device of this namespace.
+    """
     data_in, data_out = ctypes.create_string_buffer(frame, len(frame)), ctypes.create_string_buffer(4096)
     context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
     attributes = _attributes(
@@ -141,7 +145,9 @@ def run_once(program: int, frame: bytes, ingress_ifindex: int = 0) -> tuple[int,
 
 
 def run_live(program: int, frame: bytes, ingress_ifindex: int) -> None:
-    """Runs an XDP program on a live frame: what it redirects leaves, and what it passes goes up the stack. Needs Linux 5.18."""
+    """Runs an XDP program on a live frame: what it redirects leaves, and what it passes goes up the stack.
+    Needs Linux 5.18.
+    """
     data = ctypes.create_string_buffer(frame, len(frame))
     context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
     attributes = _attributes(

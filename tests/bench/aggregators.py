@@ -1,17 +1,20 @@
-"""Gradients summed per CPU second: the XDP aggregator against TCP aggregator processes, on one core, in packets of MTU size.
+"""Gradients summed per CPU second: the XDP aggregator against TCP aggregator processes, on one core, in
+packets of MTU size.
 
-`python -m tests.bench.aggregators [--json FILE]`, as root. ALEPH (section 6.2, figure 5) reports 17 Gb/s on one core for XDP in a network
-card's driver and 1.6 Gb/s for a TCP program: traffic received for aggregation. Here it is counted per CPU second of all that the
-aggregator does:
+`python -m tests.bench.aggregators [--json FILE]`, as root. ALEPH (section 6.2, figure 5) reports 17 Gb/s on
+one core for XDP in a network card's driver and 1.6 Gb/s for a TCP program: traffic received for aggregation.
+Here it is counted per CPU second of all that the aggregator does:
 
-- its side of each link is polled by a kernel thread (threaded NAPI) whose CPU time the kernel counts. For XDP that is the poll, the
-  copy into a page, the program, the redirect and handing the frames over; for TCP the poll and the TCP stack up to the socket;
+- its side of each link is polled by a kernel thread (threaded NAPI) whose CPU time the kernel counts. For XDP
+  that is the poll, the copy into a page, the program, the redirect and handing the frames over; for TCP the
+  poll and the TCP stack up to the socket;
 - a TCP aggregator's process: its reads, sums and sends.
 
-Workers, and the threads that poll their ends of the links, do not count. All run on one core, as softirqs run where a frame was sent: a
-wake-up of another core goes through the hypervisor, and would cost more than the work. MTU 1500, offloads off, so that nothing merges or
-cuts segments, but for the case that says so. All aggregators send the sums back to every worker. A run of its own, with the kernel's
-BPF statistics on, gives the time in the XDP program alone.
+Workers, and the threads that poll their ends of the links, do not count. All run on one core, as softirqs run
+where a frame was sent: a wake-up of another core goes through the hypervisor, and would cost more than the
+work. MTU 1500, offloads off, so that nothing merges or cuts segments, but for the case that says so. All
+aggregators send the sums back to every worker. A run of its own, with the kernel's BPF statistics on, gives
+the time in the XDP program alone.
 """
 
 from __future__ import annotations
@@ -104,7 +107,9 @@ def _run_time(fd: int) -> dict[str, float]:
 
 
 def tcp(workers: int, size_bytes: int, kind: str, core: int) -> dict[str, Any]:
-    """Hosts and a switch's ports as the testbed's, without programs; the aggregator is where the XDP programs would be."""
+    """Hosts and a switch's ports as the testbed's, without programs; the aggregator is where the XDP programs
+    would be.
+    """
     from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec, set_offloads
     from testbed.emulation.namespaces import NetworkNamespaces, entered
     from testbed.emulation.netlink import RouteSocket, set_merging
@@ -121,7 +126,8 @@ def tcp(workers: int, size_bytes: int, kind: str, core: int) -> dict[str, Any]:
         stack.callback(wires.close)
         wires.make(lambda *_: None)
         hosts = [
-            HostAddress(name, "eth0", f"10.0.{at}.1", 24, f"10.0.{at}.254", ()) for at, name in enumerate(names, 1)
+            HostAddress(name, "eth0", f"10.0.{at}.1", 24, f"10.0.{at}.254", ())
+            for at, name in enumerate(names, 1)
         ]
         wires.configure_hosts(hosts, lambda *_: None)
         merging = MERGED if kind == "tcp-gro" else NOT_MERGED
@@ -232,9 +238,18 @@ def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, An
     """One case: what the inside found, and the CPU time of the polling threads on the aggregator's side."""
     others = polling_threads()
     argv = command(
-        [sys.executable, "-m", "tests.bench.aggregators", "--inside", f"{kind},{workers},{size_bytes},{core}"], "bench"
+        [
+            sys.executable,
+            "-m",
+            "tests.bench.aggregators",
+            "--inside",
+            f"{kind},{workers},{size_bytes},{core}",
+        ],
+        "bench",
     )
-    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         sides: dict[bool, list[int]] = {True: [], False: []}  # the aggregator's, the workers'
@@ -249,7 +264,10 @@ def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, An
                         os.sched_setaffinity(pid, {CORE if device == "eth0" else core})
                 before = {pid: _process_ns(pid) for side in sides.values() for pid in side}
             elif line.strip() == DONE:
-                polled = {at: sum(_process_ns(pid) - before[pid] for pid in side) / 1e9 for at, side in sides.items()}
+                polled = {
+                    at: sum(_process_ns(pid) - before[pid] for pid in side) / 1e9
+                    for at, side in sides.items()
+                }
             elif line.startswith(MARK):
                 found = json.loads(line.removeprefix(MARK))
             if line.strip() in (READY, DONE):
@@ -294,7 +312,8 @@ def main(argv: list[str]) -> int:
             rows[kind].append(measure(kind, arguments.workers, size, core))
     medians = {kind: statistics.median(row["gbps_per_core"] for row in runs) for kind, runs in rows.items()}
     print(
-        f"{'Gb/s of gradients received and summed per CPU second':<60} {'median':>7} {'least, most':>12} {'XDP is':>7}"
+        f"{'Gb/s of gradients received and summed per CPU second':<60} {'median':>7} {'least, most':>12} "
+        f"{'XDP is':>7}"
     )
     for kind, runs in rows.items():
         rates = [row["gbps_per_core"] for row in runs]

@@ -1,8 +1,9 @@
-"""A worker of the speed benchmarks: times all-reduces through the aggregator, gloo and a parameter server in turn. Prints one JSON line.
+"""A worker of the speed benchmarks: times all-reduces through the aggregator, gloo and a parameter server in
+turn. Prints one JSON line.
 
-Its settings are those of tests/bench/rack.py; times are of CLOCK_MONOTONIC, so that they compare between workers. The CPU time of a
-worker is its process's alone; the machine's is of all that ran meanwhile, packets' processing in the kernel included; the switches' is
-of their processes, where there are any.
+Its settings are those of tests/bench/rack.py; times are of CLOCK_MONOTONIC, so that they compare between
+workers. The CPU time of a worker is its process's alone; the machine's is of all that ran meanwhile, packets'
+processing in the kernel included; the switches' is of their processes, where there are any.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ import numpy.typing as npt
 from tests.privileged.summing_worker import Alone
 
 Vector = npt.NDArray[np.float32]
-_NICE, _TICKS = os.sysconf("SC_CLK_TCK"), (0, 1, 2, 5, 6)  # of /proc/stat's line: user, nice, system, irq, softirq
+_NICE, _TICKS = (
+    os.sysconf("SC_CLK_TCK"),
+    (0, 1, 2, 5, 6),
+)  # of /proc/stat's line: user, nice, system, irq, softirq
 
 
 def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
-    """The aggregator's all-reduce and its counters. `library` names another compiled endpoint than the project's."""
+    """The aggregator's all-reduce and its counters. `library` names another compiled endpoint than the
+    project's.
+    """
     from workloads import endpoint
 
     if settings["library"]:
@@ -46,7 +52,9 @@ def gloo(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[
 
     torch.set_num_threads(1)
     address = f"tcp://{settings['master']}:29500"
-    dist.init_process_group("gloo", init_method=address, rank=settings["worker"], world_size=settings["workers"])
+    dist.init_process_group(
+        "gloo", init_method=address, rank=settings["worker"], world_size=settings["workers"]
+    )
 
     def reduce(array: Vector) -> None:
         dist.all_reduce(torch.from_numpy(array))

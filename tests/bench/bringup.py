@@ -1,11 +1,13 @@
-"""How long a fabric takes to come up and go down and what memory it needs, beside plain Mininet's for the same topology.
+"""How long a fabric takes to come up and go down and what memory it needs, beside plain Mininet's for the
+same topology.
 
     python -m tests.bench.bringup [--units 4,16,64] [--json FILE]
 
-Both run in one go on the same machine, each in unshared namespaces with an Open vSwitch of its own (user-space datapath), whose
-start and end count. Plain Mininet is its stock classes: Host, OVSSwitch, TCLink; the fabric's time includes making its Mininet
-nodes. Memory is the proportional set size of all processes in the namespaces when everything is up: it leaves out the kernel's
-own, of which the fabric takes more, as its shaped link is two veth pairs and Mininet's is one. Needs root.
+Both run in one go on the same machine, each in unshared namespaces with an Open vSwitch of its own
+(user-space datapath), whose start and end count. Plain Mininet is its stock classes: Host, OVSSwitch, TCLink;
+the fabric's time includes making its Mininet nodes. Memory is the proportional set size of all processes in
+the namespaces when everything is up: it leaves out the kernel's own, of which the fabric takes more, as its
+shaped link is two veth pairs and Mininet's is one. Needs root.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ def measure_fabric(topology: Topology, log_dir: Path) -> dict[str, float]:
 
     def up() -> None:
         fabric.up()
-        assert len(fabric.net.hosts) == len(topology.host_names)  # Mininet's nodes, which it makes at their first use
+        assert len(fabric.net.hosts) == len(
+            topology.host_names
+        )  # Mininet's nodes, which it makes at their first use
 
     return measured(up, fabric.down)
 
@@ -120,10 +124,14 @@ def inside(contender: str, units: int) -> None:
 
 
 def in_namespaces(contender: str, units: int) -> dict[str, float]:
-    argv = command([sys.executable, "-m", "tests.bench.bringup", "--inside", contender, "--units", str(units)], "bench")
+    argv = command(
+        [sys.executable, "-m", "tests.bench.bringup", "--inside", contender, "--units", str(units)], "bench"
+    )
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"{contender}, {units} units: exit status {done.returncode}: {done.stderr.strip()[-2000:]}")
+        raise SystemExit(
+            f"{contender}, {units} units: exit status {done.returncode}: {done.stderr.strip()[-2000:]}"
+        )
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -156,7 +164,12 @@ def main() -> None:
         print(f"            fabric / Mininet: {words}", flush=True)
         results.append({"units": units, "hosts": units * HOSTS_PER_UNIT, **pair, "ratios": ratios})
     if arguments.json:
-        report = {"host": facts(), "hosts_per_unit": HOSTS_PER_UNIT, "rate_mbps": RATE_MBPS, "results": results}
+        report = {
+            "host": facts(),
+            "hosts_per_unit": HOSTS_PER_UNIT,
+            "rate_mbps": RATE_MBPS,
+            "results": results,
+        }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 

@@ -1,9 +1,11 @@
-"""Congestion: what is sent again, how long sums take, and how jobs share a link, by depth of the links' queues. No fault is set.
+"""Congestion: what is sent again, how long sums take, and how jobs share a link, by depth of the links'
+queues. No fault is set.
 
-`python -m tests.bench.congestion [--json FILE] [--cases NAMES] [--buffers N,N] [--seconds S]`, as root. Each case is a network of
-its own for each depth; the deepest is what the others' times compare with, in the same run. Workers sum vector after vector; what
-is counted begins after a second. "again" is what was sent again of what was sent, by all workers. Shares of a link are compared by
-Jain's index (R. Jain et al., DEC TR-301, 1984), over the time in which all jobs ran.
+`python -m tests.bench.congestion [--json FILE] [--cases NAMES] [--buffers N,N] [--seconds S]`, as root. Each
+case is a network of its own for each depth; the deepest is what the others' times compare with, in the same
+run. Workers sum vector after vector; what is counted begins after a second. "again" is what was sent again of
+what was sent, by all workers. Shares of a link are compared by Jain's index (R. Jain et al., DEC TR-301,
+1984), over the time in which all jobs ran.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network and its jobs. Rates in Mb/s; `streams` is how many frames the busiest link carries for a fragment of each job."""
+    """A network and its jobs. Rates in Mb/s; `streams` is how many frames the busiest link carries for a
+    fragment of each job.
+    """
 
     name: str
     hosts: tuple[int, ...]
@@ -57,7 +61,9 @@ class Case:
 
 def rack(workers: int) -> Case:
     """One job in one unit."""
-    return Case(f"{workers} workers in a unit", (workers,), (Job(tuple((1, host) for host in range(1, workers + 1))),))
+    return Case(
+        f"{workers} workers in a unit", (workers,), (Job(tuple((1, host) for host in range(1, workers + 1))),)
+    )
 
 
 def star(units: int) -> Case:
@@ -67,15 +73,21 @@ def star(units: int) -> Case:
 
 
 def chain(units: int) -> Case:
-    """The same with two optical ports a unit and circuits in a ring, as by default: what comes from some units crosses others."""
+    """The same with two optical ports a unit and circuits in a ring, as by default: what comes from some
+    units crosses others.
+    """
     job = Job(tuple((unit, 1) for unit in range(1, units + 1)), (units + 1, 1))
-    return Case(f"{units} units and a PS in a ring", (1,) * (units + 1), (job,), (2,) * (units + 1), streams=units)
+    return Case(
+        f"{units} units and a PS in a ring", (1,) * (units + 1), (job,), (2,) * (units + 1), streams=units
+    )
 
 
 def shared(jobs: int) -> Case:
     """Jobs over the same two optical links, which are slower than those of their hosts."""
     found = tuple(Job(((1, job), (2, job)), (3, job)) for job in range(1, jobs + 1))
-    return Case(f"{jobs} jobs on a link", (jobs, jobs, jobs), found, (1, 1, 2), rate=400.0, optical_rate=100.0)
+    return Case(
+        f"{jobs} jobs on a link", (jobs, jobs, jobs), found, (1, 1, 2), rate=400.0, optical_rate=100.0
+    )
 
 
 CASES = {
@@ -114,18 +126,24 @@ def described(case: Case, buffer_packets: int) -> dict[str, Any]:
 
 def measure(case: Case, buffer_packets: int, seconds: float, library: str | None = None) -> dict[str, Any]:
     """Outside: brings the network up and runs the case once; see `findings`."""
-    words = json.dumps({"case": asdict(case), "buffer": buffer_packets, "seconds": seconds, "library": library})
+    words = json.dumps(
+        {"case": asdict(case), "buffer": buffer_packets, "seconds": seconds, "library": library}
+    )
     argv = command([sys.executable, "-m", "tests.bench.congestion", "--inside", words], "bench")
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     if ended.returncode or not lines:
-        raise SystemExit(f"{case.name}, {buffer_packets} packets: exit code {ended.returncode}\n{ended.stderr[-3000:]}")
+        raise SystemExit(
+            f"{case.name}, {buffer_packets} packets: exit code {ended.returncode}\n{ended.stderr[-3000:]}"
+        )
     found: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
     return found
 
 
 def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -> dict[str, Any]:
-    """Of each job's workers' outputs: goodput by job, the share of the busiest link that it is, fairness, what was sent again."""
+    """Of each job's workers' outputs: goodput by job, the share of the busiest link that it is, fairness,
+    what was sent again.
+    """
     begin = max(worker["counted_s"] for job in jobs for worker in job)
     end = min(job[0]["ends"][-UNDER_WAY - 1] for job in jobs)
     goodputs = []
@@ -159,7 +177,10 @@ def inside(words: str) -> dict[str, Any]:
 
     told = json.loads(words)
     jobs = [
-        Job(tuple((unit, host) for unit, host in job["members"]), (job["ps"][0], job["ps"][1]) if job["ps"] else None)
+        Job(
+            tuple((unit, host) for unit, host in job["members"]),
+            (job["ps"][0], job["ps"][1]) if job["ps"] else None,
+        )
         for job in told["case"].pop("jobs")
     ]
     case = Case(**told["case"], jobs=tuple(jobs))
@@ -207,7 +228,10 @@ def inside(words: str) -> dict[str, Any]:
             process.stdin.write(f"{counted_s} {counted_s + told['seconds']}\n".encode())
             process.stdin.flush()
         outputs = [
-            [{**json.loads(process.communicate(timeout=_LIMIT_S)[0]), "counted_s": counted_s} for process in job]
+            [
+                {**json.loads(process.communicate(timeout=_LIMIT_S)[0]), "counted_s": counted_s}
+                for process in job
+            ]
             for job in running
         ]
         drops = sum(wire.drops for wire in network.fabric.statistics().values()) - before
@@ -215,7 +239,8 @@ def inside(words: str) -> dict[str, Any]:
 
 
 HEAD = (
-    f"{'':<40} {'buffer':>6} {'Mb/s':>22} {'of the link':>11} {'longer':>7} {'again':>8} {'Jain':>6} {'window':>7} "
+    f"{'':<40} {'buffer':>6} {'Mb/s':>22} {'of the link':>11} {'longer':>7} {'again':>8} {'Jain':>6} "
+    f"{'window':>7} "
     f"{'timers':>6} {'drops':>6}"
 )
 
@@ -225,7 +250,8 @@ def line(case: Case, buffer_packets: int, found: dict[str, Any], deep: dict[str,
     rates = " ".join(f"{rate:.1f}" for rate in found["goodput_mbps"])
     longer = f"{100 * (deep['used'] / found['used'] - 1):+.1f} %" if deep else ""
     return (
-        f"{case.name:<40} {buffer_packets:>6} {rates:>22} {100 * found['used']:>9.1f} % {longer:>7} {100 * found['again']:>6.2f} % "
+        f"{case.name:<40} {buffer_packets:>6} {rates:>22} {100 * found['used']:>9.1f} % {longer:>7} "
+        f"{100 * found['again']:>6.2f} % "
         f"{found['jain']:>6.3f} {found['window']:>7.1f} {found['timeouts']:>6.0f} {found['drops']:>6}"
     )
 

@@ -1,7 +1,9 @@
-"""A worker of tests/bench/congestion.py: sums vector after vector, several under way, between two moments that all workers are told.
+"""A worker of tests/bench/congestion.py: sums vector after vector, several under way, between two moments
+that all workers are told.
 
-Prints "ready"; reads a line with two times of CLOCK_MONOTONIC in seconds: from when on it counts, and when it ends. All workers end after
-the same vector: who is past the second time adds one to the vector's first element. Prints one JSON object.
+Prints "ready"; reads a line with two times of CLOCK_MONOTONIC in seconds: from when on it counts, and when it
+ends. All workers end after the same vector: who is past the second time adds one to the vector's first
+element. Prints one JSON object.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""One all-reduce, five ways to sum: BMv2 with wide lanes, BMv2 with a register per lane, XDP, a parameter server, gloo's ring.
+"""One all-reduce, five ways to sum: BMv2 with wide lanes, BMv2 with a register per lane, XDP, a parameter
+server, gloo's ring.
 
-`python -m tests.bench.engines [--json FILE] [--mtu 1500|3476] [--seconds N]`, as root. Two workers of one unit, unshaped links. Every
-way is measured once a round, in turn; goodput is that of tests/bench/goodput.py, the median of a round's all-reduces, and of the rounds
-the median and the extremes are shown. All sums are checked. The parameter server is a process at a third host; its traffic and gloo's
-cross the XDP unit's ToR.
+`python -m tests.bench.engines [--json FILE] [--mtu 1500|3476] [--seconds N]`, as root. Two workers of one
+unit, unshaped links. Every way is measured once a round, in turn; goodput is that of tests/bench/goodput.py,
+the median of a round's all-reduces, and of the rounds the median and the extremes are shown. All sums are
+checked. The parameter server is a process at a third host; its traffic and gloo's cross the XDP unit's ToR.
 
-An all-reduce before the rounds, not counted, says how many of them fill --seconds. CPU time is the machine's for each gigabit of gradients
-that workers push, by whatever ran; and simple_switch's own for each push. PATH says which simple_switch runs. What cannot be measured
-(no simple_switch, or no program of this MTU, or a stale one) is left out, with the reason.
+An all-reduce before the rounds, not counted, says how many of them fill --seconds. CPU time is the machine's
+for each gigabit of gradients that workers push, by whatever ran; and simple_switch's own for each push. PATH
+says which simple_switch runs. What cannot be measured (no simple_switch, or no program of this MTU, or a
+stale one) is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def hindrance(way: Way) -> str | None:
     except TestbedError as error:
         return str(error)
     if recorded_hash(program) != sources_hash(layout, lanes):
-        return f"{program.name} is stale; `python -m testbed.bmv2.compile --mtu {way.setup.mtu}` makes it anew"
+        return (
+            f"{program.name} is stale; `python -m testbed.bmv2.compile --mtu {way.setup.mtu}` makes it anew"
+        )
     return None
 
 
@@ -90,8 +94,12 @@ def logging_macros(files: Iterable[bytes]) -> str:
 def build() -> dict[str, str]:
     """BMv2's version, and what can be told of how it was built. HostError if it is not here."""
     path = binary()
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=_ANSWER_S).stdout
-    loaded = subprocess.run(["ldd", path], capture_output=True, text=True, check=False, timeout=_ANSWER_S).stdout
+    version = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=True, timeout=_ANSWER_S
+    ).stdout
+    loaded = subprocess.run(
+        ["ldd", path], capture_output=True, text=True, check=False, timeout=_ANSWER_S
+    ).stdout
     files = [path, *re.findall(r"=> (/\S+)", loaded)]
     return {"version": version.strip(), "logging": logging_macros(Path(file).read_bytes() for file in files)}
 
@@ -130,7 +138,9 @@ def row(way: Way, size_bytes: int, runs: Sequence[dict[str, Any]]) -> dict[str, 
             run["machine_cpu_s"] / of for run, of in zip(runs, gigabits, strict=True)
         ),
         "switch_us_per_push": statistics.median(switches) if way.setup.engine == "bmv2" else None,
-        "retransmitted": sum(counters.get("retransmitted", 0) for run in runs for counters in run["counters"]),
+        "retransmitted": sum(
+            counters.get("retransmitted", 0) for run in runs for counters in run["counters"]
+        ),
         "runs": list(runs),
     }
 
@@ -143,7 +153,9 @@ def ratios(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def layouts(rows: Sequence[dict[str, Any]]) -> tuple[float, float, float] | None:
-    """How many times a register per lane wide lanes are: by the medians, and the least and most of a round. Of one MTU's rows."""
+    """How many times a register per lane wide lanes are: by the medians, and the least and most of a round.
+    Of one MTU's rows.
+    """
     found = {row["name"]: row for row in rows if "skipped" not in row}
     if not {WIDE, REGISTERS} <= found.keys():
         return None
@@ -153,7 +165,8 @@ def layouts(rows: Sequence[dict[str, Any]]) -> tuple[float, float, float] | None
 
 
 HEAD = (
-    f"{'':<30} {'MTU':>5} {'Mb/s':>7} {'least, most':>15} {'spread':>7} {'of wide':>8} {'CPU s/Gb':>9} {'switch us/push':>14} "
+    f"{'':<30} {'MTU':>5} {'Mb/s':>7} {'least, most':>15} {'spread':>7} {'of wide':>8} {'CPU s/Gb':>9} "
+    f"{'switch us/push':>14} "
     f"{'again':>6}"
 )
 
@@ -199,7 +212,9 @@ def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.engines", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--mtu", type=int, choices=MTUS, action="append", help="may be given twice; default: both")
+    parser.add_argument(
+        "--mtu", type=int, choices=MTUS, action="append", help="may be given twice; default: both"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="of all-reduces in a row (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="how often all take turns (%(default)s)")
     parser.add_argument("--mbytes", type=float, default=4.0, help="size of the vector (%(default)s)")
@@ -218,7 +233,10 @@ def main(argv: list[str]) -> int:
         rows += (of_mtu := at_mtu(mtu, size, arguments.rounds, arguments.seconds))
         print("\n".join(line(row) for row in of_mtu), flush=True)
         if compared := layouts(of_mtu):
-            print(f"wide lanes: {compared[0]:.1f} times a register per lane ({compared[1]:.1f} to {compared[2]:.1f})")
+            print(
+                f"wide lanes: {compared[0]:.1f} times a register per lane ({compared[1]:.1f} to "
+                f"{compared[2]:.1f})"
+            )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         figures = {"host": facts(), "bmv2": found, "bytes": size, "rounds": arguments.rounds, "rows": rows}

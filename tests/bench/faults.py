@@ -1,8 +1,8 @@
 """The list of faults, with figures: what each costs a job, and how long it is without progress.
 
 `python -m tests.bench.faults [--engine xdp|bmv2] [--json FILE]`, as root. Scenarios and what must hold:
-tests/privileged/fault_scenarios.py, test_faults.py.
-A round is 61 fragments of 360 gradients; rounds a second are relative to the same job without faults in the same run.
+tests/privileged/fault_scenarios.py, test_faults.py. A round is 61 fragments of 360 gradients; rounds a second
+are relative to the same job without faults in the same run.
 """
 
 from __future__ import annotations
@@ -32,13 +32,25 @@ LONG = ROOT / "tests/privileged/jobs/long.py"
 def parameter_server_killed() -> dict[str, Any]:
     """A real job with `--sync ps` whose server is killed: its exit code, what it said, and after how long."""
     with running() as testbed:
-        argv = [sys.executable, "-m", "testbed.run", "--name", testbed.name, "--place", "u1:3", "--sync", "ps"]
+        argv = [
+            sys.executable,
+            "-m",
+            "testbed.run",
+            "--name",
+            testbed.name,
+            "--place",
+            "u1:3",
+            "--sync",
+            "ps",
+        ]
         with subprocess.Popen(
             [*argv, str(LONG), "60"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as job:
             assert job.stdout is not None
             if not any("first sum" in line for line in job.stdout):
-                raise SystemExit(f"the job ended before its parameter server was killed: {job.communicate()[1]}")
+                raise SystemExit(
+                    f"the job ended before its parameter server was killed: {job.communicate()[1]}"
+                )
             os.kill(pid_of(testbed.pid, "workloads.parameter_server"), signal.SIGKILL)
             fault = time.monotonic()
             _, errors = job.communicate(timeout=60)
@@ -61,7 +73,8 @@ def line(name: str, job: dict[str, Any], clean: dict[str, Any] | None, more: str
     share = f"{job['rounds_per_s'] / clean['rounds_per_s']:>8.2f}" if clean else f"{'':>8}"
     again = 100 * job["retransmitted"] / job["pushed"]
     return (
-        f"{name:<34} {verdict(job):<12}{job['rounds_per_s']:>9.1f}{share}{job['median_ms']:>10.1f}{job['longest_ms']:>11.1f}"
+        f"{name:<34} "
+        f"{verdict(job):<12}{job['rounds_per_s']:>9.1f}{share}{job['median_ms']:>10.1f}{job['longest_ms']:>11.1f}"
         f"{again:>8.2f} %  {more}"
     )
 
@@ -70,16 +83,29 @@ def table(found: dict[str, Any]) -> list[str]:
     """All rows."""
     rates, eight = found["rates"], found["eight_jobs"]
     clean = rates["none"]
-    rows = [f"{'fault':<34} {'sums':<12}{'rounds/s':>9}{'of none':>8}{'median ms':>10}{'longest ms':>11}{'again':>10}"]
+    rows = [
+        f"{'fault':<34} "
+        f"{'sums':<12}{'rounds/s':>9}{'of none':>8}{'median ms':>10}{'longest ms':>11}{'again':>10}"
+    ]
     for name, job in rates.items():
         rows.append(line(f"{name}, one unit", job, clean, _links(job["links"])))
     rows.append(
-        line("loss 1 %, two units, every link", found["rates_across"], None, _links(found["rates_across"]["links"]))
+        line(
+            "loss 1 %, two units, every link",
+            found["rates_across"],
+            None,
+            _links(found["rates_across"]["links"]),
+        )
     )
     rows += [line(f"loss 1 %, job {number} of 8", job, None) for number, job in enumerate(eight, 1)]
     took, dark = found["reloaded"]["took_ms"], found["reconfigured"]["dark_ms"]
     rows.append(
-        line("programs replaced, 5 times", found["reloaded"], None, f"each took {min(took):.0f} to {max(took):.0f} ms")
+        line(
+            "programs replaced, 5 times",
+            found["reloaded"],
+            None,
+            f"each took {min(took):.0f} to {max(took):.0f} ms",
+        )
     )
     rows.append(
         line(
@@ -91,10 +117,16 @@ def table(found: dict[str, Any]) -> list[str]:
     )
     cut = found["ps_host_cut_off"]
     rows.append(
-        line("PS host cut off", cut, None, f"for {cut['cut_ms']:.0f} ms; next result {cut['recovery_ms']:.0f} ms after")
+        line(
+            "PS host cut off",
+            cut,
+            None,
+            f"for {cut['cut_ms']:.0f} ms; next result {cut['recovery_ms']:.0f} ms after",
+        )
     )
     rows += [
-        f"worker killed: after {seconds:.1f} s {kind}: {text}" for seconds, kind, text in found["killed"]["others"]
+        f"worker killed: after {seconds:.1f} s {kind}: {text}"
+        for seconds, kind, text in found["killed"]["others"]
     ]
     for number, worker in enumerate(found["restarted"]):
         error = worker["error"]
@@ -103,14 +135,20 @@ def table(found: dict[str, Any]) -> list[str]:
             + (f"then {error[1]}: {error[2]}" if error else "all exact")
         )
     if ps := found.get("parameter_server_killed"):
-        rows.append(f"PS process killed: exit code {ps['exit_code']} after {ps['seconds']:.1f} s: {ps['said']}")
+        rows.append(
+            f"PS process killed: exit code {ps['exit_code']} after {ps['seconds']:.1f} s: {ps['said']}"
+        )
     if mixed := found.get("mixed"):
         rows.append(line("loss 1 %, XDP and BMv2, every link", mixed, None, _links(mixed["links"])))
     return rows
 
 
 def _links(counters: dict[str, int]) -> str:
-    shown = [f"{counters[name]} {name}" for name in ("lost", "duplicated", "held", "corrupted") if counters.get(name)]
+    shown = [
+        f"{counters[name]} {name}"
+        for name in ("lost", "duplicated", "held", "corrupted")
+        if counters.get(name)
+    ]
     return f"{', '.join(shown)} of {counters['seen']} frames" if shown else ""
 
 
@@ -133,7 +171,9 @@ def main(argv: Sequence[str]) -> int:
     print("\n".join(table(found)))
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"host": facts(), "engine": arguments.engine, **found}, indent=1))
+        arguments.json.write_text(
+            json.dumps({"host": facts(), "engine": arguments.engine, **found}, indent=1)
+        )
     return 0
 
 

@@ -1,8 +1,9 @@
-"""Model and XDP programs through millions of packets, compared after each: verdict, frames, ports, slots, rings, counters.
+"""Model and XDP programs through millions of packets, compared after each: verdict, frames, ports, slots,
+rings, counters.
 
-`python -m tests.bench.fuzz [--packets 10000000] [--seed N] [--json FILE] [--into docs/testing.md]`. The packets are shared among
-processes, each with a seed of its own (N, N + 1, ...) and its own programs and maps; a packet on which the two differ ends its place's run.
-The exit code is 1 then.
+`python -m tests.bench.fuzz [--packets 10000000] [--seed N] [--json FILE] [--into docs/testing.md]`. The
+packets are shared among processes, each with a seed of its own (N, N + 1, ...) and its own programs and maps;
+a packet on which the two differ ends its place's run. The exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def gathered(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Sums over the processes, by place."""
     places: dict[str, dict[str, Any]] = {}
     for row in rows:
-        place = places.setdefault(row["place"], {"packets": 0, "left": 0, "states": 0, "mismatches": 0, "verdicts": {}})
+        place = places.setdefault(
+            row["place"], {"packets": 0, "left": 0, "states": 0, "mismatches": 0, "verdicts": {}}
+        )
         for name in ("packets", "left", "states", "mismatches"):
             place[name] += row[name]
         place["mismatches"] += len(row["uncounted"]) + len(row["strangers"])
@@ -62,7 +65,14 @@ def summary(figures: dict[str, Any]) -> str:
         ]
         for name, place in figures["places"].items()
     ]
-    head = ["at", "packets", "frames that left", "slots and places of rings compared", "differences", "verdicts"]
+    head = [
+        "at",
+        "packets",
+        "frames that left",
+        "slots and places of rings compared",
+        "differences",
+        "verdicts",
+    ]
     said = f"{figures['packets']:,} packets from seed {figures['seed']} in {figures['seconds']:.0f} s, {figures['processes']} processes. "
     return f"{table(head, rows)}\n\n{said.strip()}"
 
@@ -72,7 +82,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--packets", type=int, default=10_000_000, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
-    parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="figures of a run before; none is made")
+    parser.add_argument(
+        "--from", dest="file", type=Path, metavar="FILE", help="figures of a run before; none is made"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
     arguments = parser.parse_args(argv)
@@ -89,8 +101,17 @@ def shot(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = shoot(arguments.packets, arguments.seed, arguments.processes)
     places = gathered(rows)
     return {
-        **{"host": host, "seed": arguments.seed, "processes": arguments.processes, "runs": rows, "places": places},
-        **{"packets": sum(place["packets"] for place in places.values()), "seconds": time.monotonic() - began},
+        **{
+            "host": host,
+            "seed": arguments.seed,
+            "processes": arguments.processes,
+            "runs": rows,
+            "places": places,
+        },
+        **{
+            "packets": sum(place["packets"] for place in places.values()),
+            "seconds": time.monotonic() - began,
+        },
     }
 
 

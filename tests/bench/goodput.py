@@ -1,12 +1,15 @@
-"""All-reduce in the network against gloo's ring: on unshaped links, on links with a rate, across units; and the error of dark times.
+"""All-reduce in the network against gloo's ring: on unshaped links, on links with a rate, across units; and
+the error of dark times.
 
-`python -m tests.bench.goodput [--json FILE]`, as root; `--kinds inc` leaves gloo out. Goodput is the vector's bits over the time of one
-all-reduce, from the first worker's start to the last one's end: the median of several turns. Both kinds take turns in one run, in the
-same processes, over the same links at the same MTU, with offloads off.
+`python -m tests.bench.goodput [--json FILE]`, as root; `--kinds inc` leaves gloo out. Goodput is the vector's
+bits over the time of one all-reduce, from the first worker's start to the last one's end: the median of
+several turns. Both kinds take turns in one run, in the same processes, over the same links at the same MTU,
+with offloads off.
 
-Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those of its gradients (1514 / 1440 at
-MTU 1500). In one unit every worker's link carries S up and S down: S * framing / R. Across U units the PS's link carries a partial sum of
-each unit for each result: U * S * framing / R. gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
+Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those of
+its gradients (1514 / 1440 at MTU 1500). In one unit every worker's link carries S up and S down: S * framing
+/ R. Across U units the PS's link carries a partial sum of each unit for each result: U * S * framing / R.
+gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ def unshaped(workers: Iterable[int]) -> list[Setup]:
 
 
 def shaped(workers: Iterable[int], rates_mbps: Iterable[float]) -> list[Setup]:
-    return [Setup((count,), rate, mtu) for mtu in (1500, LARGE_MTU) for rate in rates_mbps for count in workers]
+    return [
+        Setup((count,), rate, mtu) for mtu in (1500, LARGE_MTU) for rate in rates_mbps for count in workers
+    ]
 
 
 def across(rates_mbps: Iterable[float]) -> list[Setup]:
@@ -73,7 +78,8 @@ def case(setup: Setup, trial: Trial) -> dict[str, Any]:
 
 
 HEAD = (
-    f"{'workers':>9} {'Mb/s':>8} {'MTU':>5} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8} {'2(W-1)/W':>8} {'/ (S/rate)':>10} "
+    f"{'workers':>9} {'Mb/s':>8} {'MTU':>5} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8} {'2(W-1)/W':>8} "
+    f"{'/ (S/rate)':>10} "
     f"{'/ frames':>8} {'spread inc, gloo':>16} {'us a pair: all, workers':>23} {'busy':>5} {'again':>6}"
 )
 
@@ -87,15 +93,20 @@ def line(row: dict[str, Any]) -> str:
 
     where = f"{row['workers']}" + (f" in {row['units']}" if row["units"] > 1 else "")
     costs = (
-        f"{inc['machine_us_per_pair']:.2f}, {inc['worker_us_per_pair']:.2f}" if inc and not row["rate_mbps"] else "-"
+        f"{inc['machine_us_per_pair']:.2f}, {inc['worker_us_per_pair']:.2f}"
+        if inc and not row["rate_mbps"]
+        else "-"
     )
     spreads = ", ".join(shown(of and of["spread"], ".0%") for of in (inc, gloo))
     busy = shown(inc and inc["busy"], ".0%")
     again = str(round(sum(counters["retransmitted"] for counters in inc["counters"]))) if inc else "-"
     return (
-        f"{where:>9} {row['rate_mbps'] or 'unshaped':>8} {row['mtu']:>5} {shown(inc and inc['goodput_mbps'], '.0f'):>9} "
-        f"{shown(gloo and gloo['goodput_mbps'], '.0f'):>9} {shown(row['speedup'], '.2f'):>8} {row['ring']:>8.2f} "
-        f"{shown(row.get('over_size'), '.3f'):>10} {shown(row.get('over_frames'), '.3f'):>8} {spreads:>16} {costs:>23} {busy:>5} {again:>6}"
+        f"{where:>9} {row['rate_mbps'] or 'unshaped':>8} {row['mtu']:>5} "
+        f"{shown(inc and inc['goodput_mbps'], '.0f'):>9} "
+        f"{shown(gloo and gloo['goodput_mbps'], '.0f'):>9} {shown(row['speedup'], '.2f'):>8} "
+        f"{row['ring']:>8.2f} "
+        f"{shown(row.get('over_size'), '.3f'):>10} {shown(row.get('over_frames'), '.3f'):>8} {spreads:>16} "
+        f"{costs:>23} {busy:>5} {again:>6}"
     )
 
 
@@ -134,8 +145,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--turns", type=int, default=2, help="all-reduces of a kind in a row (%(default)s)")
     parser.add_argument("--rounds", type=int, default=4, help="how often the kinds alternate (%(default)s)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="what to measure (%(default)s)")
-    parser.add_argument("--workers", type=numbers, default=WORKERS, help="numbers of workers in one unit (2,4,8)")
-    parser.add_argument("--rates", type=numbers, default=SHAPED_MBPS, help="of shaped links, in Mb/s (100,200)")
+    parser.add_argument(
+        "--workers", type=numbers, default=WORKERS, help="numbers of workers in one unit (2,4,8)"
+    )
+    parser.add_argument(
+        "--rates", type=numbers, default=SHAPED_MBPS, help="of shaped links, in Mb/s (100,200)"
+    )
     parser.add_argument("--cases", default="unshaped,shaped,across,dark", help="which of these (%(default)s)")
     parser.add_argument("--inside", choices=(DARK,), help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
@@ -147,7 +162,9 @@ def main(argv: list[str]) -> int:
     quick = Trial("all-reduce", kinds, size, arguments.turns, arguments.rounds)
     slow = Trial("all-reduce", kinds, size, 1, min(arguments.rounds, 3))
     plan = [(setup, quick) for setup in (unshaped(arguments.workers) if "unshaped" in cases else ())]
-    plan += [(setup, slow) for setup in (shaped(arguments.workers, arguments.rates) if "shaped" in cases else ())]
+    plan += [
+        (setup, slow) for setup in (shaped(arguments.workers, arguments.rates) if "shaped" in cases else ())
+    ]
     plan += [(setup, slow) for setup in (across(arguments.rates) if "across" in cases else ())]
     rows = []
     if plan:
@@ -159,14 +176,20 @@ def main(argv: list[str]) -> int:
     errors = sorted(event["measured_ms"] - event["asked_ms"] for event in events)
     if errors:
         print(
-            f"dark time: {len(errors)} reconfigurations, measured - asked: median {1000 * statistics.median(errors):.0f} us, "
+            f"dark time: {len(errors)} reconfigurations, measured - asked: median "
+            f"{1000 * statistics.median(errors):.0f} us, "
             f"largest {1000 * errors[-1]:.0f} us"
         )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(
             json.dumps(
-                {"host": facts(), "buffer_packets": BUFFER_PACKETS, "goodput": rows, "dark_time_events": events},
+                {
+                    "host": facts(),
+                    "buffer_packets": BUFFER_PACKETS,
+                    "goodput": rows,
+                    "dark_time_events": events,
+                },
                 indent=1,
             )
         )

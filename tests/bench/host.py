@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def facts() -> dict[str, Any]:
     """Kernel, cores, memory, processor and the commit under test."""
     memory_kib = next(
-        line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal")
+        line.split()[1]
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemTotal")
     )
     models = [
         line.split(":")[1].strip()

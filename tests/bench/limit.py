@@ -1,9 +1,10 @@
 """How many frames a second this machine moves without any aggregation, and at which size XDP ends.
 
-`python -m tests.bench.limit [--json FILE]`, as root. UDP senders with segmentation offload, as the endpoint's, each through a veth pair
-with the fabric's settings into an XDP program that counts and drops (`drop`), or into one that redirects to a second pair, whose program
-counts and drops (`redirect`): a push and a result go that way. Beside it, by MTU: whether a native XDP program can be attached, what the
-kernel says if not, and whether a frame of that size gets to it.
+`python -m tests.bench.limit [--json FILE]`, as root. UDP senders with segmentation offload, as the
+endpoint's, each through a veth pair with the fabric's settings into an XDP program that counts and drops
+(`drop`), or into one that redirects to a second pair, whose program counts and drops (`redirect`): a push and
+a result go that way. Beside it, by MTU: whether a native XDP program can be attached, what the kernel says if
+not, and whether a frame of that size gets to it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Rig:
             Path("/proc/sys", path).write_text(value)
         self.namespaces.add([WIRES, *self.names], SYSCTLS)
         specs = [
-            WireSpec(name, End("eth0", name), End(f"p-{name}", ifindex=_IFINDEX + at), None, 1 << 20, self.mtu)
+            WireSpec(
+                name, End("eth0", name), End(f"p-{name}", ifindex=_IFINDEX + at), None, 1 << 20, self.mtu
+            )
             for at, name in enumerate(self.names)
         ]
         wires, spawner = Wires(self.namespaces, specs), Spawner()
@@ -79,7 +82,9 @@ class Rig:
 
     def _host(self, at: int, name: str) -> HostAddress:
         gateway = addresses.tor_ip(at)
-        return HostAddress(name, "eth0", addresses.host_ip(at, 1), 24, gateway, ((gateway, addresses.tor_mac(at)),))
+        return HostAddress(
+            name, "eth0", addresses.host_ip(at, 1), 24, gateway, ((gateway, addresses.tor_mac(at)),)
+        )
 
 
 def programs() -> Any:
@@ -142,7 +147,9 @@ def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
 
 
 def attachable(mtu: int) -> dict[str, Any]:
-    """Inside: what the kernel says to a native program on a veth of this MTU, and whether a full frame gets to it."""
+    """Inside: what the kernel says to a native program on a veth of this MTU, and whether a full frame gets
+    to it.
+    """
     from bcc import BPF
 
     bpf = programs()
@@ -174,7 +181,9 @@ def inside(words: str) -> None:
 
 
 def outside(*words: Any) -> dict[str, Any]:
-    argv = command([sys.executable, "-m", "tests.bench.limit", "--inside", ",".join(map(str, words))], "bench")
+    argv = command(
+        [sys.executable, "-m", "tests.bench.limit", "--inside", ",".join(map(str, words))], "bench"
+    )
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     if ended.returncode or not lines:
@@ -198,7 +207,10 @@ def main(argv: list[str]) -> int:
         for mode in MODES:
             for senders in SENDERS:
                 rates.append(found := outside(mode, senders, mtu))
-                print(f"{mode:<9} {senders:>7} {mtu:>5} {found['frames_per_s']:>9.0f} {found['us']:>17.2f}", flush=True)
+                print(
+                    f"{mode:<9} {senders:>7} {mtu:>5} {found['frames_per_s']:>9.0f} {found['us']:>17.2f}",
+                    flush=True,
+                )
     sizes = [outside("attach", mtu) for mtu in MTUS]
     for found in sizes:
         arrives = "a full frame arrives" if found["arrived"] else "a full frame does not arrive"

@@ -1,7 +1,8 @@
-"""Rates that shaped links hold, by kind of traffic, rate and direction; the highest that holds; round trips of an idle link.
+"""Rates that shaped links hold, by kind of traffic, rate and direction; the highest that holds; round trips
+of an idle link.
 
-`python -m tests.bench.links [--json FILE]`, as root. The links' own counters over one second, under senders that offer 1.25 times the rate
-(TCP: as much as it can). What each kind is: tests/privileged/wire_traffic.py.
+`python -m tests.bench.links [--json FILE]`, as root. The links' own counters over one second, under senders
+that offer 1.25 times the rate (TCP: as much as it can). What each kind is: tests/privileged/wire_traffic.py.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ LOWEST_MBPS, HIGHEST_MBPS = 100.0, 12_000.0
 MARK = "round trips: "
 LINKS = {"unshaped": "open", "10 Mb/s": "10", "100 Mb/s": "100", "1000 Mb/s": "1000"}
 COLUMNS = (
-    f"{'traffic':<10} {'link':<6} {'way':<4} {'asked':>6} {'measured':>9} {'error':>8} {'queued':>7} {'Mb/s there':>10} {'drops':>7} "
+    f"{'traffic':<10} {'link':<6} {'way':<4} {'asked':>6} {'measured':>9} {'error':>8} {'queued':>7} "
+    f"{'Mb/s there':>10} {'drops':>7} "
     f"{'idle, by core':>14}  verdict"
 )
 
@@ -38,8 +40,10 @@ def row(found: Found) -> Iterable[str]:
     for way in found.directions:
         error = 100 * (way.measured_mbps / found.case.rate_mbps - 1)
         yield (
-            f"{found.case.kind:<10} {way.link:<6} {way.direction:<4} {found.case.rate_mbps:>6g} {way.measured_mbps:>9.2f} {error:>+7.2f}% "
-            f"{100 * way.queued_share:>6.0f}% {way.queued_mbps:>10.2f} {way.drops:>7} {idle + ' %':>14}  {found.verdict}"
+            f"{found.case.kind:<10} {way.link:<6} {way.direction:<4} {found.case.rate_mbps:>6g} "
+            f"{way.measured_mbps:>9.2f} {error:>+7.2f}% "
+            f"{100 * way.queued_share:>6.0f}% {way.queued_mbps:>10.2f} {way.drops:>7} {idle + ' %':>14}  "
+            f"{found.verdict}"
         )
 
 
@@ -103,7 +107,9 @@ def main(argv: list[str]) -> int:
     print(COLUMNS)
     found: list[Found] = []
     for kind in KINDS:
-        found += shown([Case(kind, rate) for rate in RATES_MBPS] + [Case(kind, rate, both=True) for rate in BOTH_MBPS])
+        found += shown(
+            [Case(kind, rate) for rate in RATES_MBPS] + [Case(kind, rate, both=True) for rate in BOTH_MBPS]
+        )
     searched: dict[str, Any] = {}
     for kind in () if arguments.no_search else KINDS:
         best, tried = highest(kind, 1000)
@@ -113,7 +119,8 @@ def main(argv: list[str]) -> int:
     trips = outside_round_trips()
     for name, times in trips.items():
         print(
-            f"round trip, {name} link: median {1000 * statistics.median(times):.0f} us, least {1000 * min(times):.0f}"
+            f"round trip, {name} link: median {1000 * statistics.median(times):.0f} us, least "
+            f"{1000 * min(times):.0f}"
         )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """How long the MILP takes on Table I's jobs, how far it gets, and where its time goes.
 
-`python -m tests.bench.milp [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 5] [--gap 0.02] [--limit-s 60]`. Without a schedule to start
-from, one run after the other on one thread. Nothing here can fail.
+`python -m tests.bench.milp [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 5] [--gap 0.02] [--limit-s 60]`.
+Without a schedule to start from, one run after the other on one thread. Nothing here can fail.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def main(argv: Sequence[str]) -> int:
     runs = []
     for run in measured(range(1, arguments.seeds + 1), arguments.gap, arguments.limit_s):
         runs.append(run)
-        print(f"{run['jobs']} jobs, seed {run['seed']}: {run['took_s']:.2f} s, {run['status']}", file=sys.stderr)
+        print(
+            f"{run['jobs']} jobs, seed {run['seed']}: {run['took_s']:.2f} s, {run['status']}", file=sys.stderr
+        )
     figures = {"host": facts(), "gap": arguments.gap, "limit_s": arguments.limit_s, "runs": runs}
     publish("milp", shown(figures), figures, arguments.json, arguments.into)
     return 0

@@ -1,9 +1,9 @@
 """Plants bugs in the programs, one at a time in a copy of the tree, and says which test finds each.
 
-`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint] [--only TEXT] [--json FILE] [--into docs/testing.md]`; with `--from FILE`
-(several) what runs before have found is put together, and nothing run. Every kind of test of a program is run, also after one has found
-the bug. The exit code is 1 if a bug was found by none. Those of P4 need p4c and simple_switch; without them they are left out, which
-is said.
+`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint] [--only TEXT] [--json FILE] [--into
+docs/testing.md]`; with `--from FILE` (several) what runs before have found is put together, and nothing run.
+Every kind of test of a program is run, also after one has found the bug. The exit code is 1 if a bug was
+found by none. Those of P4 need p4c and simple_switch; without them they are left out, which is said.
 """
 
 from __future__ import annotations
@@ -34,12 +34,8 @@ from tests.mutants.table import MUTATIONS
 COPIED = ("bpf", "p4", "testbed", "tests", "workloads", "scripts", "README.md", "pyproject.toml", "setup.py")
 MARK = "findings: "
 LIMIT_S = 600.0
-_XDP = (
-    "import json; from tests.privileged.packets import found; print('findings: ' + json.dumps(found('mutation_run')))"
-)
-_LINKS = (
-    "import json; from tests.privileged import mutation_links; print('findings: ' + json.dumps(mutation_links.found()))"
-)
+_XDP = "import json; from tests.privileged.packets import found; print('findings: ' + json.dumps(found('mutation_run')))"
+_LINKS = "import json; from tests.privileged import mutation_links; print('findings: ' + json.dumps(mutation_links.found()))"
 _P4 = "import json; from tests.privileged import mutation_p4; print('findings: ' + json.dumps(mutation_p4.found()))"
 
 
@@ -118,7 +114,9 @@ def tried(mutation: Mutation | None, kind: Kind) -> dict[str, Any]:
         except InvalidError as error:
             found, invalid = {}, str(error)
     told = (
-        {**asdict(mutation), "kind": kind.value} if mutation else {"kind": kind.value, "name": "nothing", "file": "-"}
+        {**asdict(mutation), "kind": kind.value}
+        if mutation
+        else {"kind": kind.value, "name": "nothing", "file": "-"}
     )
     row = {**told, "found": found, "invalid": invalid, "seconds": time.monotonic() - began}
     caught = ", ".join(name for name, line in found.items() if line)
@@ -136,9 +134,13 @@ def summary(figures: dict[str, Any]) -> str:
     for row in figures["mutations"]:
         caught = [name for name, line in row["found"].items() if line]
         rows.append([f"`{row['file']}`: {row['name']}", ", ".join(caught) or "**nothing**"])
-        kinds.setdefault(row["kind"], Counter({"": 0, **dict.fromkeys(row["found"], 0)})).update(["", *caught])
+        kinds.setdefault(row["kind"], Counter({"": 0, **dict.fromkeys(row["found"], 0)})).update(
+            ["", *caught]
+        )
     totals = [
-        f"{kind}: {counts['']} bugs; found by " + ", ".join(f"{name} {counts[name]}" for name in counts if name) + "."
+        f"{kind}: {counts['']} bugs; found by "
+        + ", ".join(f"{name} {counts[name]}" for name in counts if name)
+        + "."
         for kind, counts in kinds.items()
     ]
     found = sum(1 for row in figures["mutations"] if any(row["found"].values()))
@@ -151,7 +153,9 @@ def gathered(files: list[Path]) -> dict[str, Any]:
     """Figures of runs before, as of one."""
     runs = [json.loads(file.read_text()) for file in files]
     tried_kinds = {row["kind"] for run in runs for row in run["mutations"]}
-    left_out = {kind: what for run in runs for kind, what in run["left_out"].items() if kind not in tried_kinds}
+    left_out = {
+        kind: what for run in runs for kind, what in run["left_out"].items() if kind not in tried_kinds
+    }
     return {
         "host": runs[-1]["host"],
         "left_out": left_out,
@@ -160,13 +164,20 @@ def gathered(files: list[Path]) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.mutations", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.mutations", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--kind", choices=[kind.name.lower() for kind in Kind], action="append")
     parser.add_argument("--only", default="", metavar="TEXT", help="bugs whose file or name has this in it")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
     parser.add_argument(
-        "--from", dest="files", type=Path, action="append", metavar="FILE", help="figures of runs before; none is made"
+        "--from",
+        dest="files",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="figures of runs before; none is made",
     )
     arguments = parser.parse_args(argv)
     figures = gathered(arguments.files) if arguments.files else planted(arguments)

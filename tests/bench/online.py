@@ -1,16 +1,18 @@
 """A bound for every policy that does not know the future: instances of Table I's fabric that begin alike.
 
-`python -m tests.bench.online [--json FILE] [--into docs/p4inc-aoi.md]`. Four jobs come to a unit with four INC places in
-slot 0. Half of the time nothing more comes; else the longest job that Table I draws comes to that unit, in slot 1, 2, ... or
-`last`, each as often. Nothing here can fail.
+`python -m tests.bench.online [--json FILE] [--into docs/p4inc-aoi.md]`. Four jobs come to a unit with four
+INC places in slot 0. Half of the time nothing more comes; else the longest job that Table I draws comes to
+that unit, in slot 1, 2, ... or `last`, each as often. Nothing here can fail.
 
-Until it comes a policy does the same in all of them, and what counts is the slot k from which the four hold all places:
+Until it comes a policy does the same in all of them, and what counts is the slot k from which the four hold
+all places:
 
-- All four with INC, the last from slot k on: alone they end k slots late. A long one that comes after slot k finds no place before
-  the first of the four ends, or uses its PS, whose update comes after the last byte.
+- All four with INC, the last from slot k on: alone they end k slots late. A long one that comes after slot k
+  finds no place before the first of the four ends, or uses its PS, whose update comes after the last byte.
 - One of the four with its PS: alone they end with its update, and the long one may find a place.
 
-The least mean over k of CT-BTI over the optimum with hindsight is below every policy's, and below every mixture of policies.
+The least mean over k of CT-BTI over the optimum with hindsight is below every policy's, and below every
+mixture of policies.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ POLICIES = ("inc-fcfs", "inc-tw", "inc-tw+")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`short` and `long` are how many slots the four and the fifth take with INC, at a server's rate; `last` its last slot to come."""
+    """`short` and `long` are how many slots the four and the fifth take with INC, at a server's rate; `last`
+    its last slot to come.
+    """
 
     short: int
     long: int
@@ -58,7 +62,9 @@ class Family:
         return tuple(self.job(number, self.short, 0) for number in range(SETTING.inc)), self.short * SLOT_S
 
     def with_long(self, slot: int) -> tuple[tuple[Job, ...], float]:
-        """The five, and a CT-BTI that knows of the fifth: one of the four leaves it its place, and uses its PS."""
+        """The five, and a CT-BTI that knows of the fifth: one of the four leaves it its place, and uses its
+        PS.
+        """
         jobs = (*self.alone()[0], self.job(SETTING.inc, self.long, slot))
         return jobs, max((slot + self.long) * SLOT_S, self.short * SLOT_S + self.update_s(self.short))
 

@@ -1,7 +1,8 @@
 """TW+ against TW and a lower bound, by seed: CT-BTI, circuits set up, and the policies' time in the same run.
 
-`python -m tests.bench.policies [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 20] [--bound-s 4]`. The bound of a small case is the
-larger of the MILP's after `--bound-s` seconds, and `least_s` below; that of a large one is `least_s`. Nothing here can fail.
+`python -m tests.bench.policies [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 20] [--bound-s 4]`. The
+bound of a small case is the larger of the MILP's after `--bound-s` seconds, and `least_s` below; that of a
+large one is `least_s`. Nothing here can fail.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ UPDATES = 6
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Jobs of a setting with other values, INC or not; `runs` of them at most, `small` if the MILP is asked."""
+    """Jobs of a setting with other values, INC or not; `runs` of them at most, `small` if the MILP is
+    asked.
+    """
 
     label: str
     setting: str
@@ -56,8 +59,10 @@ CASES = (
 
 
 def least_s(fabric: Fabric, jobs: Sequence[Job], *, whole: bool) -> float:
-    """A lower bound of CT-BTI: in no interval that ends with the last job can INC places hold more jobs, and optical ports carry
-    more, than there is time for. Of a job's modes one is chosen, a mixture of them unless `whole`."""
+    """A lower bound of CT-BTI: in no interval that ends with the last job can INC places hold more jobs, and
+    optical ports carry more, than there is time for. Of a job's modes one is chosen, a mixture of them unless
+    `whole`.
+    """
     slot_s, began = fabric.slot_s, min(job.arrival for job in jobs)
     modes: list[tuple[Job, Load, float]] = []
     rows: list[int] = []
@@ -84,7 +89,11 @@ def least_s(fabric: Fabric, jobs: Sequence[Job], *, whole: bool) -> float:
         own = range(first, len(modes))
         row([(at, 1.0) for at in own], 1.0, 1.0)
         # the end, the last column, is -1 until their number is known
-        row([(-1, 1.0), *((at, -modes[at][2] - modes[at][1].update_s) for at in own)], job.arrival * slot_s, math.inf)
+        row(
+            [(-1, 1.0), *((at, -modes[at][2] - modes[at][1].update_s) for at in own)],
+            job.arrival * slot_s,
+            math.inf,
+        )
     for unit in fabric.units:
         places = [(job.arrival, at, s) for at, (job, its, s) in enumerate(modes) if its.inc == unit]
         for arrival in sorted({entry[0] for entry in places}):
@@ -99,7 +108,11 @@ def least_s(fabric: Fabric, jobs: Sequence[Job], *, whole: bool) -> float:
         picked = {updates[round(at)] for at in np.linspace(0, len(updates) - 1, min(len(updates), UPDATES))}
         for arrival in sorted({entry[0] for entry in sent}):
             for update_s in picked:
-                terms = [(at, volume) for when, last_s, at, volume in sent if when >= arrival and last_s >= update_s]
+                terms = [
+                    (at, volume)
+                    for when, last_s, at, volume in sent
+                    if when >= arrival and last_s >= update_s
+                ]
                 if terms:
                     row([*terms, (-1, -gbps)], -math.inf, -gbps * (arrival * slot_s + update_s))
     size = len(modes) + 1
@@ -146,10 +159,17 @@ def measured(cases: Sequence[Case], seeds: int, bound_s: float) -> Iterator[dict
                 low = max(low, solved.bound_s)
             elif case.small:
                 solved = exact.solve(
-                    bounded, jobs, ports=setting.initial, time_limit_s=bound_s, gap=0.01, clock=time.perf_counter
+                    bounded,
+                    jobs,
+                    ports=setting.initial,
+                    time_limit_s=bound_s,
+                    gap=0.01,
+                    clock=time.perf_counter,
                 )
                 low = max(low, solved.bound_s)
-            runs.append({"seed": seed, "bound_s": low, **{name: _told(outcome) for name, outcome in found.items()}})
+            runs.append(
+                {"seed": seed, "bound_s": low, **{name: _told(outcome) for name, outcome in found.items()}}
+            )
         yield {"label": case.label, "jobs": case.jobs, "inc": case.inc, "runs": runs}
 
 

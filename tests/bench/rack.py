@@ -1,7 +1,8 @@
 """Networks, and the workers that a speed benchmark runs on them, in namespaces of their own.
 
-`measure(SETUP, TRIALS)` outside brings one network up and runs every trial on it, `rounds` times in turn; `python -m tests.bench.rack`
-is the inside. A trial's workers alternate between the kinds that it compares, so that both see the same minutes of the machine.
+`measure(SETUP, TRIALS)` outside brings one network up and runs every trial on it, `rounds` times in turn;
+`python -m tests.bench.rack` is the inside. A trial's workers alternate between the kinds that it compares, so
+that both see the same minutes of the machine.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ _ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A network: hosts with workers by unit; with several units, a further one for the job's PS. `rate_mbps` None: unshaped.
+    """A network: hosts with workers by unit; with several units, a further one for the job's PS. `rate_mbps`
+    None: unshaped.
 
-    The kind `ps` needs one unit with a spare host, where its server runs."""
+    The kind `ps` needs one unit with a spare host, where its server runs.
+    """
 
     hosts: tuple[int, ...]
     rate_mbps: float | None = None
@@ -76,7 +79,9 @@ class Trial:
 
 def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict[str, Any]]:
     """Outside: by trial, `findings` of each of `repeat` times; the trials run in turn."""
-    words = json.dumps({"setup": asdict(setup), "trials": [asdict(trial) for trial in trials], "repeat": repeat})
+    words = json.dumps(
+        {"setup": asdict(setup), "trials": [asdict(trial) for trial in trials], "repeat": repeat}
+    )
     argv = command([sys.executable, "-m", "tests.bench.rack", words], "bench")
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
@@ -87,7 +92,9 @@ def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict
 
 
 def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """By kind: the seconds of each all-reduce, from the first worker's start to the last one's end, and what it took."""
+    """By kind: the seconds of each all-reduce, from the first worker's start to the last one's end, and what
+    it took.
+    """
     fragments = -(-trial.size_bytes // 4 // lanes_for(setup.mtu))
     found: dict[str, Any] = {}
     for kind in trial.kinds:
@@ -140,12 +147,23 @@ def pinned(core: int | None) -> list[str]:
 
 @contextmanager
 def serving(network: Any, setup: Setup, trial: Trial, folder: Path) -> Iterator[tuple[str, int]]:
-    """Inside: a parameter server at the last host of the first unit, and its address. Workers may come before it is ready."""
+    """Inside: a parameter server at the last host of the first unit, and its address. Workers may come before
+    it is ready.
+    """
     from testbed.topology import addresses
 
     host = setup.hosts[0] + setup.spare
     address = addresses.host_ip(1, host), _PS_PORT
-    words = ["--bind", address[0], "--port", str(address[1]), "--workers", str(setup.workers), "--job", PS_JOB]
+    words = [
+        "--bind",
+        address[0],
+        "--port",
+        str(address[1]),
+        "--workers",
+        str(setup.workers),
+        "--job",
+        PS_JOB,
+    ]
     with (folder / "ps.log").open("a") as log:
         process = network.fabric.popen_in(
             addresses.host_name(1, host),
@@ -173,7 +191,9 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
     if len(setup.hosts) > 1:
         ps = (len(setup.hosts) + 1, 1)
         units = [unit for unit, hosts in enumerate(setup.hosts, 1) if hosts]
-        network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
+        network.ask(
+            "request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units]
+        )
         trees = network.trees(ps[0], units)
     admission = network.engine.admit(number, number, members, ps, trees, size=trial.segment)
     with ExitStack() as stack:
@@ -195,7 +215,13 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
             log = (folder / f"{number}-{member.worker}.log").open("w+")
             process = network.fabric.popen_in(
                 addresses.host_name(member.unit, member.host),
-                [*pinned(trial.core), sys.executable, "-m", "tests.bench.allreduce_worker", json.dumps(settings)],
+                [
+                    *pinned(trial.core),
+                    sys.executable,
+                    "-m",
+                    "tests.bench.allreduce_worker",
+                    json.dumps(settings),
+                ],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -208,7 +234,9 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
             output = process.communicate(timeout=_LIMIT_S)[0]
             if process.returncode:
                 log.seek(0)
-                raise SystemExit(f"{trial.name}: a worker ended with {process.returncode}\n{log.read()[-2000:]}")
+                raise SystemExit(
+                    f"{trial.name}: a worker ended with {process.returncode}\n{log.read()[-2000:]}"
+                )
             found.append(json.loads(output))
         return findings(setup, trial, found)
 

@@ -1,9 +1,11 @@
 """How the simulator and the policies grow with the fabric: time and memory of each scheme, on one core.
 
-`python -m tests.bench.simulation [--json FILE] [--into docs/p4inc-aoi.md]`. Units from 16 to 1,024 with jobs in proportion to them, as many
-of them a second too; and the paper's 20 jobs a second. Each run is a process of its own, so that its memory is its own.
+`python -m tests.bench.simulation [--json FILE] [--into docs/p4inc-aoi.md]`. Units from 16 to 1,024 with jobs
+in proportion to them, as many of them a second too; and the paper's 20 jobs a second. Each run is a process
+of its own, so that its memory is its own.
 
-With `--in-turn UNITS JOBS RATE TIMES` one case alone, all `--schemes` in turn in one process: a ratio holds best so on a busy machine.
+With `--in-turn UNITS JOBS RATE TIMES` one case alone, all `--schemes` in turn in one process: a ratio holds
+best so on a busy machine.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ CASES = (*GROWING, (256, 5000, PAPER_JOBS_PER_S), (1024, 20_000, PAPER_JOBS_PER_
 
 
 def measure(scheme: str, units: int, job_count: int, jobs_per_s: float) -> dict[str, Any]:
-    """One run, in this process. `run_s` is all of it but making the jobs, `cpu_s` the processor's part, `policy_s` the policy's of that."""
+    """One run, in this process. `run_s` is all of it but making the jobs, `cpu_s` the processor's part,
+    `policy_s` the policy's of that.
+    """
     setting = SETTINGS["fig8"].having({"units": units, "job_count": job_count, "jobs_per_s": jobs_per_s})
     began = time.perf_counter()
     jobs = setting.jobs(SEED)
@@ -90,13 +94,17 @@ def measured(cases: Sequence[tuple[int, int, float]], schemes: Sequence[str]) ->
 def in_turn(
     schemes: Sequence[str], units: int, job_count: int, jobs_per_s: float, times: int
 ) -> dict[str, dict[str, float]]:
-    """The least processor time of each scheme's policy in so many runs, and its ratio to that of the first scheme."""
+    """The least processor time of each scheme's policy in so many runs, and its ratio to that of the first
+    scheme.
+    """
     took: dict[str, list[float]] = {scheme: [] for scheme in schemes}
     for _ in range(times):
         for scheme in schemes:
             took[scheme].append(measure(scheme, units, job_count, jobs_per_s)["policy_s"])
     first = min(took[schemes[0]])
-    return {scheme: {"policy_s": min(seconds), "ratio": min(seconds) / first} for scheme, seconds in took.items()}
+    return {
+        scheme: {"policy_s": min(seconds), "ratio": min(seconds) / first} for scheme, seconds in took.items()
+    }
 
 
 def shown(figures: dict[str, Any]) -> str:
@@ -128,15 +136,21 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.simulation", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")
-    parser.add_argument("--schemes", nargs="+", choices=tuple(TITLES), default=FOUR, help="the four of section VII-A")
-    parser.add_argument("--one", nargs=4, metavar=("SCHEME", "UNITS", "JOBS", "RATE"), help="one run, in this process")
+    parser.add_argument(
+        "--schemes", nargs="+", choices=tuple(TITLES), default=FOUR, help="the four of section VII-A"
+    )
+    parser.add_argument(
+        "--one", nargs=4, metavar=("SCHEME", "UNITS", "JOBS", "RATE"), help="one run, in this process"
+    )
     parser.add_argument(
         "--in-turn", nargs=4, metavar=("UNITS", "JOBS", "RATE", "TIMES"), help="one case, in this process"
     )
     arguments = parser.parse_args(argv)
     if arguments.in_turn:
         units, job_count, jobs_per_s, times = arguments.in_turn
-        print(json.dumps(in_turn(arguments.schemes, int(units), int(job_count), float(jobs_per_s), int(times))))
+        print(
+            json.dumps(in_turn(arguments.schemes, int(units), int(job_count), float(jobs_per_s), int(times)))
+        )
         return 0
     if arguments.one:
         scheme, units, job_count, jobs_per_s = arguments.one
@@ -150,7 +164,12 @@ def main(argv: Sequence[str]) -> int:
             f"{row['rss_bytes'] / 2**20:.0f} MiB, {row['slots']} slots",
             file=sys.stderr,
         )
-    figures: dict[str, Any] = {"host": facts(), "seed": SEED, "schemes": list(arguments.schemes), "rows": rows}
+    figures: dict[str, Any] = {
+        "host": facts(),
+        "seed": SEED,
+        "schemes": list(arguments.schemes),
+        "rows": rows,
+    }
     publish("simulation", shown(figures), figures, arguments.json, arguments.into)
     return 0
 

@@ -1,8 +1,10 @@
-"""Where the time of an unshaped all-reduce goes: a profile of both cores while workers communicate, by what they did.
+"""Where the time of an unshaped all-reduce goes: a profile of both cores while workers communicate, by what
+they did.
 
-`python -m tests.bench.spent [--workers 4] [--json FILE]`, as root, with Debian's linux-perf. Samples of both cores, those within an all-
-reduce only. A sample counts for the first of RULES that a function of its call chain matches, looked for from the innermost outwards, so
-that the parts add up. Samples of other programs, and the time in which the hypervisor ran something else, are not told apart.
+`python -m tests.bench.spent [--workers 4] [--json FILE]`, as root, with Debian's linux-perf. Samples of both
+cores, those within an all- reduce only. A sample counts for the first of RULES that a function of its call
+chain matches, looked for from the innermost outwards, so that the parts add up. Samples of other programs,
+and the time in which the hypervisor ran something else, are not told apart.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ _COMPILED = [(re.compile(pattern), name) for pattern, name in RULES]
 
 
 def samples(text: str) -> Iterator[tuple[float, list[str], bool]]:
-    """Of `perf script`'s output: the time, the functions from the innermost, and whether the innermost is the endpoint's."""
+    """Of `perf script`'s output: the time, the functions from the innermost, and whether the innermost is the
+    endpoint's.
+    """
     for block in text.split("\n\n"):
         head, _, chain = block.strip().partition("\n")
         stamp = re.search(r"([\d.]+):\s*$", head)
@@ -109,7 +113,9 @@ def profile(workers: int, size_bytes: int) -> dict[str, Any]:
         text = subprocess.run(
             ["perf", "script", "-i", data, "-F", fields, "--ns"], capture_output=True, text=True, check=True
         ).stdout
-    spans = [(start, start + seconds) for start, seconds in zip(found["starts"], found["seconds"], strict=True)]
+    spans = [
+        (start, start + seconds) for start, seconds in zip(found["starts"], found["seconds"], strict=True)
+    ]
     counts: collections.Counter[str] = collections.Counter()
     unknown: collections.Counter[str] = collections.Counter()
     for at, functions, endpoint in samples(text):
@@ -126,7 +132,9 @@ def profile(workers: int, size_bytes: int) -> dict[str, Any]:
         "pairs_per_s": found["pairs"] / sum(found["seconds"]),
         "samples": total,
         "shares": {name: count / total for name, count in counts.most_common()},
-        "us_per_pair": {name: count / total * core_us / found["pairs"] for name, count in counts.most_common()},
+        "us_per_pair": {
+            name: count / total * core_us / found["pairs"] for name, count in counts.most_common()
+        },
         "other": unknown.most_common(20),
     }
 
@@ -143,7 +151,8 @@ def main(argv: list[str]) -> int:
         return 0
     found = profile(arguments.workers, int(arguments.mbytes * 1e6) // 4 * 4)
     print(
-        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} pushes and results a second, "
+        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} "
+        f"pushes and results a second, "
         f"{found['samples']} samples"
     )
     for name, share in found["shares"].items():

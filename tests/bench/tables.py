@@ -1,7 +1,8 @@
 """The benchmarks' figures as Markdown tables, and into the documentation: no number there is typed by hand.
 
-`python -m tests.bench.tables [--from out/bench] [--into docs/performance.md]`. Without --into they are printed. In a document each table
-stands between a line `<!-- bench NAME -->` and the next `<!-- end -->`; those whose figures were not measured are left as they are.
+`python -m tests.bench.tables [--from out/bench] [--into docs/performance.md]`. Without --into they are
+printed. In a document each table stands between a line `<!-- bench NAME -->` and the next `<!-- end -->`;
+those whose figures were not measured are left as they are.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ def aggregators(figures: dict[str, Any]) -> str:
     beside = ", ".join(
         f"{alone / statistics.median(rates):.0f} ({kind})" for kind, rates in found.items() if kind != "xdp"
     )
-    rows.append([f"XDP, the program alone: {told['ns'] / told['runs']:.0f} ns a frame", f"{alone:.1f}", "-", "-"])
+    rows.append(
+        [f"XDP, the program alone: {told['ns'] / told['runs']:.0f} ns a frame", f"{alone:.1f}", "-", "-"]
+    )
     text = table(["aggregator", "Gb/s per core", "least to most", "XDP is so many times it"], rows)
     return f"{text}\n\nThe program alone is so many times the others: {beside}."
 
@@ -145,7 +148,9 @@ def tried(figures: dict[str, Any]) -> str:
             ]
             for row in sized
         ]
-        parts.append(table(["packet size", "workers", "inc, Mb/s", "gloo, Mb/s", "ratio", "CPU us a pair"], rows))
+        parts.append(
+            table(["packet size", "workers", "inc, Mb/s", "gloo, Mb/s", "ratio", "CPU us a pair"], rows)
+        )
     rows = []
     base: dict[tuple[str, int], float] = {}
     for row in figures["rows"]:
@@ -172,9 +177,12 @@ def tried(figures: dict[str, Any]) -> str:
 
 def spent(figures: dict[str, Any]) -> str:
     found = figures["profile"]
-    rows = [[name, f"{share:.1%}", f"{found['us_per_pair'][name]:.2f}"] for name, share in found["shares"].items()]
+    rows = [
+        [name, f"{share:.1%}", f"{found['us_per_pair'][name]:.2f}"] for name, share in found["shares"].items()
+    ]
     said = (
-        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} pushes and as many results "
+        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} "
+        f"pushes and as many results "
         f"a second, {found['samples']} samples of both cores:"
     )
     return said + "\n\n" + table(["part", "share", "us a pair"], rows)
@@ -224,7 +232,8 @@ def engines(figures: dict[str, Any]) -> str:
         if compared := layouts([row for row in figures["rows"] if row["mtu"] == mtu]):
             times, least, most = compared
             notes.append(
-                f"At MTU {mtu} wide lanes are {times:.1f} times one register per lane ({least:.1f} to {most:.1f} by round)."
+                f"At MTU {mtu} wide lanes are {times:.1f} times one register per lane ({least:.1f} to "
+                f"{most:.1f} by round)."
             )
     head = [
         "sums",
@@ -299,7 +308,9 @@ def replaced(text: str, name: str, body: str) -> str:
 
 
 def publish(name: str, text: str, figures: dict[str, Any], as_json: Path | None, into: Path | None) -> None:
-    """Prints a benchmark's one table, with the machine; its figures go to a file and the table into a document, where these are given."""
+    """Prints a benchmark's one table, with the machine; its figures go to a file and the table into a
+    document, where these are given.
+    """
     if as_json:
         as_json.parent.mkdir(parents=True, exist_ok=True)
         as_json.write_text(json.dumps(figures, indent=2) + "\n")
@@ -312,7 +323,9 @@ def publish(name: str, text: str, figures: dict[str, Any], as_json: Path | None,
 def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tables", description=__doc__)
-    parser.add_argument("--from", dest="folder", type=Path, default=ROOT / "out/bench", help="where the JSON files are")
+    parser.add_argument(
+        "--from", dest="folder", type=Path, default=ROOT / "out/bench", help="where the JSON files are"
+    )
     parser.add_argument("--into", type=Path, help="a document whose tables to replace")
     arguments = parser.parse_args(argv)
     text = arguments.into.read_text() if arguments.into else ""

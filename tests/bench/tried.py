@@ -1,7 +1,9 @@
-"""What was tried to make an unshaped all-reduce faster, each beside what the project does, in turn on the same network.
+"""What was tried to make an unshaped all-reduce faster, each beside what the project does, in turn on the
+same network.
 
-`python -m tests.bench.tried [--json FILE]`, as root. Packet size (with gloo at the same MTU), burst, results per wake-up, segment, ways
-to wait, and XDP's modes. Variants of the endpoint are compiled from workloads/native/endpoint.c with another constant.
+`python -m tests.bench.tried [--json FILE]`, as root. Packet size (with gloo at the same MTU), burst, results
+per wake-up, segment, ways to wait, and XDP's modes. Variants of the endpoint are compiled from
+workloads/native/endpoint.c with another constant.
 """
 
 from __future__ import annotations
@@ -55,7 +57,11 @@ def row(group: str, name: str, workers: int, runs: Iterable[dict[str, Any]]) -> 
     found: dict[str, Any] = {"group": group, "name": name, "workers": workers}
     for kind in every[0]:
         goodputs = [run[kind]["goodput_mbps"] for run in every]
-        found[kind] = {"goodput_mbps": statistics.median(goodputs), "least": min(goodputs), "most": max(goodputs)}
+        found[kind] = {
+            "goodput_mbps": statistics.median(goodputs),
+            "least": min(goodputs),
+            "most": max(goodputs),
+        }
     of = [run["inc"] for run in every]
     found["us_per_pair"] = statistics.median(run["machine_us_per_pair"] for run in of)
     found["retransmitted"] = sum(counters["retransmitted"] for run in of for counters in run["counters"])
@@ -66,12 +72,15 @@ def row(group: str, name: str, workers: int, runs: Iterable[dict[str, Any]]) -> 
 def shown(found: dict[str, Any], base: float | None) -> None:
     inc, gloo = found["inc"], found.get("gloo")
     beside = (
-        f"  gloo {gloo['goodput_mbps']:>6.0f}, ratio {inc['goodput_mbps'] / gloo['goodput_mbps']:.2f}" if gloo else ""
+        f"  gloo {gloo['goodput_mbps']:>6.0f}, ratio {inc['goodput_mbps'] / gloo['goodput_mbps']:.2f}"
+        if gloo
+        else ""
     )
     change = f"{inc['goodput_mbps'] / base - 1:>+7.1%}" if base else f"{'':>7}"
     spread = f"({inc['least']:.0f} to {inc['most']:.0f})"
     print(
-        f"{found['workers']} workers  {found['name']:<34} {inc['goodput_mbps']:>6.0f} {spread} Mb/s {change}  "
+        f"{found['workers']} workers  {found['name']:<34} {inc['goodput_mbps']:>6.0f} {spread} Mb/s {change} "
+        f" "
         f"{found['us_per_pair']:.2f} us a pair, {found['retransmitted']:.0f} again{beside}",
         flush=True,
     )
@@ -82,7 +91,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tried", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--mbytes", type=float, default=16.0, help="size of the vector (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=4, help="how often all variants take turns (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="how often all variants take turns (%(default)s)"
+    )
     parser.add_argument("--groups", default=",".join(GROUPS), help="which of these (%(default)s)")
     parser.add_argument("--workers", type=int, action="append", help="numbers of workers (2 and 4)")
     arguments = parser.parse_args(argv)

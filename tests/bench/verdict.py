@@ -1,10 +1,13 @@
-"""The verdict against the truth: jobs over rates, workers, kinds of synchronisation and load, whose time on links alone is known.
+"""The verdict against the truth: jobs over rates, workers, kinds of synchronisation and load, whose time on
+links alone is known.
 
-`python -m tests.bench.verdict [--rates 10,20,...] [--json FILE]`, as root, on a machine that does nothing else. A job computes for a while
-that is declared (it sleeps, or it uses a core for so long) and sums a vector, in turn. On slow links, with nothing beside it, the machine
-does not matter: a round takes a + b / rate. The slope of a line through the two slowest rates says what links take at any rate; that and
-the declared computing are the truth: independent of what the verdict is made from, which are timelines and formulas for bytes. What a
-is more than that is the machine's. The links set a result if it is within `TRUTH` of the truth.
+`python -m tests.bench.verdict [--rates 10,20,...] [--json FILE]`, as root, on a machine that does nothing
+else. A job computes for a while that is declared (it sleeps, or it uses a core for so long) and sums a
+vector, in turn. On slow links, with nothing beside it, the machine does not matter: a round takes a + b /
+rate. The slope of a line through the two slowest rates says what links take at any rate; that and the
+declared computing are the truth: independent of what the verdict is made from, which are timelines and
+formulas for bytes. What a is more than that is the machine's. The links set a result if it is within `TRUTH`
+of the truth.
 
 Rates that were measured before and are in FILE are kept, so that the whole can be measured in parts.
 """
@@ -42,7 +45,9 @@ LOOP = "import os, sys; os.nice(int(sys.argv[1])); print(flush=True)\nwhile True
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a job sums, where its workers are, and how long each has a core to itself in a round, beside the pause."""
+    """How a job sums, where its workers are, and how long each has a core to itself in a round, beside the
+    pause.
+    """
 
     name: str
     sync: str
@@ -135,7 +140,10 @@ def run(testbed: Testbed, rate: int, kind: Kind, load: Load) -> dict[str, Any]:
         "spin_ms": kind.spin_s * 1e3,
         "trustworthy": result["verdict"]["trustworthy"],
         "reasons": [reason["name"] for reason in result["verdict"]["reasons"]],
-        **{name: result["bound"][name] for name in ("bound_ms", "measured_ms", "ratio", "rounds", "starved_ms")},
+        **{
+            name: result["bound"][name]
+            for name in ("bound_ms", "measured_ms", "ratio", "rounds", "starved_ms")
+        },
     }
 
 
@@ -156,7 +164,9 @@ def slopes(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that the lines were not drawn through, with the truth beside the verdict that the limit of today gives."""
+    """Rows that the lines were not drawn through, with the truth beside the verdict that the limit of today
+    gives.
+    """
     found = []
     known = slopes(rows)
     for row in rows:
@@ -171,7 +181,9 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def wrong(rows: list[dict[str, Any]], limit: float) -> tuple[int, int, int, int]:
-    """With this limit of the ratio: false "trustworthy" of those that links did not set, false "not" of those that they set."""
+    """With this limit of the ratio: false "trustworthy" of those that links did not set, false "not" of those
+    that they set.
+    """
     machine, links = ([row for row in rows if row["links_set_it"] is truth] for truth in (False, True))
     return (
         sum(row["ratio"] <= limit for row in machine),
@@ -195,17 +207,30 @@ def tables(figures: dict[str, Any]) -> str:
             f"{row['stretch']:.2f}",
             truth[row["links_set_it"]],
             f"{row['ratio']:.2f}",
-            ("yes" if row["trustworthy"] else "no") + ("" if row["trustworthy"] == row["links_set_it"] else " (wrong)"),
+            ("yes" if row["trustworthy"] else "no")
+            + ("" if row["trustworthy"] == row["links_set_it"] else " (wrong)"),
         ]
         for row in rows
     ]
-    head = ["job", "Mb/s", "beside it", "ms a round", "alone, ms", "truth", "set by", "verdict's ratio", "trustworthy"]
+    head = [
+        "job",
+        "Mb/s",
+        "beside it",
+        "ms a round",
+        "alone, ms",
+        "truth",
+        "set by",
+        "verdict's ratio",
+        "trustworthy",
+    ]
     limits = []
     for percent in (2, 4, 6, 8, 10, 12, 15, 20, 30):
         trusted, machine, doubted, links = wrong(rows, 1 + percent / 100)
         limits.append([f"{percent} %", f"{trusted} of {machine}", f"{doubted} of {links}"])
     chosen = f"The limit is {100 * (figures['limit'] - 1):.0f} %; links set a result if it is within {100 * TRUTH:.0f} % of the truth."
-    return "\n\n".join([table(head, runs), table(["limit", 'false "trustworthy"', 'false "not"'], limits), chosen])
+    return "\n\n".join(
+        [table(head, runs), table(["limit", 'false "trustworthy"', 'false "not"'], limits), chosen]
+    )
 
 
 def main(argv: list[str]) -> int:
@@ -213,10 +238,14 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.verdict", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures; rates that it has are kept")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")
-    parser.add_argument("--rates", default=",".join(map(str, RATES)), help="in Mb/s, of %(default)s; empty: none")
+    parser.add_argument(
+        "--rates", default=",".join(map(str, RATES)), help="in Mb/s, of %(default)s; empty: none"
+    )
     arguments = parser.parse_args(argv)
     rates = [int(word) for word in arguments.rates.split(",") if word]
-    kept = json.loads(arguments.json.read_text())["rows"] if arguments.json and arguments.json.exists() else []
+    kept = (
+        json.loads(arguments.json.read_text())["rows"] if arguments.json and arguments.json.exists() else []
+    )
     rows = [row for row in kept if row["rate_mbps"] not in rates]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -31,5 +31,7 @@ class Mutation:
         path = root / self.file
         text = path.read_text()
         if text.count(self.old) != 1:
-            raise ValueError(f"{self.file}: {text.count(self.old)} places with {self.old!r} (mutation: {self.name})")
+            raise ValueError(
+                f"{self.file}: {text.count(self.old)} places with {self.old!r} (mutation: {self.name})"
+            )
         path.write_text(text.replace(self.old, self.new))

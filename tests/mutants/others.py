@@ -43,7 +43,11 @@ P4 = (
             "if (meta.sum != 0 || hdr.udp.checksum == 0) {",
             "if (meta.sum != 0) {",
         ),
-        ("a worker speaks for another", "\n                    || hdr.wire.worker != meta.port.worker) {", ") {"),
+        (
+            "a worker speaks for another",
+            "\n                    || hdr.wire.worker != meta.port.worker) {",
+            ") {",
+        ),
         ("a count above the lanes passes", " || hdr.wire.count > WIRE_LANES\n", "\n"),
         (
             "switches push to switches",
@@ -80,8 +84,10 @@ P4 = (
         "p4/segment.p4",
         (
             "one slot behind the segment is the job's",
-            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset >= meta.job.size) {",
-            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset > meta.job.size) {",
+            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset >= meta.job.size) "
+            "{",
+            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset > meta.job.size) "
+            "{",
         ),
         (
             "who is no member contributes",
@@ -93,7 +99,11 @@ P4 = (
         Kind.P4,
         "p4/shadow.p4",
         ("any fragment's result is kept", " && fragment == hdr.wire.fragment) {", ") {"),
-        ("a kept result is still a partial sum", "            slot_state.write(meta.slot.index, SLOT_FINAL);\n", ""),
+        (
+            "a kept result is still a partial sum",
+            "            slot_state.write(meta.slot.index, SLOT_FINAL);\n",
+            "",
+        ),
     ),
     *_in(
         Kind.P4,
@@ -153,7 +163,11 @@ ENDPOINT = _in(
         "while ((1U << log_workers) < e->s.workers)",
         "while ((2U << log_workers) < e->s.workers)",
     ),
-    ("the scale is that of the smallest", "largest = here ? i : largest;", "largest = here && !largest ? i : largest;"),
+    (
+        "the scale is that of the smallest",
+        "largest = here ? i : largest;",
+        "largest = here && !largest ? i : largest;",
+    ),
     ("a worker's NaN is a number", "} else if (largest == SPECIAL) {", "} else if (0) {"),
     (
         "lengths are not compared",
@@ -173,5 +187,9 @@ ENDPOINT = _in(
         "	if (__atomic_fetch_add(&e->wake->attached, 1, __ATOMIC_RELAXED)) {",
         "	if (0) {",
     ),
-    ("sums have the bias of one worker taken off", "op->scale, e->s.workers * e->bias);", "op->scale, e->bias);"),
+    (
+        "sums have the bias of one worker taken off",
+        "op->scale, e->s.workers * e->bias);",
+        "op->scale, e->bias);",
+    ),
 )

@@ -27,14 +27,22 @@ XDP = (
             "return to_group(job, verdict, 0);",
             "return to_group(job, verdict, BPF_F_EXCLUDE_INGRESS);",
         ),
-        ("a notice goes on to other switches", "return to_workers(job, V_NOTICE", "return to_group(job, V_NOTICE"),
+        (
+            "a notice goes on to other switches",
+            "return to_workers(job, V_NOTICE",
+            "return to_group(job, V_NOTICE",
+        ),
         ("a notice passes where the job has no workers", "if (!job->members)", "if (0)"),
         (
             "a worker speaks for another",
             " && port->worker == bpf_ntohs(p->inc->worker);",
             ";",
         ),
-        ("a worker pushes to any address", " && p->ip->daddr == port->self_ip && port->worker", " && port->worker"),
+        (
+            "a worker pushes to any address",
+            " && p->ip->daddr == port->self_ip && port->worker",
+            " && port->worker",
+        ),
         ("a port's job is not looked at", "if (port->job != bpf_ntohs(p->inc->job))", "if (0)"),
         (
             "a PS's port sends no notices",
@@ -76,7 +84,11 @@ XDP = (
     *_in(
         "aggregate.h",
         ("one slot behind the segment is the job's", "if (offset >= job->size)", "if (offset > job->size)"),
-        ("a slot stays locked", "	unlock_slot(s);\n	if (send != SEND_NOTHING", "	if (send != SEND_NOTHING"),
+        (
+            "a slot stays locked",
+            "	unlock_slot(s);\n	if (send != SEND_NOTHING",
+            "	if (send != SEND_NOTHING",
+        ),
         ("a sum has the age of its last packet", "	p->inc->age = 0;\n", ""),
         ("a partial sum counts all workers", "bpf_htons(job->local);", "bpf_htons(job->total);"),
         ("a partial sum has the last worker's number", "p->inc->worker = bpf_htons(job->unit);", ""),
@@ -141,7 +153,11 @@ XDP = (
             "bpf_ntohs(inc->count) <= WIRE_LANES;",
             "bpf_ntohs(inc->count) <= WIRE_LANES + 1;",
         ),
-        ("the IPv4 length is not looked at", "p->ip->tot_len == bpf_htons(sizeof(*p->ip) + udp_bytes) && ", ""),
+        (
+            "the IPv4 length is not looked at",
+            "p->ip->tot_len == bpf_htons(sizeof(*p->ip) + udp_bytes) && ",
+            "",
+        ),
         (
             "a datagram without a checksum is intact",
             "return p->udp->check && datagram_sum",
@@ -170,7 +186,11 @@ XDP = (
             "if (*(volatile u32 *)&wake->received < *(volatile u32 *)&wake->wake_at)",
         ),
         ("the waking packet keeps a checksum", "	p->udp->check = 0; /*", "	/*"),
-        ("the waking packet keeps its MAC address", "	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);\n", ""),
+        (
+            "the waking packet keeps its MAC address",
+            "	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);\n",
+            "",
+        ),
         (
             "another job's result is pulled",
             "	if (bpf_ntohs(p->inc->job) != puller->job)\n		return counted(V_BAD_JOB",

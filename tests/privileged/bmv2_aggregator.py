@@ -1,8 +1,10 @@
-"""A `simple_switch` as an engine of the packet vectors: frames go over veth pairs, one at a time, and what leaves is caught at every port.
+"""A `simple_switch` as an engine of the packet vectors: frames go over veth pairs, one at a time, and what
+leaves is caught at every port.
 
-When a frame is done with is known without waiting: marks follow it. The switch works on what comes in by a port in order, and sends by a
-port in order, so once a mark behind the frame has come out of a port, so has all that the frame made leave there. Marks go to the ports by
-which a frame should leave; whether one has left by another is asked when a vector has ended (`strays`), for marks cost the most time here.
+When a frame is done with is known without waiting: marks follow it. The switch works on what comes in by a
+port in order, and sends by a port in order, so once a mark behind the frame has come out of a port, so has
+all that the frame made leave there. Marks go to the ports by which a frame should leave; whether one has left
+by another is asked when a vector has ended (`strays`), for marks cost the most time here.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def _device(unit: int, port: int) -> str:
 
 
 class Wires:
-    """A veth pair for each port; a context manager. The switch has the ends `s1p1`, the test the others, as sockets."""
+    """A veth pair for each port; a context manager. The switch has the ends `s1p1`, the test the others, as
+    sockets.
+    """
 
     def __init__(self, unit: int, ports: Sequence[int]) -> None:
         self.names = {port: _device(unit, port) for port in ports}
@@ -78,7 +82,9 @@ def _ip(lines: Sequence[str]) -> None:
 
 
 class _Unemptied(Bmv2Switch):
-    """A job finds its slots as the one before left them: as in the model, its generation alone tells it from that one."""
+    """A job finds its slots as the one before left them: as in the model, its generation alone tells it from
+    that one.
+    """
 
     def empty(self, base: int, size: int) -> None:
         pass
@@ -123,7 +129,9 @@ class Bmv2Aggregator:
         self.switch.bind(port, next(iter(senders), None))
 
     def set_group(self, number: int, ports: Sequence[int]) -> None:
-        """Nothing: GROUP and the port that a frame comes by are every job's, for marks at more ports take more time."""
+        """Nothing: GROUP and the port that a frame comes by are every job's, for marks at more ports take
+        more time.
+        """
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         """Nothing: all addresses are routed to ROUTED."""
@@ -166,7 +174,13 @@ class Bmv2Aggregator:
     def _where(self, left: tuple[int, ...], port: int) -> To:
         others = tuple(each for each in self._group if each != port)
         workers = tuple(each for each in others if addresses.is_host_port(each))
-        known = {self._group: To.GROUP, others: To.OTHERS, workers: To.WORKERS, (port,): To.BACK, (ROUTED,): To.ROUTE}
+        known = {
+            self._group: To.GROUP,
+            others: To.OTHERS,
+            workers: To.WORKERS,
+            (port,): To.BACK,
+            (ROUTED,): To.ROUTE,
+        }
         assert left in known, f"left by the ports {left}, having come by {port}"
         return known[left]
 
@@ -175,7 +189,14 @@ class Bmv2Aggregator:
         names = ("slot_state", "slot_generation", "slot_fragment", "slot_bitmap")
         cells = zip(*(self.runtime.register(name)[:SLOTS] for name in names), strict=True)
         return [
-            Held(generation, fragment, members % 2**64, state >= _SLOT["partial"], state == _SLOT["final"], None)
+            Held(
+                generation,
+                fragment,
+                members % 2**64,
+                state >= _SLOT["partial"],
+                state == _SLOT["final"],
+                None,
+            )
             if state
             else None
             for state, generation, fragment, members in cells
@@ -189,7 +210,9 @@ class Bmv2Aggregator:
         self._verdicts = {}
         return [f"left by port {port}: {frame[:90].hex()}" for port, frame in caught]
 
-    def _through(self, data: bytes | None, port: int, marked: str, ports: Iterable[int]) -> list[tuple[int, bytes]]:
+    def _through(
+        self, data: bytes | None, port: int, marked: str, ports: Iterable[int]
+    ) -> list[tuple[int, bytes]]:
         """What left for it, by port: all that left by `ports` and the one that it came by."""
         self._number += 1
         number = struct.pack("!I", self._number)

@@ -1,4 +1,6 @@
-"""The reference model and BMv2 in step. Inside namespaces of its own: `found(TRIED)` outside, `python -m` this file inside."""
+"""The reference model and BMv2 in step. Inside namespaces of its own: `found(TRIED)` outside, `python -m`
+this file inside.
+"""
 
 from __future__ import annotations
 

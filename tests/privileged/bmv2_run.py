@@ -1,4 +1,5 @@
-"""What a BMv2 switch does when it is told, in namespaces of its own: `found(NAME)` outside, `python -m` this file inside.
+"""What a BMv2 switch does when it is told, in namespaces of its own: `found(NAME)` outside, `python -m` this
+file inside.
 
 A case is a function below; what it returns must be JSON-able.
 """
@@ -85,7 +86,9 @@ def refused(attempt: Callable[[], object]) -> str:
 
 
 def stop(pid: int) -> None:
-    """Stops the process, and returns once it is stopped: a thread that runs as the signal is sent could answer once more."""
+    """Stops the process, and returns once it is stopped: a thread that runs as the signal is sent could
+    answer once more.
+    """
     os.kill(pid, signal.SIGSTOP)
     while any(thread_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
         time.sleep(0.001)
@@ -120,7 +123,9 @@ def admits() -> Any:
         seen["admitted"] = table(runtime, "jobs")
         one.set_group(5, ["u1-h1", "u1-o1"])
         runtime.fill_register("slot_state", 0, 1024, 3)
-        one.admit(5, Job(0b11, 8, Role.PARTIAL, 64, 101, 4, 2, 1, 64, "10.0.1.254", "10.0.2.3", "239.192.0.5"))
+        one.admit(
+            5, Job(0b11, 8, Role.PARTIAL, 64, 101, 4, 2, 1, 64, "10.0.1.254", "10.0.2.3", "239.192.0.5")
+        )
         seen["replaced"] = table(runtime, "jobs")
         seen["kept its slots"] = runtime.register("slot_state").count(3)
         seen["groups"] = {group: sorted(ports) for group, ports in runtime.groups().items()}
@@ -146,7 +151,11 @@ def replaces_routes() -> Any:
         mac = addresses.host_mac(1, 1)
         for routes in (
             {("10.0.1.1", 32): ("u1-h1", mac), ("10.0.2.0", 24): ("u1-o1", "")},
-            {("10.0.1.1", 32): ("u1-h1", mac), ("10.0.2.0", 24): ("u1-h2", ""), ("10.0.3.0", 24): ("u1-o1", "")},
+            {
+                ("10.0.1.1", 32): ("u1-h1", mac),
+                ("10.0.2.0", 24): ("u1-h2", ""),
+                ("10.0.3.0", 24): ("u1-o1", ""),
+            },
             {("10.0.3.0", 24): ("u1-o1", "")},
         ):
             before = {entry.value: entry.handle for entry in runtime.entries("routes")}
@@ -181,7 +190,9 @@ def _await(condition: Callable[[], object], what: str) -> None:
 
 
 def dies_and_comes_again() -> Any:
-    """Killed by its pid, told by everything that asks it, started by a thread that ends, asked by a client from before."""
+    """Killed by its pid, told by everything that asks it, started by a thread that ends, asked by a client
+    from before.
+    """
     with switch() as one:
         controller = Runtime(1)
         seen: dict[str, Any] = {}
@@ -231,7 +242,9 @@ def hangs() -> Any:
 
 
 def hangs_under_a_job(asked: str) -> Any:
-    """It stops under a job; `asked` is the first that it is told then, and all else follows. It is not let run on."""
+    """It stops under a job; `asked` is the first that it is told then, and all else follows. It is not let
+    run on.
+    """
     with switch() as one:
         told: dict[str, Callable[[], object]] = {
             "release": lambda: one.release(5),
@@ -300,11 +313,15 @@ def _timed(attempt: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def takes_bursts() -> Any:
-    """A window's results to one port and more, as fast as they can be sent: how many of BURST came out of each of two others."""
+    """A window's results to one port and more, as fast as they can be sent: how many of BURST came out of
+    each of two others.
+    """
     with switch() as one, contextlib.ExitStack() as stack:
         listeners = []
         for device in ("e1-2", "e1-3"):
-            listener = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHER_TYPE)))
+            listener = stack.enter_context(
+                socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHER_TYPE))
+            )
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
             listener.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
             listener.bind((device, ETHER_TYPE))
@@ -356,7 +373,10 @@ def side_by_side() -> Any:
     before = sorted(os.listdir("/tmp"))
     with switch(1) as one, switch(2, "registers", verbose=True) as two:
         one.set_group(5, ["u1-h1"])
-        crossed = [sorted(arrives([f"e{unit}-2", f"e{unit}-3"], partial(send, f"e{unit}-1", FRAME))) for unit in (1, 2)]
+        crossed = [
+            sorted(arrives([f"e{unit}-2", f"e{unit}-3"], partial(send, f"e{unit}-1", FRAME)))
+            for unit in (1, 2)
+        ]
         counted = [each.verdicts()["switched"] > 0 for each in (one, two)]
         groups = [sorted(Runtime(unit).groups()) for unit in (1, 2)]
     logs = sorted(path.name for path in LOG.iterdir() if "bmv2" in path.name)

@@ -1,4 +1,6 @@
-"""The table of packet vectors on BMv2. Inside namespaces of its own: `found(LAYOUT)` outside, `python -m` this file inside."""
+"""The table of packet vectors on BMv2. Inside namespaces of its own: `found(LAYOUT)` outside, `python -m`
+this file inside.
+"""
 
 from __future__ import annotations
 

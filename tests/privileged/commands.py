@@ -20,7 +20,9 @@ import psutil
 from testbed.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = 120.0  # for what a quiet machine does in seconds: other machines take their processors away for that long
+WAIT_S = (
+    120.0  # for what a quiet machine does in seconds: other machines take their processors away for that long
+)
 _numbers = itertools.count(1)
 
 
@@ -74,7 +76,9 @@ def start(*argv: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[
 
 @contextmanager
 def bounded(process: subprocess.Popen[str], within_s: float = WAIT_S) -> Iterator[subprocess.Popen[str]]:
-    """Kills the process when the block fails or lasts so long: who reads its output then comes to an end, and who waits for it."""
+    """Kills the process when the block fails or lasts so long: who reads its output then comes to an end, and
+    who waits for it.
+    """
     deadline = threading.Timer(within_s, process.kill)
     deadline.start()
     try:
@@ -101,7 +105,9 @@ def pids_in_testbed(main: int) -> list[int]:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may pass through. Not one of pytest's, which closes all of them when it is started once more."""
+    """A folder that every user may pass through. Not one of pytest's, which closes all of them when it is
+    started once more.
+    """
     with tempfile.TemporaryDirectory(prefix="testbed-test-") as made:
         folder = Path(made)
         folder.chmod(0o755)
@@ -128,7 +134,9 @@ def running(config: str = "default", env: Mapping[str, str] | None = None, *word
 
 
 def pid_of(main: int, program: str) -> int:
-    """Of the descendant of this main process that runs this program or Python module: tests end processes by number only."""
+    """Of the descendant of this main process that runs this program or Python module: tests end processes by
+    number only.
+    """
     for pid in pids_in_testbed(main):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")

@@ -1,4 +1,6 @@
-"""For tests on the real kernel: each needs root, says so when it is not, and leaves the host as it found it."""
+"""For tests on the real kernel: each needs root, says so when it is not, and leaves the host as it found
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """Fails the test that leaves a process, interface, mount, BPF object or runtime folder behind, and names it."""
+    """Fails the test that leaves a process, interface, mount, BPF object or runtime folder behind, and names
+    it.
+    """
     before = host_snapshot()
     yield
     assert_unchanged(before)

@@ -1,7 +1,9 @@
-"""Echo requests over a running network, one after the other for as long as a block lasts: which were answered, and when.
+"""Echo requests over a running network, one after the other for as long as a block lasts: which were
+answered, and when.
 
-Not ping(8), which ends so many milliseconds after its last request, and says when it wrote of an answer, not when it had asked: on a busy
-machine answers that are late are losses to it, and a time without answers seems shorter than it was.
+Not ping(8), which ends so many milliseconds after its last request, and says when it wrote of an answer, not
+when it had asked: on a busy machine answers that are late are losses to it, and a time without answers seems
+shorter than it was.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Echoes:
             time.sleep(0.001)
 
     def found(self, to_the_last: bool = True) -> dict[str, Any]:
-        """After the block: how many were sent and received, and the longest time in which nothing was sent and answered, in ms.
+        """After the block: how many were sent and received, and the longest time in which nothing was sent
+        and answered, in ms.
 
         `to_the_last`: waits for answers to all of them, which takes LATE_S if one is lost.
         """
@@ -66,7 +69,9 @@ class Echoes:
             self._take(0.05)
         self._socket.close()
         answered = sorted(self._answered_s)
-        gaps = [self._answered_s[after] - self._sent_s[before] for before, after in itertools.pairwise(answered)]
+        gaps = [
+            self._answered_s[after] - self._sent_s[before] for before, after in itertools.pairwise(answered)
+        ]
         return {
             "sent": len(self._sent_s),
             "received": len(answered),

@@ -1,8 +1,8 @@
-"""Jobs under faults on a running network. Each function returns its findings; the judgement is in test_faults.py, the table in
-tests/bench/faults.py.
+"""Jobs under faults on a running network. Each function returns its findings; the judgement is in
+test_faults.py, the table in tests/bench/faults.py.
 
-The same scenarios for every engine; what a ToR is made of is in the topology (`described`). A job's workers sum round after round.
-Time without progress is the longest time between two results in a row at any worker.
+The same scenarios for every engine; what a ToR is made of is in the topology (`described`). A job's workers
+sum round after round. Time without progress is the longest time between two results in a row at any worker.
 """
 
 from __future__ import annotations
@@ -57,8 +57,12 @@ FAULTS: dict[str, LinkFault | None] = {
 
 
 def described(shape: str, engine: str) -> str:
-    """A topology: "rack" and "eight" are one ToR, of three workers and of eight jobs; "units" has four, and optical links."""
-    units = [{"hosts": hosts, "engine": kind} for hosts, kind in zip(_HOSTS[shape], _ENGINES[engine], strict=False)]
+    """A topology: "rack" and "eight" are one ToR, of three workers and of eight jobs; "units" has four, and
+    optical links.
+    """
+    units = [
+        {"hosts": hosts, "engine": kind} for hosts, kind in zip(_HOSTS[shape], _ENGINES[engine], strict=False)
+    ]
     rates = {"host_rate_mbps": 40_000, "optical_rate_mbps": 40_000, "scale": 200}
     return json.dumps({"units": units, **rates, "inc": {"jobs": 8 if shape == "eight" else 4}})
 
@@ -102,7 +106,9 @@ class Running:
             assert line == expected, line
 
     def ready(self) -> None:
-        """Waits until every worker has only to be told to begin: that one starts late is no silence of a peer."""
+        """Waits until every worker has only to be told to begin: that one starts late is no silence of a
+        peer.
+        """
         self._hear(b"ready\n")
 
     def go(self, held: bool = False) -> None:
@@ -155,12 +161,16 @@ def prepare(
     rounds: int | None = None,
     timeout_s: float = 30.0,
 ) -> Running:
-    """Admits a job and starts its workers, which wait to be told to begin; `rounds`: None is what ROUNDS says."""
+    """Admits a job and starts its workers, which wait to be told to begin; `rounds`: None is what ROUNDS
+    says.
+    """
     rounds = rounds or _rounds(network)
     trees = None
     if ps:
         units = sorted({unit for unit, _ in hosts})
-        network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
+        network.ask(
+            "request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units]
+        )
         trees = network.trees(ps[0], units)
     members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(hosts)]
     admission = network.engine.admit(number, next(_generations), members, ps, trees)
@@ -173,7 +183,8 @@ def prepare(
 def figures(
     workers: Sequence[dict[str, Any]], since: float | None = None, until: float | None = None
 ) -> dict[str, Any]:
-    """What a table says of a job: rounds a second, median and longest time between two results, retransmissions, errors.
+    """What a table says of a job: rounds a second, median and longest time between two results,
+    retransmissions, errors.
 
     The longest time is of the gaps that touch `since` to `until`.
     """
@@ -194,7 +205,11 @@ def figures(
 
 def _totals(network: Network) -> dict[str, int]:
     states = network.fabric.faults.states()
-    return {name: sum(state["counters"][name] for state in states) for name in states[0]["counters"]} if states else {}
+    return (
+        {name: sum(state["counters"][name] for state in states) for name in states[0]["counters"]}
+        if states
+        else {}
+    )
 
 
 def rates(network: Network) -> dict[str, Any]:
@@ -207,14 +222,20 @@ def rates(network: Network) -> dict[str, Any]:
         before = network.verdicts()
         job = figures(begin(network, number, ONE_UNIT).found())
         after = network.verdicts()
-        verdicts = {verdict: after[verdict] - before[verdict] for verdict in after if after[verdict] != before[verdict]}
+        verdicts = {
+            verdict: after[verdict] - before[verdict]
+            for verdict in after
+            if after[verdict] != before[verdict]
+        }
         found[name] = {**job, "links": _totals(network), "verdicts": verdicts}
         network.fabric.faults.clear()
     return found
 
 
 def rates_across(network: Network) -> dict[str, Any]:
-    """A job over two units, 1 % loss on every link that it uses: of hosts, of the PS host, and of optical ports."""
+    """A job over two units, 1 % loss on every link that it uses: of hosts, of the PS host, and of optical
+    ports.
+    """
     for link in ("u1h1", "u1h2", "u2h1", "u3h1", "u1o1", "u1o2", "u2o1", "u2o2", "u3o1", "u3o2"):
         network.fabric.faults.set(link, LOSS)
     found = {**figures(begin(network, 1, TWO_UNITS, PS).found()), "links": _totals(network)}
@@ -223,7 +244,9 @@ def rates_across(network: Network) -> dict[str, Any]:
 
 
 def reloaded(network: Network) -> dict[str, Any]:
-    """The XDP programs, of hosts and of the ports that have one, loaded again five times under a job over two units."""
+    """The XDP programs, of hosts and of the ports that have one, loaded again five times under a job over two
+    units.
+    """
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
     before = reload(network.plane)
@@ -242,12 +265,17 @@ def reloaded(network: Network) -> dict[str, Any]:
 
 
 def reconfigured(network: Network) -> dict[str, Any]:
-    """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in mid-round."""
+    """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in
+    mid-round.
+    """
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
     started, events = time.monotonic(), []
     for turn in range(6):
-        wirings = ([["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]], [["u1o1", "u3o1"], ["u2o1", "u3o2"]])
+        wirings = (
+            [["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]],
+            [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
+        )
         events.append(network.ask("apply", circuits=wirings[turn % 2]))
         network.engine.reroute(1, network.trees(PS[0], [1, 2]))
     ended = time.monotonic()
@@ -257,7 +285,9 @@ def reconfigured(network: Network) -> dict[str, Any]:
 
 def ps_host_cut_off(network: Network) -> dict[str, Any]:
     """The link of a job's PS host loses everything for half a second or more; results go on after it."""
-    network.fabric.faults.set("u4h1", LinkFault(loss=1.0))  # nobody's link: the stage is compiled before the clock runs
+    network.fabric.faults.set(
+        "u4h1", LinkFault(loss=1.0)
+    )  # nobody's link: the stage is compiled before the clock runs
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
     network.fabric.faults.set("u3h1", LinkFault(loss=1.0))
@@ -317,7 +347,9 @@ def eight_jobs(network: Network) -> list[dict[str, Any]]:
     for host in range(1, 17):
         network.fabric.faults.set(addresses.host_name(1, host), LOSS)
     rounds = ROUNDS_OF_EIGHT[_engine(network)]
-    jobs = [prepare(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=rounds) for job in range(8)]
+    jobs = [
+        prepare(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=rounds) for job in range(8)
+    ]
     for job in jobs:
         job.ready()
     for job in jobs:

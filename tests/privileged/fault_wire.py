@@ -1,6 +1,8 @@
-"""Faults on one wire between two network namespaces, nothing else between: what arrives, beside what a model says should.
+"""Faults on one wire between two network namespaces, nothing else between: what arrives, beside what a model
+says should.
 
-`findings(SCENARIO, ...)` outside; `python -m tests.privileged.fault_wire SCENARIO JSON` inside namespaces of its own.
+`findings(SCENARIO, ...)` outside; `python -m tests.privileged.fault_wire SCENARIO JSON` inside namespaces of
+its own.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def findings(scenario: str, timeout_s: float = 360, **arguments: Any) -> Any:
 
 @dataclass(slots=True)
 class Model:
-    """bpf/link_faults.c in Python, for frames numbered from 1: which leave, in order, and which bit of each is flipped (-1: none)."""
+    """bpf/link_faults.c in Python, for frames numbered from 1: which leave, in order, and which bit of each
+    is flipped (-1: none).
+    """
 
     fault: dict[str, Any]
     state: int
@@ -73,7 +77,9 @@ class Model:
         """What leaves when the next frame arrives."""
         self.seen += 1
         number, bit, out = self.seen, -1, []
-        lost, copied, late, corrupt = (self.happens(kind) for kind in ("loss", "duplicate", "reorder", "corrupt"))
+        lost, copied, late, corrupt = (
+            self.happens(kind) for kind in ("loss", "duplicate", "reorder", "corrupt")
+        )
         passes = not lost
         if lost:
             self.counters["lost"] += 1
@@ -108,7 +114,9 @@ class Wire:
         from testbed.emulation.namespaces import entered
 
         with entered(self.namespaces[name]):
-            made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETHERTYPE))
+            made = socket.socket(
+                socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETHERTYPE)
+            )
             made.bind(("eth0", _ETHERTYPE))
         made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 26)
         made.settimeout(LATE_S)
@@ -135,7 +143,8 @@ def wire() -> Iterator[Wire]:
     wires = Wires(namespaces, specs)
     wires.make(lambda *_: None)
     hosts = [
-        HostAddress(name, "eth0", f"10.0.0.{at}", 24, "10.0.0.254", known) for at, name in enumerate(("one", "two"), 1)
+        HostAddress(name, "eth0", f"10.0.0.{at}", 24, "10.0.0.254", known)
+        for at, name in enumerate(("one", "two"), 1)
     ]
     wires.configure_hosts(hosts, lambda *_: None)
     faults = LinkFaults(namespaces[WIRES], specs)
@@ -162,10 +171,13 @@ def spoiled(number: int, bit: int) -> bytes:
 
 
 def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str, Any]:
-    """Numbered frames over the wire, in batches no buffer can overflow at; every arrival compared with the model's."""
+    """Numbered frames over the wire, in batches no buffer can overflow at; every arrival compared with the
+    model's.
+    """
     from testbed.emulation.faults import LinkFault
 
-    # each processor has a queue of frames to be received: sent from another one, a frame could overtake those before it
+    # each processor has a queue of frames to be received: sent from another one, a frame could overtake those
+    # before it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with wire() as tried:
         tried.faults.set("w", LinkFault(**fault), direction)
@@ -195,7 +207,9 @@ def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str
 
 
 def tcp(fault: dict[str, Any], size: int) -> dict[str, Any]:
-    """A TCP transfer over the faulty wire, both directions: whether the bytes are the same, and the counters."""
+    """A TCP transfer over the faulty wire, both directions: whether the bytes are the same, and the
+    counters.
+    """
     from testbed.emulation.faults import LinkFault
 
     data = random.Random(7).randbytes(size)
@@ -240,7 +254,9 @@ def life() -> dict[str, Any]:
             route = RouteSocket()
 
         def seen() -> Any:
-            indices = sorted(device.ifindex for name, device in route.devices().items() if name.startswith("w-"))
+            indices = sorted(
+                device.ifindex for name, device in route.devices().items() if name.startswith("w-")
+            )
             return [len(route.programs(index, FAULT_PRIORITY)) for index in indices]
 
         with route:

@@ -1,8 +1,10 @@
-"""A worker under faults: sums round after round, checks every lane, and says when each round's result was there.
+"""A worker under faults: sums round after round, checks every lane, and says when each round's result was
+there.
 
-Prints "ready", and begins when it reads a byte. Prints "first" after the first round, and ends after so many rounds as it was told and the
-end of its input, all workers after the same round: who may end adds one to the first lane. Then prints one JSON object: the rounds' ends
-(CLOCK_MONOTONIC, the same for all), how many were wrong, the endpoint's counters, and the error that ended it, if one did.
+Prints "ready", and begins when it reads a byte. Prints "first" after the first round, and ends after so many
+rounds as it was told and the end of its input, all workers after the same round: who may end adds one to the
+first lane. Then prints one JSON object: the rounds' ends (CLOCK_MONOTONIC, the same for all), how many were
+wrong, the endpoint's counters, and the error that ended it, if one did.
 """
 
 from __future__ import annotations
@@ -60,7 +62,15 @@ def main() -> None:
         counters = endpoint.counters
         found["counters"] = {
             name: getattr(counters, name)
-            for name in ("pushed", "retransmitted", "timeouts", "notices", "window_sum", "window_samples", "rtt_us")
+            for name in (
+                "pushed",
+                "retransmitted",
+                "timeouts",
+                "notices",
+                "window_sum",
+                "window_samples",
+                "rtt_us",
+            )
         }
     print(json.dumps(found), flush=True)
 

@@ -21,7 +21,9 @@ SHARES = {"switch": 0.6, "host": 0.3, "optics": 0.1}  # of the packets
 
 
 def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -> list[dict[str, Any]]:
-    """What was found at each place. `uncounted`: counters that are not what the programs were seen to count."""
+    """What was found at each place. `uncounted`: counters that are not what the programs were seen to
+    count.
+    """
     found = []
     with Observed(programs) as observed:
         for place, share in SHARES.items():
@@ -31,7 +33,12 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
                     XdpOptics(programs, observed, {at: ports[at] for at in range(1, 9)}), int(seed), count
                 )
                 found.append(
-                    {**asdict(findings), "strangers": [], "uncounted": {}, "seconds": time.monotonic() - began}
+                    {
+                        **asdict(findings),
+                        "strangers": [],
+                        "uncounted": {},
+                        "seconds": time.monotonic() - began,
+                    }
                 )
                 continue
             with XdpAggregator(Cells(programs), observed, ports, place == "host") as engine:
@@ -39,11 +46,15 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
                 findings = (fuzz.host if place == "host" else fuzz.switch)(engine, int(seed), count)
                 rises = {name: count - before[name] for name, count in engine.verdicts().items()}
                 uncounted = {
-                    name: rise - engine.noted[name] for name, rise in rises.items() if rise != engine.noted[name]
+                    name: rise - engine.noted[name]
+                    for name, rise in rises.items()
+                    if rise != engine.noted[name]
                 }
                 strangers = _used(engine, programs, range(SLOTS, layout.SIZES["MAX_SLOTS"]))
             seconds = time.monotonic() - began
-            found.append({**asdict(findings), "strangers": strangers, "uncounted": uncounted, "seconds": seconds})
+            found.append(
+                {**asdict(findings), "strangers": strangers, "uncounted": uncounted, "seconds": seconds}
+            )
     return found
 
 

@@ -1,7 +1,8 @@
 """What a testbed could leave on a host: processes, interfaces, mounts, BPF objects, runtime folders.
 
-Other programs come and go on the same host while a test runs. So of processes only descendants count, adopted ones
-included, of BPF objects XDP programs and maps of our names, and of the rest what the host's own namespaces hold.
+Other programs come and go on the same host while a test runs. So of processes only descendants count, adopted
+ones included, of BPF objects XDP programs and maps of our names, and of the rest what the host's own
+namespaces hold.
 """
 
 from __future__ import annotations
@@ -21,9 +22,18 @@ from tests.processes import ENDED
 RUNTIME = Path("/run/optinc")
 PR_SET_CHILD_SUBREAPER = 36
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
-BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID, BPF_PROG_GET_FD, BPF_MAP_GET_FD, BPF_OBJ_GET_INFO = 11, 12, 13, 14, 15
+BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID, BPF_PROG_GET_FD, BPF_MAP_GET_FD, BPF_OBJ_GET_INFO = (
+    11,
+    12,
+    13,
+    14,
+    15,
+)
 BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP = 3, 6
-PROGRAM_NAME, MAP_NAME = slice(64, 80), slice(24, 40)  # where struct bpf_prog_info and bpf_map_info have the name
+PROGRAM_NAME, MAP_NAME = (
+    slice(64, 80),
+    slice(24, 40),
+)  # where struct bpf_prog_info and bpf_map_info have the name
 MAP_NAMES = {name[:15] for name in (*layout.maps(LANES), *link_faults.MAPS)}  # as the kernel truncates them
 
 
@@ -60,7 +70,9 @@ def host_snapshot() -> HostSnapshot:
 
 
 def assert_unchanged(before: HostSnapshot, deadline_s: float = 60.0) -> None:
-    """Waits until only what was there `before` is left: the kernel ends namespaces after their last process."""
+    """Waits until only what was there `before` is left: the kernel ends namespaces after their last
+    process.
+    """
     deadline = time.monotonic() + deadline_s
     while left := host_snapshot().added_since(before):
         if time.monotonic() > deadline:
@@ -102,7 +114,9 @@ def _programs() -> list[str]:
 
 def _maps_of_ours() -> list[str]:
     infos = _bpf_infos(BPF_MAP_GET_NEXT_ID, BPF_MAP_GET_FD)
-    return [f"{number} {_text(info[MAP_NAME])}" for number, info in infos if _text(info[MAP_NAME]) in MAP_NAMES]
+    return [
+        f"{number} {_text(info[MAP_NAME])}" for number, info in infos if _text(info[MAP_NAME]) in MAP_NAMES
+    ]
 
 
 def _text(data: bytes) -> str:
@@ -110,7 +124,9 @@ def _text(data: bytes) -> str:
 
 
 def _bpf_infos(get_next: int, get_fd: int) -> Iterator[tuple[int, bytes]]:
-    """Id and information of every BPF object of a kind in the kernel, whichever namespace its holder is in."""
+    """Id and information of every BPF object of a kind in the kernel, whichever namespace its holder is
+    in.
+    """
     number = 0
     while True:
         try:

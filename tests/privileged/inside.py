@@ -1,7 +1,8 @@
-"""Runs a scenario inside a testbed's namespaces and hands its findings back: `findings(NAME)` outside, `python -m` this file inside.
+"""Runs a scenario inside a testbed's namespaces and hands its findings back: `findings(NAME)` outside,
+`python -m` this file inside.
 
-A scenario is a function of a running `Network` in tests/privileged/scenarios.py, or in another module named before a colon; what it
-returns must be JSON-able.
+A scenario is a function of a running `Network` in tests/privileged/scenarios.py, or in another module named
+before a colon; what it returns must be JSON-able.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def main(scenario: str, topology: str) -> None:
     folder.mkdir()
     described = parse(json.loads(topology), "test") if topology.startswith("{") else catalogue.ready(topology)
     with Network(described, folder) as network:
-        found = getattr(importlib.import_module(f"tests.privileged.{module or 'scenarios'}"), function)(network)
+        found = getattr(importlib.import_module(f"tests.privileged.{module or 'scenarios'}"), function)(
+            network
+        )
     print(MARK + json.dumps(found))
 
 

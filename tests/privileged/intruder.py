@@ -1,4 +1,6 @@
-"""A process beside a worker that speaks for it and breaks the rules: pushes for fragments whose slot is still taken."""
+"""A process beside a worker that speaks for it and breaks the rules: pushes for fragments whose slot is still
+taken.
+"""
 
 from __future__ import annotations
 

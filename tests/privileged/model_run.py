@@ -13,7 +13,9 @@ from tests.vectors.world import UPLINK
 EXAMPLES = 25
 
 
-def inside(programs: Programs, ports: dict[int, int], tried: str, examples: str = str(EXAMPLES)) -> dict[str, int]:
+def inside(
+    programs: Programs, ports: dict[int, int], tried: str, examples: str = str(EXAMPLES)
+) -> dict[str, int]:
     """How often each verdict was given in a method of Trial."""
     cells = Cells(programs)
     # a second switch has devices that the first does without: its worlds are small

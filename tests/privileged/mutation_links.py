@@ -11,7 +11,9 @@ FRAMES = 3_001
 
 
 def found() -> dict[str, str]:
-    """By kind of test; an empty line where nothing was found. AssertionError where the program does not load."""
+    """By kind of test; an empty line where nothing was found. AssertionError where the program does not
+    load.
+    """
     try:
         told: dict[str, Any] = findings("frames", fault=FAULT, count=FRAMES, timeout_s=200)
     except AssertionError as error:

@@ -1,4 +1,6 @@
-"""What of the tests of the P4 program fails, once it is compiled: the vectors, on BMv2, and schedules in step with the model."""
+"""What of the tests of the P4 program fails, once it is compiled: the vectors, on BMv2, and schedules in step
+with the model.
+"""
 
 from __future__ import annotations
 
@@ -19,5 +21,7 @@ def found() -> dict[str, str]:
     try:
         bmv2_model_run.found("schedules", EXAMPLES)
     except AssertionError as error:
-        said["in step"] = next((line for line in str(error).splitlines() if "AssertionError" in line), "failed")
+        said["in step"] = next(
+            (line for line in str(error).splitlines() if "AssertionError" in line), "failed"
+        )
     return said

@@ -1,4 +1,6 @@
-"""What of the tests of the XDP programs fails, each kind by itself: by kind, a line of what was found, or nothing."""
+"""What of the tests of the XDP programs fails, each kind by itself: by kind, a line of what was found, or
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ def inside(programs: Programs, ports: dict[int, int]) -> dict[str, str]:
     """By kind of test."""
     kinds: dict[str, Callable[[], str]] = {
         "vectors": lambda: _of_vectors(vector_run.inside(programs, ports)),
-        "in step": lambda: "" if model_run.inside(programs, ports, "schedules", EXAMPLES) else "nothing was tried",
+        "in step": lambda: (
+            "" if model_run.inside(programs, ports, "schedules", EXAMPLES) else "nothing was tried"
+        ),
         "fuzz": lambda: _of_fuzz(fuzz_run.inside(programs, ports, str(PACKETS), str(SEED))),
     }
     said = {}

@@ -1,7 +1,8 @@
-"""By which ports notices leave an XDP switch: the kernel runs the program on live frames, so that what is redirected crosses veth pairs.
+"""By which ports notices leave an XDP switch: the kernel runs the program on live frames, so that what is
+redirected crosses veth pairs.
 
-A frame is done with when a mark has come out of every port: a result of another job, whose group is all ports, sent after it. Frames
-that are redirected to a veth device stay in order.
+A frame is done with when a mark has come out of every port: a result of another job, whose group is all
+ports, sent after it. Frames that are redirected to a veth device stay in order.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def inside(programs: Programs, _: Mapping[int, int]) -> dict[int, list[int]]:
         try:
             program = programs.program_fd("tor_port")
             return {
-                port: _left_by(wires, program, told(), ports[port], ports[MARKS_FROM]) for port in (*OPTICAL, PS_PORT)
+                port: _left_by(wires, program, told(), ports[port], ports[MARKS_FROM])
+                for port in (*OPTICAL, PS_PORT)
             }
         finally:
             for job in (JOB, MARK_JOB):

@@ -1,6 +1,8 @@
-"""The XDP programs, observed: what they count and by which devices they send is written down frame by frame, and their clock is the test's.
+"""The XDP programs, observed: what they count and by which devices they send is written down frame by frame,
+and their clock is the test's.
 
-Same sources, four names wrapped in front of them (observe.h): a test run in the kernel says that a frame is redirected and not where to.
+Same sources, four names wrapped in front of them (observe.h): a test run in the kernel says that a frame is
+redirected and not where to.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def text() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a program did with a frame. `verdicts` are indices into layout.verdict_names(), `devices` sorted ifindices."""
+    """What a program did with a frame. `verdicts` are indices into layout.verdict_names(), `devices` sorted
+    ifindices.
+    """
 
     action: int
     data: bytes

@@ -1,4 +1,6 @@
-"""Runs what tries packets on the XDP programs, in namespaces of its own: `found(NAME)` outside, `python -m` this file inside."""
+"""Runs what tries packets on the XDP programs, in namespaces of its own: `found(NAME)` outside, `python -m`
+this file inside.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ MARK = "findings: "
 
 
 def found(name: str, *arguments: str, timeout_s: float = 480) -> Any:
-    """What `tests.privileged.NAME.inside(programs, ports, *arguments)` returned. Fails the test with its output if it did not end well."""
+    """What `tests.privileged.NAME.inside(programs, ports, *arguments)` returned. Fails the test with its
+    output if it did not end well.
+    """
     return outcome("tests.privileged.packets", name, *arguments, timeout_s=timeout_s)
 
 

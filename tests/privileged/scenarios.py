@@ -33,7 +33,9 @@ def ping(network: Network, host: str, ip: str) -> dict[str, Any]:
 
 def pings(network: Network) -> list[dict[str, Any]]:
     """Between hosts of one unit, of neighbours, and over two hops."""
-    return [ping(network, a, ip) for a, ip in (("u1h1", "10.0.1.2"), ("u1h2", "10.0.2.3"), ("u2h4", "10.0.4.1"))]
+    return [
+        ping(network, a, ip) for a, ip in (("u1h1", "10.0.1.2"), ("u1h2", "10.0.2.3"), ("u2h4", "10.0.4.1"))
+    ]
 
 
 def reconfiguration(network: Network) -> dict[str, Any]:
@@ -94,11 +96,15 @@ def sums(network: Network) -> dict[str, Any]:
 def sums_with_drops(network: Network) -> dict[str, Any]:
     """The same with copies of pushes, partial sums and results lost where they arrive."""
     lose = network.plane.lose
-    lose(socket.if_nametoindex(addresses.tor_port_device(1, 2)), (0, 3, 64, 131, 132, 133))  # pushes of a worker
+    lose(
+        socket.if_nametoindex(addresses.tor_port_device(1, 2)), (0, 3, 64, 131, 132, 133)
+    )  # pushes of a worker
     lose(socket.if_nametoindex(addresses.tor_port_device(1, 2)), (901,), copies=3)
     lose(addresses.host_ifindex(1, 1), (0, 5, 127, 200))  # results at a worker
     lose(addresses.host_ifindex(3, 1), (7, 8, 300))  # partial sums at the PS
-    lose(socket.if_nametoindex(addresses.optical_device(2, 1)), range(400, 411))  # results on their way into a unit
+    lose(
+        socket.if_nametoindex(addresses.optical_device(2, 1)), range(400, 411)
+    )  # results on their way into a unit
     lose(socket.if_nametoindex(addresses.optical_device(2, 2)), range(400, 411))
     found = sums(network)
     found["lost"] = network.verdicts()["fault"]
@@ -106,7 +112,9 @@ def sums_with_drops(network: Network) -> dict[str, Any]:
 
 
 def sums_while_rewired(network: Network) -> dict[str, Any]:
-    """A job over two units whose circuits change under it: one unit's partial sums and results then pass through a third."""
+    """A job over two units whose circuits change under it: one unit's partial sums and results then pass
+    through a third.
+    """
     wirings = [
         [["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]],
         [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
@@ -131,11 +139,15 @@ def job(
     ps: tuple[int, int] | None,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Workers that all-reduce known arrays; what each of them found. They go on until `meanwhile` has returned."""
+    """Workers that all-reduce known arrays; what each of them found. They go on until `meanwhile` has
+    returned.
+    """
     trees = None
     if ps:
         units = sorted({unit for unit, _ in hosts})
-        network.ask("request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units])
+        network.ask(
+            "request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units]
+        )
         trees = network.trees(ps[0], units)
     members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(hosts)]
     admission = network.engine.admit(number, number, members, ps, trees)
@@ -168,13 +180,21 @@ def job(
 
 
 def congestion(network: Network) -> dict[str, Any]:
-    """A worker whose first slot is taken when a push of a later fragment comes, in its name, for the same slot."""
+    """A worker whose first slot is taken when a push of a later fragment comes, in its name, for the same
+    slot.
+    """
     admission = network.engine.admit(15, 15, [Member(0, 1, 1), Member(1, 1, 2)])
 
     def start(module: str, worker: int, *words: str) -> subprocess.Popen[bytes]:
         return network.fabric.popen_in(
             addresses.host_name(1, worker + 1),
-            [sys.executable, "-m", f"tests.privileged.{module}", json.dumps(admission.worker_env(worker)), *words],
+            [
+                sys.executable,
+                "-m",
+                f"tests.privileged.{module}",
+                json.dumps(admission.worker_env(worker)),
+                *words,
+            ],
             cwd=Path(__file__).resolve().parents[2],
             stdout=subprocess.PIPE,
             pass_fds=admission.worker_fds(worker),
@@ -187,7 +207,9 @@ def congestion(network: Network) -> dict[str, Any]:
         time.sleep(0.01)
     start("intruder", 0, "11").communicate(timeout=END_S)
     second = start("summing_worker", 1)
-    found = [json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in (first, second)]
+    found = [
+        json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in (first, second)
+    ]
     network.engine.release(15)
     return {"workers": found, "verdicts": network.verdicts()}
 

@@ -1,7 +1,8 @@
-"""A worker of a scenario: all-reduces arrays that every worker can make for itself, and says how far it was off.
+"""A worker of a scenario: all-reduces arrays that every worker can make for itself, and says how far it was
+off.
 
-Prints "first" after the first sum. It sums lanes three times, and on until its input is at its end, all workers equally often: who may end
-says so in the first lane.
+Prints "first" after the first sum. It sums lanes three times, and on until its input is at its end, all
+workers equally often: who may end says so in the first lane.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def main() -> None:
     exact = []
     for turn in itertools.count(1):
         lanes = [
-            np.random.default_rng((turn, other)).integers(0, 2**32 // workers, (401, spec.LANES), dtype=np.uint32)
+            np.random.default_rng((turn, other)).integers(
+                0, 2**32 // workers, (401, spec.LANES), dtype=np.uint32
+            )
             for other in range(workers)
         ]
         for lane in lanes:
@@ -72,7 +75,8 @@ def main() -> None:
         worst = max(worst, float(np.abs(mine - np.sum([a.astype(np.float64) for a in arrays], axis=0)).max()))
     counters = endpoint.counters
     told = {
-        name: getattr(counters, name) for name in ("retransmitted", "pushed", "notices", "reductions", "window_min")
+        name: getattr(counters, name)
+        for name in ("retransmitted", "pushed", "notices", "reductions", "window_min")
     }
     print(json.dumps({"exact": exact, "worst": worst, **told}))
 

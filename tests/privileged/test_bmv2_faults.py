@@ -1,4 +1,6 @@
-"""DistributedDataParallel over BMv2 switches on links that lose: the training is the one of a network that loses nothing."""
+"""DistributedDataParallel over BMv2 switches on links that lose: the training is the one of a network that
+loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -68,5 +70,7 @@ def test_digits_on_links_that_lose_is_the_same_training(
     assert "faults" in [note["name"] for note in result["verdict"]["notes"]]
     assert learnt["loss"] == lossless["loss"], "sums of integers: equal bit by bit, whoever makes them"
     assert learnt["test_accuracy"] == lossless["test_accuracy"] > 0.8
-    assert all(each["counters"]["lost"] > 0 for each in counted if each["link"] == "u2h1"), "on its way up and down"
+    assert all(each["counters"]["lost"] > 0 for each in counted if each["link"] == "u2h1"), (
+        "on its way up and down"
+    )
     assert len(result["attempts"]) == 1

@@ -1,4 +1,6 @@
-"""One BMv2 switch: what it is told and tells, its death and return, and what it leaves. Summing is tested by the vectors."""
+"""One BMv2 switch: what it is told and tells, its death and return, and what it leaves. Summing is tested by
+the vectors.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +45,30 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     assert seen["before its group"] == "u1: job 5: admitted before its group was set"
     assert seen["emptied"] == list(range(64, 64 + 101))
     tor, ps, group, roles = TOR, 0x0A000203, 0xEFC00005, numbers("ROLE_")
-    assert seen["admitted"] == {"5": ["set_job", 7, 7, roles["final"], 64, 101, 3, 3, 0, 64, tor, 0, group, 2]}
-    assert seen["replaced"] == {"5": ["set_job", 3, 8, roles["partial"], 64, 101, 4, 2, 1, 64, tor, ps, group, 2]}
+    assert seen["admitted"] == {
+        "5": ["set_job", 7, 7, roles["final"], 64, 101, 3, 3, 0, 64, tor, 0, group, 2]
+    }
+    assert seen["replaced"] == {
+        "5": ["set_job", 3, 8, roles["partial"], 64, 101, 4, 2, 1, 64, tor, ps, group, 2]
+    }
     assert seen["kept its slots"] == 1024
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
-    assert seen["bound"] == {"1": ["from_worker", 5, 0, tor], "2": ["from_host"], "3": ["from_ps", 5], **FABRIC}
+    assert seen["bound"] == {
+        "1": ["from_worker", 5, 0, tor],
+        "2": ["from_host"],
+        "3": ["from_ps", 5],
+        **FABRIC,
+    }
     assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_ps", 5]}]
     assert seen["reused"] == [1, 2, 3]
     assert seen["no such port"] == "u1: no port u1-h4; there are u1-h1, u1-h2, u1-h3, u1-o1"
 
 
 def test_routes_that_stay_are_not_touched() -> None:
-    host, lost = ["route_to", 1, 0x02000A000101], "route by u1-h9: no such port; there are u1-h1, u1-h2, u1-o1"
+    host, lost = (
+        ["route_to", 1, 0x02000A000101],
+        "route by u1-h9: no such port; there are u1-h1, u1-h2, u1-o1",
+    )
     assert found("replaces_routes") == [
         [{"a000101/32": host, "a000200/24": ["route", 201]}, 0],
         [{"a000101/32": host, "a000200/24": ["route", 2], "a000300/24": ["route", 201]}, 2],
@@ -124,7 +138,13 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
     )
     ended = f"u1's simple_switch ended ({seen['ended']})"
     assert seen["said"] == ("" if asked in ("release", "bind nobody") else ended)
-    assert seen["others"] == {"release": "", "bind nobody": "", "admit": ended, "set_group": ended, "verdicts": ended}
+    assert seen["others"] == {
+        "release": "",
+        "bind nobody": "",
+        "admit": ended,
+        "set_group": ended,
+        "verdicts": ended,
+    }
     assert seen["restarted"] is None
     assert seen["jobs"] == ["set_job"]
     assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_worker", 5, 0, TOR]}, [1, 2])

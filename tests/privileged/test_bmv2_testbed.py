@@ -1,4 +1,6 @@
-"""Whole testbeds with BMv2 switches: jobs on them and across kinds of ToR, a switch that is killed, what is said before a start."""
+"""Whole testbeds with BMv2 switches: jobs on them and across kinds of ToR, a switch that is killed, what is
+said before a start.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def status(testbed: Testbed) -> dict[str, Any]:
 
 
 def kill_under_job(testbed: Testbed, unit: int, over: Path, *argv: str) -> tuple[int, str, str]:
-    """Exit code and output of a job whose unit's switch is killed after its first sum, and that sums until there is a file `over`."""
+    """Exit code and output of a job whose unit's switch is killed after its first sum, and that sums until
+    there is a file `over`.
+    """
     over.unlink(missing_ok=True)
     job = start("testbed.run", "--name", testbed.name, *argv, str(JOBS / "long.py"), str(over))
     assert job.stdout
@@ -130,7 +134,9 @@ def test_without_simple_switch_nothing_is_started(tmp_path: Path) -> None:
             if program.name != BINARY and not (folder / program.name).exists():
                 (folder / program.name).symlink_to(program)
     assert shutil.which(BINARY, path=str(folder)) is None
-    up = command("testbed.up", "--config", configured(tmp_path, RACK), "--name", "no-bmv2", env={"PATH": str(folder)})
+    up = command(
+        "testbed.up", "--config", configured(tmp_path, RACK), "--name", "no-bmv2", env={"PATH": str(folder)}
+    )
     assert up.returncode == 3
     assert up.stderr.startswith(f"testbed up: {BINARY} (BMv2) is not installed")
     assert up.stderr.count("\n") == 1

@@ -1,4 +1,6 @@
-"""BMv2 against the table of packet vectors, and in step with the reference model; lanes 64 to a register, and one each."""
+"""BMv2 against the table of packet vectors, and in step with the reference model; lanes 64 to a register, and
+one each.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,27 @@ def verdicts() -> dict[str, dict[str, int]]:
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
-    assert set(verdicts["worlds"]) >= {"aggregated", "completed", "duplicate", "resent", "result", "forwarded"}
+    assert set(verdicts["worlds"]) >= {
+        "aggregated",
+        "completed",
+        "duplicate",
+        "resent",
+        "result",
+        "forwarded",
+    }
 
 
 def test_schedules_that_keep_no_window(verdicts: dict[str, dict[str, int]]) -> None:
-    met = {"aggregated", "completed", "duplicate", "resent", "stale", "mismatch", "bad_slot", "bad_generation"}
+    met = {
+        "aggregated",
+        "completed",
+        "duplicate",
+        "resent",
+        "stale",
+        "mismatch",
+        "bad_slot",
+        "bad_generation",
+    }
     assert set(verdicts["schedules"]) >= met
 
 

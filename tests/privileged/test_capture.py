@@ -62,8 +62,12 @@ def begun(*argv: str) -> subprocess.Popen[str]:
 def test_a_capture_holds_every_packet_of_a_job(testbed: Testbed, folder: Path) -> None:
     script, file, report = folder / "sum.py", folder / "u1h2.pcap", folder / "report.json"
     script.write_text(SCRIPT)
-    capture = begun("u1h2", "--name", testbed.name, "--output", str(file), "--seconds", "1000", "--count", "100000")
-    job = command("testbed.run", "--name", testbed.name, "--place", "u1:2", "--json", str(report), str(script))
+    capture = begun(
+        "u1h2", "--name", testbed.name, "--output", str(file), "--seconds", "1000", "--count", "100000"
+    )
+    job = command(
+        "testbed.run", "--name", testbed.name, "--place", "u1:2", "--json", str(report), str(script)
+    )
     assert job.returncode == 0, job.stderr
     second = command("testbed.capture", "u1h1", "--name", testbed.name, "--output", str(file))
     assert "another capture is writing it" in second.stderr

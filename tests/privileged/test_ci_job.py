@@ -1,4 +1,6 @@
-"""What the action runs in its container, without the container: one job on a testbed that lives as long as it does."""
+"""What the action runs in its container, without the container: one job on a testbed that lives as long as it
+does.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def test_a_job_its_result_and_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "testbed.yaml").write_text("units: [{hosts: 2}]\nscale: 400\n")
     start = [str(ROOT / "scripts/ci_job.py"), "--config", "testbed.yaml", "--results", "left", "--"]
     ended = [
-        subprocess.run([*start, *job], cwd=tmp_path, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
+        subprocess.run(
+            [*start, *job], cwd=tmp_path, capture_output=True, text=True, timeout=2 * WAIT_S, check=False
+        )
         for job in (["--place", "u1:2", str(SUMS), "0.5", "3"], ["--sync", "nonsense", str(SUMS)])
     ]
     assert [each.returncode for each in ended] == [0, 2], [each.stdout + each.stderr for each in ended]

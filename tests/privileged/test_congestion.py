@@ -1,8 +1,10 @@
-"""Queues of links without any fault: next to nothing is lost and sent again, the link is used, and jobs share it.
+"""Queues of links without any fault: next to nothing is lost and sent again, the link is used, and jobs share
+it.
 
-The networks are those of tests/bench/congestion.py, which says how fast each is. The figures of a quiet machine are in
-docs/performance.md; the bounds here are wider than what must hold (1 % sent again, 95 % of the rate, Jain's index 0.95), because
-on a busy machine processes are late, timers expire in between, and links wait.
+The networks are those of tests/bench/congestion.py, which says how fast each is. The figures of a quiet
+machine are in docs/performance.md; the bounds here are wider than what must hold (1 % sent again, 95 % of the
+rate, Jain's index 0.95), because on a busy machine processes are late, timers expire in between, and links
+wait.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ USED = 0.5
 FAIR = 0.9
 
 
-@pytest.mark.parametrize(("case", "buffer_packets"), [("star3", 256), ("rack4", 32), ("rack4", 16), ("star8", 16)])
+@pytest.mark.parametrize(
+    ("case", "buffer_packets"), [("star3", 256), ("rack4", 32), ("rack4", 16), ("star8", 16)]
+)
 def test_a_job_sends_next_to_nothing_again_whatever_the_queues_hold(case: str, buffer_packets: int) -> None:
     found = measure(CASES[case], buffer_packets, 2.0)
     assert found["again"] < SENT_AGAIN, found

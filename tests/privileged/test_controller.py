@@ -1,5 +1,5 @@
-"""The controller process on each of its libraries, against a real Open vSwitch, in namespaces of the test's own, with flows alone (no
-fast path).
+"""The controller process on each of its libraries, against a real Open vSwitch, in namespaces of the test's
+own, with flows alone (no fast path).
 
 This file is two things: the test, and the scenario that it runs inside the namespaces:
 `python -m tests.privileged.test_controller FOLDER LIBRARY`.
@@ -46,7 +46,12 @@ def test_the_controller_and_a_real_open_vswitch(tmp_path: Path, library: str, re
     namespaces = ["--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
     scenario = [sys.executable, "-m", "tests.privileged.test_controller", str(tmp_path), library]
     done = subprocess.run(
-        ["unshare", *namespaces, *scenario], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        ["unshare", *namespaces, *scenario],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     log = tmp_path / "controller.log"
     said = log.read_text()[-4000:] if log.exists() else "none"
@@ -135,7 +140,9 @@ def _a_dead_controller_leaves_traffic_alone(controller: Controller) -> None:
     with _ping(1, 3) as lost:
         began = time.monotonic()
         controller.kill()
-        (controller.history).open("a").write('{"id": 2, "half')  # as a process leaves it that dies while it writes
+        (controller.history).open("a").write(
+            '{"id": 2, "half'
+        )  # as a process leaves it that dies while it writes
         controller.start()
         passed_s = time.monotonic() - began
     assert lost() == 0, "traffic was cut when the controller died or came back"
@@ -239,7 +246,9 @@ def _flows(bridge: str) -> dict[tuple[object, str, str], Held]:
 
 def _port_number(name: str) -> int:
     """The OpenFlow number of an OXC port that the tool shows by its number or by its device."""
-    return int(name) if name.isdecimal() else addresses.oxc_port_number(*addresses.parse_optical_port(name[2:]))
+    return (
+        int(name) if name.isdecimal() else addresses.oxc_port_number(*addresses.parse_optical_port(name[2:]))
+    )
 
 
 def _pairs(flows: dict[tuple[object, str, str], Held]) -> set[tuple[object, int]]:
@@ -254,8 +263,9 @@ def _numbers(a: str, b: str) -> tuple[int, int]:
 def _reach(here: int, there: int) -> None:
     """Waits until the first hosts of two units reach each other.
 
-    The user-space datapath drops a packet that needs a look-up while Open vSwitch rearranges itself (dpif-netdev tries its
-    upcall lock and does not wait for it), so that the first packet of a flow may be lost; later ones are not.
+    The user-space datapath drops a packet that needs a look-up while Open vSwitch rearranges itself
+    (dpif-netdev tries its upcall lock and does not wait for it), so that the first packet of a flow may be
+    lost; later ones are not.
     """
     once = [
         "ip",
@@ -278,7 +288,9 @@ def _reach(here: int, there: int) -> None:
 
 @contextlib.contextmanager
 def _ping(here: int, there: int) -> Iterator[Callable[[], int]]:
-    """Pings until one that was sent after the block is answered, and then says how many before the last answer were lost."""
+    """Pings until one that was sent after the block is answered, and then says how many before the last
+    answer were lost.
+    """
     _reach(here, there)
     command = ["ip", "netns", "exec", addresses.host_name(here, 1), "ping", "-D", "-n", "-i", "0.01"]
     ping = subprocess.Popen([*command, addresses.host_ip(there, 1)], stdout=subprocess.PIPE, text=True)
@@ -306,7 +318,9 @@ def _ping(here: int, there: int) -> Iterator[Callable[[], int]]:
 
 
 def _wire(topology: Topology) -> None:
-    """Hosts in namespaces and veth pairs, without shaping; addresses and neighbours as the daemon sets them."""
+    """Hosts in namespaces and veth pairs, without shaping; addresses and neighbours as the daemon sets
+    them.
+    """
     _run("mount", "-t", "tmpfs", "tmpfs", "/run")
     _run("ip", "link", "set", "lo", "up")
     for unit in topology.units:
@@ -316,7 +330,18 @@ def _wire(topology: Topology) -> None:
         _run("ip", "link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", host)
         _run("ip", "-n", host, "link", "set", "eth0", "address", addresses.host_mac(i, 1), "up")
         _run("ip", "-n", host, "addr", "add", f"{addresses.host_ip(i, 1)}/24", "dev", "eth0")
-        _run("ip", "-n", host, "neigh", "add", addresses.tor_ip(i), "lladdr", addresses.tor_mac(i), "dev", "eth0")
+        _run(
+            "ip",
+            "-n",
+            host,
+            "neigh",
+            "add",
+            addresses.tor_ip(i),
+            "lladdr",
+            addresses.tor_mac(i),
+            "dev",
+            "eth0",
+        )
         _run("ip", "-n", host, "route", "add", "default", "via", addresses.tor_ip(i))
         _run("ip", "link", "set", device, "up")
         for port in range(1, unit.optical_ports + 1):
@@ -344,7 +369,9 @@ def _open_vswitch(topology: Topology, folder: Path, stack: contextlib.ExitStack)
     change: list[str] = []
 
     def bridge(name: str, dpid: int, ports: dict[str, int]) -> None:
-        change.extend(["--", "add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev", "fail_mode=secure"])
+        change.extend(
+            ["--", "add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev", "fail_mode=secure"]
+        )
         change.extend(["protocols=OpenFlow13", f"other_config:datapath-id={dpid:016x}"])
         change.extend(["other_config:disable-in-band=true"])
         for device, number in ports.items():

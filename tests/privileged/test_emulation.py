@@ -1,7 +1,8 @@
-"""The emulated network on the real kernel: reachability, rates through a switch, read-backs, and that nothing outlives it.
+"""The emulated network on the real kernel: reachability, rates through a switch, read-backs, and that nothing
+outlives it.
 
-Each test runs a scenario of this file in namespaces of its own (`python -m tests.privileged.test_emulation SCENARIO`), where there
-is no controller: the flows are added by hand.
+Each test runs a scenario of this file in namespaces of its own (`python -m tests.privileged.test_emulation
+SCENARIO`), where there is no controller: the flows are added by hand.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def as_a_background_job() -> None:
 def inside(scenario: str, begin: Callable[[], None] | None = None) -> Any:
     """Run a scenario in namespaces of its own; what it returned."""
     argv = command([sys.executable, "-m", "tests.privileged.test_emulation", scenario], "emulation-test")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False, preexec_fn=begin)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=LIMIT_S, check=False, preexec_fn=begin
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -113,11 +116,15 @@ class TestFabric:
         }
 
     def test_a_dead_open_vswitch_is_noticed(self) -> None:
-        assert inside("death").startswith("TestbedError: ovs-vswitchd was killed by signal 9; its last words: ")
+        assert inside("death").startswith(
+            "TestbedError: ovs-vswitchd was killed by signal 9; its last words: "
+        )
 
     def test_processes_run_as_the_user_in_their_hosts_namespace_and_end_with_the_fabric(self) -> None:
         found = inside("processes", as_a_background_job)
-        assert found["ignored"] == [], "what a shell ignores for its background jobs is heard by what they start"
+        assert found["ignored"] == [], (
+            "what a shell ignores for its background jobs is heard by what they start"
+        )
         assert found["identity"] == [NOBODY, NOBODY, [NOBODY]]
         assert found["namespace_is_the_hosts"] is True
         assert found["killed_by"] == -signal.SIGKILL
@@ -128,7 +135,8 @@ class TestFabric:
         self, number: signal.Signals, begin: Callable[[], None] | None
     ) -> None:
         argv = command(
-            ["sh", "-c", "trap 'exit 7' TERM INT; (sleep 0.01 &) ; echo up; while :; do sleep 0.05; done"], "t"
+            ["sh", "-c", "trap 'exit 7' TERM INT; (sleep 0.01 &) ; echo up; while :; do sleep 0.05; done"],
+            "t",
         )
         with (
             subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=begin) as process,
@@ -193,7 +201,10 @@ def add_circuit(a: str, b: str) -> None:
     )
     for (unit, port), (other, _) in (ends, reversed(ends)):
         match = f"ip,nw_dst={addresses.unit_network(other)}/24"
-        add_flows(addresses.unit_name(unit), [f"priority=50,{match},actions=output:{addresses.optical_number(port)}"])
+        add_flows(
+            addresses.unit_name(unit),
+            [f"priority=50,{match},actions=output:{addresses.optical_number(port)}"],
+        )
 
 
 Start = Callable[[], subprocess.Popen[bytes]]
@@ -221,7 +232,9 @@ def rate_through_switch() -> Any:
             found |= {"error": found["mbps"] / (60 * TCP_PAYLOAD_BYTES / FRAME_BYTES) - 1}
             found |= {"least_idle_share": min(idle), "steal_share": steal}
             found |= {"verdict": judged(found["error"], min(idle), steal)}
-            if found["verdict"] == "holds" or found["error"] > TOLERANCE:  # no busy machine makes a link too fast
+            if (
+                found["verdict"] == "holds" or found["error"] > TOLERANCE
+            ):  # no busy machine makes a link too fast
                 break
         statistics = fabric.statistics()
     return found | {"bytes": [statistics["u1h1"].bytes_ab, statistics["u1h2"].bytes_ba]}
@@ -254,9 +267,13 @@ def reach() -> Any:
 
 
 def lost_percent(net: Any, *hosts: str) -> float:
-    """0 as soon as all reach each other: Open vSwitch may lose the first packet of a flow while it rearranges itself."""
+    """0 as soon as all reach each other: Open vSwitch may lose the first packet of a flow while it rearranges
+    itself.
+    """
     deadline = time.monotonic() + LATE_S
-    while (lost := float(net.ping([net.get(host) for host in hosts], timeout="5"))) and time.monotonic() < deadline:
+    while (
+        lost := float(net.ping([net.get(host) for host in hosts], timeout="5"))
+    ) and time.monotonic() < deadline:
         pass
     return lost
 
@@ -273,10 +290,14 @@ def unshaped() -> Any:
 def read_back() -> Any:
     with Fabric(one_rack(100), LOGS), FeatureControl() as control:
         wrong = []
-        listing = subprocess.run(["ethtool", "-k", "u1-h1"], capture_output=True, text=True, check=True).stdout
+        listing = subprocess.run(
+            ["ethtool", "-k", "u1-h1"], capture_output=True, text=True, check=True
+        ).stdout
         for line in listing.splitlines():
             name, _, state = line.strip().partition(": ")
-            offload = ("segmentation" in name or "checksum" in name or "receive-offload" in name) and "rx-" not in name
+            offload = (
+                "segmentation" in name or "checksum" in name or "receive-offload" in name
+            ) and "rx-" not in name
             if offload and name != "rx-checksumming" and state.startswith("on"):
                 wrong.append(name)
         control.set("u1-h1", {"rx-gro": True})
@@ -324,7 +345,9 @@ def processes() -> Any:
             *identity, namespace = json.loads(asked.communicate(timeout=LIMIT_S)[0])
         same = os.stat(fabric.host_namespace("u1h2")).st_ino == namespace
         sleeping = fabric.popen_in("u1h1", ["sleep", "600"], **rights)
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{sleeping.pid}/status").read_text().splitlines())
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{sleeping.pid}/status").read_text().splitlines()
+        )
         ignored = int(status["SigIgn"], 16)
     return {
         "ignored": [number.name for number in OF_A_TERMINAL if ignored & 1 << (number - 1)],

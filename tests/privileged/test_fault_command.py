@@ -21,7 +21,9 @@ def told(name: str, *words: str) -> Any:
 
 def test_faults_are_set_shown_and_cleared() -> None:
     with running() as testbed:
-        found = told(testbed.name, "set", "u1h1", "u1o2", "--loss", "1%", "--reorder", "2%", "--distance", "30")
+        found = told(
+            testbed.name, "set", "u1h1", "u1o2", "--loss", "1%", "--reorder", "2%", "--distance", "30"
+        )
         assert [(each["link"], each["direction"]) for each in found] == [
             ("u1h1", "up"),
             ("u1h1", "down"),
@@ -43,7 +45,11 @@ def test_faults_are_set_shown_and_cleared() -> None:
             (["set", "u1h1", "u9h1", "--loss", "1%"], 2, "link u9h1: there is none"),
             (["set", "u1h1"], 2, "no fault: a rate above 0"),
             (["set", "u1h1", "--reorder", "1%", "--distance", "0"], 2, "distance: 0; a whole number from 1"),
-            (["set", "u1h1", "--loss", "1%", "--direction", "left"], 2, "direction: 'left'; up, down or both"),
+            (
+                ["set", "u1h1", "--loss", "1%", "--direction", "left"],
+                2,
+                "direction: 'left'; up, down or both",
+            ),
             (["clear", "u9h1"], 2, "link u9h1: there is none"),
         ):
             ended = command("testbed.fault", *words, "--name", testbed.name)
@@ -59,5 +65,6 @@ def test_a_link_without_a_rate_takes_no_fault(tmp_path: Any) -> None:
         ended = command("testbed.fault", "set", "u1h1", "--loss", "1%", "--name", testbed.name)
         assert ended.returncode == 2
         assert ended.stderr.strip().endswith(
-            "link u1h1: it has no rate, and a fault stage only fits into a link that has; this testbed has no link with a rate"
+            "link u1h1: it has no rate, and a fault stage only fits into a link that has; this testbed has "
+            "no link with a rate"
         )

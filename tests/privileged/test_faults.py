@@ -21,7 +21,15 @@ from scipy.stats import binom
 from testbed.emulation.faults import LinkFault
 from tests.at_once import at_once
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, pid_of, running
-from tests.privileged.fault_scenarios import FAULTS, FRAGMENTS, LOSS, ROUNDS, ROUNDS_OF_EIGHT, TIME_LIMIT_S, described
+from tests.privileged.fault_scenarios import (
+    FAULTS,
+    FRAGMENTS,
+    LOSS,
+    ROUNDS,
+    ROUNDS_OF_EIGHT,
+    TIME_LIMIT_S,
+    described,
+)
 from tests.privileged.inside import findings
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
@@ -85,7 +93,9 @@ def test_sums_are_exact_under(name: str, engine: str, rack: dict[str, Any]) -> N
     judge_links(links, fault)
 
 
-def test_sums_are_exact_across_units_when_every_link_loses_1_percent(engine: str, units: dict[str, Any]) -> None:
+def test_sums_are_exact_across_units_when_every_link_loses_1_percent(
+    engine: str, units: dict[str, Any]
+) -> None:
     found = units["rates_across"]
     judge(found, ROUNDS[engine])
     judge_links(found["links"], LOSS)
@@ -124,7 +134,9 @@ def test_a_job_goes_on_when_its_ps_host_is_reachable_again(engine: str, units: d
     found = units["ps_host_cut_off"]
     judge(found, ROUNDS[engine], held=True)
     assert found["lost"] > 0
-    assert max(found["results"]) <= 1, "no result without the PS host, but for a worker that takes late what had come"
+    assert max(found["results"]) <= 1, (
+        "no result without the PS host, but for a worker that takes late what had come"
+    )
 
 
 def test_the_others_are_told_in_time_when_a_worker_is_killed(rack: dict[str, Any]) -> None:
@@ -137,7 +149,9 @@ def test_the_others_are_told_in_time_when_a_worker_is_killed(rack: dict[str, Any
         assert re.search(r"no result in 5 s after fragment \d+", message)
 
 
-def test_a_worker_started_again_in_the_same_generation_is_refused_and_changes_no_sum(rack: dict[str, Any]) -> None:
+def test_a_worker_started_again_in_the_same_generation_is_refused_and_changes_no_sum(
+    rack: dict[str, Any],
+) -> None:
     first, again, third = rack["restarted"]
     assert [worker["wrong"] for worker in (first, again, third)] == [0, 0, 0]
     assert again["rounds"] == 0

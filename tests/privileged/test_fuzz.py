@@ -1,4 +1,6 @@
-"""Some 120,000 packets, half of them damaged or forged, through model and XDP programs in step; tests/bench/fuzz.py sends millions."""
+"""Some 120,000 packets, half of them damaged or forged, through model and XDP programs in step;
+tests/bench/fuzz.py sends millions.
+"""
 
 from __future__ import annotations
 

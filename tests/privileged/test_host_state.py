@@ -24,7 +24,9 @@ sys.stdin.read()
 
 def test_sees_an_orphan_until_it_is_gone() -> None:
     before = host_snapshot()
-    with subprocess.Popen(["sh", "-c", "sleep 613 >/dev/null & echo $!"], stdout=subprocess.PIPE, text=True) as shell:
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 613 >/dev/null & echo $!"], stdout=subprocess.PIPE, text=True
+    ) as shell:
         pid = int(shell.communicate()[0])
     name = Path(f"/proc/{pid}/comm")
     wait_for(lambda: name.read_text() == "sleep\n", "the orphan is not its shell any more")
@@ -49,7 +51,9 @@ def test_sees_a_runtime_folder(tmp_path: Path) -> None:
 @pytest.mark.needs("xdp")
 def test_sees_a_loaded_program_of_another_process() -> None:
     before = host_snapshot()
-    holder = subprocess.Popen([sys.executable, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "loaded\n"

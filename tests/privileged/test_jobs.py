@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.privileged.commands import WAIT_S, Testbed, command, pid_of, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import (
+    WAIT_S,
+    Testbed,
+    command,
+    pid_of,
+    pids_in_testbed,
+    running,
+    start,
+    wait_for,
+)
 from tests.processes import alive
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
@@ -177,7 +186,9 @@ def test_ctrl_c_ends_all_workers(testbed: Testbed, folder: Path) -> None:
 
 
 def test_a_client_that_is_killed_takes_its_job_along(testbed: Testbed, folder: Path) -> None:
-    client = start("testbed.run", "--name", testbed.name, "--sync", "ring", "--place", "u1:1", str(folder / "wait.py"))
+    client = start(
+        "testbed.run", "--name", testbed.name, "--sync", "ring", "--place", "u1:1", str(folder / "wait.py")
+    )
     assert client.stdout
     assert client.stdout.readline() == "[u1h1] waiting\n"
     client.kill()
@@ -186,7 +197,9 @@ def test_a_client_that_is_killed_takes_its_job_along(testbed: Testbed, folder: P
 
 
 def test_hosts_of_a_running_job_are_not_given_to_another(testbed: Testbed, folder: Path) -> None:
-    first = start("testbed.run", "--name", testbed.name, "--sync", "ring", "--place", "u1:3", str(folder / "wait.py"))
+    first = start(
+        "testbed.run", "--name", testbed.name, "--sync", "ring", "--place", "u1:3", str(folder / "wait.py")
+    )
     assert first.stdout
     assert first.stdout.readline().endswith("waiting\n")
     run = ["testbed.run", "--name", testbed.name, "--sync", "ring", "--place"]
@@ -207,7 +220,10 @@ def test_a_process_that_left_its_session_does_not_outlive_the_job(testbed: Testb
     done = command("testbed.run", "--name", testbed.name, *argv)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[u1h1] done", "[u1h2] done"])
     # what it left would go on for minutes; what the daemon itself starts now and then, does not
-    wait_for(lambda: not [pid for pid in set(pids_in_testbed(testbed.pid)) - before if alive(pid)], "nothing is left")
+    wait_for(
+        lambda: not [pid for pid in set(pids_in_testbed(testbed.pid)) - before if alive(pid)],
+        "nothing is left",
+    )
 
 
 def test_the_death_of_the_parameter_server_is_said_as_such(testbed: Testbed, folder: Path) -> None:

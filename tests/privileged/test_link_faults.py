@@ -1,4 +1,6 @@
-"""The fault stage of a link, frame by frame against its model, and its rates against the binomial distribution."""
+"""The fault stage of a link, frame by frame against its model, and its rates against the binomial
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ CONFIDENCE = 0.999  # that a stage with the rate asked for shows a count within 
 
 
 def judge(found: dict[str, Any]) -> None:
-    assert found["wrong"] == 0, "each frame arrived as the model says, in its place, with its flipped bit and no other"
+    assert found["wrong"] == 0, (
+        "each frame arrived as the model says, in its place, with its flipped bit and no other"
+    )
     assert found["extra"] == 0
     assert {name: found["counters"][name] for name in found["model"]} == found["model"]
     assert [found["counters"][name] for name in ("crowded", "failed", "merged")] == [0, 0, 0]
@@ -59,7 +63,10 @@ def test_every_frame_held_is_a_delay_of_that_many_frames() -> None:
 
 
 def test_other_seeds_are_other_frames() -> None:
-    counts = [findings("frames", fault={"loss": 0.5, "seed": seed}, count=2_003)["counters"]["lost"] for seed in (1, 2)]
+    counts = [
+        findings("frames", fault={"loss": 0.5, "seed": seed}, count=2_003)["counters"]["lost"]
+        for seed in (1, 2)
+    ]
     assert counts[0] != counts[1]
 
 
@@ -72,7 +79,9 @@ def test_other_seeds_are_other_frames() -> None:
     ],
     ids=["loss", "corruption", "duplication and reordering"],
 )
-def test_tcp_meets_the_faults_frame_by_frame_and_delivers(fault: dict[str, float], counter: str, rate: float) -> None:
+def test_tcp_meets_the_faults_frame_by_frame_and_delivers(
+    fault: dict[str, float], counter: str, rate: float
+) -> None:
     size = 20_000_000
     found = findings("tcp", fault=fault, size=size)
     assert found["same"], "the receiver checked every checksum itself"

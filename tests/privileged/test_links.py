@@ -1,7 +1,9 @@
-"""Links on the real kernel: rates within 3 % for every kind of traffic, buffers as asked for, drops counted to the frame, read-backs.
+"""Links on the real kernel: rates within 3 % for every kind of traffic, buffers as asked for, drops counted
+to the frame, read-backs.
 
-What is judged is the links' own counters over a steady window. A link that is too slow on a machine whose processors had nothing
-left is a skip with the numbers, after three tries; anything else out of bounds is a failure.
+What is judged is the links' own counters over a steady window. A link that is too slow on a machine whose
+processors had nothing left is a skip with the numbers, after three tries; anything else out of bounds is a
+failure.
 """
 
 from __future__ import annotations
@@ -104,7 +106,9 @@ class TestQueues:
 
 def counted(host: str) -> dict[str, int]:
     """Frames and bytes that a host's interface took in, handed out and could not hand out."""
-    listed = subprocess.run(["ip", "-n", host, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
+    listed = subprocess.run(
+        ["ip", "-n", host, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True
+    )
     counters = json.loads(listed.stdout)[0]["stats64"]
     return {
         "received": counters["rx"]["packets"],
@@ -124,7 +128,9 @@ def drained(rig: Rig, link: str) -> None:
 
 
 def buffer() -> list[dict[str, Any]]:
-    """A hundred frames at once into a link so slow that it stands nearly still, one direction after the other."""
+    """A hundred frames at once into a link so slow that it stands nearly still, one direction after the
+    other.
+    """
     ways = []
     with Rig([1], ["udp"], BUFFER_FRAMES) as rig:
         for source, target, way in (("d1s", "d1t", "ab"), ("d1t", "d1s", "ba")):
@@ -137,7 +143,9 @@ def buffer() -> list[dict[str, Any]]:
                 sender.connect((rig.ip(target), 9))
                 start, sent, largest = time.monotonic(), 0, 0
                 # until the queue is seen full: a frame may leave before it is looked at
-                while sent < AT_ONCE or (largest < BUFFER_FRAMES * FRAME_BYTES and time.monotonic() < start + LATE_S):
+                while sent < AT_ONCE or (
+                    largest < BUFFER_FRAMES * FRAME_BYTES and time.monotonic() < start + LATE_S
+                ):
                     for _ in range(AT_ONCE):
                         sender.send(PAYLOAD)
                     sent += AT_ONCE
@@ -184,7 +192,8 @@ def exact(kind: str) -> list[dict[str, Any]]:
                 for (source, target), way in ((hosts, "ab"), (hosts[::-1], "ba"))
             ]
             agree = all(
-                way["sent"] - way["received"] == way["drops"] and way["bytes"] == way["received_bytes"] for way in ways
+                way["sent"] - way["received"] == way["drops"] and way["bytes"] == way["received_bytes"]
+                for way in ways
             )
             if agree or time.monotonic() > deadline:
                 return ways
@@ -218,7 +227,9 @@ def settings() -> dict[str, str]:
 
 
 def changed() -> dict[str, Any]:
-    """A link whose queues hold frames gets a higher rate, and a lower one while frames are queued again; each until it is seen to hold."""
+    """A link whose queues hold frames gets a higher rate, and a lower one while frames are queued again; each
+    until it is seen to hold.
+    """
     found: dict[str, Any] = {"turns": []}
     with Rig([1], ["udp"]) as rig:
         for rate, (source, target) in ((8.0, ("d1s", "d1t")), (2.0, ("d1t", "d1s"))):
@@ -242,7 +253,9 @@ def changed() -> dict[str, Any]:
 
 
 def changed_once(rig: Rig, rate_mbps: float, source: str, target: str) -> dict[str, Any]:
-    """`measured` is never more than it was: the clock starts before frames are counted first, and stops after they are last."""
+    """`measured` is never more than it was: the clock starts before frames are counted first, and stops after
+    they are last.
+    """
     drained(rig, "d1")
     before, there = rig.wires.statistics()["d1"], counted(target)
     with entered(rig.namespaces[source]):

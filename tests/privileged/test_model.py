@@ -1,4 +1,6 @@
-"""The reference model and the XDP programs, in step through random schedules: every verdict, every frame and every slot the same."""
+"""The reference model and the XDP programs, in step through random schedules: every verdict, every frame and
+every slot the same.
+"""
 
 from __future__ import annotations
 

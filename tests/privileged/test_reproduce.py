@@ -1,4 +1,6 @@
-"""`testbed reproduce p4inc fig7` as a user types it, with two small jobs: a testbed of its own, both ways to sum, prediction and report."""
+"""`testbed reproduce p4inc fig7` as a user types it, with two small jobs: a testbed of its own, both ways to
+sum, prediction and report.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_two_jobs_by_two_schemes(tmp_path: Path) -> None:
             # once an iteration, over the buckets; and little else
             gradients = 5 * 4 * models.parameters("resnet50", report["scale"])
             assert all(gradients <= each["bytes"] <= 1.05 * gradients for each in sent), sent
-            assert all(each["count"] >= 5 * 3 for each in sent), "DDP made one bucket of all: nothing can overlap"
+            assert all(each["count"] >= 5 * 3 for each in sent), (
+                "DDP made one bucket of all: nothing can overlap"
+            )
     assert by["inc-tw"]["connections"] == by["inc-tw"]["predicted"]["ahead_connections"] == 0
     assert [one["scheme"] for one in report["prediction"]] == list(by)
     assert "2 runs, " in ended.stderr

@@ -1,4 +1,6 @@
-"""Rights, as an attacker would try them: who may ask for what, and as whom it is done. docs/security.md is what this holds to."""
+"""Rights, as an attacker would try them: who may ask for what, and as whom it is done. docs/security.md is
+what this holds to.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ ASKERS = {
 
 
 def ask(path: Path, request: dict[str, Any], asker: Asker) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The answer to a request from a process of this user, with these groups and no others, and the events before it."""
+    """The answer to a request from a process of this user, with these groups and no others, and the events
+    before it.
+    """
     asked = subprocess.run(
         [sys.executable, "-c", ASK, str(path)], user=asker.uid, group=asker.gid, extra_groups=asker.groups, cwd="/",
         input=json.dumps(request), capture_output=True, text=True, timeout=WAIT_S, check=False,
@@ -115,7 +119,9 @@ def served() -> Iterator[Path]:
 
 @pytest.mark.parametrize("groups", [(), (5, 54344), tuple(range(1000, 3000))])
 @pytest.mark.parametrize("uid", [0, OWNER])
-def test_groups_are_those_of_the_process_that_connected(served: Path, uid: int, groups: tuple[int, ...]) -> None:
+def test_groups_are_those_of_the_process_that_connected(
+    served: Path, uid: int, groups: tuple[int, ...]
+) -> None:
     request = {"op": "who", "uid": 0, "gid": 42, "groups": [42]}
     assert ask(served, request, Asker(uid, 54343, groups))[0]["result"] == [uid, 54343, list(groups)]
 
@@ -124,7 +130,11 @@ def test_another_user_is_refused_by_the_file_and_behind_it(served: Path) -> None
     assert "PermissionError" in ask(served, {"op": "who"}, ASKERS["stranger"])[0]["error"]
     os.chmod(served, 0o666)
     answer, _ = ask(served, {"op": "who"}, ASKERS["stranger"])
-    assert answer == {"ok": False, "exit_code": 2, "error": "only root and the user who started the testbed may ask"}
+    assert answer == {
+        "ok": False,
+        "exit_code": 2,
+        "error": "only root and the user who started the testbed may ask",
+    }
 
 
 # ------------------------------------------------------------------ what they may
@@ -168,7 +178,12 @@ def _fill(path: Path) -> None:
 def run(folder: Path, **changes: Any) -> dict[str, Any]:
     """A job that says who it is, and which of the folders' files it can read."""
     files = {name: str(folder / name / "file") for name in ("out", "shared", "roots", "secrets")}
-    base = {"script": str(folder / "probe.py"), "arguments": [json.dumps(files)], "sync": "ring", "place": "u1:1"}
+    base = {
+        "script": str(folder / "probe.py"),
+        "arguments": [json.dumps(files)],
+        "sync": "ring",
+        "place": "u1:1",
+    }
     return {"op": "run", **base, "cwd": "/", "environ": {"PATH": "/usr/bin:/bin"}, **changes}
 
 
@@ -181,7 +196,9 @@ BY_FILE = "PermissionError: [Errno 13] Permission denied"
 NOT_AS = "and only root may act as somebody else"
 NOT_HERE = f"this testbed is {OWNER}'s: it runs jobs and writes files as {OWNER} only, not as user id"
 
-Row = tuple[Callable[[Path], dict[str, Any]], str, str]  # the request; what becomes of it for the owner, and for root
+Row = tuple[
+    Callable[[Path], dict[str, Any]], str, str
+]  # the request; what becomes of it for the owner, and for root
 
 ROWS: dict[str, Row] = {
     "status": (lambda f: {"op": "status"}, PASSED, PASSED),
@@ -225,7 +242,11 @@ def test_the_table_of_requests(testbed: Testbed, folder: Path, name: str, asker:
     expected = {"owner": owners, "root": roots, "stranger": BY_FILE}[asker]
     if expected == PASSED:
         assert answer["ok"], answer
-        assert answer["result"] is None or "failure" not in answer["result"] or answer["result"]["failure"] is None
+        assert (
+            answer["result"] is None
+            or "failure" not in answer["result"]
+            or answer["result"]["failure"] is None
+        )
     else:
         assert not answer["ok"]
         assert expected in answer["error"]
@@ -235,7 +256,9 @@ def test_the_table_of_requests(testbed: Testbed, folder: Path, name: str, asker:
 @pytest.mark.needs("xdp", "ovs")
 @pytest.mark.parametrize(("asker", "allowed"), [("owner", True), ("stranger", False), ("root", True)])
 @pytest.mark.parametrize("request_", [{"op": "circuits"}, {"op": "apply", "circuits": []}, {"op": "history"}])
-def test_the_controller_s_socket(testbed: Testbed, request_: dict[str, Any], asker: str, allowed: bool) -> None:
+def test_the_controller_s_socket(
+    testbed: Testbed, request_: dict[str, Any], asker: str, allowed: bool
+) -> None:
     answer, _ = ask(Runtime.of(testbed.name).controller_socket, request_, ASKERS[asker])
     assert answer["ok"] is allowed, answer
 
@@ -246,7 +269,9 @@ def test_what_is_in_its_folder_is_roots_but_for_the_sockets_and_the_lock(testbed
     runtime = Runtime.of(testbed.name)
     owned = {path.name for path in runtime.folder.iterdir() if path.stat().st_uid != 0}
     assert owned == {"lock", "daemon.sock", "controller.sock"}
-    assert not [path for path in runtime.folder.iterdir() if path.stat().st_mode & 0o022 and path.name not in owned]
+    assert not [
+        path for path in runtime.folder.iterdir() if path.stat().st_mode & 0o022 and path.name not in owned
+    ]
 
 
 def seen_by_job(testbed: Testbed, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
@@ -286,7 +311,9 @@ def test_behind_sudo_it_has_the_groups_of_the_user_database(testbed: Testbed, fo
 
 @pytest.mark.needs("xdp", "ovs")
 @pytest.mark.parametrize("preload", [False, True])
-@pytest.mark.parametrize(("where", "reason"), [("roots", "Permission denied"), ("gone", "No such file or directory")])
+@pytest.mark.parametrize(
+    ("where", "reason"), [("roots", "Permission denied"), ("gone", "No such file or directory")]
+)
 def test_a_working_folder_is_entered_as_the_user(
     testbed: Testbed, folder: Path, where: str, reason: str, preload: bool
 ) -> None:
@@ -307,7 +334,9 @@ def test_a_policy_enters_it_as_the_user_too(testbed: Testbed, folder: Path) -> N
 
 @pytest.mark.needs("xdp", "ovs")
 @pytest.mark.parametrize("kind", ["pipe", "link", "deep", "folder"])
-def test_statistics_are_read_as_the_user_and_not_waited_for(testbed: Testbed, folder: Path, kind: str) -> None:
+def test_statistics_are_read_as_the_user_and_not_waited_for(
+    testbed: Testbed, folder: Path, kind: str
+) -> None:
     (folder / "roots" / "file").write_text('{"root": "only"}')
     request = run(folder, script=str(folder / "stats.py"), arguments=[kind, str(folder / "roots" / "file")])
     began = time.monotonic()

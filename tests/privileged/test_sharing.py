@@ -1,4 +1,6 @@
-"""Jobs that share the aggregators, and jobs that start again: capacity, the parameter server in its place, restarts, many vectors."""
+"""Jobs that share the aggregators, and jobs that start again: capacity, the parameter server in its place,
+restarts, many vectors.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_without_capacity_a_job_sums_at_a_parameter_server_and_says_so(narrow: P
             first.communicate(timeout=END_S)
         result = json.loads(out.read_text())
         assert (result["asked_sync"], result["sync"], result["ps_host"]) == ("inc", "ps", "u1h5")
-        note = "no INC capacity (admit job 2: u1: it sums for 1 jobs at most, and has them: job 1 (1024 slots))"
+        note = (
+            "no INC capacity (admit job 2: u1: it sums for 1 jobs at most, and has them: job 1 (1024 slots))"
+        )
         assert result["notes"] == [f"{note}: sums at the parameter server on u1h5"]
         assert result["notes"][0] in done.stderr
         again = run(testbed, "--place", "u1:2", "--json", str(out), str(JOBS / "many.py"))
@@ -64,7 +68,16 @@ def test_without_capacity_a_job_sums_at_a_parameter_server_and_says_so(narrow: P
 def test_a_job_whose_worker_dies_starts_again_in_a_new_generation(narrow: Path, tmp_path: Path) -> None:
     with running(str(narrow)) as testbed:
         out, checkpoint = tmp_path / "r.json", tmp_path / "checkpoint"
-        words = ["--place", "u1:2", "--restarts", "2", "--json", str(out), str(JOBS / "resumes.py"), str(checkpoint)]
+        words = [
+            "--place",
+            "u1:2",
+            "--restarts",
+            "2",
+            "--json",
+            str(out),
+            str(JOBS / "resumes.py"),
+            str(checkpoint),
+        ]
         done = run(testbed, *words)
         assert done.returncode == 0, done.stderr
         assert "[u1h1] attempt 1 began at" in done.stdout
@@ -98,5 +111,6 @@ def test_a_worker_that_starts_again_in_its_generation_is_refused() -> None:
     found = findings("rejoin")
     assert found["first"]["exact"] == [True] * 3
     assert (
-        "worker 0 has been in generation 14 before; a worker that starts again needs a new generation" in found["again"]
+        "worker 0 has been in generation 14 before; a worker that starts again needs a new generation"
+        in found["again"]
     )

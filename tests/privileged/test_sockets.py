@@ -1,4 +1,6 @@
-"""Both sockets under whatever is sent to them, or not read from them: the daemon answers on, and the job under way knows nothing of it."""
+"""Both sockets under whatever is sent to them, or not read from them: the daemon answers on, and the job
+under way knows nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
 print("done", flush=True)
 """
-# A request of each kind that would be understood; `down` is left out, and nothing here names the job under way.
+# A request of each kind that would be understood; `down` is left out, and nothing here names the job under
+# way.
 REQUESTS: dict[str, list[dict[str, Any]]] = {
     "daemon": [
         {"op": "status"},
@@ -50,8 +53,21 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
         | {"submission": {"jobs": [{"script": "x", "iterations": 1, "megabytes": 1.0, "workers": 99}]}},
         {"op": "cancel", "jobs": [7], "reason": "fuzz", "uid": OWNER},
         {"op": "stop", "job": 999, "reason": "fuzz"},
-        {"op": "fault", "action": "list", "links": ["u1h1"], "direction": "up", "fault": {"loss": 0.0, "seed": 1}},
-        {"op": "capture", "link": "u1h1", "count": 1, "seconds": 0.01, "output": "/nowhere/x.pcap", "uid": OWNER},
+        {
+            "op": "fault",
+            "action": "list",
+            "links": ["u1h1"],
+            "direction": "up",
+            "fault": {"loss": 0.0, "seed": 1},
+        },
+        {
+            "op": "capture",
+            "link": "u1h1",
+            "count": 1,
+            "seconds": 0.01,
+            "output": "/nowhere/x.pcap",
+            "uid": OWNER,
+        },
     ],
     "controller": [
         {"op": "ready"},
@@ -69,7 +85,9 @@ ODD: list[Any] = [
     *([], {}, [[]], [None], [[None, None]], [["u1"]], {"a": {"b": []}}, ["u1", "u1"], [["u1", "u1"]], "NaN", "🙂"),
 ]  # fmt: skip
 # A defect shows the name of Python's exception.
-DEFECT = re.compile(r"\b(Key|Type|Value|Attribute|Index|Assertion|Recursion|Overflow|UnicodeEncode|Runtime)Error\b")
+DEFECT = re.compile(
+    r"\b(Key|Type|Value|Attribute|Index|Assertion|Recursion|Overflow|UnicodeEncode|Runtime)Error\b"
+)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +107,16 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def under_way(testbed: Testbed, folder: Path) -> Iterator[None]:
     """A job that must be there still at the end of the test, and then ends well."""
-    argv = ["--name", testbed.name, "--sync", "ring", "--place", "u2:1", str(folder / "patient.py"), str(folder / "go")]
+    argv = [
+        "--name",
+        testbed.name,
+        "--sync",
+        "ring",
+        "--place",
+        "u2:1",
+        str(folder / "patient.py"),
+        str(folder / "go"),
+    ]
     with bounded(start("testbed.run", *argv, env={"SUDO_UID": str(OWNER)}), 3 * WAIT_S) as client:
         assert client.stdout
         assert client.stdout.readline() == "[u2h1] under way\n"
@@ -175,7 +202,10 @@ def test_bytes_that_are_no_request(testbed: Testbed, under_way: None, name: str)
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_half_sent_never_read_and_too_many(testbed: Testbed, under_way: None, name: str) -> None:
-    path, pid = socket_of(testbed, name), pid_of(testbed.pid, "testbed.daemon" if name == "daemon" else "controller")
+    path, pid = (
+        socket_of(testbed, name),
+        pid_of(testbed.pid, "testbed.daemon" if name == "daemon" else "controller"),
+    )
     before = len(os.listdir(f"/proc/{pid}/task"))
     with ExitStack() as stack:
         for number in range(600):
@@ -226,7 +256,9 @@ def test_a_client_that_is_stopped_holds_up_nothing(testbed: Testbed, folder: Pat
         if ended_by == "who asks":
             (job,) = rpc.call(daemon.socket, "status")["jobs"]
             log = daemon.jobs / str(job["id"]) / "worker-0.log"
-            wait_for(lambda: log.stat().st_size > 8 << 20, "the job prints on, more than is kept for its client")
+            wait_for(
+                lambda: log.stat().st_size > 8 << 20, "the job prints on, more than is kept for its client"
+            )
             rpc.call(daemon.socket, "stop", job=job["id"], reason="asked to", uid=OWNER)
         wait_for(lambda: rpc.call(daemon.socket, "status")["jobs"] == [], "the job ends")
         client.send_signal(signal.SIGCONT)

@@ -1,4 +1,6 @@
-"""Queued jobs on a real testbed: modes, circuits and rates as planned; what ends early frees what it held; policies that misbehave."""
+"""Queued jobs on a real testbed: modes, circuits and rates as planned; what ends early frees what it held;
+policies that misbehave.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ import yaml
 
 from testbed import rpc
 from testbed.runtime import Runtime
-from tests.privileged.commands import ROOT, WAIT_S, Testbed, command, pids_in_testbed, running, start, wait_for
+from tests.privileged.commands import (
+    ROOT,
+    WAIT_S,
+    Testbed,
+    command,
+    pids_in_testbed,
+    running,
+    start,
+    wait_for,
+)
 from tests.processes import alive
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch")]
@@ -142,7 +153,16 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
     places = {"ps-1": ("u1:2", {"ps": "u3"}), "ps-2": ("u1:2", {"ps": "u3"}), "inc": ("u2:2", {})}
     jobs = [job(name, place, until=leave, **more) for name, (place, more) in places.items()]
     path = jobs_file(folder, *jobs, policy=f"{folder / 'policies.py'}:Halves")
-    argv = ["--name", testbed.name, "--detach", "--json", str(out), "--logs", str(folder / "out" / "logs"), path]
+    argv = [
+        "--name",
+        testbed.name,
+        "--detach",
+        "--json",
+        str(out),
+        "--logs",
+        str(folder / "out" / "logs"),
+        path,
+    ]
     done = command("testbed.submit", *argv, env=AS_NOBODY)
     assert done.returncode == 0, done.stderr
     assert "queued jobs" in done.stderr
@@ -177,13 +197,16 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
         assert megabits / busy_s > 0.4 * PORT_MBPS / 2, f"{one['name']} has its rate, but for the processors"
         assert (folder / "out" / "logs" / one["name"] / "worker-1.log").read_text().startswith("group:")
     links = {link["name"]: link["bytes_up"] for link in by_name["ps-1"]["run"]["links"]}
-    assert 0.6 < links["u1o1"] / links["u1o2"] < 1.6, "each circuit carries one of the two parameter servers' gradients"
+    assert 0.6 < links["u1o1"] / links["u1o2"] < 1.6, (
+        "each circuit carries one of the two parameter servers' gradients"
+    )
 
 
 def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> None:
     """Each switch takes one job, so that one which sums there later proves that the place was free again.
 
-    Of those that sum in one unit no two have room beside each other: each starts when the one before it has left.
+    Of those that sum in one unit no two have room beside each other: each starts when the one before it has
+    left.
     """
     out = folder / "result.json"
     waits = {"script": str(folder / "waits.py"), "arguments": []}
@@ -195,7 +218,14 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
         job("after-1", "u1:4", at_s=0.3, times=3),
         job("after-2", "u2:2", at_s=0.4, times=3),
     ]
-    argv = ["--name", testbed.name, "--preload", "--json", str(out), jobs_file(folder, *jobs, policy="inc-fcfs")]
+    argv = [
+        "--name",
+        testbed.name,
+        "--preload",
+        "--json",
+        str(out),
+        jobs_file(folder, *jobs, policy="inc-fcfs"),
+    ]
     client = start("testbed.submit", *argv)
     wait_for(lambda: states(testbed).get("cancelled") == "running", "it runs")
     assert states(testbed)["behind"] == "queued"
@@ -245,9 +275,13 @@ def test_ctrl_c_cancels_what_was_submitted_and_the_circuits_are_the_schedulers_u
     testbed: Testbed, folder: Path
 ) -> None:
     waits = job("waits", "u1:2", script=str(folder / "waits.py"), arguments=[])
-    client = start("testbed.submit", "--name", testbed.name, "--preload", jobs_file(folder, waits, policy="noinc-tw"))
+    client = start(
+        "testbed.submit", "--name", testbed.name, "--preload", jobs_file(folder, waits, policy="noinc-tw")
+    )
     wait_for(lambda: states(testbed) == {"waits": "running"}, "it runs")
-    other = command("testbed.run", "--name", testbed.name, "--place", "u1:1,u2:1", "--sync", "ring", SUMS, "0.1", "1")
+    other = command(
+        "testbed.run", "--name", testbed.name, "--place", "u1:1,u2:1", "--sync", "ring", SUMS, "0.1", "1"
+    )
     assert other.returncode == 2
     assert "the circuits are the scheduler's while jobs are queued" in other.stderr
     again = command("testbed.submit", "--name", testbed.name, jobs_file(folder, waits, policy="inc-tw"))
@@ -269,7 +303,9 @@ def test_what_is_wrong_with_a_submission_is_said_at_once(testbed: Testbed, folde
         done = command("testbed.submit", "--name", testbed.name, jobs_file(folder, job("a", "u1:2"), **top))
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     done = command("testbed.submit", "--name", testbed.name, jobs_file(folder, job("a", "u9:2")))
-    assert (done.returncode, "job a: place: u9:2; there are u1 (4 hosts)" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "job a: place: u9:2; there are u1 (4 hosts)" in done.stderr) == (2, True), (
+        done.stderr
+    )
     assert nothing_is_held(testbed)
 
 

@@ -1,4 +1,6 @@
-"""Workers as forks of a process with torch loaded (`testbed submit --preload`): each a process of its own as its user would have it."""
+"""Workers as forks of a process with torch loaded (`testbed submit --preload`): each a process of its own as
+its user would have it.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,18 @@ def testbed() -> Iterator[Testbed]:
         yield it
 
 
-def submit(testbed: Testbed, tmp_path: Path, *jobs: dict[str, Any], env: Mapping[str, str]) -> tuple[int, str, Any]:
+def submit(
+    testbed: Testbed, tmp_path: Path, *jobs: dict[str, Any], env: Mapping[str, str]
+) -> tuple[int, str, Any]:
     file, result = tmp_path / "jobs.yaml", tmp_path / "result.json"
     file.write_text(json.dumps({"policy": "inc-fcfs", "jobs": list(jobs)}))  # JSON is YAML
     words = ["--name", testbed.name, "--preload", "--json", str(result), str(file)]
     ended = command("testbed.submit", *words, env=env)
-    return ended.returncode, ended.stdout + ended.stderr, json.loads(result.read_text()) if result.exists() else None
+    return (
+        ended.returncode,
+        ended.stdout + ended.stderr,
+        json.loads(result.read_text()) if result.exists() else None,
+    )
 
 
 def job(name: str, out: Path, *words: str) -> dict[str, Any]:
@@ -41,13 +49,17 @@ def job(name: str, out: Path, *words: str) -> dict[str, Any]:
     return {"name": name, "script": str(SCRIPT), "arguments": arguments, **sizes}
 
 
-def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(testbed: Testbed, tmp_path: Path) -> None:
+def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(
+    testbed: Testbed, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o777)
     for folder in (tmp_path, *tmp_path.parents):  # where this user must get through
         if folder.stat().st_uid == os.getuid() and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o055)
     sudo = {"SUDO_USER": NOBODY.pw_name, "SUDO_UID": str(NOBODY.pw_uid), "SUDO_GID": str(NOBODY.pw_gid)}
-    code, said, result = submit(testbed, tmp_path, job("one", tmp_path / "one"), env={"WHOAMI_MARK": "seen", **sudo})
+    code, said, result = submit(
+        testbed, tmp_path, job("one", tmp_path / "one"), env={"WHOAMI_MARK": "seen", **sudo}
+    )
     assert code == 0, said
     found = [json.loads((tmp_path / "one" / f"{rank}.json").read_text()) for rank in (0, 1)]
     for worker in found:
@@ -79,7 +91,9 @@ def test_they_are_forks_of_one_process_that_has_torch_and_their_exit_codes_are_t
     ended = {one["name"]: one for one in result["jobs"]}
     assert ended["right"]["failure"] is None
     found = [
-        json.loads((tmp_path / name / f"{rank}.json").read_text()) for name in ("right", "wrong") for rank in (0, 1)
+        json.loads((tmp_path / name / f"{rank}.json").read_text())
+        for name in ("right", "wrong")
+        for rank in (0, 1)
     ]
     assert all(worker["had_torch"] for worker in found)
     assert len({worker["parent"] for worker in found}) == 1

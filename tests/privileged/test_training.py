@@ -1,4 +1,6 @@
-"""Real torch jobs through `testbed up`, `run` and `down`: sums against plain all-reduce, and the death of a worker."""
+"""Real torch jobs through `testbed up`, `run` and `down`: sums against plain all-reduce, and the death of a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +60,16 @@ def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path
     trained, pushed = {}, {}
     for way in ("backend", "hook"):
         saved, result = tmp_path / f"{way}.pt", tmp_path / f"{way}.json"
-        ended = call("run", "--place", "u1:3", "--json", str(result), str(JOBS / "hooked.py"), way, str(saved))
+        ended = call(
+            "run", "--place", "u1:3", "--json", str(result), str(JOBS / "hooked.py"), way, str(saved)
+        )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         trained[way] = torch.load(saved)
         pushed[way] = [worker["stats"]["pushed"] for worker in json.loads(result.read_text())["workers"]]
     assert all(torch.equal(trained["hook"][name], value) for name, value in trained["backend"].items())
     assert len(trained["backend"]) == 4
-    # as many fragments as the backend's and those of the step that has a NaN: the gradients did not go by gloo
+    # as many fragments as the backend's and those of the step that has a NaN: the gradients did not go by
+    # gloo
     assert all(ours >= theirs > 0 for ours, theirs in zip(pushed["hook"], pushed["backend"], strict=True))
     assert ended.stdout.count("1 of 3 workers have NaN or infinity") == 3
 
@@ -85,11 +90,16 @@ def test_the_death_of_a_worker_is_an_exception_that_names_it(sync: str) -> None:
 def test_a_job_goes_on_when_its_circuits_are_changed_by_hand(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "testbed.run", "--name", NAME, "--place", "u1:2,u2:1"]
     argv += [str(JOBS / "long.py"), str(tmp_path / "enough")]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}  # together: none can fill while the other is read
+    pipes = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }  # together: none can fill while the other is read
     with subprocess.Popen(argv, cwd=ROOT, text=True, **pipes) as job, bounded(job, 3 * WAIT_S):
         assert job.stdout is not None
         assert any("first sum" in line for line in job.stdout)
-        changed = [call("circuits", "request", *demands) for demands in (["u1-u4", "u4-u3"], ["u1-u3", "u2-u3"])]
+        changed = [
+            call("circuits", "request", *demands) for demands in (["u1-u4", "u4-u3"], ["u1-u3", "u2-u3"])
+        ]
         (tmp_path / "enough").touch()
         output = job.stdout.read()  # communicate() would lose what is read ahead by now
     assert [each.returncode for each in changed] == [0, 0], changed[0].stderr + changed[1].stderr
@@ -101,6 +111,8 @@ def test_a_job_goes_on_when_its_circuits_are_changed_by_hand(tmp_path: Path) -> 
 @pytest.mark.usefixtures("running")
 def test_outside_a_job_the_backend_says_so() -> None:
     code = "import torch.distributed as d; d.init_process_group('inc', init_method='tcp://127.0.0.1:1', rank=0, world_size=1)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
     assert "not started by `testbed run`" in ended.stderr or "Connection refused" in ended.stderr
     assert ended.returncode == 1

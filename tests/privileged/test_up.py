@@ -1,4 +1,6 @@
-"""`up`, `status` and `down` on the real kernel: coming, going, and being killed, with nothing left of any of it."""
+"""`up`, `status` and `down` on the real kernel: coming, going, and being killed, with nothing left of any of
+it.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def test_kill_9_of_the_main_process_leaves_nothing_and_the_name_is_free(testbed:
     inside = pids_in_testbed(testbed.pid)
     assert len(inside) >= 5  # unshare, init, daemon, two of Open vSwitch, the controller
     os.kill(testbed.pid, signal.SIGKILL)
-    wait_for(lambda: not [pid for pid in inside if alive(pid)], "the kernel ends every process of the testbed")
+    wait_for(
+        lambda: not [pid for pid in inside if alive(pid)], "the kernel ends every process of the testbed"
+    )
     assert command("testbed.status", "--name", testbed.name).returncode == 1
     again = command("testbed.up", "--config", "rack", "--name", testbed.name, "--detach")
     assert again.returncode == 0, again.stderr
@@ -189,7 +193,9 @@ def test_on_ryu_circuits_change_while_others_carry_and_the_controller_comes_agai
     assert ".venv-ryu/" in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
     done = command("testbed.circuits", "--name", testbed.name, "request", "u1-u3")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"dark ([0-9.]+) ms asked, measured ([0-9.]+) ms; .*added .*u1o\d-u3o\d", done.stdout), done.stdout
+    assert re.search(r"dark ([0-9.]+) ms asked, measured ([0-9.]+) ms; .*added .*u1o\d-u3o\d", done.stdout), (
+        done.stdout
+    )
     circuits = settled(testbed.name)["circuits"]
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: status(testbed.name)["controller"]["restarts"] == 1, "the controller is started again")
@@ -202,7 +208,8 @@ def test_down_of_one_that_hangs_is_by_force(testbed: Testbed) -> None:
     os.kill(daemon, signal.SIGSTOP)
     tasks = Path(f"/proc/{daemon}/task")
     wait_for(
-        lambda: {state(task / "stat") for task in tasks.iterdir()} == {"T"}, "every thread of the daemon has stopped"
+        lambda: {state(task / "stat") for task in tasks.iterdir()} == {"T"},
+        "every thread of the daemon has stopped",
     )
     down = command("testbed.down", "--name", testbed.name)
     assert down.returncode == 0, down.stderr

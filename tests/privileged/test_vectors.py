@@ -25,6 +25,8 @@ def test_vector(name: str, wrong: dict[str, list[str]]) -> None:
 
 
 def test_a_notice_leaves_by_the_ports_of_workers_alone() -> None:
-    """With two ports to other switches in the job's group, each of which would send it back: it would circulate."""
+    """With two ports to other switches in the job's group, each of which would send it back: it would
+    circulate.
+    """
     left = {int(port): by for port, by in found("notice_run").items()}
     assert left == {**{port: [2, 4] for port in OPTICAL}, PS_PORT: [2, 4]}

@@ -1,7 +1,9 @@
-"""The verdict on the real kernel: jobs on slow links, which set their results, and on fast ones beside programs that take every core.
+"""The verdict on the real kernel: jobs on slow links, which set their results, and on fast ones beside
+programs that take every core.
 
-Other programs on the machine that runs the tests would turn a verdict rightly. So the quiet side waits until the machine is quiet,
-and where it stays busy after our testbed has nothing to do, the test is skipped and says how busy.
+Other programs on the machine that runs the tests would turn a verdict rightly. So the quiet side waits until
+the machine is quiet, and where it stays busy after our testbed has nothing to do, the test is skipped and
+says how busy.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -28,7 +31,11 @@ from tests.privileged.commands import ROOT, Testbed, command, running
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
 
 SLOW_MBPS, FAST_MBPS = 10, 400
-SLOW = ("5", "31253", "0.02")  # a sum takes 100 ms of a slow link: ten times what a machine with other work adds
+SLOW = (
+    "5",
+    "31253",
+    "0.02",
+)  # a sum takes 100 ms of a slow link: ten times what a machine with other work adds
 FAST = ("5", "50021", "0")  # 4 ms of a fast one: less than a busy core makes a process wait
 PACED = str(ROOT / "tests" / "privileged" / "jobs" / "paced.py")
 HOGS_PER_CORE = 2
@@ -87,7 +94,10 @@ def await_quiet(timeout_s: float = 60) -> None:
     while shares[-1] > QUIET:
         if time.monotonic() > deadline:
             told = " ".join(f"{share:.0%}" for share in shares[-5:])
-            lacking("quiet", f"other programs keep this machine busy: {told} in the last seconds, quiet is {QUIET:.0%}")
+            lacking(
+                "quiet",
+                f"other programs keep this machine busy: {told} in the last seconds, quiet is {QUIET:.0%}",
+            )
         shares.append(busy(1.0))
 
 
@@ -104,7 +114,10 @@ def run_in_quiet(testbed: Testbed, folder: Path, *argv: str) -> tuple[dict[str, 
         if not {reason["name"] for reason in result["verdict"]["reasons"]} & OF_PROCESSORS:
             return result, line
     if (share := busy(2.0)) > QUIET:
-        lacking("quiet", f"other programs take {share:.0%} of this machine, quiet is {QUIET:.0%}; the last run: {line}")
+        lacking(
+            "quiet",
+            f"other programs take {share:.0%} of this machine, quiet is {QUIET:.0%}; the last run: {line}",
+        )
     if min(stolen) > STOLEN:
         told = " ".join(f"{share:.1%}" for share in stolen)
         reason = f"the hypervisor took {told} of this machine in three runs, {STOLEN:.1%} is quiet; the last: {line}"
@@ -129,7 +142,9 @@ def test_a_job_that_slow_links_bound_is_trustworthy(testbed: Testbed, tmp_path: 
     assert line.startswith("verdict: trustworthy: within "), (line, result["bound"])
     assert line == result["verdict"]["line"]
     bound = result["bound"]
-    assert 0.98 < bound["ratio"] < 1.1  # of each round 20 ms are the script's, and no link allows them to be less
+    assert (
+        0.98 < bound["ratio"] < 1.1
+    )  # of each round 20 ms are the script's, and no link allows them to be less
     assert bound["computing_ms"] == pytest.approx(20, abs=5)
     assert bound["link_ms"] == pytest.approx(102, rel=0.05)
     assert bound["measured_ms"] == pytest.approx(bound["ratio"] * bound["bound_ms"], rel=1e-3)
@@ -148,7 +163,9 @@ def test_a_job_that_slow_links_bound_is_trustworthy(testbed: Testbed, tmp_path: 
         assert int(carried[link["name"]]) == pytest.approx(link["bytes"], rel=0.01)
 
 
-def test_a_script_that_uses_gloo_itself_is_judged_by_how_full_its_links_were(testbed: Testbed, tmp_path: Path) -> None:
+def test_a_script_that_uses_gloo_itself_is_judged_by_how_full_its_links_were(
+    testbed: Testbed, tmp_path: Path
+) -> None:
     script = tmp_path / "gloo.py"
     text = Path(PACED).read_text()
     assert 'init_process_group("inc")' in text
@@ -156,7 +173,9 @@ def test_a_script_that_uses_gloo_itself_is_judged_by_how_full_its_links_were(tes
     result, line = run_in_quiet(testbed, tmp_path, "--sync", "ring", str(script), "5", "62501", "0")
     assert result["bound"]["coarse"], result["bound"]
     assert line.startswith("verdict: trustworthy: within "), (line, result["bound"])
-    assert "coarse: a link was full 9" in line
+    full_share = re.search(r"coarse: a link was full (\d+) %", line)
+    assert full_share, line
+    assert 90 <= int(full_share.group(1)) <= 100, line
     result, line = run(testbed, tmp_path, "--sync", "ring", str(script), "5", "31253", "0.1")
     assert line.startswith("verdict: not trustworthy: machine-bound: "), (
         line

@@ -20,5 +20,7 @@ def inside(programs: Programs, ports: dict[int, int]) -> dict[str, list[str]]:
             with XdpAggregator(cells, observed, ports, vector.is_host) as engine:
                 wrong[name] = play(vector, engine)
         for name, scene in lights.TABLE.items():
-            wrong[name] = lights.play(scene, XdpOptics(programs, observed, {port: ports[port] for port in range(1, 9)}))
+            wrong[name] = lights.play(
+                scene, XdpOptics(programs, observed, {port: ports[port] for port in range(1, 9)})
+            )
     return wrong

@@ -1,8 +1,11 @@
-"""Traffic over shaped links, and what the links' own counters say of it over a steady window. For test_links and the bench.
+"""Traffic over shaped links, and what the links' own counters say of it over a steady window. For test_links
+and the bench.
 
-`measure(CASES)` outside; `python -m tests.privileged.wire_traffic JSON` inside namespaces of its own. Each rate has links of its own:
+`measure(CASES)` outside; `python -m tests.privileged.wire_traffic JSON` inside namespaces of its own. Each
+rate has links of its own:
 
-- `d`: two hosts, nothing between them but the link. TCP, and UDP from a sender that offers more than the rate.
+- `d`: two hosts, nothing between them but the link. TCP, and UDP from a sender that offers more than the
+  rate.
 - `x`: a host at a ToR whose fast path (bpf/forward.h) redirects to it what comes by an unshaped link.
 - `m`, `n`: two hosts to which a device map multiplies what comes by an unshaped link.
 """
@@ -106,10 +109,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """What one direction of one link did in a window. `queued_share`: of the samples, those that found frames waiting.
+    """What one direction of one link did in a window. `queued_share`: of the samples, those that found frames
+    waiting.
 
-    `queued_mbps` is the rate between samples that both found frames waiting: there the shaper decides, whatever the sender leaves
-    undone; 0 where there were too few.
+    `queued_mbps` is the rate between samples that both found frames waiting: there the shaper decides,
+    whatever the sender leaves undone; 0 where there were too few.
     """
 
     link: str
@@ -138,7 +142,8 @@ class Found:
     def error(self, way: Direction) -> float:
         """(measured - asked) / asked. TCP in both directions is judged while frames wait, if it is slow.
 
-        Its acknowledgements wait behind the other direction's data and come in bursts, so that each queue is empty in turn: TCP's doing.
+        Its acknowledgements wait behind the other direction's data and come in bursts, so that each queue is
+        empty in turn: TCP's doing.
         """
         error = way.measured_mbps / self.case.rate_mbps - 1
         if self.case.kind == "tcp" and self.case.both and error < -TOLERANCE and way.queued_mbps:
@@ -152,7 +157,8 @@ class Found:
 
     def __str__(self) -> str:
         directions = ", ".join(
-            f"{d.link} {d.direction} {d.measured_mbps:.2f} Mb/s, queued in {100 * d.queued_share:.0f} % of samples "
+            f"{d.link} {d.direction} {d.measured_mbps:.2f} Mb/s, queued in {100 * d.queued_share:.0f} % of "
+            f"samples "
             f"({d.queued_mbps:.2f} Mb/s there), {d.drops} drops"
             for d in self.directions
         )
@@ -161,9 +167,11 @@ class Found:
 
 
 def judged(error: float, least_idle_share: float, steal_share: float, queued_share: float = 0.0) -> str:
-    """`holds`, `wrong`, or `inconclusive`: too slow, on a machine that had no processor time left. Too fast is never excused.
+    """`holds`, `wrong`, or `inconclusive`: too slow, on a machine that had no processor time left. Too fast
+    is never excused.
 
-    Nor is too slow while frames always waited: a core without time starves the sender, a process, before the shaper, an interrupt's work.
+    Nor is too slow while frames always waited: a core without time starves the sender, a process, before the
+    shaper, an interrupt's work.
     """
     if abs(error) <= TOLERANCE:
         return "holds"
@@ -173,13 +181,22 @@ def judged(error: float, least_idle_share: float, steal_share: float, queued_sha
 
 
 def measure(cases: Sequence[Case], timeout_s: float = 600) -> list[Found]:
-    """Outside: every case in turn, in namespaces of their own. AssertionError with the output if that does not end well."""
-    argv = [sys.executable, "-m", "tests.privileged.wire_traffic", json.dumps([asdict(case) for case in cases])]
+    """Outside: every case in turn, in namespaces of their own. AssertionError with the output if that does
+    not end well.
+    """
+    argv = [
+        sys.executable,
+        "-m",
+        "tests.privileged.wire_traffic",
+        json.dumps([asdict(case) for case in cases]),
+    ]
     ended = subprocess.run(
         command(argv, "links"), cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
-    assert ended.returncode == 0, f"exit code {ended.returncode}\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
+    assert ended.returncode == 0, (
+        f"exit code {ended.returncode}\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
+    )
     found = []
     for raw in json.loads(lines[-1].removeprefix(MARK)):
         directions = tuple(Direction(**direction) for direction in raw.pop("directions"))
@@ -214,7 +231,9 @@ class Host:
 class Rig:
     """The links of some rates and what sends over them. A context manager."""
 
-    def __init__(self, rates_mbps: Iterable[float | None], kinds: Iterable[str], buffer_packets: int = 256) -> None:
+    def __init__(
+        self, rates_mbps: Iterable[float | None], kinds: Iterable[str], buffer_packets: int = 256
+    ) -> None:
         self._kinds = frozenset(kinds)
         self._buffer_bytes = buffer_packets * FRAME_BYTES
         self._stack = ExitStack()
@@ -229,7 +248,9 @@ class Rig:
     def _describe(self, rate: float | None) -> None:
         tag = "open" if rate is None else f"{rate:g}"
         if self._kinds & {"tcp", "udp"}:
-            ends = [End("eth0", host.name, host.mac) for host in (self._host(f"d{tag}s"), self._host(f"d{tag}t"))]
+            ends = [
+                End("eth0", host.name, host.mac) for host in (self._host(f"d{tag}s"), self._host(f"d{tag}t"))
+            ]
             self._links.append(WireSpec(f"d{tag}", ends[0], ends[1], rate, self._buffer_bytes))
         for name, kind in (("x", "xdp"), ("m", "multicast"), ("n", "multicast")):
             if kind in self._kinds:
@@ -241,7 +262,9 @@ class Rig:
 
     def _add_port(self, name: str, rate: float | None) -> None:
         host = self._host(name)
-        self._links.append(WireSpec(name, End("eth0", name, host.mac), End(f"p-{name}"), rate, self._buffer_bytes))
+        self._links.append(
+            WireSpec(name, End("eth0", name, host.mac), End(f"p-{name}"), rate, self._buffer_bytes)
+        )
 
     def __enter__(self) -> Rig:
         with ExitStack() as stack:
@@ -269,7 +292,9 @@ class Rig:
             )
             self._spawner = Spawner()
             stack.callback(self._spawner.close)
-            for host in self._hosts.values():  # never read: what arrives is lost in the kernel and wakes nobody
+            for (
+                host
+            ) in self._hosts.values():  # never read: what arrives is lost in the kernel and wakes nobody
                 with entered(self.namespaces[host.name]):
                     sink = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
                 sink.bind(("0.0.0.0", _DISCARD))
@@ -290,7 +315,9 @@ class Rig:
         switch_ports = [SwitchPort(_UNIT, self._hosts[name].index, device) for name, device in ports.items()]
         pins = Path("/sys/fs/bpf/links")
         stack.enter_context(XdpPlane(switch_ports, [], pins))
-        routes = {(self._hosts[name].ip, 32): (device, self._hosts[name].mac) for name, device in ports.items()}
+        routes = {
+            (self._hosts[name].ip, 32): (device, self._hosts[name].mac) for name, device in ports.items()
+        }
         open_pinned(pins, {}).set_routes(_UNIT, routes)
 
     def _multiply(self, stack: ExitStack) -> None:
@@ -337,7 +364,9 @@ class Rig:
             stack.callback(end)
 
         if case.kind == "tcp":
-            count = 4 if case.both else 1  # one flow's acknowledgements wait behind the other's data: several fill it
+            count = (
+                4 if case.both else 1
+            )  # one flow's acknowledgements wait behind the other's data: several fill it
             pairs = ((f"d{tag}s", f"d{tag}t"), (f"d{tag}t", f"d{tag}s"))
             for port, (source, target) in enumerate(pairs[: 1 + case.both], 7001):
                 ip = self._hosts[target].ip
@@ -349,7 +378,9 @@ class Rig:
             if case.both:
                 until_left(self.send(f"d{tag}t", f"d{tag}s", offered, 60))
             return [(f"d{tag}", "ab"), (f"d{tag}", "ba")][: 1 + case.both]
-        if case.kind == "xdp":  # at the link's ToR end frames arrive by redirection, at the host's end by its stack
+        if (
+            case.kind == "xdp"
+        ):  # at the link's ToR end frames arrive by redirection, at the host's end by its stack
             until_left(self.send("sx", f"x{tag}", offered, 60))
             if case.both:
                 until_left(self.send(f"x{tag}", "sx", offered, 60))
@@ -403,7 +434,9 @@ class Rig:
         return [float(found) for found in re.findall(r"time=([\d.]+) ms", text)]
 
 
-def _direction(link: str, direction: str, samples: list[tuple[float, dict[str, WireStatistics]]]) -> Direction:
+def _direction(
+    link: str, direction: str, samples: list[tuple[float, dict[str, WireStatistics]]]
+) -> Direction:
     def of(state: WireStatistics) -> tuple[int, int, int]:
         if direction == "ab":
             return state.bytes_ab, state.drops_ab, state.backlog_ab_bytes
@@ -418,7 +451,9 @@ def _direction(link: str, direction: str, samples: list[tuple[float, dict[str, W
         if start_queue and end_queue:
             bits, seconds_queued = bits + 8 * (end_bytes - start_bytes), seconds_queued + after_s - before_s
     queued_mbps = bits / 1e6 / seconds_queued if seconds_queued > LEAST_QUEUED * seconds else 0.0
-    return Direction(link, direction, (last[0] - first[0]) * 8 / 1e6 / seconds, last[1] - first[1], queued, queued_mbps)
+    return Direction(
+        link, direction, (last[0] - first[0]) * 8 / 1e6 / seconds, last[1] - first[1], queued, queued_mbps
+    )
 
 
 def processor_times() -> list[list[int]]:

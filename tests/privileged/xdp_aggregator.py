@@ -1,6 +1,8 @@
-"""The XDP programs as an engine of the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time, on the observed programs.
+"""The XDP programs as an engine of the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time, on
+the observed programs.
 
-A frame's verdict is what the programs count, and where it leaves what they ask of the kernel (tests/privileged/observed.py).
+A frame's verdict is what the programs count, and where it leaves what they ask of the kernel
+(tests/privileged/observed.py).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _VERDICTS = layout.verdict_names()
 
 @contextmanager
 def devices() -> Iterator[dict[int, int]]:
-    """A device for each port, in the calling process's network namespace: port number -> ifindex. No frame goes over them.
+    """A device for each port, in the calling process's network namespace: port number -> ifindex. No frame
+    goes over them.
 
     Port 0 is a host's, with the ifindex that a testbed gives to eth0 of host 1 in unit 3.
     """
@@ -54,7 +57,9 @@ def devices() -> Iterator[dict[int, int]]:
 
 
 class _Unemptied:
-    """A job finds its slots as the one before left them: as in the model, its generation alone tells it from that one."""
+    """A job finds its slots as the one before left them: as in the model, its generation alone tells it from
+    that one.
+    """
 
     def empty(self, base: int, size: int) -> None:
         pass
@@ -73,7 +78,9 @@ class _Ring:
 
     def __init__(self, fd: int, wake_fd: int, puller: Puller, lanes: int) -> None:
         kind = layout.result(lanes)
-        self._ring = mmap.mmap(fd, (kind.itemsize * layout.SLOTS + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE)
+        self._ring = mmap.mmap(
+            fd, (kind.itemsize * layout.SLOTS + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+        )
         self._wake = mmap.mmap(wake_fd, mmap.PAGESIZE)
         self.results = np.frombuffer(self._ring, kind, layout.SLOTS)
         self.wake = np.frombuffer(self._wake, layout.WAKE, 1)[0:1]
@@ -81,7 +88,8 @@ class _Ring:
 
 
 class XdpAggregator:
-    """The ToR of a unit, or a host behind device 0, with slots of its own that begin empty. A context manager.
+    """The ToR of a unit, or a host behind device 0, with slots of its own that begin empty. A context
+    manager.
 
     Several at once share `cells`, and need ports (number -> ifindex) and a unit each of their own.
     """
@@ -93,7 +101,9 @@ class XdpAggregator:
         self._program = self._programs.program_fd("host_port" if is_host else "tor_port")
         self._is_host = is_host
         # a host has one port, whatever number it is called by
-        self._ports = dict.fromkeys(range(256), ports[0]) if is_host else {p: i for p, i in ports.items() if p}
+        self._ports = (
+            dict.fromkeys(range(256), ports[0]) if is_host else {p: i for p, i in ports.items() if p}
+        )
         self._numbers = {ports[0]: 1} if is_host else {ifindex: port for port, ifindex in self._ports.items()}
         hosts = {port: ifindex for port, ifindex in self._ports.items() if addresses.is_host_port(port)}
         self._place = _PsHost(cells, ports[0]) if is_host else _Switch(cells, unit, hosts)

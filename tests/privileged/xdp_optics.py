@@ -1,4 +1,6 @@
-"""The optical switch's program as an engine of the scenes of light; circuits are made and darkened as the controller does it."""
+"""The optical switch's program as an engine of the scenes of light; circuits are made and darkened as the
+controller does it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Compiled endpoints on loopback around the reference model: each worker's pushes go to a model switch, its results to a model host.
+"""Compiled endpoints on loopback around the reference model: each worker's pushes go to a model switch, its
+results to a model host.
 
-What a worker sends is watched: every push is as docs/protocol.md says, in its slot and within the window, or `wrong` says why not. No root.
+What a worker sends is watched: every push is as docs/protocol.md says, in its slot and within the window, or
+`wrong` says why not. No root.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class End:
 
 
 class Rack:
-    """Endpoints of one job, the model switch between them, and a network that loses a share of all packets."""
+    """Endpoints of one job, the model switch between them, and a network that loses a share of all
+    packets.
+    """
 
     def __init__(self, workers: int, loss: float, seed: int, absent: Sequence[int]) -> None:
         self.workers, self._loss, self._random = workers, loss, random.Random(seed)
@@ -74,7 +78,20 @@ class Rack:
         self._places = mapping.places(JOB, DATA_SLOTS)
         self._model = Model(TOR_IP, 256)
         members = (1 << workers) - 1
-        job = Job(members, GENERATION, Role.FINAL, BASE, SIZE, workers, workers, 0, 0, TOR_IP, "0.0.0.0", "239.192.0.5")
+        job = Job(
+            members,
+            GENERATION,
+            Role.FINAL,
+            BASE,
+            SIZE,
+            workers,
+            workers,
+            0,
+            0,
+            TOR_IP,
+            "0.0.0.0",
+            "239.192.0.5",
+        )
         self._model.set_group(JOB, range(1, workers + 1))
         self._model.admit(JOB, job)
         for worker in range(workers):
@@ -101,7 +118,9 @@ class Rack:
         )  # fmt: skip
         handle = self._library.endpoint_open(ctypes.byref(settings))
         assert handle
-        assert not self._library.endpoint_open(ctypes.byref(settings)), "the memory of another process was taken"
+        assert not self._library.endpoint_open(ctypes.byref(settings)), (
+            "the memory of another process was taken"
+        )
         side = PullSide(Puller(JOB, GENERATION, BASE, SIZE, worker_ip(worker), "02:00:00:00:00:01"))
         memory = (mmap.mmap(fds[0], 0), mmap.mmap(fds[1], page))
         return End(worker, handle, *memory, udp.getsockname(), side, progress, (udp, event, settings, rate))
@@ -223,11 +242,20 @@ class Rack:
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
             (lanes.size != spec.LANES, f"{lanes.size} lanes"),
-            (header.flags != (spec.Flag.RETRANSMIT if times > 1 else 0), f"flags {header.flags} the {times}. time"),
+            (
+                header.flags != (spec.Flag.RETRANSMIT if times > 1 else 0),
+                f"flags {header.flags} the {times}. time",
+            ),
             (not same, "other lanes than the first time"),
             (bool(lanes[header.count :].any()), "lanes behind its count"),
-            (not is_vote and fragment >= end.done + LIMIT, f"beyond the window, which ends at {end.done + LIMIT}"),
-            (not is_vote and times == 1 and fragment and fragment - 1 not in end.pushes, "before the one ahead of it"),
+            (
+                not is_vote and fragment >= end.done + LIMIT,
+                f"beyond the window, which ends at {end.done + LIMIT}",
+            ),
+            (
+                not is_vote and times == 1 and fragment and fragment - 1 not in end.pushes,
+                "before the one ahead of it",
+            ),
         ):
             if is_wrong:
                 self.wrong.append(f"worker {end.number}: fragment {fragment}: {what}")

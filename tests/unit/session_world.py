@@ -1,4 +1,6 @@
-"""A session's surroundings for tests: jobs that are threads, a controller and links that are lists, and a policy to spoil."""
+"""A session's surroundings for tests: jobs that are threads, a controller and links that are lists, and a
+policy to spoil.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class Machine:
         if self.is_full:
             raise NoRoomError("u1: no room")
         self.admitted.add(job)
-        return SimpleNamespace(worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0])
+        return SimpleNamespace(
+            worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0]
+        )
 
     def release(self, job: int) -> None:
         self.admitted.discard(job)
@@ -181,12 +185,16 @@ class World:
     def until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WAIT_S
         while not condition():
-            assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}; said {self.said}, notes {self.notes}"
+            assert time.monotonic() < deadline, (
+                f"not within {WAIT_S} s: {what}; said {self.said}, notes {self.notes}"
+            )
             time.sleep(0.01)
 
     def running(self, *ids: int) -> None:
         self.until(
-            lambda: {one.id for one in self.all if one.state == "running"} & set(self.machine.told) >= set(ids),
+            lambda: (
+                {one.id for one in self.all if one.state == "running"} & set(self.machine.told) >= set(ids)
+            ),
             f"{ids} run",
         )
 

@@ -21,7 +21,9 @@ def test_device_names_fit_the_kernel_and_differ() -> None:
 
 
 def test_host_numbers_differ() -> None:
-    indices = [a.host_ifindex(u, h) for u in range(1, a.MAX_UNITS + 1) for h in range(1, a.MAX_HOSTS_PER_UNIT + 1)]
+    indices = [
+        a.host_ifindex(u, h) for u in range(1, a.MAX_UNITS + 1) for h in range(1, a.MAX_HOSTS_PER_UNIT + 1)
+    ]
     assert len(set(indices)) == len(indices)
     ips = {ipaddress.ip_address(a.host_ip(u, h)) for u in UNITS for h in HOSTS} | {
         ipaddress.ip_address(a.tor_ip(u)) for u in UNITS

@@ -1,4 +1,6 @@
-"""The protocol as a whole on the reference model: every sum exact and every worker served, whatever the network does."""
+"""The protocol as a whole on the reference model: every sum exact and every worker served, whatever the
+network does.
+"""
 
 from __future__ import annotations
 

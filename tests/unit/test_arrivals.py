@@ -1,4 +1,6 @@
-"""Arrivals, placements and settings: what they draw, what a sweep leaves alone, and which numbers are refused."""
+"""Arrivals, placements and settings: what they draw, what a sweep leaves alone, and which numbers are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_a_job_is_known_from_the_first_slot_after_it_came() -> None:
     st.lists(st.tuples(st.integers(1, 16), st.floats(0, 9), st.floats(0.1, 20)), min_size=1, max_size=60),
     st.integers(0, 999),
 )
-def test_servers_are_never_given_twice_and_jobs_are_together(jobs: list[tuple[int, float, float]], seed: int) -> None:
+def test_servers_are_never_given_twice_and_jobs_are_together(
+    jobs: list[tuple[int, float, float]], seed: int
+) -> None:
     units, servers = 3, 8
     place = Servers(units, servers, np.random.default_rng(seed))
     now, held = 0.0, list[tuple[float, tuple[tuple[int, int], ...]]]()
@@ -95,7 +99,9 @@ def test_more_jobs_begin_with_the_fewer() -> None:
     assert FIG8.jobs(3, job_count=400)[:300] == FIG8.jobs(3, job_count=300)
 
 
-@pytest.mark.parametrize("changed", [{"inc": 9}, {"ports": 7}, {"reconfiguration_s": 0.1}, {"step_gbps": 3.0}])
+@pytest.mark.parametrize(
+    "changed", [{"inc": 9}, {"ports": 7}, {"reconfiguration_s": 0.1}, {"step_gbps": 3.0}]
+)
 def test_the_fabric_leaves_jobs_alone(changed: dict[str, float]) -> None:
     assert FIG8.having({"job_count": 300, **changed}).jobs(3) == FIG8.jobs(3, job_count=300)
 
@@ -135,7 +141,9 @@ def test_circuits_before_the_first_slot() -> None:
 
 
 def test_fields_are_set_from_words() -> None:
-    setting = FIG8.reading(["units=8", "slot_s=0.5", "workers=2, 3", "job_count=10,20", "ps_gbps=inf", "circuits=none"])
+    setting = FIG8.reading(
+        ["units=8", "slot_s=0.5", "workers=2, 3", "job_count=10,20", "ps_gbps=inf", "circuits=none"]
+    )
     assert (setting.units, setting.slot_s, setting.workers, setting.values) == (8, 0.5, (2, 3), (10.0, 20.0))
     assert (setting.ps_gbps, setting.circuits) == (math.inf, "none")
     assert [point.job_count for _, point in setting.points()] == [10, 20]

@@ -52,7 +52,9 @@ def test_across_units_the_ps_link_carries_each_units_partial_sum() -> None:
 
 def test_a_table_of_links_with_a_rate_says_how_long_their_queues_were() -> None:
     said = described(Setup((2,), 100.0))["buffer_packets"]
-    assert shaped({"goodput": [], "buffer_packets": said}).endswith(f"`buffer_packets: {said}`; the default is 256.")
+    assert shaped({"goodput": [], "buffer_packets": said}).endswith(
+        f"`buffer_packets: {said}`; the default is 256."
+    )
     assert queues(256).endswith("the default.")
 
 
@@ -74,7 +76,9 @@ def test_a_sample_counts_for_the_innermost_function_that_is_known() -> None:
 
 
 def test_a_table_goes_between_its_marks_only() -> None:
-    document = "before\n<!-- bench limit -->\nold\n<!-- end -->\nafter\n<!-- bench spent -->\nkept\n<!-- end -->\n"
+    document = (
+        "before\n<!-- bench limit -->\nold\n<!-- end -->\nafter\n<!-- bench spent -->\nkept\n<!-- end -->\n"
+    )
     assert replaced(document, "limit", table(["a", "b"], [["1", "2"]])) == (
         "before\n<!-- bench limit -->\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n<!-- end -->\nafter\n"
         "<!-- bench spent -->\nkept\n<!-- end -->\n"
@@ -137,7 +141,11 @@ def rows_of(rounds: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     return rows
 
 
-ROUNDS = {"bmv2-wide": (90.0, 120.0, 100.0), "bmv2-registers": (20.0, 20.0, 10.0), "xdp": (900.0, 1000.0, 1000.0)}
+ROUNDS = {
+    "bmv2-wide": (90.0, 120.0, 100.0),
+    "bmv2-registers": (20.0, 20.0, 10.0),
+    "xdp": (900.0, 1000.0, 1000.0),
+}
 
 
 def test_each_way_is_compared_with_wide_lanes_by_the_medians() -> None:
@@ -176,7 +184,10 @@ def test_an_mtu_without_bmv2_is_not_measured(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(engines, "hindrance", lambda way: absent if way.setup.engine == "bmv2" else None)
     monkeypatch.setattr(engines, "measure", nothing)
     rows = engines.at_mtu(3476, 1_000_000, 3, 1.0)
-    assert [(row["name"], row["skipped"]) for row in rows] == [("bmv2-wide", absent), ("bmv2-registers", absent)]
+    assert [(row["name"], row["skipped"]) for row in rows] == [
+        ("bmv2-wide", absent),
+        ("bmv2-registers", absent),
+    ]
 
 
 def test_a_program_that_is_not_there_or_stale_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +205,9 @@ def test_a_program_that_is_not_there_or_stale_is_told(monkeypatch: pytest.Monkey
     assert engines.hindrance(registers) == "no program of the layout registers"
 
 
-def verdict_row(kind: str, rate: int, measured_ms: float, ratio: float, spin_ms: float = 0.0) -> dict[str, Any]:
+def verdict_row(
+    kind: str, rate: int, measured_ms: float, ratio: float, spin_ms: float = 0.0
+) -> dict[str, Any]:
     row = {"kind": kind, "rate_mbps": rate, "load": "none", "measured_ms": measured_ms, "ratio": ratio}
     return {**row, "spin_ms": spin_ms, "trustworthy": ratio <= 1.1}
 

@@ -1,4 +1,6 @@
-"""The engine bmv2 without a switch: which program is loaded, how it is started, how its tables' entries are written."""
+"""The engine bmv2 without a switch: which program is loaded, how it is started, how its tables' entries are
+written.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_an_mtu_without_a_program_names_those_with_one(tmp_path: Path) -> None:
 def test_verdicts_are_named_as_the_program_counts_them() -> None:
     names = program.verdict_names()
     assert sorted(names) == list(range(len(names)))
-    assert {"forwarded", "switched", "unroutable", "aggregated", "completed", "corrupt"} <= set(names.values())
+    assert {"forwarded", "switched", "unroutable", "aggregated", "completed", "corrupt"} <= set(
+        names.values()
+    )
     counts = re.search(r"V_COUNT = (\d+);", (program.P4_DIR / "verdicts.p4").read_text())
     assert counts is not None
     assert int(counts[1]) == len(names)
@@ -66,7 +70,9 @@ def _fake_switch(folder: Path, script: str) -> None:
 
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("options", ["--notifications-addr arg", "--thrift-port arg"])
-def test_the_command_line(verbose: bool, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line(
+    verbose: bool, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _fake_switch(tmp_path, f"#!/bin/sh\necho '{options}'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     argv = process._arguments(3, {"u3-h1": 1, "u3-o1": 201}, Path("/p/wide-360.json"), Path("/log"), verbose)
@@ -82,7 +88,10 @@ def test_the_command_line(verbose: bool, options: str, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("script", "said"),
-    [("#!/bin/sh\nexec sleep 60\n", "no answer within 0.2 s"), ("#!/no/such/shell\n", "No such file or directory")],
+    [
+        ("#!/bin/sh\nexec sleep 60\n", "no answer within 0.2 s"),
+        ("#!/no/such/shell\n", "No such file or directory"),
+    ],
 )
 def test_help_that_does_not_come_is_one_line(
     script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,6 @@
-"""What links allow: replays whose truth is known, and bounds of made-up jobs on a perfect network and on machines that stretch them."""
+"""What links allow: replays whose truth is known, and bounds of made-up jobs on a perfect network and on
+machines that stretch them.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def test_a_gradient_packet_is_a_full_frame() -> None:
     assert frame_bytes(MTU) == 1514
     assert pushed_frames(Collective(4 * 360 * 7, True, 1), 4, MTU) == 8  # a vote and seven fragments
     assert pushed_frames(Collective(4 * 360 * 7 + 4, True, 1), 4, MTU) == 9
-    assert pushed_frames(Collective(4 * 60, True, 1), 4, MTU) == 1  # the vote carries all four workers' values
+    assert (
+        pushed_frames(Collective(4 * 60, True, 1), 4, MTU) == 1
+    )  # the vote carries all four workers' values
 
 
 def test_bytes_by_kind_of_synchronisation() -> None:
@@ -101,7 +105,10 @@ def test_bytes_by_kind_of_synchronisation() -> None:
     framed = 1001 * 1514
     assert by_link("inc", None) == {f"{host} {way}": framed for host in hosts for way in (UP, DOWN)}
     across = by_link("inc", "u3h1")
-    assert (across["u3h1 down"], across["u3h1 up"]) == (2 * framed, framed)  # a partial sum of each unit; one result
+    assert (across["u3h1 down"], across["u3h1 up"]) == (
+        2 * framed,
+        framed,
+    )  # a partial sum of each unit; one result
     tcp = size * 1514 / 1448
     assert set(by_link("ring", None).values()) == {1.5 * tcp}
     at_server = by_link("ps", "u3h1")
@@ -155,7 +162,8 @@ def test_what_does_not_read_is_no_timeline(broken: dict[str, Any] | None) -> Non
 class World:
     """Two workers that compute and sum in turn, over one network: perfect, or stretched by a machine.
 
-    `starved_s` is waited for a core in each computing, `slow_s` is what each sum takes longer than its links need.
+    `starved_s` is waited for a core in each computing, `slow_s` is what each sum takes longer than its links
+    need.
     """
 
     rounds: int = 20
@@ -167,7 +175,12 @@ class World:
     rate_mbps: float | None = RATE_MBPS
 
     def sum_s(self) -> float:
-        return pushed_frames(Collective(self.size_bytes, True, 1), 2, MTU) * 1514 * 8e-6 / (self.rate_mbps or 1e9)
+        return (
+            pushed_frames(Collective(self.size_bytes, True, 1), 2, MTU)
+            * 1514
+            * 8e-6
+            / (self.rate_mbps or 1e9)
+        )
 
     def timelines(self) -> list[dict[str, Any]]:
         found = []
@@ -185,14 +198,18 @@ class World:
 
     def recording(self, optical_bytes_per_s: float = 0.0, stranger_bytes_per_s: float = 0.0) -> Recording:
         names = (*HOSTS, "u1o1", "u2h1")
-        recording = Recording(0.1, names, (self.rate_mbps, self.rate_mbps, self.rate_mbps, self.rate_mbps), 1e9)
+        recording = Recording(
+            0.1, names, (self.rate_mbps, self.rate_mbps, self.rate_mbps, self.rate_mbps), 1e9
+        )
         for at in range(200):
             values = np.zeros((len(names), 4), np.int64)
             values[2, :2] = round(at * 0.1 * optical_bytes_per_s)
             values[3, :2] = round(at * 0.1 * stranger_bytes_per_s)
             now_s = BEGAN_S - 1 + at * 0.1
             reading = LinkReading(now_s, now_s, values)
-            recording.samples.append(Sample(now_s, None, Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0), reading, {}))
+            recording.samples.append(
+                Sample(now_s, None, Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0), reading, {})
+            )
         return recording
 
     def bound(self, traffic: Traffic = IN_ONE_UNIT, **carried: float) -> Bound | None:
@@ -210,7 +227,10 @@ def test_a_job_on_a_perfect_network_is_at_its_bound() -> None:
     assert allowed.ratio == pytest.approx(1.0, abs=1e-6)
     assert allowed.measured_ms == pytest.approx((world.computing_s + world.sum_s()) * 1e3, rel=1e-6)
     assert (allowed.rounds, allowed.left_out, allowed.shared) == (18, 2, False)
-    assert (allowed.computing_ms, allowed.link_ms) == (pytest.approx(10.0), pytest.approx(world.sum_s() * 1e3))
+    assert (allowed.computing_ms, allowed.link_ms) == (
+        pytest.approx(10.0),
+        pytest.approx(world.sum_s() * 1e3),
+    )
     assert "the first 2 left out" in allowed.how
     assert allowed.as_json()["ratio"] == 1.0
 

@@ -59,5 +59,7 @@ def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> 
         "seconds": 1.0,
     }
     with pytest.raises(RequestError, match=says):
-        capture.answer(SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn))
+        capture.answer(
+            SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn)
+        )
     assert not (tmp_path / "x.pcap").exists()

@@ -12,10 +12,12 @@ from testbed.scheduling import form
 from testbed.scheduling.checker import BrokenSchedule, Report, Violation, check
 from testbed.scheduling.model import Fabric, Job, Pair, Plan, Schedule
 
-# Two ports a unit, a place for INC in each; slots of 1 s; a reconfiguration takes 0.1 s. B_PDP is what unit 1 takes in slot 0.
+# Two ports a unit, a place for INC in each; slots of 1 s; a reconfiguration takes 0.1 s. B_PDP is what unit 1
+# takes in slot 0.
 FABRIC = Fabric.uniform(3, 2, 1, 40.0, 120.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
-# 1 sends by two streams of 20 Gb/s from unit 0 to 1 over a circuit set up for it: 18 Gb, then 20. 2 is summed in unit 1's switch.
-# 3 has workers in units 0 and 2, its PS in 1: its circuit from 2 is set up for it, so both workers lose 0.1 s in slot 1.
+# 1 sends by two streams of 20 Gb/s from unit 0 to 1 over a circuit set up for it: 18 Gb, then 20. 2 is summed
+# in unit 1's switch. 3 has workers in units 0 and 2, its PS in 1: its circuit from 2 is set up for it, so
+# both workers lose 0.1 s in slot 1.
 JOBS = (
     Job(1, ((0, 2),), 1, 38.0, 0.25),
     Job(2, ((1, 2),), 0, 20.0, 9.0),
@@ -54,7 +56,8 @@ def with_fabric(**fields: object) -> Schedule:
 
 
 def test_the_schedule_by_hand_comes_to_its_numbers() -> None:
-    # 1 ends with slot 1 and an update of 0.25 s; 2 with slot 0, the switch updating at once; 3 with slot 3 and 0.5 s
+    # 1 ends with slot 1 and an update of 0.25 s; 2 with slot 0, the switch updating at once; 3 with slot 3
+    # and 0.5 s
     assert check(GOOD) == Report({1: 2.25, 2: 1.0, 3: 4.5}, 4.5, 2, 2)
 
 
@@ -72,14 +75,17 @@ def test_an_empty_schedule_has_nothing_to_break() -> None:
     assert check(Schedule(FABRIC, (), ())) == Report({}, 0.0, 0, 0)
 
 
-# name -> the schedule with one thing wrong; the equation, job, unit, pair and slot to be named; both sides, where they are plain
+# name -> the schedule with one thing wrong; the equation, job, unit, pair and slot to be named; both sides,
+# where they are plain
 MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
     "INC where it has no workers": (
         lambda: planned(0, inc={2: 2}),
         Violation("2", "its workers in its unit of INC", 0, 1, slot=0, job=2, unit=2),
     ),
     "INC of a job in two units": (
-        lambda: replace(GOOD, plans=(*PLANS[:2], replace(PLANS[2], inc={3: 0}), replace(PLANS[3], inc={3: 0}))),
+        lambda: replace(
+            GOOD, plans=(*PLANS[:2], replace(PLANS[2], inc={3: 0}), replace(PLANS[3], inc={3: 0}))
+        ),
         Violation("2", "units of a job with INC", 2, 1, slot=2, job=3, unit=0),
     ),
     "INC that begins later": (
@@ -108,11 +114,15 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
     ),
     "a circuit written twice": (
         lambda: planned(2, ports={(0, 1): 1, (1, 2): 1, (2, 1): 1}),
-        Violation("form", "circuits between units", "(2, 1)", "two of units 0 to 2, the smaller first,", slot=2),
+        Violation(
+            "form", "circuits between units", "(2, 1)", "two of units 0 to 2, the smaller first,", slot=2
+        ),
     ),
     "a circuit from a unit to itself": (
         lambda: planned(2, ports={(0, 1): 1, (1, 2): 1, (0, 0): 1}),
-        Violation("form", "circuits between units", "(0, 0)", "two of units 0 to 2, the smaller first,", slot=2),
+        Violation(
+            "form", "circuits between units", "(0, 0)", "two of units 0 to 2, the smaller first,", slot=2
+        ),
     ),
     "less than no circuits": (
         lambda: planned(0, ports={(0, 1): 1, (0, 2): -1}),
@@ -203,7 +213,9 @@ def same(side: float | str, expected: float | str) -> bool:
 def test_a_broken_constraint_is_named(name: str) -> None:
     schedule, expected = MUTATIONS[name][0](), MUTATIONS[name][1]
     found = broken(schedule)
-    nearest = [v for v in found if (v.equation, v.what, v.slot) == (expected.equation, expected.what, expected.slot)]
+    nearest = [
+        v for v in found if (v.equation, v.what, v.slot) == (expected.equation, expected.what, expected.slot)
+    ]
     assert nearest, found
     assert any(
         (v.job, v.unit, v.link) == (expected.job, expected.unit, expected.link)
@@ -224,7 +236,8 @@ def test_all_violations_are_listed_and_the_line_stays_short() -> None:
     )
     with pytest.raises(BrokenSchedule) as caught:
         check(schedule)
-    # unit pairs of slots 0 and 1, both pairs of slots 2 and 3, INC; nothing was set up, so the volumes are sent
+    # unit pairs of slots 0 and 1, both pairs of slots 2 and 3, INC; nothing was set up, so the volumes are
+    # sent
     assert [v.equation for v in caught.value.violations] == ["3", "6", "6", "6", "6", "6", "6"]
     assert str(caught.value).endswith("; and 2 more")
     assert "\n" not in str(caught.value)
@@ -234,10 +247,14 @@ def test_partial_inc_sends_one_stream_from_its_unit() -> None:
     fabric = replace(FABRIC, partial_inc=True, port_gbps=20.0, inc=(1, 0, 0))
     job = Job(1, ((0, 3), (1, 1)), 1, 10.0, 0.5)
     plan = Plan({1: 20.0}, {1: 0}, {(0, 1): 1})
-    # one stream of 20 Gb/s to the PS beside the local worker's; the PS updates, since the switch has a part only
+    # one stream of 20 Gb/s to the PS beside the local worker's; the PS updates, since the switch has a part
+    # only
     assert check(Schedule(fabric, (job,), (plan,), {(0, 1): 1})).finish_s == {1: 1.5}
     without = Schedule(fabric, (job,), (replace(plan, inc={}),), {(0, 1): 1})
-    assert {(v.equation, v.left, v.right) for v in broken(without)} >= {("6", 60.0, 20.0), ("server", 80.0, 60.0)}
+    assert {(v.equation, v.left, v.right) for v in broken(without)} >= {
+        ("6", 60.0, 20.0),
+        ("server", 80.0, 60.0),
+    }
 
 
 def test_capacities_have_a_tolerance_and_volumes_none() -> None:

@@ -55,9 +55,17 @@ MALFORMED = {
     "an arrival that is none": (changed(2, "1 soon 1 2 1 4:1.5"), 2, "'soon'; a number of at least 0"),
     "an arrival before time": (changed(2, "1 -3 1 2 1 4:1.5"), 2, "'-3'; a number of at least 0"),
     "an arrival out of order": (changed(4, "7 699 1 0 1 0:8"), 4, "699 ms; at least the 700 ms"),
-    "no mappers": (changed(2, "1 0 0 1 4:1.5"), 2, "its number of mappers: '0'; a whole number of at least 1"),
+    "no mappers": (
+        changed(2, "1 0 0 1 4:1.5"),
+        2,
+        "its number of mappers: '0'; a whole number of at least 1",
+    ),
     "more mappers than said": (changed(3, "2 700 2 0 1 4 2 0:648.0 3:972.0"), 3, "a reducer: '2'; RACK:MB"),
-    "fewer mappers than said": (changed(3, "2 700 4 0 1 4 2 0:648.0 3:972.0"), 3, "its number of reducers: '0:648.0'"),
+    "fewer mappers than said": (
+        changed(3, "2 700 4 0 1 4 2 0:648.0 3:972.0"),
+        3,
+        "its number of reducers: '0:648.0'",
+    ),
     "a mapper's rack out of range": (changed(2, "1 0 1 5 1 4:1.5"), 2, "a rack: '5'; 0 to 4"),
     "a mapper's rack that is none": (changed(2, "1 0 1 -1 1 4:1.5"), 2, "a rack: '-1'; 0 to 4"),
     "a reducer's rack out of range": (changed(2, "1 0 1 2 1 5:1.5"), 2, "a rack: '5'; 0 to 4"),
@@ -66,7 +74,11 @@ MALFORMED = {
     "a reducer of no number": (changed(2, "1 0 1 2 1 4:big"), 2, "a reducer: '4:big'"),
     "a reducer of an infinite size": (changed(2, "1 0 1 2 1 4:inf"), 2, "a reducer: '4:inf'"),
     "a reducer that is not a number": (changed(2, "1 0 1 2 1 4:nan"), 2, "a reducer: '4:nan'"),
-    "fewer reducers than said": (changed(4, "7 700 1 0 2 0:8"), 4, "it ends after 6 words, before a reducer's RACK:MB"),
+    "fewer reducers than said": (
+        changed(4, "7 700 1 0 2 0:8"),
+        4,
+        "it ends after 6 words, before a reducer's RACK:MB",
+    ),
     "more reducers than said": (changed(4, "7 700 1 0 1 0:8 1:8"), 4, "1 words too many, the first '1:8'"),
     "a line cut short": (changed(4, "7 700"), 4, "it ends after 2 words, before its number of mappers"),
     "a blank line between": (changed(3, ""), 3, "it ends after 0 words"),
@@ -103,7 +115,9 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
 
 def test_a_job_has_its_coflows_mappers_and_bytes(file: Path) -> None:
     trace = coflows.load(write(file, LINES))
-    found = coflows.demands(trace, 7, np.random.default_rng(3), volume=2.0, update_gbytes_per_s=4.0, nominal_gbps=10.0)
+    found = coflows.demands(
+        trace, 7, np.random.default_rng(3), volume=2.0, update_gbytes_per_s=4.0, nominal_gbps=10.0
+    )
     assert len(found) == 7
     # each of the three twice before any a third time
     assert sorted(demand.workers for demand in found[:3]) == [1, 1, 3]

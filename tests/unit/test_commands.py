@@ -1,4 +1,6 @@
-"""The commands as a user types them, as far as they go without a running testbed; and what `status` and `up` show."""
+"""The commands as a user types them, as far as they go without a running testbed; and what `status` and `up`
+show.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +63,14 @@ def test_up_without_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     assert environment.outcome("testbed up", up.main, ["--name", ABSENT]) == 3
     assert (
-        capsys.readouterr().err == "testbed up: needs root, for namespaces, network devices and XDP: run it with sudo\n"
+        capsys.readouterr().err
+        == "testbed up: needs root, for namespaces, network devices and XDP: run it with sudo\n"
     )
 
 
-def check(tmp_path: Path, script: Path | None = None, result: Path | None = None, logs: Path | None = None) -> None:
+def check(
+    tmp_path: Path, script: Path | None = None, result: Path | None = None, logs: Path | None = None
+) -> None:
     if script is None:
         script = tmp_path / "script.py"
         script.touch()
@@ -114,7 +119,10 @@ def full() -> dict[str, Any]:
         "circuits": [["u1o1", "u2o1"]],
         "dark": ["u1o2"],
         "controller": {"state": "running", "library": "ryu 4.34", "ready": True, "restarts": 2},
-        "links": [{"name": "u1h1", "rate_mbps": 200.0, "drops": 1}, {"name": "u1h2", "rate_mbps": None, "drops": 2}],
+        "links": [
+            {"name": "u1h1", "rate_mbps": 200.0, "drops": 1},
+            {"name": "u1h2", "rate_mbps": None, "drops": 2},
+        ],
         "jobs": [
             {
                 "id": 3,

@@ -94,7 +94,9 @@ def test_the_search_keeps_what_is_needed_and_nothing_else() -> None:
         assert len(asked) <= 2 * max(1, len(needed)) * 6
 
 
-def test_an_image_on_another_processor_is_not_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_on_another_processor_is_not_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2\nprocessor\t: 1\nflags\t\t: fpu avx2\n")
     assert setup.processor_features(cpuinfo) == b"flags\t\t: fpu avx2"
@@ -107,4 +109,7 @@ def test_an_image_on_another_processor_is_not_current(tmp_path: Path, monkeypatc
 def test_the_doctor_the_search_and_the_page_mean_the_same_capabilities() -> None:
     assert all(container_needs.CAPABILITIES[bit] == name for name, (bit, _) in probed.NEEDED.items())
     asked = [name for name in probed.NEEDED if name not in container_needs.DEFAULTS]
-    assert f"--cap-add={','.join(asked)} --device={probed.TUN}" in (container.CHECKOUT / probed.WHERE).read_text()
+    assert (
+        f"--cap-add={','.join(asked)} --device={probed.TUN}"
+        in (container.CHECKOUT / probed.WHERE).read_text()
+    )

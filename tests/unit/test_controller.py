@@ -370,7 +370,9 @@ def test_a_single_rack_without_openflow_needs_no_switch_to_connect(tmp_path: Pat
     assert router.routes == {("10.0.1.1", 32): ("u1-h1", addresses.host_mac(1, 1))}
 
 
-def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settled_again(tmp_path: Path) -> None:
+def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settled_again(
+    tmp_path: Path,
+) -> None:
     fabric, plane, router, switches = mixed(tmp_path, "bmv2", "xdp")
     tor, oxc = switches
     router.gone = True
@@ -438,7 +440,9 @@ def test_a_switch_out_of_reach_at_the_beginning_is_left_to_be_settled_again(tmp_
     fabric = Fabric(topology, MixedPlane(ModelPlane(), {1: router}), tmp_path / "history")
     fabric.begin()
     assert not fabric.ready()
-    assert Api(fabric, "os-ken 4.2.2")({"op": "unsettled"}, ROOT, lambda event: None, threading.Event()) == ["u1"]
+    assert Api(fabric, "os-ken 4.2.2")({"op": "unsettled"}, ROOT, lambda event: None, threading.Event()) == [
+        "u1"
+    ]
     router.gone = False
     fabric.resettle(1)
     assert fabric.ready()

@@ -40,7 +40,11 @@ def test_a_single_rack_keeps_a_host_for_the_parameter_server() -> None:
 
 
 def test_a_place_of_the_users_own_is_used_for_all() -> None:
-    assert set(jobs_on(find("default"), "u2:3").values()) == {("inc", "u2:3"), ("ring", "u2:3"), ("ps", "u2:3")}
+    assert set(jobs_on(find("default"), "u2:3").values()) == {
+        ("inc", "u2:3"),
+        ("ring", "u2:3"),
+        ("ps", "u2:3"),
+    }
 
 
 def test_one_host_is_too_few() -> None:
@@ -49,7 +53,8 @@ def test_one_host_is_too_few() -> None:
 
 
 def test_a_signal_ends_the_command_that_runs() -> None:
-    # the command in the child ignores nothing and would sleep for minutes; `down` is not asked, for nothing is up
+    # the command in the child ignores nothing and would sleep for minutes; `down` is not asked, for nothing
+    # is up
     code = textwrap.dedent(
         """
         import sys

@@ -22,7 +22,18 @@ SCRIPT = Path(digits.__file__)
 
 def trained(out: Path, seed: int) -> dict[str, Any]:
     """The results of one epoch on one process."""
-    command = [sys.executable, str(SCRIPT), "--backend", "gloo", "--epochs", "1", "--seed", str(seed), "--batch", "67"]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--backend",
+        "gloo",
+        "--epochs",
+        "1",
+        "--seed",
+        str(seed),
+        "--batch",
+        "67",
+    ]
     rendezvous = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     ended = subprocess.run(
         [*command, "--out", str(out)], env=os.environ | rendezvous, capture_output=True, text=True, timeout=60
@@ -55,15 +66,21 @@ def test_the_model_is_large_enough_for_communication_to_matter() -> None:
 
 
 def test_same_seed_same_losses(tmp_path: Path) -> None:
-    first, again = at_once({name: partial(trained, tmp_path / name, 3) for name in ("first", "again")}).values()
+    first, again = at_once(
+        {name: partial(trained, tmp_path / name, 3) for name in ("first", "again")}
+    ).values()
     assert first["loss"] == again["loss"]
     assert first["loss"][-1] < first["loss"][0]
-    assert first["iterations"] == len(first["loss"]) == len(first["iteration_ms_list"]) == 22  # ceil(1437 / 67)
+    assert (
+        first["iterations"] == len(first["loss"]) == len(first["iteration_ms_list"]) == 22
+    )  # ceil(1437 / 67)
     assert first["dtype"] == "float32"
 
 
 @pytest.mark.parametrize("option", ["--epochs", "--batch"])
-def test_zero_is_refused(option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zero_is_refused(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["digits.py", option, "0"])
     with pytest.raises(SystemExit, match="2"):
         digits.arguments()

@@ -25,16 +25,29 @@ def frames() -> list[Frame]:
     """One of each op, every header field with a value of its own."""
     made = []
     for number, op in enumerate(spec.Op):
-        values = {field.name: (0x01020304 * (at + number + 1)) % 2**field.bits for at, field in enumerate(spec.HEADER)}
-        fixed = {"magic": spec.MAGIC, "version": spec.VERSION, "op": int(op), "flags": 1 << number, "count": number}
-        lanes = NO_LANES if op == spec.Op.NOTICE else np.arange(spec.LANES, dtype=np.uint32) * 0x01010101 + number
+        values = {
+            field.name: (0x01020304 * (at + number + 1)) % 2**field.bits
+            for at, field in enumerate(spec.HEADER)
+        }
+        fixed = {
+            "magic": spec.MAGIC,
+            "version": spec.VERSION,
+            "op": int(op),
+            "flags": 1 << number,
+            "count": number,
+        }
+        lanes = (
+            NO_LANES if op == spec.Op.NOTICE else np.arange(spec.LANES, dtype=np.uint32) * 0x01010101 + number
+        )
         made.append(Frame(Header(**{**values, **fixed}), lanes, "10.0.1.1", "10.0.1.254"))
     return made
 
 
 def written(folder: Path) -> Path:
     path = folder / "frames.pcap"
-    records = [pcap.record(1_700_000_000_123_456_789 + number, made.pack()) for number, made in enumerate(frames())]
+    records = [
+        pcap.record(1_700_000_000_123_456_789 + number, made.pack()) for number, made in enumerate(frames())
+    ]
     path.write_bytes(pcap.HEADER + b"".join(records))
     return path
 
@@ -56,7 +69,16 @@ def tshark(path: Path, *arguments: str) -> list[str]:
     for made in (path, script, *list(path.parents)[:3]):
         if made.stat().st_uid == os.geteuid():
             made.chmod(0o755)
-    argv = ["tshark", "-X", f"lua_script:{script}", "-o", "udp.check_checksum:TRUE", "-r", str(path), *arguments]
+    argv = [
+        "tshark",
+        "-X",
+        f"lua_script:{script}",
+        "-o",
+        "udp.check_checksum:TRUE",
+        "-r",
+        str(path),
+        *arguments,
+    ]
     ended = subprocess.run(
         argv,
         capture_output=True,
@@ -82,7 +104,9 @@ def test_the_dissector_shows_every_field(tmp_path: Path) -> None:
         for field in spec.HEADER:
             assert int(told[field.name], 0) == getattr(made.header, field.name), field.name
         flags = {name: told[name] in ("1", "True") for name in FLAGS}
-        assert flags == {name: bool(made.header.flags & flag) for name, flag in zip(FLAGS, spec.Flag, strict=True)}
+        assert flags == {
+            name: bool(made.header.flags & flag) for name, flag in zip(FLAGS, spec.Flag, strict=True)
+        }
         assert [int(lane) for lane in told["lane"].split(",") if lane] == made.lanes.tolist()
         assert cells[-1] == "1", "tshark finds the UDP checksum good"
 

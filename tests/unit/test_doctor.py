@@ -89,7 +89,9 @@ def test_json_holds_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_only_required_features_count() -> None:
-    told = doctor.report([Finding("root", True, ""), Finding("netem", False, "Specified qdisc kind is unknown")])
+    told = doctor.report(
+        [Finding("root", True, ""), Finding("netem", False, "Specified qdisc kind is unknown")]
+    )
     assert told["ok"] is True
 
 
@@ -128,9 +130,14 @@ def test_a_lack_of_bmv2_stops_nobody_and_has_a_command(monkeypatch: pytest.Monke
         assert BY_NAME[name].remedy == "sudo make p4-tools"
 
 
-def test_a_container_is_told_which_capability_to_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_is_told_which_capability_to_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everything_but = (1 << 41) - 1 & ~(1 << 21) & ~(1 << 13)
-    assert container.missing_capabilities(f"Name:\tx\nCapEff:\t{everything_but:016x}\n") == ["SYS_ADMIN", "NET_RAW"]
+    assert container.missing_capabilities(f"Name:\tx\nCapEff:\t{everything_but:016x}\n") == [
+        "SYS_ADMIN",
+        "NET_RAW",
+    ]
     assert container.missing_capabilities(f"CapEff:\t{(1 << 41) - 1:016x}\n") == []
     assert not container.is_container(tmp_path)
     (tmp_path / "run").mkdir()
@@ -141,7 +148,9 @@ def test_a_container_is_told_which_capability_to_ask_for(tmp_path: Path, monkeyp
     monkeypatch.setitem(host.PROBES, "root", lambda: "fine")
     _, finding = tried.findings(["capabilities"])
     row = doctor.row(finding)
-    assert "LACKING  root's capabilities that a testbed needs: this container refuses NET_ADMIN (devices" in row
+    assert (
+        "LACKING  root's capabilities that a testbed needs: this container refuses NET_ADMIN (devices" in row
+    )
     assert "-> run the container with --privileged, or with --cap-add=NET_ADMIN (docs/containers.md)" in row
     assert "--cap-add=NET_ADMIN" in str(doctor.report([finding]))
 
@@ -162,14 +171,21 @@ def test_the_device_that_open_vswitch_needs(tmp_path: Path, monkeypatch: pytest.
 def test_an_installed_copy_is_told_packages_that_set_up_installs() -> None:
     for feature in FEATURES:
         lack = Finding(feature.name, False, "")
-        assert "make" not in features.remedy_of(lack, checkout=False).split() or feature.remedy != features.SET_UP
+        assert (
+            "make" not in features.remedy_of(lack, checkout=False).split()
+            or feature.remedy != features.SET_UP
+        )
         assert set(feature.packages) <= set(needed_packages())
     said = features.remedy_of(Finding("bcc", False, ""), checkout=False)
-    assert said.startswith("apt-get install python3-bpfcc, and install optinc into an environment that sees it")
+    assert said.startswith(
+        "apt-get install python3-bpfcc, and install optinc into an environment that sees it"
+    )
     assert features.remedy_of(Finding("bcc", False, "")) == "sudo make setup"
 
 
 def test_a_chroot_without_proc_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "STATUS", tmp_path / "status")
-    with pytest.raises(ProbeFailure, match=r"^cannot read \S+: No such file or directory; is /proc mounted\?$"):
+    with pytest.raises(
+        ProbeFailure, match=r"^cannot read \S+: No such file or directory; is /proc mounted\?$"
+    ):
         container.capabilities()

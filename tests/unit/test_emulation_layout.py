@@ -32,7 +32,8 @@ def test_names_and_numbers_are_those_of_the_architecture() -> None:
     plan = layout(topology((3, 2), (2, 1)))
     assert plan.namespaces == (WIRES, "u1h1", "u1h2", "u1h3", "u2h1", "u2h2")
     bridges = {
-        bridge.name: (bridge.datapath_id, [(p.device, p.number) for p in bridge.ports]) for bridge in plan.bridges
+        bridge.name: (bridge.datapath_id, [(p.device, p.number) for p in bridge.ports])
+        for bridge in plan.bridges
     }
     assert bridges["u2"] == (2, [("u2-h1", 1), ("u2-h2", 2), ("u2-o1", 201)])
     assert bridges["oxc"] == (0x1000, [("x-u1o1", 1), ("x-u1o2", 2), ("x-u2o1", 65)])
@@ -50,7 +51,12 @@ def test_names_and_numbers_are_those_of_the_architecture() -> None:
         "02:00:0a:00:02:01",
         0x10201,
     )
-    assert (wire.b.device, wire.b.namespace, wire.rate_mbps, wire.buffer_bytes) == ("u2-h1", None, 200, 100 * 1514)
+    assert (wire.b.device, wire.b.namespace, wire.rate_mbps, wire.buffer_bytes) == (
+        "u2-h1",
+        None,
+        200,
+        100 * 1514,
+    )
 
 
 def test_a_single_rack_has_no_optical_switch() -> None:
@@ -112,5 +118,14 @@ def test_a_truncated_attribute_ends_the_list() -> None:
 def test_the_command_line_dies_with_its_parent_and_passes_the_daemon_on() -> None:
     argv = command(["daemon", "--flag"], "demo")
     assert argv[0] == "unshare"
-    assert {"--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child=KILL", "--mount-proc"} <= set(argv)
+    assert {
+        "--net",
+        "--mount",
+        "--pid",
+        "--ipc",
+        "--uts",
+        "--fork",
+        "--kill-child=KILL",
+        "--mount-proc",
+    } <= set(argv)
     assert argv[-3:] == ["demo", "daemon", "--flag"]

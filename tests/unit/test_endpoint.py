@@ -24,7 +24,9 @@ def test_lanes_are_those_of_the_quantiser_bit_by_bit(values: list[float], worker
     assert np.array_equal(expected, found)
 
 
-@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=70), st.integers(1, 64), st.integers(-126, 126))
+@given(
+    st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=70), st.integers(1, 64), st.integers(-126, 126)
+)
 def test_values_are_those_of_the_quantiser_bit_by_bit(sums: list[int], workers: int, scale: int) -> None:
     lanes = np.array(sums, ">u4")
     expected, found = np.empty(lanes.size, np.float32), np.empty(lanes.size, np.float32)

@@ -1,4 +1,6 @@
-"""The compiled endpoint keeps docs/protocol.md: what it pushes, when it pushes again, what it makes of results, notices and votes."""
+"""The compiled endpoint keeps docs/protocol.md: what it pushes, when it pushes again, what it makes of
+results, notices and votes.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(workers: int, loss: floa
         found = network.run(given)
         repeated = sum(times - 1 for end in network.ends for times in end.pushes.values())
         counted = sum(network.counters(end).retransmitted for end in network.ends)
-        fragments = {fragment for end in network.ends for fragment in end.pushes if fragment < mapping.FIRST_VOTE}
+        fragments = {
+            fragment for end in network.ends for fragment in end.pushes if fragment < mapping.FIRST_VOTE
+        }
     assert network.wrong[:5] == []
     assert [[event for event, _ in each] for each in found] == [[DONE] * len(LENGTHS)] * workers
     for each in given:
@@ -65,7 +69,9 @@ def test_a_zero_is_sent_as_the_bias(workers: int) -> None:
 
 
 def test_raw_lanes_are_summed_as_they_are() -> None:
-    lanes = [np.random.default_rng(at).integers(0, 2**30, 2 * spec.LANES + 7, dtype=np.uint32) for at in range(3)]
+    lanes = [
+        np.random.default_rng(at).integers(0, 2**30, 2 * spec.LANES + 7, dtype=np.uint32) for at in range(3)
+    ]
     total = np.sum(lanes, axis=0, dtype=np.uint64).astype(np.uint32)
     with rack(3) as network:
         network.run([[each.view(np.float32)] for each in lanes], raw=True)

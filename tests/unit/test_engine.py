@@ -1,4 +1,6 @@
-"""Admission to the places that sum, with places in memory: all or nothing, what each is told and when, a switch that restarts."""
+"""Admission to the places that sum, with places in memory: all or nothing, what each is told and when, a
+switch that restarts.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,13 @@ def test_a_job_across_units_sums_at_its_ps_and_passes_where_it_has_no_worker(wor
     world.engine.admit(2, 2, [Member(0, 2, 3)])  # so that segments begin elsewhere in u2
     admission = world.engine.admit(7, 3, ACROSS, (3, 2), TREES)
     first, second, transit = (world.tors[unit].jobs[7] for unit in (1, 2, 3))
-    assert (first.role, first.index, first.members, first.base, first.up_base) == (Role.PARTIAL, 0, 0b011, 0, 0)
+    assert (first.role, first.index, first.members, first.base, first.up_base) == (
+        Role.PARTIAL,
+        0,
+        0b011,
+        0,
+        0,
+    )
     assert (second.role, second.index, second.members, second.base) == (Role.PARTIAL, 1, 0b100, 512)
     assert (transit.role, transit.members, transit.size) == (Role.TRANSIT, 0, 0)
     assert {first.up_ip, second.up_ip, transit.up_ip} == {"10.0.3.2"}
@@ -151,7 +159,8 @@ def test_nobody_sends_before_all_is_told_or_after_something_went(world: World) -
     calls = [call for _, call, _ in world.log]
     assert calls.index("bind") > max(at for at, (name, call, _) in enumerate(world.log) if call == "admit")
     assert all(
-        world.log.index((f"u{unit}", "set_group", 7)) < world.log.index((f"u{unit}", "admit", 7)) for unit in (1, 2, 3)
+        world.log.index((f"u{unit}", "set_group", 7)) < world.log.index((f"u{unit}", "admit", 7))
+        for unit in (1, 2, 3)
     )
     world.log.clear()
     world.engine.release(7)
@@ -225,7 +234,9 @@ def test_the_end_releases_all_jobs_though_one_fails(world: World) -> None:
     assert world.engine.occupancy() == {}
 
 
-def test_a_switch_that_starts_again_has_the_jobs_that_only_pass_there_and_names_the_others(world: World) -> None:
+def test_a_switch_that_starts_again_has_the_jobs_that_only_pass_there_and_names_the_others(
+    world: World,
+) -> None:
     world.engine.admit(1, 4, [Member(0, 2, 3)])
     world.engine.admit(7, 3, [Member(0, 1, 1), Member(1, 3, 1)], (2, 2), TREES)
     before = world.tors[2].jobs[7], world.tors[2].groups[7]

@@ -63,7 +63,11 @@ def make_environment(checkout: Path) -> None:
 
 def test_a_checkout_that_was_not_set_up_says_so(checkout: Path) -> None:
     ended = python(checkout, "-m", "testbed.probe")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "testbed probe: not set up: run sudo make setup\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        3,
+        "",
+        "testbed probe: not set up: run sudo make setup\n",
+    )
 
 
 @pytest.mark.parametrize("how", [["-m", "testbed.probe"], ["testbed/probe.py"]], ids=["module", "file"])
@@ -132,7 +136,9 @@ def test_a_socket_of_ours_that_breaks_is_told(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("argv", [[], ["fly"]])
-def test_no_or_an_unknown_command_lists_the_commands(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_or_an_unknown_command_lists_the_commands(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert dispatch.main(argv) == 2
     said = capsys.readouterr().err
     assert all(command in said for command in dispatch.COMMANDS)

@@ -1,4 +1,6 @@
-"""Faults on links, as far as they go without a link: what is accepted, room for frames held, how they are shown."""
+"""Faults on links, as far as they go without a link: what is accepted, room for frames held, how they are
+shown.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from testbed.errors import RequestError
         ({"duplicate": "1%"}, "duplicate: '1%'; 0 to 100 %"),
         ({"loss": True}, "loss: "),
         ({}, "no fault: a rate above 0 of loss, duplicate, reorder, corrupt is needed"),
-        ({"reorder": 0.1, "distance": 0}, f"distance: 0; a whole number from 1 to {MAX_DISTANCE} is accepted"),
+        (
+            {"reorder": 0.1, "distance": 0},
+            f"distance: 0; a whole number from 1 to {MAX_DISTANCE} is accepted",
+        ),
         ({"reorder": 0.1, "distance": MAX_DISTANCE + 1}, "distance: 10001; "),
         ({"reorder": 0.1, "distance": 2.5}, "distance: 2.5; a whole number"),
         ({"loss": 0.1, "seed": -1}, "seed: -1; a whole number"),
@@ -50,11 +55,20 @@ def test_room_for_frames_held() -> None:
 
 def test_what_is_shown() -> None:
     counters = {name: 7 for name in ("seen", "lost", "duplicated", "held", "released", "corrupted")}
-    fault = {"link": "u1h1", "direction": "up", "loss": 0.0001, "duplicate": 0.0, "reorder": 0.01, "corrupt": 0.0}
+    fault = {
+        "link": "u1h1",
+        "direction": "up",
+        "loss": 0.0001,
+        "duplicate": 0.0,
+        "reorder": 0.01,
+        "corrupt": 0.0,
+    }
     fault |= {"distance": 50, "seed": 3, "counters": counters}
     assert command.words(fault) == "loss 0.01%, reorder 1%, by 50"
     assert command.table([]) == "no faults are set"
     header, line = command.table([fault]).splitlines()
     assert header.split()[:3] == ["link", "seen", "lost"]
     assert line.endswith("loss 0.01%, reorder 1%, by 50, seed 3")
-    assert status.faults_text([fault]) == ("on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted (testbed fault list)")
+    assert status.faults_text([fault]) == (
+        "on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted (testbed fault list)"
+    )

@@ -97,7 +97,9 @@ def test_the_policys_time_is_counted_with_the_clock_given() -> None:
 
 
 def test_waiting_for_ever_is_an_error() -> None:
-    with pytest.raises(TestbedError, match=r"^planned, slot 2: 2 jobs wait, none runs and none is to come: .* job 7$"):
+    with pytest.raises(
+        TestbedError, match=r"^planned, slot 2: 2 jobs wait, none runs and none is to come: .* job 7$"
+    ):
         run([Job(7, ((0, 1),), 0, 1.0), Job(8, ((0, 1),), 0, 1.0, arrival=2)], Plan())
 
 
@@ -114,8 +116,14 @@ BOTH = Plan({1: 20.0}, ports=LINK)
         ([Plan({1: 20.0}, {1: 1})], r"slot 0: job 1 may not use INC in unit 1; it may in \(0,\)"),
         ([Plan({2: 20.0}, {2: 0}, LINK)], r"slot 0: job 2 may not use INC in unit 0; it may in \(\)"),
         ([Plan({1: 20.1}, ports=LINK)], r"slot 0: job 1 has a rate of 20.1 Gb/s; at most 20.0 is possible"),
-        ([Plan({1: 0.0}, ports=LINK)], r"slot 0: job 1: rate: 0.0; a number above 0 and up to 1e\+15 is accepted"),
-        ([Plan({1: 20.0, 9: 1.0}, ports=LINK)], "slot 0: job 9 has a rate, but is finished or has not arrived"),
+        (
+            [Plan({1: 0.0}, ports=LINK)],
+            r"slot 0: job 1: rate: 0.0; a number above 0 and up to 1e\+15 is accepted",
+        ),
+        (
+            [Plan({1: 20.0, 9: 1.0}, ports=LINK)],
+            "slot 0: job 9 has a rate, but is finished or has not arrived",
+        ),
         ([Plan({1: 20.0}, ports={(0, 1): 3})], "slot 0: unit 0 has 3 circuits, and 2 ports"),
         (
             [Plan({1: 20.0}, ports={(1, 0): 1})],
@@ -126,8 +134,14 @@ BOTH = Plan({1: 20.0}, ports=LINK)
             r"slot 0: circuits between units 0 and 2: -1; a whole number from 0 ",
         ),
         ([Plan({1: 20.0})], r"slot 0: the link \(0, 1\) has 40.0 Gb/s, and circuits for 0.0"),
-        ([Plan({1: 20.0, 3: 20.0, 4: 20.0}, {3: 0, 4: 0}, LINK)], "slot 0: unit 0 has 2 INC jobs, and room for 1"),
-        ([Plan({1: 20.0, 3: 20.0, 4: 20.0}, {3: 0}, LINK)], "slot 0: the switch of unit 0 has 140.0 Gb/s, and 120.0"),
+        (
+            [Plan({1: 20.0, 3: 20.0, 4: 20.0}, {3: 0, 4: 0}, LINK)],
+            "slot 0: unit 0 has 2 INC jobs, and room for 1",
+        ),
+        (
+            [Plan({1: 20.0, 3: 20.0, 4: 20.0}, {3: 0}, LINK)],
+            "slot 0: the switch of unit 0 has 140.0 Gb/s, and 120.0",
+        ),
     ],
 )
 def test_a_policy_that_breaks_a_constraint_is_stopped(plans: list[Plan], told: str) -> None:
@@ -141,5 +155,7 @@ def test_requests_that_make_no_run() -> None:
         run([], Plan())
     with pytest.raises(RequestError, match=r"^simulate: job 1: id: of two jobs; one of its own is accepted$"):
         run([A, A], Plan())
-    with pytest.raises(TestbedError, match="the circuits lit at the start: unit 0 has 3 circuits, and 2 ports"):
+    with pytest.raises(
+        TestbedError, match="the circuits lit at the start: unit 0 has 3 circuits, and 2 ports"
+    ):
         run([A], BOTH, ports={(0, 1): 3})

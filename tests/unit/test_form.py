@@ -1,4 +1,6 @@
-"""Fields that cannot be, given to all who take a schedule, a plan or an instance: one line each, and never anything else."""
+"""Fields that cannot be, given to all who take a schedule, a plan or an instance: one line each, and never
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,24 @@ JOBS = (Job(1, ((0, 2),), 1, 18.0, 0.25), Job(2, ((1, 2),), 0, 20.0, 9.0))
 PLAN = Plan({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1})
 GOOD = Schedule(FABRIC, JOBS, (PLAN,), {(1, 2): 1})
 
-WHOLE_BAD = (math.nan, math.inf, -math.inf, 0.5, 1.5, 1.0, True, -1, 10**400, 2**64, "1", None, (), [1], 1j, b"1")
+WHOLE_BAD = (
+    math.nan,
+    math.inf,
+    -math.inf,
+    0.5,
+    1.5,
+    1.0,
+    True,
+    -1,
+    10**400,
+    2**64,
+    "1",
+    None,
+    (),
+    [1],
+    1j,
+    b"1",
+)
 REAL_BAD = (math.nan, -math.inf, -0.5, -1, True, 1e300, 10**400, "1.0", None, (), [1.0], 1j)
 MAPPING_BAD = (None, 1, "x", [(1, 2)], math.nan)
 INFINITE = ("switch_gbps", "host_gbps", "ps_gbps")
@@ -66,16 +85,25 @@ def one_wrong() -> Iterator[tuple[str, Schedule]]:
     for field in fields(Fabric):
         old = getattr(FABRIC, field.name)
         for value in MAPPING_BAD if isinstance(old, tuple) else ():
-            yield f"fabric.{field.name} {value!r}", replace(GOOD, fabric=replace(FABRIC, **{field.name: value}))
+            yield (
+                f"fabric.{field.name} {value!r}",
+                replace(GOOD, fabric=replace(FABRIC, **{field.name: value})),
+            )
         if isinstance(old, bool):
             for value in (0, 1, 0.0, None, "no", math.nan):
-                yield f"fabric.{field.name} {value!r}", replace(GOOD, fabric=replace(FABRIC, **{field.name: value}))
+                yield (
+                    f"fabric.{field.name} {value!r}",
+                    replace(GOOD, fabric=replace(FABRIC, **{field.name: value})),
+                )
             continue
         for value in bad_numbers(field.name in ("ports", "inc"), field.name in INFINITE):
             new = (*old[:1], value, *old[2:]) if isinstance(old, tuple) else value
             yield f"fabric.{field.name} {value!r}", replace(GOOD, fabric=replace(FABRIC, **{field.name: new}))
         if isinstance(old, tuple):
-            yield f"fabric.{field.name} shorter", replace(GOOD, fabric=replace(FABRIC, **{field.name: old[:2]}))
+            yield (
+                f"fabric.{field.name} shorter",
+                replace(GOOD, fabric=replace(FABRIC, **{field.name: old[:2]})),
+            )
     for field in fields(Job):
         if field.name == "workers":
             continue
@@ -95,10 +123,16 @@ def one_wrong() -> Iterator[tuple[str, Schedule]]:
     for value in WHOLE_BAD:
         yield f"inc {value!r}", replace(GOOD, plans=(replace(PLAN, inc={2: value}),))
         yield f"circuits {value!r}", replace(GOOD, plans=(replace(PLAN, ports={(0, 1): value}),))
-        yield f"idle circuits {value!r}", replace(GOOD, plans=(replace(PLAN, ports={(0, 1): 1, (1, 2): value}),))
+        yield (
+            f"idle circuits {value!r}",
+            replace(GOOD, plans=(replace(PLAN, ports={(0, 1): 1, (1, 2): value}),)),
+        )
         yield f"initial circuits {value!r}", replace(GOOD, ports={(1, 2): value})
         if not isinstance(value, list) and value not in (1, -1):
-            yield f"rate of job {value!r}", replace(GOOD, plans=(replace(PLAN, rates={**PLAN.rates, value: 1.0}),))
+            yield (
+                f"rate of job {value!r}",
+                replace(GOOD, plans=(replace(PLAN, rates={**PLAN.rates, value: 1.0}),)),
+            )
         if not isinstance(value, list) and value != 1:
             for pair in ((0, value), (value, 1), value):
                 yield f"pair {pair!r}", replace(GOOD, plans=(replace(PLAN, ports={(0, 1): 1, pair: 1}),))
@@ -142,7 +176,22 @@ def test_the_milp_refuses_an_instance_that_cannot_be() -> None:
                 solve(schedule.fabric, schedule.jobs, ports=schedule.ports, time_limit_s=1.0)
 
 
-HOSTILE: tuple[Any, ...] = (*WHOLE_BAD, *REAL_BAD, *MAPPING_BAD, 0, 1, 2, 3, 0.0, 1e-320, 1e-9, 1e14, 40.0, {}, (0, 1))
+HOSTILE: tuple[Any, ...] = (
+    *WHOLE_BAD,
+    *REAL_BAD,
+    *MAPPING_BAD,
+    0,
+    1,
+    2,
+    3,
+    0.0,
+    1e-320,
+    1e-9,
+    1e14,
+    40.0,
+    {},
+    (0, 1),
+)
 
 
 def mutated(draw: random.Random) -> Schedule:
@@ -164,7 +213,11 @@ def mutated(draw: random.Random) -> Schedule:
             at = draw.randrange(2)
             jobs[at] = replace(jobs[at], **{name: value})
         elif where == 2:
-            plan = replace(plan, rates={1: 20.0, 2: value}) if draw.random() < 0.8 else replace(plan, rates=value)
+            plan = (
+                replace(plan, rates={1: 20.0, 2: value})
+                if draw.random() < 0.8
+                else replace(plan, rates=value)
+            )
         elif where == 3:
             plan = replace(plan, inc={draw.choice((1, 2, 7)): value})
         else:

@@ -1,4 +1,6 @@
-"""The gate itself: what it does with skips, with broken probes, and with tests that do not end. Each on a pytest of its own."""
+"""The gate itself: what it does with skips, with broken probes, and with tests that do not end. Each on a
+pytest of its own.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def test_any_other_skip_fails_the_run(tmp_path: Path) -> None:
         "zoo": "@pytest.mark.parametrize('n', range(3))\ndef test_pot(n): pytest.skip('no tea')",
         "fine": "def test_fine(): pass",
     }
-    code, lines = ran(tmp_path, **{f"test_{name}": f"import pytest\n{text}\n" for name, text in files.items()})
+    code, lines = ran(
+        tmp_path, **{f"test_{name}": f"import pytest\n{text}\n" for name, text in files.items()}
+    )
     assert code == 1, lines
     assert re.fullmatch(r"=+ 4 failed, 1 passed, 2 skipped, 2 errors in .*s =+", lines[-1]), lines
     because = "skipped, which fails the gate, since tests/skips.py allows"
@@ -143,7 +147,13 @@ def test_each_lack_can_be_made_a_failure(name: str, monkeypatch: pytest.MonkeyPa
 def test_a_misspelt_requirement_is_refused() -> None:
     argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/unit/test_gate.py"]
     done = subprocess.run(
-        argv, cwd=ROOT, env={"TESTBED_REQUIRE": "all,-bmv3"}, capture_output=True, text=True, timeout=120, check=False
+        argv,
+        cwd=ROOT,
+        env={"TESTBED_REQUIRE": "all,-bmv3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 4
     assert "TESTBED_REQUIRE: no 'bmv3'; known: all, root, " in done.stderr
@@ -157,7 +167,8 @@ def test_no_test_skips_by_itself() -> None:
     assert [str(path) for path in files if by_itself.search(path.read_text())] == []
 
 
-# ------------------------------------------------------------------ faults of our own are no lack of the host's
+# ------------------------------------------------------------------ faults of our own are no lack of the
+# host's
 
 
 @pytest.fixture
@@ -174,7 +185,9 @@ def test_a_broken_probe_fails_what_needs_it_whatever_is_required(monkeypatch: py
     monkeypatch.setenv("TESTBED_REQUIRE", "")
     monkeypatch.setattr(kernel, "findings", lambda names: [Finding(name, True, "") for name in names])
     for name in ("headers", "xdp", "broadcast"):
-        with pytest.raises(pytest.fail.Exception, match="what tries headers is broken: NameError: name 'candidate'"):
+        with pytest.raises(
+            pytest.fail.Exception, match="what tries headers is broken: NameError: name 'candidate'"
+        ):
             conftest.require_features(name)
 
 
@@ -289,11 +302,26 @@ def test_a_pytest_that_takes_no_signal_is_killed() -> None:
 def test_options_of_the_environment_leave_no_test_out(tmp_path: Path, options: str) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text("def test_right(): pass\ndef test_wrong(): assert False\n")
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
     code = f"import sys; from tests import gate; sys.exit(gate.Run({argv!r}, 60).run())"
     env = {**os.environ, "PYTEST_ADDOPTS": options}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 1, done.stdout
     assert "1 failed, 1 passed" in done.stdout

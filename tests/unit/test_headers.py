@@ -10,7 +10,12 @@ from testbed.errors import HostError
 from testbed.headers import kernel_headers
 
 FILES = {
-    "common": ["Makefile", "include/linux/kconfig.h", "include/uapi/linux/bpf.h", "arch/riscv/include/asm/io.h"],
+    "common": [
+        "Makefile",
+        "include/linux/kconfig.h",
+        "include/uapi/linux/bpf.h",
+        "arch/riscv/include/asm/io.h",
+    ],
     "riscv64": ["include/generated/autoconf.h", "arch/riscv/include/generated/asm/rwonce.h"],
 }
 
@@ -59,7 +64,9 @@ def test_an_overlay_whose_packages_went_is_made_anew(tmp_path: Path) -> None:
     arch = install(tmp_path, "6.1.0-7")
     made = headers(tmp_path)
     (made / "include/generated").unlink()
-    assert (headers(tmp_path) / "include/generated/autoconf.h").read_text() == f"6.1.0-7 {arch.name.split('-')[-1]}"
+    assert (
+        headers(tmp_path) / "include/generated/autoconf.h"
+    ).read_text() == f"6.1.0-7 {arch.name.split('-')[-1]}"
 
 
 def test_none_at_all_names_the_remedy(tmp_path: Path) -> None:

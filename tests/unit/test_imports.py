@@ -1,4 +1,6 @@
-"""The layers: imports go downward only, and each heavy library has one importer. Read from the source, nothing is imported."""
+"""The layers: imports go downward only, and each heavy library has one importer. Read from the source,
+nothing is imported.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,36 @@ OURS = ("testbed", "controller", "workloads")
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.errors", "testbed.wire"}),
     frozenset({"testbed.topology", "testbed.ocs", "testbed.inc", "testbed.scheduling", "testbed.simulation"}),
-    frozenset({"testbed.environment", "testbed.headers", "testbed.rpc", "testbed.runtime", "testbed.probing"}),
     frozenset(
-        {"testbed.emulation", "testbed.xdp", "testbed.bmv2", "testbed.jobs", "testbed.telemetry", "testbed.report"}
+        {"testbed.environment", "testbed.headers", "testbed.rpc", "testbed.runtime", "testbed.probing"}
+    ),
+    frozenset(
+        {
+            "testbed.emulation",
+            "testbed.xdp",
+            "testbed.bmv2",
+            "testbed.jobs",
+            "testbed.telemetry",
+            "testbed.report",
+        }
     ),
 )
 PURE = LAYERS[0] | LAYERS[1]
 # What touches the world: processes, devices, sockets, clocks. Time and randomness come in as arguments.
 IMPURE = frozenset(
     (
-        *("asyncio", "ctypes", "fcntl", "mmap", "resource", "select", "selectors", "signal", "socket", "subprocess"),
+        *(
+            "asyncio",
+            "ctypes",
+            "fcntl",
+            "mmap",
+            "resource",
+            "select",
+            "selectors",
+            "signal",
+            "socket",
+            "subprocess",
+        ),
         *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc"),
         *("bm_runtime", "sswitch_runtime", "thrift"),
     )
@@ -51,13 +73,16 @@ CONTROLLER_MAY = frozenset(
 )
 # Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.
 WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.wire"})
-# Read by whichever Python comes first, before the project's environment is entered: with all that they import at once.
+# Read by whichever Python comes first, before the project's environment is entered: with all that they import
+# at once.
 BARE = ("testbed.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """`name` as it is imported in `file`; `deferred` when that happens in a function, or for the type checker alone."""
+    """`name` as it is imported in `file`; `deferred` when that happens in a function, or for the type checker
+    alone.
+    """
 
     file: Path
     line: int
@@ -77,7 +102,9 @@ class Import:
 
 
 def _noun(module: str) -> str:
-    """The piece that a module belongs to: `testbed.xdp` of `testbed.xdp.plane`, `controller` of `controller.app`."""
+    """The piece that a module belongs to: `testbed.xdp` of `testbed.xdp.plane`, `controller` of
+    `controller.app`.
+    """
     parts = module.split(".")
     if parts[0] == "testbed" and parts[1:2] != ["__init__"]:
         return ".".join(parts[:2])
@@ -86,7 +113,9 @@ def _noun(module: str) -> str:
 
 def _imports(tree: ast.AST, file: Path, deferred: bool = False) -> Iterator[Import]:
     for node in ast.iter_child_nodes(tree):
-        below = deferred or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_type_checking(node)
+        below = (
+            deferred or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_type_checking(node)
+        )
         if isinstance(node, ast.Import):
             yield from (Import(file, node.lineno, alias.name, deferred) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -131,7 +160,11 @@ def test_the_source_is_found() -> None:
 
 
 def test_imports_go_downward() -> None:
-    within = [found for found in ALL if found.importer.startswith("testbed.") and found.imported.startswith("testbed.")]
+    within = [
+        found
+        for found in ALL
+        if found.importer.startswith("testbed.") and found.imported.startswith("testbed.")
+    ]
     broken = [found for found in within if _layer(found.imported) > _layer(found.importer)]
     assert not broken, _told(broken)
 

@@ -36,7 +36,10 @@ def test_another_system_is_named(described: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (urllib.error.URLError(socket.gaierror(-2, "Name or service not known")), "Name or service not known"),
+        (
+            urllib.error.URLError(socket.gaierror(-2, "Name or service not known")),
+            "Name or service not known",
+        ),
         (urllib.error.URLError("unknown url type: x"), "unknown url type: x"),
         (TimeoutError("timed out"), "timed out"),
         (TimeoutError(), "TimeoutError"),

@@ -141,7 +141,12 @@ def test_outside_a_job_one_clear_line(environment: dict[str, str], says: str) ->
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(0, "exited with code 0"), (3, "exited with code 3"), (-15, "was ended by SIGTERM"), (-99, "by signal 99")],
+    [
+        (0, "exited with code 0"),
+        (3, "exited with code 3"),
+        (-15, "was ended by SIGTERM"),
+        (-99, "by signal 99"),
+    ],
 )
 def test_how_it_ended(code: int, words: str) -> None:
     assert words in how_it_ended(code)

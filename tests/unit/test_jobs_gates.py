@@ -1,4 +1,6 @@
-"""Gates: the launcher's side and the worker's, which is another process with descriptors of its own numbers."""
+"""Gates: the launcher's side and the worker's, which is another process with descriptors of its own
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_a_worker_waits_and_is_told_with_descriptors(described: dict[str, object
     reader, writer = os.pipe()
     os.write(writer, b"through the ring")
     with JobBoard(1) as board:
-        worker = start({**described, "board": board.settings(), "gate": gates.fd(0)}, WORKER, [gates.fd(0), board.fd])
+        worker = start(
+            {**described, "board": board.settings(), "gate": gates.fd(0)}, WORKER, [gates.fd(0), board.fd]
+        )
         gates.are_inherited()
         assert not gates.all_there() or worker.poll() is None
         wait_for(gates)
@@ -82,7 +86,9 @@ def test_a_worker_waits_and_is_told_with_descriptors(described: dict[str, object
 def test_a_worker_whose_testbed_ends_is_told(described: dict[str, object]) -> None:
     gates = Gates(1)
     with JobBoard(1) as board:
-        worker = start({**described, "board": board.settings(), "gate": gates.fd(0)}, WORKER, [gates.fd(0), board.fd])
+        worker = start(
+            {**described, "board": board.settings(), "gate": gates.fd(0)}, WORKER, [gates.fd(0), board.fd]
+        )
         gates.are_inherited()
         wait_for(gates)
         gates.close()

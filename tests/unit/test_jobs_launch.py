@@ -24,7 +24,9 @@ from testbed.runtime import Caller
 from tests.processes import alive, spawn
 
 WAIT_FOREVER = "import signal; signal.pause()"
-STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\nwhile True: signal.pause()"
+STUBBORN = (
+    "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\nwhile True: signal.pause()"
+)
 ME = Caller.of(os.geteuid())
 
 Run = Callable[..., Outcome]
@@ -64,9 +66,18 @@ class Fixture:
 
     def spec(self, index: int, script: str, serves: bool = False) -> ProcessSpec:
         argv = (sys.executable, "-c", script)
-        who, log = ("the parameter server", "ps.log") if serves else (f"worker {index}", f"worker-{index}.log")
+        who, log = (
+            ("the parameter server", "ps.log") if serves else (f"worker {index}", f"worker-{index}.log")
+        )
         return ProcessSpec(
-            index, f"u1h{index + 1}", who, f"u1h{index + 1}", argv, dict(os.environ), self.folder / log, serves=serves
+            index,
+            f"u1h{index + 1}",
+            who,
+            f"u1h{index + 1}",
+            argv,
+            dict(os.environ),
+            self.folder / log,
+            serves=serves,
         )
 
     def run(self, *scripts: str, ps: str | None = None, limit_s: float = 120.0, **times: float) -> Outcome:
@@ -75,11 +86,18 @@ class Fixture:
         if ps is not None:
             specs.insert(0, self.spec(len(scripts), ps, serves=True))
         with JobProcesses(
-            self.popen, self.open_logs, ME, str(self.folder), self.board, lambda event: self.listen(event), **times
+            self.popen,
+            self.open_logs,
+            ME,
+            str(self.folder),
+            self.board,
+            lambda event: self.listen(event),
+            **times,
         ) as processes:
             processes.start(specs)
             return processes.wait(
-                lambda: self.stop_reason or ("too late" if time.monotonic() > end else None), lambda: self.broken
+                lambda: self.stop_reason or ("too late" if time.monotonic() > end else None),
+                lambda: self.broken,
             )
 
     def lines(self) -> list[str]:
@@ -127,7 +145,9 @@ def test_in_its_grace_a_worker_can_say_whom_it_misses(job: Fixture) -> None:
         "while not name.is_symlink() or (proc / name.readlink()).exists(): time.sleep(0.01)\n"
         "print('missing: worker 1'); raise SystemExit(3)"
     )
-    outcome = job.run(waits, "import os; os.symlink(str(os.getpid()), 'name'); raise SystemExit(7)", grace_s=60.0)
+    outcome = job.run(
+        waits, "import os; os.symlink(str(os.getpid()), 'name'); raise SystemExit(7)", grace_s=60.0
+    )
     assert outcome.exit_codes == {0: 3, 1: 7}
     assert outcome.failure
     assert "worker 1 on u1h2 exited with code 7" in outcome.failure
@@ -183,12 +203,15 @@ def test_what_left_its_session_is_known_by_its_environment() -> None:
     value, longer = (f'{{"run": {os.getpid()}, "job_id": {number}}}' for number in (1, 11))
     env = {**os.environ, "TESTBED_JOB": value}
     mine, other = (
-        subprocess.Popen([sys.executable, "-c", f"print(flush=True); {WAIT_FOREVER}"], env=each, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", f"print(flush=True); {WAIT_FOREVER}"], env=each, stdout=subprocess.PIPE
+        )
         for each in (env, {**env, "TESTBED_JOB": longer})
     )
     for process in (mine, other):
         assert process.stdout
-        process.stdout.readline()  # its environment is its own by now, not that of the process it was forked from
+        # its environment is its own by now, not that of the process it was forked from
+        process.stdout.readline()
     try:
         assert end_leftovers("TESTBED_JOB", [value, f"another {os.getpid()}"]) == 1
         assert mine.wait(60) == -signal.SIGKILL
@@ -212,7 +235,9 @@ def test_who_listens_does_not_read_and_the_limit_still_holds(job: Fixture) -> No
 def test_one_that_prints_until_it_is_ended_has_all_of_it_in_its_log(job: Fixture) -> None:
     outcome = job.run("for number in range(200_000): print(number)")
     assert outcome.failure is None
-    assert (job.folder / "worker-0.log").read_text().splitlines() == [str(number) for number in range(200_000)]
+    assert (job.folder / "worker-0.log").read_text().splitlines() == [
+        str(number) for number in range(200_000)
+    ]
     assert len(job.events) == 200_000
 
 
@@ -259,7 +284,9 @@ def test_one_that_is_becoming_another_program_is_looked_at_when_it_is(tmp_path: 
 
 def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:
     with JobProcesses(popen, open_logs, ME, str(job.folder), job.board, job.events.append) as processes:
-        bad = ProcessSpec(1, "u1h2", "worker 1", "u1h2", ("/no/such/program",), {}, job.folder / "worker-1.log")
+        bad = ProcessSpec(
+            1, "u1h2", "worker 1", "u1h2", ("/no/such/program",), {}, job.folder / "worker-1.log"
+        )
         with pytest.raises(TestbedError, match=r"start worker 1: .*No such file"):
             processes.start([job.spec(0, WAIT_FOREVER), bad])
     assert job.board.state(0) is State.EXITED

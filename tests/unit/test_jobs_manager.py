@@ -45,7 +45,11 @@ def test_jobs_whose_sums_were_lost_fail_and_the_others_go_on(jobs: Jobs) -> None
 
 
 def test_a_job_is_stopped_by_its_user_or_root_and_by_nobody_else(jobs: Jobs) -> None:
-    mine, root, other = Caller(4242, 4242, (), "me", "/"), Caller.of(0), Caller(4243, 4243, (0, 4242), "other", "/")
+    mine, root, other = (
+        Caller(4242, 4242, (), "me", "/"),
+        Caller.of(0),
+        Caller(4243, 4243, (0, 4242), "other", "/"),
+    )
     jobs._jobs[2].request = replace(jobs._jobs[2].request, caller=mine)
     with pytest.raises(RequestError, match="job 2 is not a running job of other; running: none"):
         jobs.stop(2, "no", other)

@@ -91,13 +91,15 @@ def test_bad_sync() -> None:
         place(RACKS, (), "tree", None, [])
 
 
-racks_strategy = st.lists(st.tuples(st.sampled_from(["gpu", "cpu"]), st.integers(1, 5)), min_size=1, max_size=6).map(
-    lambda rows: [Rack(unit, role, hosts) for unit, (role, hosts) in enumerate(rows, 1)]
-)
+racks_strategy = st.lists(
+    st.tuples(st.sampled_from(["gpu", "cpu"]), st.integers(1, 5)), min_size=1, max_size=6
+).map(lambda rows: [Rack(unit, role, hosts) for unit, (role, hosts) in enumerate(rows, 1)])
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> tuple[list[Rack], set[Host], str, list[tuple[int, int]], list[tuple[int, int]]]:
+def requests(
+    draw: st.DrawFn,
+) -> tuple[list[Rack], set[Host], str, list[tuple[int, int]], list[tuple[int, int]]]:
     racks = draw(racks_strategy)
     hosts = [host for rack in racks for host in rack.members()]
     busy = draw(st.sets(st.sampled_from(hosts)))

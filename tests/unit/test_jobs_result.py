@@ -52,7 +52,10 @@ def test_stats_that_do_not_read_are_none(content: str | None) -> None:
 
 
 def test_a_result_is_without_timelines() -> None:
-    workers = [{"rank": 0, "stats": {"pushed": 3, "timeline": {"rows": [[0, 0, 1, 0]]}}}, {"rank": 1, "stats": None}]
+    workers = [
+        {"rank": 0, "stats": {"pushed": 3, "timeline": {"rows": [[0, 0, 1, 0]]}}},
+        {"rank": 1, "stats": None},
+    ]
     shown = without_timelines({"id": 1, "workers": workers})
     assert shown == {
         "id": 1,
@@ -79,13 +82,26 @@ def test_environment_of_a_worker() -> None:
         "MINE": "1",
         "PYTHONPATH": "/p",
     }
-    env = worker_environment(environ, ALICE, rank=3, world_size=5, master="10.0.1.1", job_id=1007, description="{}")
-    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == ("3", "5", "0", "1")
-    assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["GLOO_SOCKET_IFNAME"]) == ("10.0.1.1", "29507", "eth0")
+    env = worker_environment(
+        environ, ALICE, rank=3, world_size=5, master="10.0.1.1", job_id=1007, description="{}"
+    )
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == (
+        "3",
+        "5",
+        "0",
+        "1",
+    )
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["GLOO_SOCKET_IFNAME"]) == (
+        "10.0.1.1",
+        "29507",
+        "eth0",
+    )
     assert (env["HOME"], env["USER"], env["MINE"], env[VARIABLE]) == ("/home/alice", "alice", "1", "{}")
     assert env["PYTHONPATH"].endswith(":/p")
     assert not [name for name in env if name.startswith("SUDO_")]
-    assert [env[name] for name in env if name.startswith("TORCHELASTIC_")] == ["0"], "the job's own count of restarts"
+    assert [env[name] for name in env if name.startswith("TORCHELASTIC_")] == ["0"], (
+        "the job's own count of restarts"
+    )
 
 
 def test_a_parameter_server_has_no_rank() -> None:

@@ -55,7 +55,10 @@ def test_an_admission_waits_for_a_switch_that_ended(looks: tuple[int | None, ...
 
 
 def test_what_failed_for_another_reason_is_not_tried_again() -> None:
-    for error, switches in ((TestbedError("no light"), Switches(3)), (RequestError("no such unit"), Switches(0, 1))):
+    for error, switches in (
+        (TestbedError("no light"), Switches(3)),
+        (RequestError("no such unit"), Switches(0, 1)),
+    ):
         attempt, left = attempts(error, "admitted")
         with pytest.raises(TestbedError, match=str(error)):
             outlive(attempt, switches)

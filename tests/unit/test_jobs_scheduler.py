@@ -210,7 +210,9 @@ def test_a_result_that_cannot_be_written_is_told_to_who_waits_for_it(place: Plac
     place.machine.may_end.set()
     data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
     request = {"submission": data, "cwd": "/", "environ": {}, "wait": True}
-    result = place.scheduler.submit({**request, "json": str(gone)}, ME, place.events.append, threading.Event())
+    result = place.scheduler.submit(
+        {**request, "json": str(gone)}, ME, place.events.append, threading.Event()
+    )
     told = f"result {gone}: No such file or directory"
     assert (result["done"], result["lost"]) == (1, told)
     assert f"scheduler: {told}" in place.notes

@@ -1,4 +1,6 @@
-"""The scheduler's slots, with jobs that are threads, a controller and links that are lists, and policies that misbehave."""
+"""The scheduler's slots, with jobs that are threads, a controller and links that are lists, and policies that
+misbehave.
+"""
 
 from __future__ import annotations
 
@@ -154,9 +156,17 @@ def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None
     assert sorted({tuple(sorted(end[:2] for end in pair)) for pair in machine.circuits}) == [("u1", "u3")]
     assert len(machine.circuits) == 2
     assert machine.rates == {"u1h1": 50.0, "u1h2": 50.0}
-    assert machine.told[1] == {"sync": "ps", "engine": {}, "ps": ["10.0.3.1", 30501], "ps_host": "u3h1", "fds": []}
+    assert machine.told[1] == {
+        "sync": "ps",
+        "engine": {},
+        "ps": ["10.0.3.1", 30501],
+        "ps_host": "u3h1",
+        "fds": [],
+    }
     seen = [worker_rate(made, rank) for rank in (0, 1)]
-    assert [rate_mbps.value for rate_mbps in seen] == [0.0, 0.0], "what the worker was told at its start holds"
+    assert [rate_mbps.value for rate_mbps in seen] == [0.0, 0.0], (
+        "what the worker was told at its start holds"
+    )
     rate[0] = 20.0
     made.until(lambda: machine.rates == {"u1h1": 100.0, "u1h2": 100.0}, "the rate rises")
     made.until(lambda: [rate_mbps.value for rate_mbps in seen] == [100.0, 100.0], "and the workers learn it")
@@ -194,7 +204,9 @@ def test_a_switch_without_room_makes_a_job_wait(world: Callable[..., World]) -> 
 
 
 def test_the_end_of_the_testbed_ends_everything(world: Callable[..., World]) -> None:
-    made = world({"name": "a", "place": "u1:4", "workers": 4}, {"name": "b", "place": "u1:4", "workers": 4}).start()
+    made = world(
+        {"name": "a", "place": "u1:4", "workers": 4}, {"name": "b", "place": "u1:4", "workers": 4}
+    ).start()
     made.running(1)
     made.session.cancel({1, 2}, "the testbed is ending")
     made.session.end()
@@ -226,12 +238,19 @@ def test_a_controller_that_is_away_when_jobs_are_submitted_is_waited_for(world: 
         raise TestbedError("the controller is not ready")
 
     made.session._controller = away
-    made.start().until(lambda: any("the controller is not ready" in note for note in made.notes), "it is said")
+    made.start().until(
+        lambda: any("the controller is not ready" in note for note in made.notes), "it is said"
+    )
     made.session._controller = ask
     made.running(1)
     made.end()
     assert made.all[0].failure is None
-    assert of_batch(made.all, made.session, TOPOLOGY)["model"]["ports"] == [[0, 1, 1], [0, 3, 1], [1, 2, 1], [2, 3, 1]]
+    assert of_batch(made.all, made.session, TOPOLOGY)["model"]["ports"] == [
+        [0, 1, 1],
+        [0, 3, 1],
+        [1, 2, 1],
+        [2, 3, 1],
+    ]
 
 
 def test_jobs_that_join_get_hosts_before_the_next_slot(world: Callable[..., World]) -> None:

@@ -25,14 +25,21 @@ def of(*jobs: dict[str, Any], **top: Any) -> dict[str, Any]:
 
 def test_what_is_not_said_has_defaults() -> None:
     submission = parse(of({}))
-    assert (submission.policy, submission.slot_s, submission.seed, submission.step_gbps) == ("inc-tw", 1.0, 1, None)
+    assert (submission.policy, submission.slot_s, submission.seed, submission.step_gbps) == (
+        "inc-tw",
+        1.0,
+        1,
+        None,
+    )
     (job,) = submission.jobs
     assert (job.name, job.arguments, job.place, job.ps, job.arrival_s) == ("job-0", (), None, None, 0.0)
     assert (job.update_ms, job.limit_s, job.together) == (0.0, None, False)
 
 
 def test_copies_have_names_of_their_own_and_draw_their_workers() -> None:
-    jobs = parse(of({"name": "vgg", "copies": 53, "workers": [2, 4], "arguments": ["--model", "vgg16", 3]})).jobs
+    jobs = parse(
+        of({"name": "vgg", "copies": 53, "workers": [2, 4], "arguments": ["--model", "vgg16", 3]})
+    ).jobs
     assert [job.name for job in jobs[:2]] == ["vgg-1", "vgg-2"]
     assert jobs[0].arguments == ("--model", "vgg16", "3")
     assert min(Counter(job.workers for job in jobs)[size] for size in (2, 4)) > 10
@@ -40,7 +47,11 @@ def test_copies_have_names_of_their_own_and_draw_their_workers() -> None:
 
 def test_poisson_arrivals_are_the_same_for_the_same_seed_and_mix_the_kinds() -> None:
     data = of(
-        {"name": "a", "copies": 211}, {"name": "b", "copies": 211}, arrivals={"per_slot": 2.0}, slot_s=0.5, seed=5
+        {"name": "a", "copies": 211},
+        {"name": "b", "copies": 211},
+        arrivals={"per_slot": 2.0},
+        slot_s=0.5,
+        seed=5,
     )
     jobs = parse(data).jobs
     assert jobs == parse(data).jobs
@@ -101,9 +112,15 @@ def test_what_is_wrong_is_named(data: Any, said: str) -> None:
         ({"place": "u1:5", "workers": 5}, "job job-0: place: u1:5; there are"),
         ({"ps": "u7"}, "job job-0: ps: u7; there are"),
         ({"workers": 9}, "job job-0: workers: 9; 8 hosts of gpu units can be had in all"),
-        ({"workers": 5, "place": "together"}, "job job-0: workers: 5; 4 hosts of gpu units can be had in one"),
+        (
+            {"workers": 5, "place": "together"},
+            "job job-0: workers: 5; 4 hosts of gpu units can be had in one",
+        ),
         ({"place": "u3:2", "ps": "u3"}, "job job-0: ps: no host of u3 is left for its parameter server"),
-        ({"place": "u3:2,u4:2", "workers": 4}, "job job-0: ps: no host of a cpu unit is left for its parameter server"),
+        (
+            {"place": "u3:2,u4:2", "workers": 4},
+            "job job-0: ps: no host of a cpu unit is left for its parameter server",
+        ),
         (
             {"workers": 8, "ps": "u1"},
             "job job-0: workers: 8; 7 hosts of gpu units .* beside its parameter server in u1",
@@ -126,9 +143,13 @@ def test_what_it_can_place_is_not() -> None:
 
 
 @given(
-    st.integers(1, 8), st.sets(st.sampled_from([host for rack in RACKS for host in rack.members()])), st.integers(0, 99)
+    st.integers(1, 8),
+    st.sets(st.sampled_from([host for rack in RACKS for host in rack.members()])),
+    st.integers(0, 99),
 )
-def test_as_few_units_as_possible_hold_the_workers(workers: int, busy: set[tuple[int, int]], seed: int) -> None:
+def test_as_few_units_as_possible_hold_the_workers(
+    workers: int, busy: set[tuple[int, int]], seed: int
+) -> None:
     placed = place_in_queue(RACKS, busy, workers, None, False, None, Random(seed))
     free = {unit: sum(host not in busy for host in RACKS[unit - 1].members()) for unit in (1, 2, 3, 4)}
     if free[1] + free[2] < workers or free[3] + free[4] == 0:

@@ -1,4 +1,6 @@
-"""Workers as forks, on both ends of the socket, without torch, and without a user or a network to change to."""
+"""Workers as forks, on both ends of the socket, without torch, and without a user or a network to change
+to.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from testbed.environment import CHECKOUT
 from testbed.jobs.template import Forked, Template
 from tests.processes import spawn
 
-# In place of workloads.template's main: a fork says how much it was given, and which secrets are anywhere in its memory.
+# In place of workloads.template's main: a fork says how much it was given, and which secrets are anywhere in
+# its memory.
 PROGRAM = r"""
 import contextlib, os, re, socket
 from workloads import template

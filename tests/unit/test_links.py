@@ -33,12 +33,15 @@ def test_an_unshaped_link_has_no_rate_to_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate_mbps", "nearest"), [(1e-6, "0 Mb/s"), (1.1e-5, "8e-06 Mb/s"), (1e6, "1.00933e+06 Mb/s"), (5e7, "1.2112e+07")]
+    ("rate_mbps", "nearest"),
+    [(1e-6, "0 Mb/s"), (1.1e-5, "8e-06 Mb/s"), (1e6, "1.00933e+06 Mb/s"), (5e7, "1.2112e+07")],
 )
 def test_a_rate_that_the_kernel_would_round_away_is_an_error(rate_mbps: float, nearest: str) -> None:
     with pytest.raises(SettingError) as error:
         check_rate(wire(rate_mbps))
-    asked = f"link u1h1: {rate_mbps:g} Mb/s was asked for, and the nearest that the kernel can set is {nearest}"
+    asked = (
+        f"link u1h1: {rate_mbps:g} Mb/s was asked for, and the nearest that the kernel can set is {nearest}"
+    )
     assert str(error.value).startswith(asked)
 
 

@@ -1,4 +1,6 @@
-"""A running testbed in the model's terms, plans as actions, and states and plans on their way to a policy's process and back."""
+"""A running testbed in the model's terms, plans as actions, and states and plans on their way to a policy's
+process and back.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,13 @@ def test_policies_see_the_declared_rates() -> None:
 def test_what_goes_to_one_server_takes_one_circuit() -> None:
     narrow = replace(live.fabric_of(TOPOLOGY, 1.0, None), port_gbps=15.0)
     adds_up = replace(narrow, one_path=False)
-    in_a_unit, across, beside = (Job(1, workers, 2, 1.0) for workers in (((0, 4),), ((0, 3), (1, 1)), ((2, 4),)))
-    assert (load(narrow, in_a_unit, None).limit_gbps, load(adds_up, in_a_unit, None).limit_gbps) == (3.75, 7.5)
+    in_a_unit, across, beside = (
+        Job(1, workers, 2, 1.0) for workers in (((0, 4),), ((0, 3), (1, 1)), ((2, 4),))
+    )
+    assert (load(narrow, in_a_unit, None).limit_gbps, load(adds_up, in_a_unit, None).limit_gbps) == (
+        3.75,
+        7.5,
+    )
     assert (load(narrow, across, None).limit_gbps, load(adds_up, across, None).limit_gbps) == (5.0, 5.0)
     assert load(narrow, in_a_unit, 0).limit_gbps == 40.0, "summed in its unit"
     assert load(narrow, beside, None).limit_gbps == 10.0, "beside its server"
@@ -76,7 +83,9 @@ def test_a_plan_comes_to_what_it_changes() -> None:
     fabric = live.fabric_of(TOPOLOGY, 1.0, None)
     rates = {1: 10.0, 2: 20.0, 3: 5.0}
     running = [Progress(replace(JOB, id=job), 1.0, 0, None, rate) for job, rate in rates.items()]
-    state = State(fabric, 3, (*running, Progress(replace(JOB, id=4), 1.0), Progress(replace(JOB, id=5), 1.0)), {})
+    state = State(
+        fabric, 3, (*running, Progress(replace(JOB, id=4), 1.0), Progress(replace(JOB, id=5), 1.0)), {}
+    )
     acts = live.actions(state, Plan({1: 5.0, 2: 20.0, 3: 7.0, 4: 1.0}, {4: 0}, {(0, 3): 1}))
     assert (acts.lower, acts.higher, acts.start, acts.circuits) == ({1: 5.0}, {3: 7.0}, {4: 0}, {(1, 4): 1})
     left = live.lasting(Plan({1: 5.0, 9: 1.0}, {9: 0}, {(0, 3): 1}), [1, 2])
@@ -87,11 +96,18 @@ RATES = st.floats(0.001, 400.0)
 STATES = st.builds(
     State,
     st.builds(
-        Fabric.uniform, st.integers(2, 5), st.integers(1, 4), st.integers(0, 3), RATES, st.just(math.inf) | RATES
+        Fabric.uniform,
+        st.integers(2, 5),
+        st.integers(1, 4),
+        st.integers(0, 3),
+        RATES,
+        st.just(math.inf) | RATES,
     ),
     st.integers(0, 99),
     st.lists(
-        st.builds(Progress, st.just(JOB), RATES, st.none() | st.integers(0, 9), st.none() | st.integers(0, 3), RATES)
+        st.builds(
+            Progress, st.just(JOB), RATES, st.none() | st.integers(0, 9), st.none() | st.integers(0, 3), RATES
+        )
     ).map(tuple),
     st.dictionaries(st.tuples(st.integers(0, 1), st.integers(2, 4)), st.integers(0, 3)),
 )

@@ -1,4 +1,6 @@
-"""The strong form: examples by hand, table I's instances, limits and starts, what is refused, and its parts."""
+"""The strong form: examples by hand, table I's instances, limits and starts, what is refused, and its
+parts.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def verified(found: Solution) -> Schedule:
 # ------------------------------------------------------------------ by hand
 
 
-@pytest.mark.parametrize("fabric", [Fabric.uniform(2, 0, 1, 10.0, host_gbps=10.0), Fabric.uniform(2, 0, 3, 10.0, 20.0)])
+@pytest.mark.parametrize(
+    "fabric", [Fabric.uniform(2, 0, 1, 10.0, host_gbps=10.0), Fabric.uniform(2, 0, 3, 10.0, 20.0)]
+)
 def test_the_whole_model_keeps_places_and_switches(fabric: Fabric) -> None:
     """Jobs that one place, or one switch, has room for one after the other only."""
     instance = prepare(fabric, [Job(number, ((0, 2),), 1, 10.0) for number in range(3)], {})
@@ -71,7 +75,9 @@ def test_the_whole_model_keeps_places_and_switches(fabric: Fabric) -> None:
 
 
 def test_jobs_that_need_one_port_for_different_units() -> None:
-    """No schedule has one phase, however long, so that looking for one has to end; the solver takes no time meanwhile."""
+    """No schedule has one phase, however long, so that looking for one has to end; the solver takes no time
+    meanwhile.
+    """
     fabric = Fabric.uniform(3, 1, 0, 10.0, reconfiguration_s=0.1)
     jobs = [Job(0, ((1, 1),), 0, 9.0), Job(1, ((1, 1),), 2, 9.0)]
     found = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
@@ -116,13 +122,15 @@ def test_circuits_may_be_set_up_before_the_first_arrival(formulation: str) -> No
     found = solve(fabric, [late], ports={}, time_limit_s=LIMIT_S, formulation=formulation)
     assert (found.bound_s, found.ct_bti_s) == pytest.approx((1.0, 1.0))
     verified(found)
-    assert solve(fabric, [at_once], ports={}, time_limit_s=LIMIT_S, formulation=formulation).bound_s == pytest.approx(
-        2.0
-    )
+    assert solve(
+        fabric, [at_once], ports={}, time_limit_s=LIMIT_S, formulation=formulation
+    ).bound_s == pytest.approx(2.0)
 
 
 def test_the_bound_grants_what_may_be_left_of_a_volume() -> None:
-    """A schedule is over with 1e-9 of a volume left, which of a large one is more than the solver's tolerance."""
+    """A schedule is over with 1e-9 of a volume left, which of a large one is more than the solver's
+    tolerance.
+    """
     fabric = Fabric.uniform(2, 2, 0, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
     jobs = [Job(number, ((0, 1),), 1, 1e4 * (1 + 9e-10)) for number in range(2)]
     schedule = simulate(fabric, jobs, catalogue.make("noinc-tw"), {LINK: 2}, record=True).schedule
@@ -277,14 +285,20 @@ def test_too_many_sets_are_not_listed() -> None:
 
 
 def test_what_a_task_holds_at_least() -> None:
-    for arrival, length, end, low, high in itertools.product(range(3), range(1, 4), range(4, 7), range(5), range(1, 7)):
-        held = [len(set(range(s, s + length)) & set(range(low, high))) for s in range(arrival, end - length + 1)]
+    for arrival, length, end, low, high in itertools.product(
+        range(3), range(1, 4), range(4, 7), range(5), range(1, 7)
+    ):
+        held = [
+            len(set(range(s, s + length)) & set(range(low, high))) for s in range(arrival, end - length + 1)
+        ]
         if held:
             assert held_at_least(arrival, length, end, low, high) == min(held)
 
 
 def test_many_jobs_in_one_place_need_no_sets() -> None:
-    """Beyond MOST_SETS each place is a machine of its own in a schedule, and all share their time in the bound."""
+    """Beyond MOST_SETS each place is a machine of its own in a schedule, and all share their time in the
+    bound.
+    """
     fabric = Fabric.uniform(2, 1, 2, 10.0, host_gbps=10.0, slot_s=1.0)
     jobs = [Job(number, ((0, 2),), 1, 10.0 * (1 + number % 2), 30.0, number // 8) for number in range(24)]
     found = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)

@@ -1,4 +1,6 @@
-"""The strong form against all that is possible: brute force over two units, and no policy's schedule below the bound in random worlds."""
+"""The strong form against all that is possible: brute force over two units, and no policy's schedule below
+the bound in random worlds.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ LIMIT_S = 600.0  # none of these takes a second of it
 
 def ends_s(schedule: Schedule) -> float:
     """The end of the last job, from the first arrival, as the checker has it."""
-    return max(check(schedule).finish_s.values()) - min(job.arrival for job in schedule.jobs) * schedule.fabric.slot_s
+    return (
+        max(check(schedule).finish_s.values())
+        - min(job.arrival for job in schedule.jobs) * schedule.fabric.slot_s
+    )
 
 
 def two_units(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
@@ -52,12 +57,16 @@ def two_units(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
     for number in range(2):
         at = draw.randrange(2)
         volume, update = draw.uniform(2.0, 11.0), draw.choice([0.0, 0.4, 1.2])
-        jobs.append(Job(number, ((at, draw.randint(1, 2)),), draw.randrange(2), volume, update, draw.randint(0, 1)))
+        jobs.append(
+            Job(number, ((at, draw.randint(1, 2)),), draw.randrange(2), volume, update, draw.randint(0, 1))
+        )
     return fabric, jobs, draw.choice([{}, {LINK: 1}])
 
 
 def brute_force(fabric: Fabric, jobs: list[Job], ports: dict[Pair, int], horizon: int) -> float:
-    """The least max t_j, over all modes, spans and circuits; rates by a linear program. Written from the paper, not from `slots`."""
+    """The least max t_j, over all modes, spans and circuits; rates by a linear program. Written from the
+    paper, not from `slots`.
+    """
     best = math.inf
     spans = [list(_spans(fabric, job, horizon)) for job in jobs]
     for choice in itertools.product(*spans):
@@ -122,7 +131,9 @@ def _carried(
                 most.append(0.0)
     limits = []
     for j, (_, low, high) in enumerate(choice):
-        limits += [(0.0, min(loads[j].limit_gbps, 1e3) if low <= slot < high else 0.0) for slot in range(horizon)]
+        limits += [
+            (0.0, min(loads[j].limit_gbps, 1e3) if low <= slot < high else 0.0) for slot in range(horizon)
+        ]
     for j, job in enumerate(jobs):
         row = [0.0] * width
         for slot in range(horizon):
@@ -147,7 +158,9 @@ def test_brute_force_finds_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [*range(8), 201, 348])
 def test_the_whole_model_alone_finds_the_same(seed: int) -> None:
-    """At brute force's optimum it has a schedule, that the checker takes; at the next shorter CT-BTI it has none."""
+    """At brute force's optimum it has a schedule, that the checker takes; at the next shorter CT-BTI it has
+    none.
+    """
     fabric, jobs, ports = two_units(seed)
     instance = prepare(fabric, jobs, ports)
     best_s = brute_force(fabric, jobs, ports, 4) - instance.first

@@ -1,4 +1,6 @@
-"""The equations as they are printed: what each correction changes, and that with all of them the optimum is the strong form's."""
+"""The equations as they are printed: what each correction changes, and that with all of them the optimum is
+the strong form's.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,22 @@ def tiny(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
     """Few ports and INC places, spread jobs among them."""
     draw = random.Random(seed)
     fabric = Fabric.uniform(
-        3, draw.choice([2, 3]), 1, 10.0, host_gbps=draw.choice([20.0, math.inf]), slot_s=1.0, reconfiguration_s=0.2
+        3,
+        draw.choice([2, 3]),
+        1,
+        10.0,
+        host_gbps=draw.choice([20.0, math.inf]),
+        slot_s=1.0,
+        reconfiguration_s=0.2,
     )
     jobs = []
     for number in range(3):
         units = sorted(draw.sample(range(3), draw.choice([1, 1, 1, 2])))
         workers = tuple((unit, draw.randint(1, 2)) for unit in units)
         volume = draw.uniform(4, 15)
-        jobs.append(Job(number, workers, draw.randrange(3), volume, draw.choice([0.3, 0.8]), draw.randint(0, 1)))
+        jobs.append(
+            Job(number, workers, draw.randrange(3), volume, draw.choice([0.3, 0.8]), draw.randint(0, 1))
+        )
     return fabric, jobs, draw.choice([{}, {(0, 1): 1}, fabric.full_mesh()])
 
 
@@ -53,7 +63,9 @@ def test_with_all_corrections_the_optimum_is_the_strong_one(seed: int) -> None:
     assert printed.ct_bti_s == pytest.approx(strong.ct_bti_s, abs=1e-5)
     assert printed.schedule is not None
     finish_s = check(printed.schedule).finish_s
-    assert max(finish_s.values()) - min(job.arrival for job in jobs) == pytest.approx(strong.ct_bti_s, abs=1e-5)
+    assert max(finish_s.values()) - min(job.arrival for job in jobs) == pytest.approx(
+        strong.ct_bti_s, abs=1e-5
+    )
 
 
 class TestEachCorrection:
@@ -77,7 +89,9 @@ class TestEachCorrection:
         assert optimum(fabric, jobs, {}, 3, "initial") == pytest.approx(1.0)
 
     def test_links_of_a_job_lose_apart(self) -> None:
-        """Job 0 starts over a new circuit to unit 2, and gets faster over a new one to unit 1: each pair loses once, the job twice."""
+        """Job 0 starts over a new circuit to unit 2, and gets faster over a new one to unit 1: each pair
+        loses once, the job twice.
+        """
         fabric = Fabric.uniform(4, 3, 0, 10.0, slot_s=1.0, reconfiguration_s=0.2)
         jobs = [Job(0, ((1, 2), (2, 1)), 0, 13.5, 4.0), Job(1, ((3, 1),), 0, 10.0, 5.0)]
         ports = {(0, 1): 1, (0, 3): 1}
@@ -117,7 +131,18 @@ class TestEachCorrection:
 
     def test_the_list_is_whole(self) -> None:
         """A correction that no test above takes away would be untested."""
-        tested = {"local", "increase", "initial", "one-rate", "runs", "slots", "end", "update", "arrival", "server"}
+        tested = {
+            "local",
+            "increase",
+            "initial",
+            "one-rate",
+            "runs",
+            "slots",
+            "end",
+            "update",
+            "arrival",
+            "server",
+        }
         assert tested == ALL
 
 

@@ -1,4 +1,6 @@
-"""The layer tables: against published counts, and what the time scale makes of them; the job that sums them, on its own."""
+"""The layer tables: against published counts, and what the time scale makes of them; the job that sums them,
+on its own.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,15 @@ def test_a_scale_divides_each_tensor_and_leaves_none_empty(model: str) -> None:
     for layer in models.layers(model):
         scaled = layer.scaled(400)
         assert all(size >= 1 for size in scaled.tensors)
-        assert all(400 * small <= max(size, 400) for small, size in zip(scaled.tensors, layer.tensors, strict=True))
+        assert all(
+            400 * small <= max(size, 400) for small, size in zip(scaled.tensors, layer.tensors, strict=True)
+        )
     # rounding down takes less than 0.5 % of any of them
-    assert models.parameters(model) * 0.995 < 400 * models.parameters(model, 400) < models.parameters(model) * 1.005
+    assert (
+        models.parameters(model) * 0.995
+        < 400 * models.parameters(model, 400)
+        < models.parameters(model) * 1.005
+    )
 
 
 def test_names_of_vgg16_and_the_largest_layer() -> None:
@@ -93,12 +101,19 @@ def test_a_wrong_sum_ends_the_job_with_an_error(tmp_path: Path) -> None:
     right = "(pattern * layer.step.factor for pattern in layer.patterns)"
     assert text.count(right) == 1
     wrong = tmp_path / "wrong.py"
-    wrong.write_text(text.replace(right, "(pattern * layer.step.factor + 1e-5 for pattern in layer.patterns)"))
+    wrong.write_text(
+        text.replace(right, "(pattern * layer.step.factor + 1e-5 for pattern in layer.patterns)")
+    )
     words = ["--backend", "gloo", "--profile", "none", "--iterations", "3", "--scale", "400"]
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     environment = os.environ | alone | {"PYTHONPATH": str(SCRIPT.parents[2])}
     ended = subprocess.run(
-        [sys.executable, str(wrong), *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(wrong), *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ended.returncode == 1, ended.stderr
     assert "rank 0: the sums are wrong by" in ended.stderr

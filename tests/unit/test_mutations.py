@@ -47,7 +47,9 @@ def test_a_bug_that_finds_no_place_is_an_error(tmp_path: Path) -> None:
 def test_what_one_run_left_out_and_another_tried_is_not_left_out(tmp_path: Path) -> None:
     without, with_p4 = tmp_path / "without.json", tmp_path / "with.json"
     tried = {Kind.XDP: {"kind": Kind.XDP.value}, Kind.P4: {"kind": Kind.P4.value}}
-    without.write_text(json.dumps({"host": {}, "left_out": {Kind.P4.value: "p4c"}, "mutations": [tried[Kind.XDP]]}))
+    without.write_text(
+        json.dumps({"host": {}, "left_out": {Kind.P4.value: "p4c"}, "mutations": [tried[Kind.XDP]]})
+    )
     with_p4.write_text(json.dumps({"host": {}, "left_out": {}, "mutations": [tried[Kind.P4]]}))
     assert gathered([without])["left_out"] == {Kind.P4.value: "p4c"}
     assert gathered([without, with_p4])["left_out"] == {}

@@ -68,7 +68,8 @@ def test_the_units_stay_connected_whenever_the_ports_allow(
     fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]],
 ) -> None:
     table, current, demands = fabric
-    # A tree over parts with so many free ports each exists if each has one and all have 2 (parts - 1) together.
+    # A tree over parts with so many free ports each exists if each has one and all have 2 (parts - 1)
+    # together.
     demanded = nx.Graph(demands)
     demanded.add_nodes_from(table)
     parts = list(nx.connected_components(demanded))
@@ -82,7 +83,8 @@ def test_the_units_stay_connected_whenever_the_ports_allow(
 
 def test_what_serves_already_is_left_alone() -> None:
     current = checked(
-        [("u1o1", "u2o1"), ("u2o2", "u3o1"), ("u3o2", "u4o1"), ("u4o2", "u1o2")], sum(ports(4, 2).values(), ())
+        [("u1o1", "u2o1"), ("u2o2", "u3o1"), ("u3o2", "u4o1"), ("u4o2", "u1o2")],
+        sum(ports(4, 2).values(), ()),
     )
     assert plan(current, [(1, 2), (3, 2)], ports(4, 2)).removed == frozenset()
     changed = plan(current, [(1, 3), (2, 3)], ports(4, 2))
@@ -136,7 +138,8 @@ def test_next_hops_lead_to_every_reachable_unit(
 
 def test_hosts_take_turns_over_parallel_circuits() -> None:
     circuits = checked(
-        [("u1o1", "u2o2"), ("u1o2", "u2o1"), ("u1o3", "u2o3")], [f"u{u}o{p}" for u in (1, 2) for p in (1, 2, 3)]
+        [("u1o1", "u2o2"), ("u1o2", "u2o1"), ("u1o3", "u2o3")],
+        [f"u{u}o{p}" for u in (1, 2) for p in (1, 2, 3)],
     )
     hops = next_hops(circuits, [1, 2])
     for start, goal in ((1, 2), (2, 1)):
@@ -183,7 +186,9 @@ def test_a_tree_reaches_each_member_once(
     while todo:
         here = todo.pop()
         seen.append(here)
-        todo += [int(far[optical_port_name(here, port)].split("o")[0][1:]) for port in downstream.get(here, [])]
+        todo += [
+            int(far[optical_port_name(here, port)].split("o")[0][1:]) for port in downstream.get(here, [])
+        ]
     assert sorted(seen) == sorted(members)
 
 

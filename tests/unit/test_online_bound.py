@@ -24,8 +24,9 @@ def test_the_optima_with_hindsight_are_those_of_the_milp() -> None:
 
 
 def test_the_bound_by_hand() -> None:
-    # four jobs of 1 s; a fifth of 2 s may come after a slot. With INC at once it waits for 3/4 s more, or updates for 0.4 s; one of the
-    # four with its PS costs 0.2 of 1 s; waiting for a slot costs a quarter of it
+    # four jobs of 1 s; a fifth of 2 s may come after a slot. With INC at once it waits for 3/4 s more, or
+    # updates for 0.4 s; one of the four with its PS costs 0.2 of 1 s; waiting for a slot costs a quarter of
+    # it
     family = Family(4, 8, 1)
     late = (2.25 + Family.update_s(8)) / 2.25 - 1
     assert family.least_mean() == pytest.approx(min(late / 2, 0.5 * Family.update_s(4), SLOT_S / 2))

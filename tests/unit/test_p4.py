@@ -1,4 +1,6 @@
-"""The compiled P4 programs: of the sources as they are now, told by a hash, and by compiling them again where there is a compiler."""
+"""The compiled P4 programs: of the sources as they are now, told by a hash, and by compiling them again where
+there is a compiler.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,16 @@ def test_the_compiler_makes_the_same_of_them(layout: str, lanes: int) -> None:
     made, kept = json.loads(p4_compile.compile_program(layout, lanes)), program(layout, lanes)
     if made["__meta__"]["compiled_by"] == kept["__meta__"]["compiled_by"]:
         assert made == kept, "stale: run python -m testbed.bmv2.compile"
-    else:  # another compiler may number and cut otherwise; what the control plane and the packets see is the same
+    # another compiler may number and cut otherwise; what the control plane and the packets see is the same
+    else:
         assert _seen(made) == _seen(kept)
 
 
 def _seen(loaded: dict[str, Any]) -> dict[str, Any]:
     headers = {
-        kind["name"]: kind["fields"] for kind in loaded["header_types"] if not kind["name"].startswith("scalars")
+        kind["name"]: kind["fields"]
+        for kind in loaded["header_types"]
+        if not kind["name"].startswith("scalars")
     }
     tables = {
         table["name"]: (table["key"], sorted(table["actions"]))
@@ -109,19 +114,31 @@ def test_as_many_slots_as_the_control_plane_thinks() -> None:
 
 
 def test_verdicts_are_named_as_the_models() -> None:
-    """All are the model's words but `switched`, what other switches leave to Open vSwitch, and `unroutable`, what that drops."""
+    """All are the model's words but `switched`, what other switches leave to Open vSwitch, and `unroutable`,
+    what that drops.
+    """
     text = (p4_compile.SOURCES / "verdicts.p4").read_text()
-    named = {name.lower() for name in re.findall(r"V_([A-Z_]+) = \d+;", text)} - {"count", "switched", "unroutable"}
+    named = {name.lower() for name in re.findall(r"V_([A-Z_]+) = \d+;", text)} - {
+        "count",
+        "switched",
+        "unroutable",
+    }
     source = Path(aggregator.__file__).read_text()
     assert named <= set(re.findall(r'"([a-z_]+)"', source))
 
 
 @pytest.mark.parametrize(("layout", "lanes"), KEPT)
 def test_what_a_switch_of_stages_could_not_do(layout: str, lanes: int) -> None:
-    """Each way of a packet touches every array at most once, as a stage can, but for those that docs/p4.md names."""
+    """Each way of a packet touches every array at most once, as a stage can, but for those that docs/p4.md
+    names.
+    """
     gone = ways(program(layout, lanes))
     assert frozenset().union(*map(apart, gone)) == {"slot_state", "slot_generation", "slot_fragment"}
-    sums = {array["name"] for array in program(layout, lanes)["register_arrays"] if array["name"].startswith("lanes_")}
+    sums = {
+        array["name"]
+        for array in program(layout, lanes)["register_arrays"]
+        if array["name"].startswith("lanes_")
+    }
     by_lane = [[kind for kind, array in way if array == f"lanes_{len(sums) - 1}"] for way in gone]
     assert sorted(by_lane) == [[]] * 4 + [["read"]] * 2 + [["read", "write"]] + [["write"]] * 2
 

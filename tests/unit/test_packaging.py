@@ -31,7 +31,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, copy)
     for name in FOLDERS:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    build = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "dist", ".")
+    build = (
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        "dist",
+        ".",
+    )
     ran(sys.executable, *build, cwd=copy)
     (built,) = (copy / "dist").glob("*.whl")
     return built
@@ -58,7 +68,8 @@ def test_an_installed_copy_works_without_the_checkout(wheel: Path, tmp_path: Pat
     python = tmp_path / "venv/bin/python"
     installed = ("-m", "pip", f"--python={python}", "install", "--no-deps", "--no-index", wheel)
     ran(sys.executable, *installed, cwd=tmp_path)
-    # the packages that it requires are those of the project's environment, but not that environment's link to the checkout
+    # the packages that it requires are those of the project's environment, but not that environment's link to
+    # the checkout
     (site,) = (tmp_path / "venv/lib").glob("python*/site-packages")
     (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n")
     code = (

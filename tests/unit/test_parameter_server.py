@@ -92,7 +92,9 @@ def test_sums_are_those_of_the_order_of_rank(start: Callable[[int], Address]) ->
     lengths = [1, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 61]
     random = np.random.default_rng(5)
     # magnitudes far apart: another order of addition would give other sums
-    pushed = [[(random.standard_normal(n) * 10.0 ** (3 * r)).astype("f4") for r in range(workers)] for n in lengths]
+    pushed = [
+        [(random.standard_normal(n) * 10.0 ** (3 * r)).astype("f4") for r in range(workers)] for n in lengths
+    ]
 
     def work(rank: int) -> list[Floats]:
         arrays = [pushed[i][rank].copy() for i in range(rounds)]
@@ -217,7 +219,9 @@ def test_a_worker_that_dies_is_named_to_the_others(start: Callable[[int], Addres
         assert took < DEADLINE_S / 2  # told, not timed out
 
 
-def test_a_worker_that_is_too_late_is_named(start: Callable[[int], Address], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_is_too_late_is_named(
+    start: Callable[[int], Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("workloads.ps_client.ANSWER_S", DEADLINE_S)  # for the server to say who
     address = start(2)
     given_up = threading.Event()
@@ -260,7 +264,9 @@ def test_a_server_that_is_not_there_is_named() -> None:
         (0, 2, "8", "worker 0 is of job 8, this server is job 7's"),
     ],
 )
-def test_a_wrong_hello_is_refused(start: Callable[[int], Address], rank: int, workers: int, job: str, why: str) -> None:
+def test_a_wrong_hello_is_refused(
+    start: Callable[[int], Address], rank: int, workers: int, job: str, why: str
+) -> None:
     with pytest.raises(ParameterServerError, match=why):
         PsClient(start(2), rank, workers, DEADLINE_S, job)
 
@@ -281,9 +287,14 @@ def test_vectors_of_different_lengths_are_refused(start: Callable[[int], Address
     assert any(f"worker {rank} left" in line for rank in range(2) for line in lines)
 
 
-@pytest.mark.parametrize("array", [np.zeros(4, np.float64), np.zeros((2, 2), np.float32), np.zeros(8, np.float32)[::2]])
+@pytest.mark.parametrize(
+    "array", [np.zeros(4, np.float64), np.zeros((2, 2), np.float32), np.zeros(8, np.float32)[::2]]
+)
 def test_only_contiguous_float32_vectors_are_taken(start: Callable[[int], Address], array: Floats) -> None:
-    with PsClient(start(1), 0, 1, DEADLINE_S) as client, pytest.raises(ValueError, match="1-D array of float32"):
+    with (
+        PsClient(start(1), 0, 1, DEADLINE_S) as client,
+        pytest.raises(ValueError, match="1-D array of float32"),
+    ):
         client.allreduce_(array)
 
 
@@ -312,7 +323,10 @@ def test_a_channel_puts_together_what_arrives_in_pieces() -> None:
     message = Message(Kind.CHUNK, 3, b"payload!", sequence=2, numel=9, offset=1)
     stream = message.header() + b"payload!"
 
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sender:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as sender,
+    ):
         accepted, _ = listener.accept()
         channel = Channel(accepted)
         got: list[Message] = []
@@ -355,7 +369,11 @@ def test_the_command_serves_and_ends_on_sigterm() -> None:
 def test_an_address_that_cannot_be_bound_is_one_line() -> None:
     command = [sys.executable, "-m", "workloads.parameter_server", "--bind", "192.0.2.1", "--port", "1"]
     ended = subprocess.run(
-        [*command, "--workers", "1", "--job", "9"], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S
+        [*command, "--workers", "1", "--job", "9"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
     )
     assert ended.returncode == 1
     assert "listen on 192.0.2.1 port 1" in ended.stderr

@@ -47,7 +47,11 @@ def test_fcfs_gives_the_first_all_that_fits_and_the_next_the_rest() -> None:
 
 
 def test_fcfs_lets_nobody_pass_the_first_that_waits() -> None:
-    first, second, third = Job(1, ((0, 2),), 1, 400.0), Job(2, ((2, 1),), 1, 400.0), Job(3, ((2, 1),), 2, 400.0)
+    first, second, third = (
+        Job(1, ((0, 2),), 1, 400.0),
+        Job(2, ((2, 1),), 1, 400.0),
+        Job(3, ((2, 1),), 2, 400.0),
+    )
     fabric = replace(FABRIC, host_gbps=40.0)
     assert planned("noinc-fcfs", waiting(first, second, third), fabric=fabric).rates == {1: 40.0}
     assert planned("noinc-fcfs", waiting(first, third, second), fabric=fabric).rates == {1: 40.0, 3: 40.0}
@@ -88,7 +92,8 @@ def test_fcfs_with_nothing_that_bounds_a_rate_takes_what_a_slot_needs() -> None:
 
 
 def test_tw_gives_steps_to_the_job_that_would_end_last() -> None:
-    # 80 Gb/s are between the units. After one step 300 and 100 Gb take 30 s and 10: steps go 1 1 1 2 1 1 1 2, so that both take 50 / 3 s
+    # 80 Gb/s are between the units. After one step 300 and 100 Gb take 30 s and 10: steps go 1 1 1 2 1 1 1 2,
+    # so that both take 50 / 3 s
     jobs = waiting(Job(1, ((0, 1),), 1, 300.0), Job(2, ((0, 1),), 1, 100.0))
     assert planned("noinc-tw", jobs) == Plan({1: 60.0, 2: 20.0}, {}, {(0, 1): 2})
 
@@ -116,7 +121,8 @@ def test_tw_gives_inc_to_the_job_that_saves_most_and_starts_the_other_with_its_p
 
 
 def test_tw_serves_the_port_with_the_longest_window_first() -> None:
-    # unit 2's two ports are wanted by both; 0 has 200 Gb for it, and 1 has 100: job 2 gets steps after job 1 until no port is left
+    # unit 2's two ports are wanted by both; 0 has 200 Gb for it, and 1 has 100: job 2 gets steps after job 1
+    # until no port is left
     jobs = waiting(Job(2, ((1, 1),), 2, 100.0), Job(1, ((0, 1),), 2, 200.0))
     plan = planned("noinc-tw", jobs)
     assert plan.rates == {1: 40.0, 2: 40.0}
@@ -188,7 +194,9 @@ def test_norecon_keeps_every_constraint_and_sets_up_nothing(
 
 
 def searched(state: State, with_inc: bool) -> dict[int, float]:
-    """The rates by algorithm 2, lines 15 to 32, as they are printed: each port, each job at it, all of them again after each step."""
+    """The rates by algorithm 2, lines 15 to 32, as they are printed: each port, each job at it, all of them
+    again after each step.
+    """
     fabric = state.fabric
     chosen = matching.assign(fabric, state.jobs, fabric.inc, Loads()) if with_inc else {}
     loads = {p.job.id: load(fabric, p.job, chosen.get(p.job.id)) for p in state.jobs}
@@ -202,7 +210,11 @@ def searched(state: State, with_inc: bool) -> dict[int, float]:
                 at[len(fabric.ports) + unit].append((number, count * left[number]))
     flows = [(port, volume, loads[job].update_s) for port, there in at.items() for job, volume in there]
     capacity = [*fabric.switch_gbps, *(count * fabric.port_gbps for count in fabric.ports)]
-    ports, volumes, updates = [flow[0] for flow in flows], [flow[1] for flow in flows], [flow[2] for flow in flows]
+    ports, volumes, updates = (
+        [flow[0] for flow in flows],
+        [flow[1] for flow in flows],
+        [flow[2] for flow in flows],
+    )
     ends = windows.ends(ports, volumes, updates, capacity)
     room = Room(fabric)
     rates = dict.fromkeys(loads, 0.0)

@@ -62,7 +62,9 @@ def test_fixed_circuits_are_all_that_links_have() -> None:
 @st.composite
 def crowded(draw: st.DrawFn) -> tuple[Room, Job]:
     """Room with some taken, and a job."""
-    fabric = Fabric.uniform(4, draw(st.integers(0, 4)), 1, 40.0, draw(st.sampled_from((100.0, 300.0, math.inf))))
+    fabric = Fabric.uniform(
+        4, draw(st.integers(0, 4)), 1, 40.0, draw(st.sampled_from((100.0, 300.0, math.inf)))
+    )
     room = Room(fabric)
     for number in range(draw(st.integers(0, 4))):
         its = load(fabric, draw(some_jobs(number)), None)
@@ -110,7 +112,9 @@ def test_circuits_with_traffic_stay() -> None:
 
 
 def test_a_circuit_torn_down_in_vain_stays() -> None:
-    """(0, 1) seems to serve both its ends; but 2 and 3 need a port that (1, 2) and (0, 3) have, which then serve 0 and 1 too."""
+    """(0, 1) seems to serve both its ends; but 2 and 3 need a port that (1, 2) and (0, 3) have, which then
+    serve 0 and 1 too.
+    """
     now = circuits.kept({(0, 1): 1, (0, 3): 1, (1, 2): 1}, {(0, 2): 1, (1, 3): 1}, (2, 2, 1, 1))
     assert now == {(0, 1): 1, (0, 2): 1, (1, 3): 1}
 
@@ -199,7 +203,11 @@ def test_a_round_has_the_largest_weight_of_all_matchings(jobs: list[Job], places
 
 
 def test_a_window_without_updates_is_volume_over_capacity() -> None:
-    assert windows.ends([0, 0, 1], [30.0, 10.0, 5.0], [0.0] * 3, [20.0, 10.0, 7.0]).tolist() == [2.0, 0.5, 0.0]
+    assert windows.ends([0, 0, 1], [30.0, 10.0, 5.0], [0.0] * 3, [20.0, 10.0, 7.0]).tolist() == [
+        2.0,
+        0.5,
+        0.0,
+    ]
 
 
 def test_a_window_with_an_update_ends_where_its_equation_is_solved() -> None:
@@ -209,7 +217,8 @@ def test_a_window_with_an_update_ends_where_its_equation_is_solved() -> None:
 
 
 def test_an_update_longer_than_all_transfers_bounds_the_window() -> None:
-    # the mean transfer takes 0.2 s, and the update 5: the paper's range begins where data would have to be there before they left
+    # the mean transfer takes 0.2 s, and the update 5: the paper's range begins where data would have to be
+    # there before they left
     (end,) = windows.ends([0, 0], [1.0, 1.0], [0.0, 5.0], [10.0], 1e-9)
     assert end == pytest.approx(5 + 1 / (10 - 1 / end), abs=1e-6)
 
@@ -218,11 +227,15 @@ def test_a_port_of_no_capacity_never_ends() -> None:
     assert windows.ends([0, 1], [1.0, 1.0], [0.0, 2.0], [0.0, math.inf]).tolist() == [math.inf, 2.0]
 
 
-FLOWS = st.lists(st.tuples(st.integers(0, 3), st.floats(0.01, 100), st.sampled_from((0.0, 0.1, 1.0, 7.0))), min_size=1)
+FLOWS = st.lists(
+    st.tuples(st.integers(0, 3), st.floats(0.01, 100), st.sampled_from((0.0, 0.1, 1.0, 7.0))), min_size=1
+)
 
 
 @given(FLOWS, st.lists(st.floats(1, 100), min_size=4, max_size=4))
-def test_windows_are_those_of_a_direct_solution(flows: list[tuple[int, float, float]], capacity: list[float]) -> None:
+def test_windows_are_those_of_a_direct_solution(
+    flows: list[tuple[int, float, float]], capacity: list[float]
+) -> None:
     at, volume, update = (list(column) for column in zip(*flows, strict=True))
     found = windows.ends(at, volume, update, capacity, 1e-7)
     for number, end in enumerate(found):

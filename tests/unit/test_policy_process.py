@@ -85,7 +85,9 @@ class NoPolicy:
 
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], PolicyProcess]:
-    monkeypatch.setattr(policy_process, "_END_S", 60.0)  # the exit code of one that takes its time to end is awaited
+    monkeypatch.setattr(
+        policy_process, "_END_S", 60.0
+    )  # the exit code of one that takes its time to end is awaited
     (tmp_path / "mine.py").write_text(POLICIES)
     caller = Caller.of(os.getuid())
     environ = {"PATH": os.environ["PATH"]}
@@ -93,14 +95,18 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
 
 def state(slot: int) -> State:
-    return State(Fabric.uniform(2, 1, 1, 40.0), slot, (Progress(Job(9, ((0, 2),), 1, 8.0), 8.0),), {(0, 1): 1})
+    return State(
+        Fabric.uniform(2, 1, 1, 40.0), slot, (Progress(Job(9, ((0, 2),), 1, 8.0), 8.0),), {(0, 1): 1}
+    )
 
 
 def ask(policy: PolicyProcess, slot: int, within_s: float = 120.0, slot_s: float = 1.0) -> Plan:
     return policy.ask(state(slot), slot_s, time.monotonic() + within_s)[0]
 
 
-def test_a_policy_of_ones_own_by_file_or_module(process: Callable[[str], PolicyProcess], tmp_path: Path) -> None:
+def test_a_policy_of_ones_own_by_file_or_module(
+    process: Callable[[str], PolicyProcess], tmp_path: Path
+) -> None:
     for name in (f"{tmp_path / 'mine.py'}:Good", "mine.py:Good", "mine:Good"):
         with process(name) as policy:
             assert policy.policy == "good"
@@ -131,7 +137,10 @@ def test_the_callers_folder_stands_in_for_no_module_and_has_a_policys_own(
 def test_one_that_exits_or_answers_in_fractions_is_no_plan(process: Callable[[str], PolicyProcess]) -> None:
     with process("mine.py:Leaves") as policy, pytest.raises(PolicyError, match="exited with code 4"):
         ask(policy, 0)
-    with process("mine.py:Fractions") as policy, pytest.raises(PolicyError, match="raised TypeError: 'float'"):
+    with (
+        process("mine.py:Fractions") as policy,
+        pytest.raises(PolicyError, match="raised TypeError: 'float'"),
+    ):
         ask(policy, 0)
 
 
@@ -158,7 +167,9 @@ def test_one_that_hangs_as_it_is_started_again_is_ended(
             assert policy.restarts == restarts
 
 
-def test_one_that_nobody_waits_for_is_given_up(process: Callable[[str], PolicyProcess], tmp_path: Path) -> None:
+def test_one_that_nobody_waits_for_is_given_up(
+    process: Callable[[str], PolicyProcess], tmp_path: Path
+) -> None:
     policy = process("mine.py:Moody")
     wanted = [True]
     policy.wanted = lambda: wanted[0]
@@ -183,7 +194,9 @@ def test_one_that_nobody_waits_for_is_given_up(process: Callable[[str], PolicyPr
         ("mine.py:NoPolicy", "policy mine.py:NoPolicy: TypeError: NoPolicy has no method plan"),
     ],
 )
-def test_one_that_is_not_there_or_cannot_be_made(process: Callable[[str], PolicyProcess], name: str, said: str) -> None:
+def test_one_that_is_not_there_or_cannot_be_made(
+    process: Callable[[str], PolicyProcess], name: str, said: str
+) -> None:
     with pytest.raises(RequestError, match=said), process(name):
         pass
 

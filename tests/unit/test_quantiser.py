@@ -15,7 +15,9 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(
 
 def round_trip(arrays: list[np.ndarray]) -> tuple[np.ndarray, int]:
     workers, length = len(arrays), arrays[0].size
-    votes = sum(quantiser.scale_lanes(quantiser.largest_exponent(a), length).astype(np.uint64) for a in arrays)
+    votes = sum(
+        quantiser.scale_lanes(quantiser.largest_exponent(a), length).astype(np.uint64) for a in arrays
+    )
     exponent = quantiser.agreed_exponent(np.asarray(votes, np.uint32), workers, length)
     scale = quantiser.scale_of(exponent, workers)
     total = np.zeros(length, np.uint64)
@@ -39,7 +41,9 @@ def test_sum_is_within_the_stated_bound(rows: list[list[float]]) -> None:
 
 
 @given(st.integers(-149, 119), st.floats(1, 2, exclude_max=True, width=32), st.integers(1, 64))
-def test_the_bound_by_the_largest_magnitude_holds_in_every_binade(binade: int, part: float, workers: int) -> None:
+def test_the_bound_by_the_largest_magnitude_holds_in_every_binade(
+    binade: int, part: float, workers: int
+) -> None:
     arrays = [np.array([part * 2.0**binade, 0.377 * 2.0**binade], np.float32)] * workers
     out, scale = round_trip(arrays)
     stated = quantiser.largest_error(float(arrays[0][0]), workers)

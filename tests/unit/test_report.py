@@ -21,8 +21,12 @@ GRADIENTS = 4 * PARAMS
 ITERATIONS = 11
 
 
-def run_result(sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ...] = (40, 12)) -> dict[str, Any]:
-    """As `testbed run --json` writes it: two workers, two buckets an iteration, the second worker twice as slow."""
+def run_result(
+    sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ...] = (40, 12)
+) -> dict[str, Any]:
+    """As `testbed run --json` writes it: two workers, two buckets an iteration, the second worker twice as
+    slow.
+    """
 
     def spans(slow: int) -> list[list[float]]:
         found: list[list[float]] = []
@@ -33,8 +37,19 @@ def run_result(sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ..
         return [*found, [1e3, 1e3 + 1, 4 * ITERATIONS]]  # a sum of something else at the end
 
     links = [
-        {"name": name, "rate_mbps": rate, "bytes": size * number, "bytes_up": 0, "bytes_down": 0, "drops": drops}
-        for name, rate, size, drops in (("u1h1", 200.0, 3_000_000, 2), ("u1o1", None, 1_000, 0), ("u1h2", 200.0, 0, 0))
+        {
+            "name": name,
+            "rate_mbps": rate,
+            "bytes": size * number,
+            "bytes_up": 0,
+            "bytes_down": 0,
+            "drops": drops,
+        }
+        for name, rate, size, drops in (
+            ("u1h1", 200.0, 3_000_000, 2),
+            ("u1o1", None, 1_000, 0),
+            ("u1h2", 200.0, 0, 0),
+        )
     ]
     event = {
         "id": number, "time": 100.0 + number, "ports": ["u1o1", "u2o1"], "asked_ms": 16.0, "measured_ms": 16.25,
@@ -59,7 +74,12 @@ def run_result(sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ..
         "links": links,
         "telemetry": {"samples": 35, "cores": []},
         "bound": {"bound_ms": 40.0 * number, "measured_ms": 50.0 * number, "ratio": 1.25},
-        "verdict": {"trustworthy": True, "line": "verdict: trustworthy: within 4 %", "reasons": [], "notes": []},
+        "verdict": {
+            "trustworthy": True,
+            "line": "verdict: trustworthy: within 4 %",
+            "reasons": [],
+            "notes": [],
+        },
     }
 
 
@@ -78,7 +98,9 @@ def training(accuracy: float = 0.98, iteration_ms: float = 50.0) -> dict[str, An
 
 @pytest.fixture
 def report() -> dict[str, Any]:
-    runs = {sync: run_result(sync, number, number * 1e-2) for number, sync in enumerate(("inc", "ring", "ps"), 1)}
+    runs = {
+        sync: run_result(sync, number, number * 1e-2) for number, sync in enumerate(("inc", "ring", "ps"), 1)
+    }
     trainings = {sync: training(iteration_ms=50.0 * number) for number, sync in enumerate(runs, 1)}
     return document.document(host.facts(), find("default"), runs, trainings)
 
@@ -96,11 +118,17 @@ def test_sums_of_other_sizes_leave_the_mean_over_the_job() -> None:
 
 
 def test_spans_that_overlap_count_once() -> None:
-    assert measures.covered_s([(2.0, 3.0, 1), (0.0, 1.0, 1), (0.5, 0.75, 1), (0.5, 1.5, 1)]) == pytest.approx(2.5)
+    assert measures.covered_s([(2.0, 3.0, 1), (0.0, 1.0, 1), (0.5, 0.75, 1), (0.5, 1.5, 1)]) == pytest.approx(
+        2.5
+    )
     assert measures.covered_s([]) == 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda p: (p[0], p[0] + p[1], 1)), max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda p: (p[0], p[0] + p[1], 1)), max_size=12
+    )
+)
 def test_covered_time_is_that_of_a_count_by_seconds(spans: list[tuple[int, int, int]]) -> None:
     seconds = {second for start, end, _ in spans for second in range(start, end)}
     assert measures.covered_s([(float(a), float(b), c) for a, b, c in spans]) == len(seconds)
@@ -158,8 +186,15 @@ def test_only_jobs_below_the_threshold_are_named(report: dict[str, Any]) -> None
 
 def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     report["ocs"]["events"][0]["measured_ms"] = None
-    report["jobs"]["ring"]["verdict"] = {"trustworthy": False, "line": "verdict: not trustworthy: core 1 was saturated"}
-    report["jobs"]["inc-across"] = {**report["jobs"]["inc"], "link_bytes": 2_820_718_882, "link_drops": 40_620}
+    report["jobs"]["ring"]["verdict"] = {
+        "trustworthy": False,
+        "line": "verdict: not trustworthy: core 1 was saturated",
+    }
+    report["jobs"]["inc-across"] = {
+        **report["jobs"]["inc"],
+        "link_bytes": 2_820_718_882,
+        "link_drops": 40_620,
+    }
     report["ocs"]["events"][1] |= {
         "sync": "inc-across",
         "ports": [f"u{unit}o{port}" for unit in (1, 2, 3, 4) for port in (1, 2)],
@@ -169,7 +204,17 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.index("Bytes per link") < text.index("Reconfigurations") < text.index("Training")
-    for expected in ("98.00%", " 50.0 ", " 15.0 ", " 40.0 ", " 1.25 ", "+250 µs", "not measured", "9 MB", "no limit"):
+    for expected in (
+        "98.00%",
+        " 50.0 ",
+        " 15.0 ",
+        " 40.0 ",
+        " 1.25 ",
+        "+250 µs",
+        "not measured",
+        "9 MB",
+        "no limit",
+    ):
         assert expected in text
     assert "1 more link carried nothing" in text
     lines = [line.strip() for line in text.splitlines()]
@@ -180,19 +225,24 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
 
 def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
     assert tables.scale_told(report) == (
-        "Times are real. Links have a 200th of their declared rates and these gradients were not divided by 200: to these jobs "
+        "Times are real. Links have a 200th of their declared rates and these gradients were not divided by "
+        "200: to these jobs "
         "the fabric is one of 200 Mb/s, not of 40 Gb/s."
     )
     runs = {"inc": run_result("inc", 1, 0.01)}
     scaled = document.document(host.facts(), find("default"), runs, {"inc": {**training(), "scale": 200}})
     assert tables.scale_told(scaled) == (
-        "Times are real, volumes are divided by 200: 52 B of gradients over 200 Mb/s take what 10.4 kB take over the 40 Gb/s that "
+        "Times are real, volumes are divided by 200: 52 B of gradients over 200 Mb/s take what 10.4 kB take "
+        "over the 40 Gb/s that "
         "'default' declares."
     )
 
 
 def test_a_job_without_a_verdict_is_in_the_tables(report: dict[str, Any]) -> None:
-    report["jobs"]["ps"] |= {"bound": None, "verdict": {"trustworthy": None, "line": "verdict: none: it sent nothing"}}
+    report["jobs"]["ps"] |= {
+        "bound": None,
+        "verdict": {"trustworthy": None, "line": "verdict: none: it sent nothing"},
+    }
     console = Console(file=io.StringIO(), width=80)
     tables.show(report, console)
     assert isinstance(console.file, io.StringIO)
@@ -209,7 +259,12 @@ def test_no_reconfiguration_is_said_so(report: dict[str, Any]) -> None:
 
 def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
     drawn = plots.draw_all(report, tmp_path)
-    assert [path.name for path in drawn] == ["loss.png", "iteration_time.png", "links.png", "reconfigurations.png"]
+    assert [path.name for path in drawn] == [
+        "loss.png",
+        "iteration_time.png",
+        "links.png",
+        "reconfigurations.png",
+    ]
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")
     assert "telemetry.png" not in [path.name for path in drawn]
@@ -226,7 +281,10 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> No
     assert json.loads(kept.read_text()) == {"first": True}
     assert not draft.is_symlink()
     draft.symlink_to("/dev/full")
-    with plots.drawing() as plt, pytest.raises(HostError, match=r"^write .*report\.png: No space left on device$"):
+    with (
+        plots.drawing() as plt,
+        pytest.raises(HostError, match=r"^write .*report\.png: No space left on device$"),
+    ):
         plots.save(plt, plt.figure(), tmp_path / "report.png")
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 

@@ -1,4 +1,6 @@
-"""`testbed reproduce`: its pool of processes, the paper's claims against made-up runs, and the command with tiny settings."""
+"""`testbed reproduce`: its pool of processes, the paper's claims against made-up runs, and the command with
+tiny settings.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def test_all_pieces_come_back() -> None:
 
 
 def test_an_error_names_its_piece_and_keeps_its_code() -> None:
-    with Pool[int, str](work, ("n",), 2) as pool, pytest.raises(RequestError, match=r"^7: seven is not accepted$"):
+    with (
+        Pool[int, str](work, ("n",), 2) as pool,
+        pytest.raises(RequestError, match=r"^7: seven is not accepted$"),
+    ):
         list(pool.results([1, 7, 2]))
 
 
@@ -181,7 +186,9 @@ def test_what_the_seeds_cannot_tell_apart_is_level() -> None:
         (-0.02, 0.12, 0.02, TIE),
     ],
 )
-def test_a_gain_agrees_within_a_band_of_the_papers(ours: float, paper: float, error: float, word: str) -> None:
+def test_a_gain_agrees_within_a_band_of_the_papers(
+    ours: float, paper: float, error: float, word: str
+) -> None:
     assert of_gain(ours, paper, error) == word
 
 
@@ -234,7 +241,18 @@ def trace(tmp_path: Path) -> Path:
 
 def ran(figure: str, out: Path, *words: str) -> dict[str, object]:
     settings = [word for setting in TINY for word in ("--set", setting)]
-    arguments = ["p4inc", figure, "--seeds", "2", "--jobs-in-parallel", "2", "--out", str(out), *settings, *words]
+    arguments = [
+        "p4inc",
+        figure,
+        "--seeds",
+        "2",
+        "--jobs-in-parallel",
+        "2",
+        "--out",
+        str(out),
+        *settings,
+        *words,
+    ]
     assert reproduce.main(arguments) == 0
     report: dict[str, object] = json.loads((out / f"{figure}.json").read_text(), parse_constant=pytest.fail)
     return report
@@ -267,7 +285,9 @@ def test_fig8_is_printed_written_and_drawn(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_table1_has_the_milp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = ran("table1", tmp_path, "--time-limit", "20", "--seeds", "1", "--set", "job_count=40", "--set", "inc=1")
+    report = ran(
+        "table1", tmp_path, "--time-limit", "20", "--seeds", "1", "--set", "job_count=40", "--set", "inc=1"
+    )
     printed = capsys.readouterr().out
     assert "Table I" in printed
     # the paper's time of the MILP, beside ours

@@ -1,4 +1,6 @@
-"""`testbed reproduce p4inc fig5|fig6|fig7`: what is predicted, what is said of the paper, and what is asked. Made-up runs, no testbed."""
+"""`testbed reproduce p4inc fig5|fig6|fig7`: what is predicted, what is said of the paper, and what is asked.
+Made-up runs, no testbed.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_buckets_are_those_that_ddp_makes() -> None:
 
     sizes = [size for layer in models.layers("vgg16") for size in layer.scaled(400).tensors]
     tensors = [torch.empty(size) for size in reversed(sizes)]
-    made, _ = torch.distributed._compute_bucket_assignment_by_size(tensors, [int(models.BUCKET_MIB / 400 * (1 << 20))])
+    made, _ = torch.distributed._compute_bucket_assignment_by_size(
+        tensors, [int(models.BUCKET_MIB / 400 * (1 << 20))]
+    )
     bytes_ = [sum(4 * tensors[at].numel() for at in bucket) for bucket in made]
     shares = [each / sum(bytes_) for each in bytes_]
     assert shares == pytest.approx([share for _, share in buckets(Kind("vgg16", 5))], rel=0.01)
@@ -88,12 +92,16 @@ def test_a_first_iteration_hides_nothing() -> None:
 
 
 @given(st.sampled_from(models.MODELS), st.floats(0, 9), st.floats(0, 9), st.floats(0.1, 100))
-def test_after_so_long_what_is_left_takes_so_much_less(model: str, sent: float, more: float, rate_gbps: float) -> None:
+def test_after_so_long_what_is_left_takes_so_much_less(
+    model: str, sent: float, more: float, rate_gbps: float
+) -> None:
     pace = Pace(Kind(model, 5), 3.0)
     total = 20.0
     seconds = pace.until_s(sent, sent + more, rate_gbps)
     assert pace.after(sent, seconds, rate_gbps) == pytest.approx(sent + more)
-    assert pace.until_s(sent, total, rate_gbps) == pytest.approx(seconds + pace.until_s(sent + more, total, rate_gbps))
+    assert pace.until_s(sent, total, rate_gbps) == pytest.approx(
+        seconds + pace.until_s(sent + more, total, rate_gbps)
+    )
 
 
 # ------------------------------------------------------------------ a queue
@@ -107,7 +115,9 @@ def local(id_: int, gigabits: float, arrival: int = 0, workers: int = 4, unit: i
 
 
 def test_jobs_end_within_a_slot_and_free_what_they_held_from_the_next() -> None:
-    found = predict(FABRIC, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, PLAIN)
+    found = predict(
+        FABRIC, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, PLAIN
+    )
     assert found.started_s == {1: 0.0, 2: 2.0}
     assert found.ended_s == pytest.approx({1: 1.25, 2: 3.25}), "40 Gb/s each"
     assert (found.connections, found.inc) == (0, {1: 0, 2: 0})
@@ -116,7 +126,9 @@ def test_jobs_end_within_a_slot_and_free_what_they_held_from_the_next() -> None:
 def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
     found = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
     assert found.connections == 1
-    assert found.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), "a quarter of 40 Gb/s, and the dark time"
+    assert found.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), (
+        "a quarter of 40 Gb/s, and the dark time"
+    )
 
 
 def test_what_ends_while_circuits_are_dark_ends_at_the_rate_it_had() -> None:
@@ -140,7 +152,9 @@ def test_a_job_that_computes_sends_less_than_its_rate() -> None:
     found = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
     # TW gives no more than ends it within the slot, or all of it
     assert found.ended_s[1] >= 10 * kind.compute_s
-    assert found.ended_s[1] <= first_iteration_s(kind, volume, 10.0) + 9 * iteration_s(kind, volume, 10.0) + 1e-9
+    assert (
+        found.ended_s[1] <= first_iteration_s(kind, volume, 10.0) + 9 * iteration_s(kind, volume, 10.0) + 1e-9
+    )
 
 
 @pytest.mark.parametrize("scheme", command.SCHEMES)
@@ -151,13 +165,16 @@ def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
     fluid = simulate(FABRIC, jobs, catalogue.make(scheme, 1), ports)
     assert mine.connections == fluid.reconfigured_connections
     # which counts whole slots
-    assert {job: math.ceil(at_s - 1e-9) for job, at_s in mine.ended_s.items()} == pytest.approx(fluid.finish_s)
+    assert {job: math.ceil(at_s - 1e-9) for job, at_s in mine.ended_s.items()} == pytest.approx(
+        fluid.finish_s
+    )
 
 
 def test_who_finds_no_hosts_waits_for_them_in_the_order_of_arrival() -> None:
     asked = [Asked(n, 0.1 * n, 4, 40.0, f"1/place/{n}") for n in (1, 2, 3)]
     found = predict(FABRIC, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, PLAIN)
-    # placed at 1 s, ready 0.4 s later, seen in slot 2, done in one second; hosts free half a second later, at slot 4
+    # placed at 1 s, ready 0.4 s later, seen in slot 2, done in one second; hosts free half a second later, at
+    # slot 4
     assert found.arrival == {1: 2, 2: 2, 3: 5}
     assert found.ended_s == pytest.approx({1: 3.0, 2: 3.0, 3: 6.0})
 
@@ -199,7 +216,9 @@ def test_what_is_submitted_is_what_submit_accepts() -> None:
     asked = queue.demands(3, 7, 1.0)
     wanted = submission.parse(queue.submission(point, TOPOLOGY, 1.0, Path("/somewhere"), asked))
     assert (wanted.policy, wanted.seed, wanted.slot_s, len(wanted.jobs)) == ("inc-tw", 7, 1.0, 3)
-    assert [(job.arrival_s, job.workers) for job in wanted.jobs] == [(pytest.approx(at), n) for at, n in asked]
+    assert [(job.arrival_s, job.workers) for job in wanted.jobs] == [
+        (pytest.approx(at), n) for at, n in asked
+    ]
     assert all(job.limit_s is not None and job.limit_s > 12 * 2 for job in wanted.jobs)
     assert len({job.arguments[-1] for job in wanted.jobs}) == 3, "each writes a file of its own"
 
@@ -250,11 +269,18 @@ def test_quick_leaves_what_was_said() -> None:
 # ------------------------------------------------------------------ what is said of the paper
 
 
-def row(model: str, scheme: str, jct_s: float, connections: int, seed: int = 1, jobs: int = 6) -> dict[str, Any]:
+def row(
+    model: str, scheme: str, jct_s: float, connections: int, seed: int = 1, jobs: int = 6
+) -> dict[str, Any]:
     job = {"predicted_s": 9.0, "training_s": 10.0}
     return {
         **{"model": model, "scheme": scheme, "jobs": jobs, "seed": seed, "inc_jobs": 0},
-        **{JCT: jct_s, LESS: jct_s - 1, CONNECTIONS: connections, "per_job": [job, job | {"predicted_s": 11.0}]},
+        **{
+            JCT: jct_s,
+            LESS: jct_s - 1,
+            CONNECTIONS: connections,
+            "per_job": [job, job | {"predicted_s": 11.0}],
+        },
         "predicted": {"ahead_total_jct_s": 0.8 * jct_s, "ahead_connections": connections + 1},
         "trust": {"trustworthy": 1, "of": 2, "reasons": {"saturated": 1}},
     }
@@ -355,7 +381,9 @@ def test_reports_are_printed_and_drawn(figure: str, tmp_path: Path) -> None:
     tables.show(report, Console(file=text, width=140))
     said = text.getvalue()
     assert "3 of 8 jobs trustworthy; not: saturated (5)" in said
-    for words in ["1.50 (2.00)", "agrees"] if figure == "fig5" else ["-20.0%", "at 0 of 1", "INC-TW", "60.0%"]:
+    for words in (
+        ["1.50 (2.00)", "agrees"] if figure == "fig5" else ["-20.0%", "at 0 of 1", "INC-TW", "60.0%"]
+    ):
         assert words in said
     plots.draw(report, tmp_path / "it.png")
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")

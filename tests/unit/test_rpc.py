@@ -143,7 +143,9 @@ def test_what_is_sent_beyond_a_refusal_does_not_spoil_it(served: Path) -> None:
             assert "longer than" in message["error"]
 
 
-def test_half_a_request_has_a_deadline_and_holds_up_nobody(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_request_has_a_deadline_and_holds_up_nobody(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rpc_connection, "REQUEST_S", 0.5)
     began = time.monotonic()
     with asking(served, b'{"op": "a') as half, asking(served) as nothing:
@@ -187,7 +189,9 @@ def test_who_asks_is_what_the_kernel_says(served: Path) -> None:
     assert rpc.call(served, "who", uid=4242, gid=42, groups=[42]) == [os.geteuid(), os.getegid(), groups]
 
 
-def test_connections_are_bounded_and_idle_ones_make_room(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_bounded_and_idle_ones_make_room(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rpc_server, "MAX_CONNECTIONS", 4)
     monkeypatch.setattr(rpc_server, "_PATIENCE_S", 0.2)
     with ExitStack() as stack:

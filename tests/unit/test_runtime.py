@@ -1,4 +1,6 @@
-"""Names, the runtime folder and its lock. A lock is the kernel's, so a second process holds it where that matters."""
+"""Names, the runtime folder and its lock. A lock is the kernel's, so a second process holds it where that
+matters.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def me() -> Caller:
 
 def start_holder(root: Path) -> subprocess.Popen[str]:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(root)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(root)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert holder.stdout
     assert holder.stdout.readline() == "held\n"
@@ -134,7 +140,9 @@ def test_main_json_half_read_is_empty(tmp_path: Path) -> None:
 
 def test_sudo_variables_count_for_root_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert Caller.of_this_process({"SUDO_UID": "54321", "SUDO_GID": "42"}) == Caller(54321, 65534, (), "54321", "/")
+    assert Caller.of_this_process({"SUDO_UID": "54321", "SUDO_GID": "42"}) == Caller(
+        54321, 65534, (), "54321", "/"
+    )
     assert Caller.of_this_process({}).uid == 0
     for none in ("me", "-1", "4294967295"):
         with pytest.raises(RequestError, match="the number of a user is accepted"):
@@ -149,7 +157,9 @@ def test_who_asks_is_what_the_kernel_says() -> None:
         caller = Caller.asking(asks, named)
         assert (caller.uid, caller.gid, caller.groups) == (4242, 4243, (4244,))
     for named in (0, 4241):
-        with pytest.raises(RequestError, match=f"uid: {named}; user id 4242 asks, and only root may act as somebody"):
+        with pytest.raises(
+            RequestError, match=f"uid: {named}; user id 4242 asks, and only root may act as somebody"
+        ):
             Caller.asking(asks, named)
     for none in (True, -1, 2**32 - 1, 1.5, "0", [0]):
         with pytest.raises(RequestError, match="uid: the number of a user is accepted"):
@@ -167,5 +177,7 @@ def test_a_users_testbed_acts_as_that_user_only() -> None:
     alice.check_may_act(alice)
     alice.check_may_act(Caller.of(0))
     for uid in (0, 4243):
-        with pytest.raises(RequestError, match="this testbed is alice's: it runs jobs and writes files as alice only"):
+        with pytest.raises(
+            RequestError, match="this testbed is alice's: it runs jobs and writes files as alice only"
+        ):
             Caller.of(uid).check_may_act(alice)

@@ -1,4 +1,6 @@
-"""The controller's second library: where its Python is, and what is said where it is not. tests/privileged/test_controller.py runs it."""
+"""The controller's second library: where its Python is, and what is said where it is not.
+tests/privileged/test_controller.py runs it.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,12 @@ def test_a_python_that_is_too_new_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_another_library_than_asked_for_is_an_error(tmp_path: Path) -> None:
     words = ["--topology", "t", "--socket", "s", "--history", "h", "--listen-port", "1", "--library", "ryu"]
     done = subprocess.run(
-        [sys.executable, "-m", "controller", *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "controller", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 3
     assert re.fullmatch(r"controller: --library ryu: \S+ has os-ken [\d.]+\n", done.stderr)
@@ -70,7 +77,9 @@ def test_another_library_than_asked_for_is_an_error(tmp_path: Path) -> None:
 def test_both_environments_pin_everything_and_agree() -> None:
     pins = []
     for name in ("requirements-ryu.txt", "requirements.txt"):
-        lines = [line for line in (ROOT / "scripts" / name).read_text().splitlines() if line and line[0] != "#"]
+        lines = [
+            line for line in (ROOT / "scripts" / name).read_text().splitlines() if line and line[0] != "#"
+        ]
         assert all(PIN.match(line) for line in lines), name
         pins.append(dict(line.split("==") for line in lines))
     ryu, own = pins

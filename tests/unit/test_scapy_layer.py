@@ -41,11 +41,18 @@ def test_scapy_reads_what_the_codec_writes(values: dict[str, int], op: spec.Op, 
 def test_the_codec_reads_what_scapy_writes(values: dict[str, int], seed: int) -> None:
     lanes = np.random.default_rng(seed).integers(0, 2**32, spec.LANES, dtype=np.uint32)
     fields: dict[str, Any] = {**values, "count": values["count"] % (spec.LANES + 1)}
-    made = Ether() / IP(src="10.0.1.2", dst="10.0.1.254") / UDP() / GradientPacket(lanes=lanes.tolist(), **fields)
+    made = (
+        Ether()
+        / IP(src="10.0.1.2", dst="10.0.1.254")
+        / UDP()
+        / GradientPacket(lanes=lanes.tolist(), **fields)
+    )
     data = bytes(made)
     read = Frame.parse(data)  # raises for a length or checksum that is not right
     assert read.lanes.tolist() == lanes.tolist()
-    assert plain(made[GradientPacket]) == {field.name: getattr(read.header, field.name) for field in spec.HEADER}
+    assert plain(made[GradientPacket]) == {
+        field.name: getattr(read.header, field.name) for field in spec.HEADER
+    }
     assert len(data) == spec.FRAME_BYTES
 
 

@@ -30,7 +30,9 @@ def test_a_segment_that_does_not_fit_is_refused_with_who_holds_what() -> None:
     segments.take(1, 60)
     segments.take(2, 30)
     segments.free(1)
-    with pytest.raises(NoRoomError, match=r"no 61 of its 128 slots in a row are free: job 2 \(30 slots\); .* 60"):
+    with pytest.raises(
+        NoRoomError, match=r"no 61 of its 128 slots in a row are free: job 2 \(30 slots\); .* 60"
+    ):
         segments.take(3, 61)
     assert segments.taken() == {2: (60, 30)}
 

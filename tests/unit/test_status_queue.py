@@ -8,12 +8,25 @@ from testbed.status import queue_lines
 
 
 def job(id_: int, name: str, state: str, **other: Any) -> dict[str, Any]:
-    nothing = {"mode": None, "rate_gbps": 0.0, "progress": 0.0, "hosts": [], "ps_host": None, "arrival_s": 3.0}
+    nothing = {
+        "mode": None,
+        "rate_gbps": 0.0,
+        "progress": 0.0,
+        "hosts": [],
+        "ps_host": None,
+        "arrival_s": 3.0,
+    }
     return {"id": id_, "name": name, "state": state, "started_s": None, **nothing, **other}
 
 
 def test_the_queue_in_full() -> None:
-    running = {"mode": "PS", "rate_gbps": 20.0, "progress": 0.25, "hosts": ["u1h1", "u1h2"], "ps_host": "u3h1"}
+    running = {
+        "mode": "PS",
+        "rate_gbps": 20.0,
+        "progress": 0.25,
+        "hosts": ["u1h1", "u1h2"],
+        "ps_host": "u3h1",
+    }
     schedule = {
         "policy": "inc-tw",
         "slot": 14,
@@ -29,12 +42,15 @@ def test_the_queue_in_full() -> None:
         "reconfigurations": 2,
         "overruns": 1,
         "policy_failures": 0,
-        "complaints": ["slot 9: policy inc-tw had no plan when its time was over; the last plan stays in force"],
+        "complaints": [
+            "slot 9: policy inc-tw had no plan when its time was over; the last plan stays in force"
+        ],
     }
     assert queue_lines(schedule) == [
         "  queue       policy inc-tw, slot 14 of 1 s; 4 jobs, 1 ended, 1 to come",
         "              3 connections set up in 2 reconfigurations; 1 slots overrun, 0 without a valid plan",
-        "  attention   slot 9: policy inc-tw had no plan when its time was over; the last plan stays in force",
+        "  attention   slot 9: policy inc-tw had no plan when its time was over; the last plan stays in "
+        "force",
         "",
         "    job name             state      mode    Gb/s  done       s  hosts",
         "      2 vgg-1            running    PS        20   25%     4.5  u1h1 u1h2, ps on u3h1",

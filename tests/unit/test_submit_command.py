@@ -1,4 +1,6 @@
-"""`testbed submit` as far as it goes without a running testbed: what is wrong is one line that names where it was said."""
+"""`testbed submit` as far as it goes without a running testbed: what is wrong is one line that names where it
+was said.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "work
         (["--policy", ""], "--policy: ; a text is accepted"),
     ],
 )
-def test_an_option_that_is_wrong_is_not_said_of_the_file(tmp_path: Path, options: list[str], said: str) -> None:
+def test_an_option_that_is_wrong_is_not_said_of_the_file(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
     jobs = tmp_path / "jobs.yaml"
     jobs.write_text(yaml.safe_dump({"jobs": [JOB]}))
     with pytest.raises(RequestError) as error:
@@ -53,7 +57,9 @@ def test_a_file_that_is_wrong_or_not_there_is_named(tmp_path: Path) -> None:
 def test_files_are_checked_before_jobs_are_queued(tmp_path: Path, where: dict[str, str], said: str) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "a").touch()
-    paths: dict[str, Any] = {"result": None, "logs": None} | {key: tmp_path / name for key, name in where.items()}
+    paths: dict[str, Any] = {"result": None, "logs": None} | {
+        key: tmp_path / name for key, name in where.items()
+    }
     with pytest.raises(RequestError, match=said):
         submit._check_files(Caller.of(os.geteuid()), parse({"jobs": [JOB]}), **paths)
 
@@ -65,7 +71,14 @@ def test_a_result_that_was_not_written_is_not_success(
     jobs, lost = tmp_path / "jobs.yaml", "result x.json: No space left on device"
     jobs.write_text(yaml.safe_dump({"jobs": [JOB]}))
     counts = dict.fromkeys(("done", "failed", "reconfigured_connections", "reconfigurations", "overruns"), 0)
-    result = {"policy": "inc-fcfs", "jobs": [], "total_jct_s": 0.0, "policy_s_max": 0.0, "lost": lost, **counts}
+    result = {
+        "policy": "inc-fcfs",
+        "jobs": [],
+        "total_jct_s": 0.0,
+        "policy_s_max": 0.0,
+        "lost": lost,
+        **counts,
+    }
     monkeypatch.setattr(Runtime, "require_alive", lambda _: None)
     monkeypatch.setattr(submit, "_follow", lambda *_: (result, interrupted))
     if interrupted:

@@ -1,4 +1,6 @@
-"""What is done about BMv2 switches that end, with switches in memory: started again, how often, and their routes."""
+"""What is done about BMv2 switches that end, with switches in memory: started again, how often, and their
+routes.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,11 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Switches, Mo
     monkeypatch.setattr(module, "program_of", lambda topology: None)
     monkeypatch.setattr(Switches, "_let_frames_arrive", lambda self, unit: None)
     monkeypatch.setattr(module.time, "monotonic", lambda: 1000.0)  # probes come by time
-    switches, switch, controller = Switches(topology(), tmp_path, lambda *_: None), ModelSwitch(), ModelController()
+    switches, switch, controller = (
+        Switches(topology(), tmp_path, lambda *_: None),
+        ModelSwitch(),
+        ModelController(),
+    )
     monkeypatch.setattr(rpc, "call", controller.call)
     switches.by_unit[1] = switch  # type: ignore[assignment]
     return switches, switch, controller
@@ -91,7 +97,9 @@ def test_a_start_that_fails_is_one_attempt_and_made_again(
     assert not switches.any_ended()
 
 
-def test_after_all_attempts_the_end_gives_their_number(world: tuple[Switches, ModelSwitch, ModelController]) -> None:
+def test_after_all_attempts_the_end_gives_their_number(
+    world: tuple[Switches, ModelSwitch, ModelController],
+) -> None:
     switches, switch, _ = world
     engine: Any = ModelEngine()
     switch.how, switch.fails = "signal 9", RESTARTS

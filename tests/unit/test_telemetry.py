@@ -1,4 +1,6 @@
-"""Sampling on a made-up clock and made-up counters: what is put together of them, and what a verdict says of that."""
+"""Sampling on a made-up clock and made-up counters: what is put together of them, and what a verdict says of
+that.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def made(
     drops: int = 0,
     rate_mbps: float | None = RATE_MBPS,
 ) -> Recording:
-    """Samples at 10 Hz of two cores, core 1 as busy as `busy` and core 0 idle, and a link carrying `link` of its rate towards b."""
+    """Samples at 10 Hz of two cores, core 1 as busy as `busy` and core 0 idle, and a link carrying `link` of
+    its rate towards b.
+    """
     recording = Recording(0.1, ("u1h1", "u1h2"), (rate_mbps, rate_mbps), 1e9)
     cores, carried, lost = np.zeros((2, 4)), 0, 0
     softnet = np.zeros((2, 2), np.int64)
@@ -61,9 +65,13 @@ def made(
             carried += round(link[at - 1] * STEP_BYTES)
             lost += drops
         now = 100 + at / 10
-        reading = LinkReading(now, now, np.array([[carried, carried // 10, lost, 3000], [0, 0, 0, 0]], np.int64))
+        reading = LinkReading(
+            now, now, np.array([[carried, carried // 10, lost, 3000], [0, 0, 0, 0]], np.int64)
+        )
         late_s = 0.001 if 0 < at < len(busy) else None
-        recording.add(Sample(now, late_s, Machine(cores, softnet, at * 0.1 * waiting), reading, {"u1": at % 3}))
+        recording.add(
+            Sample(now, late_s, Machine(cores, softnet, at * 0.1 * waiting), reading, {"u1": at % 3})
+        )
     return recording
 
 
@@ -88,7 +96,9 @@ def test_a_link_whose_rate_was_lowered_is_full_at_the_lower_rate() -> None:
 
 
 def test_only_the_time_with_traffic_is_judged() -> None:
-    told = found(made([1.0] * 50 + [0.5] * 30 + [1.0] * 20, [0.0] * 50 + [0.5] * 30 + [0.0] * 20, waiting=0.25))
+    told = found(
+        made([1.0] * 50 + [0.5] * 30 + [1.0] * 20, [0.0] * 50 + [0.5] * 30 + [0.0] * 20, waiting=0.25)
+    )
     assert told.sampled_s == pytest.approx(10.0)
     assert told.active_s == pytest.approx(3.0)
     assert np.array([second.busy for second in told.seconds]) == pytest.approx(np.array([(0.0, 0.5)] * 3))
@@ -108,8 +118,15 @@ def test_a_short_job_is_judged_by_what_there_is() -> None:
 
 
 def test_a_link_in_numbers() -> None:
-    (link,) = found(made([0.1] * 20, [0.25] * 10 + [0.75] * 10, drops=3)).links  # of two, one carried something
-    assert (link.name, link.rate_mbps, link.queue_drops, link.queue_bytes_max) == ("u1h1", RATE_MBPS, 60, 3000)
+    (link,) = found(
+        made([0.1] * 20, [0.25] * 10 + [0.75] * 10, drops=3)
+    ).links  # of two, one carried something
+    assert (link.name, link.rate_mbps, link.queue_drops, link.queue_bytes_max) == (
+        "u1h1",
+        RATE_MBPS,
+        60,
+        3000,
+    )
     assert (link.bytes, link.most_bytes) == pytest.approx((11 * STEP_BYTES, 10 * STEP_BYTES), rel=1e-3)
     assert list(link.utilisation) == pytest.approx([0.5, 0.75], rel=1e-3)
 
@@ -140,14 +157,18 @@ def test_gaps_between_samples_are_time_not_sampled() -> None:
 
 def test_links_read_in_every_third_sample_only() -> None:
     whole, thin = made([0.4] * 30, [0.5] * 30), made([0.4] * 30, [0.5] * 30)
-    thin.samples = [one if at % 3 == 0 else dataclasses.replace(one, links=None) for at, one in enumerate(thin.samples)]
+    thin.samples = [
+        one if at % 3 == 0 else dataclasses.replace(one, links=None) for at, one in enumerate(thin.samples)
+    ]
     shares = np.array([second.busy for second in found(thin).seconds])
     assert shares == pytest.approx(np.array([(0.0, 0.4)] * len(shares)))
     assert found(thin).active_s == pytest.approx(found(whole).active_s)
     assert found(thin).links[0].bytes == found(whole).links[0].bytes
 
 
-def test_a_long_recording_is_thinned_and_loses_no_byte_and_no_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_recording_is_thinned_and_loses_no_byte_and_no_lateness(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole = found(made([0.4] * 999, [0.5] * 999))
     monkeypatch.setattr(samples, "MOST_SAMPLES", 64)
     recording = made([0.4] * 999, [0.5] * 999)
@@ -190,21 +211,24 @@ DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
         GOOD,
         bound_with(measured_ms=131.0),
         "machine_bound",
-        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates about 2.8 times (a larger "
+        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates about "
+        "2.8 times (a larger "
         "scale), or use fewer workers",
     ),
     "links were seldom full, and no sum was seen": (
         GOOD,
         coarse(GOOD),
         "machine_bound",
-        "machine-bound: 1.67 times what the links allow (coarse: a link was full 60 % of the time with traffic, and no sum was seen); "
+        "machine-bound: 1.67 times what the links allow (coarse: a link was full 60 % of the time with "
+        "traffic, and no sum was seen); "
         "lower the rates about 5.6 times (a larger scale), or use fewer workers",
     ),
     "faster than links can be": (
         GOOD,
         bound_with(measured_ms=90.0),
         "beyond_links",
-        "faster than links can be: 0.90 times what the links allow (90 ms a round, 100 allowed); they let pass more than their rates",
+        "faster than links can be: 0.90 times what the links allow (90 ms a round, 100 allowed); they let "
+        "pass more than their rates",
     ),
     "sums too few to judge": (
         GOOD,
@@ -252,12 +276,21 @@ def test_a_reason_against_a_result(case: str) -> None:
     ("evidence", "bound", "line"),
     [
         (GOOD, ALLOWED, "within 4 % of what the links allow (104 ms a round, 100 allowed)"),
-        (GOOD, bound_with(measured_ms=99.0), "within 0 % of what the links allow (99 ms a round, 100 allowed)"),
-        (evidence_with(links=(dataclasses.replace(LINK, excess=0.03),)), ALLOWED, "within 4 % of what the links allow"),
+        (
+            GOOD,
+            bound_with(measured_ms=99.0),
+            "within 0 % of what the links allow (99 ms a round, 100 allowed)",
+        ),
+        (
+            evidence_with(links=(dataclasses.replace(LINK, excess=0.03),)),
+            ALLOWED,
+            "within 4 % of what the links allow",
+        ),
         (
             evidence_with(seconds=(second(link=0.95),) * 10),
             coarse(evidence_with(seconds=(second(link=0.95),) * 10)),
-            "within 5 % of what the links allow (coarse: a link was full 95 % of the time with traffic, and no sum was seen)",
+            "within 5 % of what the links allow (coarse: a link was full 95 % of the time with traffic, and "
+            "no sum was seen)",
         ),
     ],
 )
@@ -288,7 +321,12 @@ def test_a_job_that_sent_nothing_has_no_verdict(hosts: tuple[str, ...]) -> None:
 def test_several_reasons_are_all_told() -> None:
     told = evidence_with(unsampled_s=5.0, links=(dataclasses.replace(LINK, excess=0.25),))
     given = verdict(told, bound_with(measured_ms=200.0), hosts=HOSTS, failure="worker 1 exited with code 1")
-    assert [reason.name for reason in given.reasons] == ["failed", "machine_bound", "above_rate", "not_sampled"]
+    assert [reason.name for reason in given.reasons] == [
+        "failed",
+        "machine_bound",
+        "above_rate",
+        "not_sampled",
+    ]
     assert given.as_json()["reasons"][1]["name"] == "machine_bound"
 
 
@@ -303,7 +341,10 @@ def test_what_the_machine_was_busy_with_is_told_where_it_shaped_a_result() -> No
 
 
 def test_drops_at_a_full_queue_are_a_note() -> None:
-    drops = (dataclasses.replace(LINK, queue_drops=40), dataclasses.replace(LINK, name="u4h1", queue_drops=60))
+    drops = (
+        dataclasses.replace(LINK, queue_drops=40),
+        dataclasses.replace(LINK, name="u4h1", queue_drops=60),
+    )
     workers = [{"retransmits": 5, "timeouts": 1, "allreduce": {"busy_s": 5.0}}, None, {"retransmits": 2}]
     told = evidence_with(links=drops, device_drops={"u1h1": 1}, softnet_dropped=99)
     given = verdict(told, bound_with(shared=True), workers, hosts=HOSTS, faults=["u1h1 up loss 1%"])
@@ -311,7 +352,10 @@ def test_drops_at_a_full_queue_are_a_note() -> None:
     assert [(note.name, note.text) for note in given.notes] == [
         ("faults", "faults were set on links: u1h1 up loss 1%; the bound is without them"),
         ("shared", "other jobs ran: what links carried of theirs beside this job's sums counts as allowed"),
-        ("queue_drops", "links dropped 100 frames at a full queue, as a finite buffer does; 60 of them on u4h1"),
+        (
+            "queue_drops",
+            "links dropped 100 frames at a full queue, as a finite buffer does; 60 of them on u4h1",
+        ),
         ("softnet_drops", "the kernel dropped 99 frames before it looked at them"),
         ("device_drops", "1 frame was lost where a device had no room, 1 of them at u1h1"),
         ("retransmits", "workers sent 7 packets again, which the bound does not count; 1 timeout"),
@@ -327,7 +371,9 @@ def test_what_a_worker_leaves_is_its_own_business(left: dict[str, Any]) -> None:
 
 def test_the_limits_are_the_callers() -> None:
     strict = dataclasses.replace(LIMITS, ratio=1.01)
-    assert [reason.name for reason in verdict(GOOD, ALLOWED, limits=strict, hosts=HOSTS).reasons] == ["machine_bound"]
+    assert [reason.name for reason in verdict(GOOD, ALLOWED, limits=strict, hosts=HOSTS).reasons] == [
+        "machine_bound"
+    ]
 
 
 # ---------------------------------------------------------------- what is written
@@ -406,7 +452,9 @@ class World:
         until(lambda: len(recording.samples) >= count, f"{count} samples")
 
     def await_next_deadline(self) -> None:
-        """Until the sampler waits for it: how far behind it is it asks once after a sample, then twice each time that it looks."""
+        """Until the sampler waits for it: how far behind it is it asks once after a sample, then twice each
+        time that it looks.
+        """
         asked = self.asked
         until(lambda: self.asked >= asked + 3, "the sampler waits")
 
@@ -450,7 +498,9 @@ def test_a_real_clock_keeps_the_rate() -> None:
         world.await_samples(recording, 40)
     due = [sample.at_s - sample.late_s for sample in recording.samples if sample.late_s is not None]
     steps = np.diff(due) / 0.005
-    assert np.abs(steps - steps.round()).max() < 1e-6  # every deadline is on one grid, however late a sample was
+    assert (
+        np.abs(steps - steps.round()).max() < 1e-6
+    )  # every deadline is on one grid, however late a sample was
     assert recording.samples[0].machine.cores.shape[1] == 4
     assert recording.cost_s > 0
 

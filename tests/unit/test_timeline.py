@@ -48,7 +48,9 @@ def left_by(folder: Path, text: str) -> dict[str, Any]:
     script, stats = folder / "script.py", folder / "stats.json"
     script.write_text(textwrap.dedent(text))
     with JobBoard(1) as board:
-        described = job_description("t", 1, 1, 0, "ring", ["localhost"], board.settings(), stats, {}, None, None)
+        described = job_description(
+            "t", 1, 1, 0, "ring", ["localhost"], board.settings(), stats, {}, None, None
+        )
         rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29479"}
         place = {"PYTHONPATH": str(CHECKOUT), "GLOO_SOCKET_IFNAME": "lo", VARIABLE: described}
         ended = subprocess.run(

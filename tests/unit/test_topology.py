@@ -40,7 +40,12 @@ def test_a_bmv2_unit_survives_json() -> None:
 
 def test_default_is_the_paper_s_testbed() -> None:
     topology = catalogue.ready("default")
-    assert [(unit.kind, unit.hosts) for unit in topology.units] == [("gpu", 4), ("gpu", 4), ("cpu", 2), ("cpu", 2)]
+    assert [(unit.kind, unit.hosts) for unit in topology.units] == [
+        ("gpu", 4),
+        ("gpu", 4),
+        ("cpu", 2),
+        ("cpu", 2),
+    ]
     assert {unit.optical_ports for unit in topology.units} == {2}
     assert topology.host_link.rate_mbps == 40_000
 
@@ -60,11 +65,17 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"scale": 0}, "scale: 0; a whole number from 1"),
         ({"scale": "fast"}, "scale: fast; a whole number"),
         ({"host_rate_mbps": -5}, "host_rate_mbps: -5; a rate in Mb/s or the word unshaped"),
-        ({"host_rate_mbps": 50, "scale": 100}, "host_rate_mbps: 50 at scale 100 is 0.5 Mb/s; from 1 to 20000 Mb/s"),
+        (
+            {"host_rate_mbps": 50, "scale": 100},
+            "host_rate_mbps: 50 at scale 100 is 0.5 Mb/s; from 1 to 20000 Mb/s",
+        ),
         ({"optical_rate_mbps": 10**8, "scale": 100}, "optical_rate_mbps: 100000000 at scale 100 is"),
         ({"ocs": {"circuits": [["u1o1", "u2o1"]] * 9}}, "9 circuits; 4 optical ports carry at most 2"),
         ({"ocs": {"circuits": [["u1o1", "u9o1"]]}}, r"ocs.circuits\[0\]: u9o1; no such optical port"),
-        ({"ocs": {"circuits": [["u1o1", "u2o1"], ["u1o1", "u2o2"]]}}, r"ocs.circuits\[1\]: u1o1 is in another circuit"),
+        (
+            {"ocs": {"circuits": [["u1o1", "u2o1"], ["u1o1", "u2o2"]]}},
+            r"ocs.circuits\[1\]: u1o1 is in another circuit",
+        ),
         ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
         ({"ocs": 7}, "ocs: 7; keys and values"),

@@ -1,4 +1,6 @@
-"""TW+: examples computed by hand, random worlds in which every constraint must hold, and its distance from what is possible."""
+"""TW+: examples computed by hand, random worlds in which every constraint must hold, and its distance from
+what is possible.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ FABRIC = Fabric.uniform(3, 4, 1, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
 WITHIN = 0.05
 
 
-def ran(name: str, jobs: Sequence[Job], fabric: Fabric = FABRIC, ports: dict[Pair, int] | None = None) -> Outcome:
+def ran(
+    name: str, jobs: Sequence[Job], fabric: Fabric = FABRIC, ports: dict[Pair, int] | None = None
+) -> Outcome:
     return simulate(fabric, jobs, make(name, 0), ports or {}, record=True)
 
 
@@ -65,8 +69,8 @@ def test_a_short_narrow_job_leaves_its_place_to_one_that_may_come() -> None:
 
 
 def test_a_place_stays_free_while_those_that_could_have_it_can_wait() -> None:
-    # 16 streams of 80 Gb are 8 s over four ports, so that the wide short job can wait for what comes, and use its PS then; were it
-    # given the place, the long one would end after 11 s
+    # 16 streams of 80 Gb are 8 s over four ports, so that the wide short job can wait for what comes, and use
+    # its PS then; were it given the place, the long one would end after 11 s
     first, short = Job(1, ((1, 16),), 2, 400.0), Job(2, ((0, 16),), 2, 80.0)
     late = Job(3, ((0, 16),), 2, 360.0, arrival=1)
     assert ran("inc-tw+", [first, short, late]).ct_bti_s == 10.0
@@ -76,7 +80,9 @@ def test_a_place_stays_free_while_those_that_could_have_it_can_wait() -> None:
 
 @pytest.mark.parametrize(("iterations", "most"), [(60.0, 0.07), (100.0, 0.09)])
 def test_long_jobs_find_a_place(iterations: float, most: float) -> None:
-    """Over the end of the job that ends last were it alone, in the mean of ten seeds; 11 and 17 % before places were kept."""
+    """Over the end of the job that ends last were it alone, in the mean of ten seeds; 11 and 17 % before
+    places were kept.
+    """
     over = []
     for seed in range(10):
         setting = SETTINGS["table1"].having({"job_count": 60, "iterations": iterations})
@@ -110,9 +116,13 @@ def test_a_rate_needs_no_new_circuits_where_lit_ones_end_the_job_in_time() -> No
 
 def test_the_ports_end_is_that_of_the_longest_update_first() -> None:
     slow = Sending(
-        Progress(Job(1, ((0, 1),), 1, 160.0), 160.0), load(FABRIC, Job(1, ((0, 1),), 1, 160.0, 3.0), None), 0.0
+        Progress(Job(1, ((0, 1),), 1, 160.0), 160.0),
+        load(FABRIC, Job(1, ((0, 1),), 1, 160.0, 3.0), None),
+        0.0,
     )
-    quick = Sending(Progress(Job(2, ((2, 1),), 1, 320.0), 320.0), load(FABRIC, Job(2, ((2, 1),), 1, 320.0), None), 0.0)
+    quick = Sending(
+        Progress(Job(2, ((2, 1),), 1, 320.0), 320.0), load(FABRIC, Job(2, ((2, 1),), 1, 320.0), None), 0.0
+    )
     gbps = [160.0] * 3
     assert ports_end_s([slow, quick], FABRIC, gbps) == 4.0  # 1 s and 3 s of update; 3 s for both volumes
     assert ports_end_s([quick], FABRIC, gbps) == 2.0
@@ -186,4 +196,6 @@ def test_shorter_than_tw_with_fewer_circuits() -> None:
         for name, outcomes in (("inc-tw+", ours), ("inc-tw", theirs)):
             outcomes.append(simulate(setting.fabric, setting.jobs(seed), make(name, 0), setting.initial))
     assert sum(outcome.ct_bti_s for outcome in ours) < 0.96 * sum(outcome.ct_bti_s for outcome in theirs)
-    assert sum(o.reconfigured_connections for o in ours) < 0.8 * sum(o.reconfigured_connections for o in theirs)
+    assert sum(o.reconfigured_connections for o in ours) < 0.8 * sum(
+        o.reconfigured_connections for o in theirs
+    )

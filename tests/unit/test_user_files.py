@@ -103,7 +103,9 @@ def test_what_does_not_answer_is_given_up(tmp_path: Path) -> None:
 def test_a_process_that_says_done_and_passes_nothing_is_no_descriptor(tmp_path: Path) -> None:
     program = "import socket; socket.socket(fileno=0).send(b'+')"
     files = UserFiles(lambda argv, **options: spawn([sys.executable, "-c", program], **options))
-    with pytest.raises(RequestError, match=r"cannot write it: the process that opens it passed no descriptor"):
+    with pytest.raises(
+        RequestError, match=r"cannot write it: the process that opens it passed no descriptor"
+    ):
         files.open_output(tmp_path / "a", ME)
 
 

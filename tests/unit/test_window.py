@@ -129,7 +129,9 @@ def test_losses_cut_it_only_where_nothing_marks(native: ctypes.CDLL) -> None:
 
 @dataclass(slots=True)
 class Queue:
-    """Where all partial sums pass: sends a frame each unit of time, holds `room`, marks what finds more than `threshold` before it."""
+    """Where all partial sums pass: sends a frame each unit of time, holds `room`, marks what finds more than
+    `threshold` before it.
+    """
 
     room: int
     threshold: int
@@ -153,7 +155,9 @@ class Queue:
 
 @dataclass(slots=True)
 class Job:
-    """`units` streams of one frame a fragment through the queue; a result when all are through, which all workers see."""
+    """`units` streams of one frame a fragment through the queue; a result when all are through, which all
+    workers see.
+    """
 
     window: Window
     units: int
@@ -163,7 +167,9 @@ class Job:
 
 
 def played(native: ctypes.CDLL, queue: Queue, units: list[int], until: float, seed: int) -> list[int]:
-    """By job, the fragments summed. A frame lost is sent again after 50 units of time; processes are late by chance."""
+    """By job, the fragments summed. A frame lost is sent again after 50 units of time; processes are late by
+    chance.
+    """
     order = itertools.count()
     chance = random.Random(seed)
     jobs = [Job(made(native), count) for count in units]
@@ -211,7 +217,9 @@ def cases() -> Iterator[tuple[int, list[int]]]:
 
 
 @pytest.mark.parametrize(("room", "units"), list(cases()))
-def test_a_queue_is_used_up_and_loses_less_than_a_hundredth(native: ctypes.CDLL, room: int, units: list[int]) -> None:
+def test_a_queue_is_used_up_and_loses_less_than_a_hundredth(
+    native: ctypes.CDLL, room: int, units: list[int]
+) -> None:
     for seed in range(3):
         queue = Queue(room, room // 4, bucket=16)
         found = played(native, queue, units, 20_000, seed)

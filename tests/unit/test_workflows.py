@@ -71,7 +71,9 @@ def test_what_the_action_is_given_reaches_its_steps_as_variables_and_never_as_sh
     assert named == set(action["inputs"])
 
 
-@pytest.mark.parametrize("text", [ACTION.read_text(), WORKFLOW.read_text(), example()], ids=["action", "ci", "example"])
+@pytest.mark.parametrize(
+    "text", [ACTION.read_text(), WORKFLOW.read_text(), example()], ids=["action", "ci", "example"]
+)
 def test_every_run_is_shell_and_what_it_runs_is_there(text: str) -> None:
     for step in steps(text):
         if script := step.get("run"):
@@ -99,14 +101,20 @@ def test_the_workflow_runs_the_gate_in_a_privileged_container_and_keeps_what_it_
 
 
 def command_lines(text: str) -> list[list[str]]:
-    """The arguments of every call of scripts/container.py in a text, with lines that go on joined and variables set."""
+    """The arguments of every call of scripts/container.py in a text, with lines that go on joined and
+    variables set.
+    """
     joined = re.sub(r"\$\{\w+:\+([^}]*)\}", r"\1", re.sub(r"\\\n\s*", " ", text))
     plain = re.sub(r"\$\w+", "value", joined.replace("$ENGINE", container.ENGINES[0]))
-    calls = re.findall(r"scripts/container\.py\"? +(.*\b(?:build|run)\b.*?)(?: +#.*| +2>&1.*)?$", plain, re.MULTILINE)
+    calls = re.findall(
+        r"scripts/container\.py\"? +(.*\b(?:build|run)\b.*?)(?: +#.*| +2>&1.*)?$", plain, re.MULTILINE
+    )
     return [shlex.split(call) for call in calls if "`" not in call]
 
 
-@pytest.mark.parametrize("path", [ACTION, WORKFLOW, PAGE, ROOT / "docs/containers.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [ACTION, WORKFLOW, PAGE, ROOT / "docs/containers.md"], ids=lambda path: path.name
+)
 def test_every_call_of_the_script_is_one_that_it_takes(path: Path) -> None:
     lines = command_lines(path.read_text())
     assert len(lines) >= 2

@@ -1,4 +1,6 @@
-"""What a vector is, and the words that it is written in. Knows no engine; expected frames are stated here, not computed by one."""
+"""What a vector is, and the words that it is written in. Knows no engine; expected frames are stated here,
+not computed by one.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What the worker must find: how many results stored and notices, and by place in the ring what is there."""
+    """What the worker must find: how many results stored and notices, and by place in the ring what is
+    there.
+    """
 
     received: int
     notices: int
@@ -126,7 +130,9 @@ class Vector:
     def sees(self, data: bytes, port: int, verdict: str, *leaves: Leaves) -> None:
         self.steps.append(Arrival(data, port, verdict, leaves))
 
-    def push(self, worker: int, fragment: int, verdict: str, *leaves: Leaves, port: int = 0, **changes: Any) -> None:
+    def push(
+        self, worker: int, fragment: int, verdict: str, *leaves: Leaves, port: int = 0, **changes: Any
+    ) -> None:
         """A push by worker w, who sits at port w + 1 unless told otherwise."""
         self.sees(push(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
 
@@ -180,8 +186,12 @@ def sum_of(fragment: int, *workers: int) -> Lanes:
     return total(*(worker_lanes(worker, fragment) for worker in workers))
 
 
-def packet(op: int, fragment: int, summed: Lanes, source_ip: str, destination_ip: str, **changes: Any) -> Frame:
-    """A packet of JOB; changes are of header fields, or of the frame's own (`ttl`, `source_port`, the MACs)."""
+def packet(
+    op: int, fragment: int, summed: Lanes, source_ip: str, destination_ip: str, **changes: Any
+) -> Frame:
+    """A packet of JOB; changes are of header fields, or of the frame's own (`ttl`, `source_port`, the
+    MACs).
+    """
     header: dict[str, Any] = {
         "op": op,
         "job": JOB,
@@ -240,7 +250,12 @@ def result_frame(
 
 
 def result(
-    fragment: int, summed: Lanes, contributors: int, to: To = To.GROUP, source_ip: str = TOR_IP, **changes: Any
+    fragment: int,
+    summed: Lanes,
+    contributors: int,
+    to: To = To.GROUP,
+    source_ip: str = TOR_IP,
+    **changes: Any,
 ) -> Leaves:
     """The result that must leave."""
     return Leaves(to, compared(result_frame(fragment, summed, source_ip, contributors, **changes)))
@@ -271,7 +286,9 @@ def checksum_of(data: bytes) -> int:
 
 
 def compared(sent: Frame) -> dict[str, Any]:
-    """The fields that every engine must agree in. A packet keeps or changes its source MAC as the engine likes."""
+    """The fields that every engine must agree in. A packet keeps or changes its source MAC as the engine
+    likes.
+    """
     return {name: value for name, value in sent.fields().items() if name != "source_mac"}
 
 

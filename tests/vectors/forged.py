@@ -57,7 +57,9 @@ def its_other_half(v: Vector) -> None:
 def header_with(name: str, value: int, data: bytes | None = None) -> bytes:
     """The push that is awaited but for one field, its UDP checksum right."""
     bits = {field.name: field.bits for field in spec.HEADER}[name]
-    return summed(altered(push(1, 0) if data is None else data, OFFSETS[name], value.to_bytes(bits // 8, "big")))
+    return summed(
+        altered(push(1, 0) if data is None else data, OFFSETS[name], value.to_bytes(bits // 8, "big"))
+    )
 
 
 def summed(data: bytes) -> bytes:
@@ -115,7 +117,14 @@ def what_lost_a_bit_is_lost(v: Vector) -> None:
     half_a_sum(v)
     good = push(1, 0)
     v.sees(altered(good, UDP + 6, b"\0\0"), 2, "corrupt")
-    for at in (OFFSETS["flags"], OFFSETS["worker"] + 1, OFFSETS["slot"] + 3, OFFSETS["fragment"], UDP + 1, UDP + 7):
+    for at in (
+        OFFSETS["flags"],
+        OFFSETS["worker"] + 1,
+        OFFSETS["slot"] + 3,
+        OFFSETS["fragment"],
+        UDP + 1,
+        UDP + 7,
+    ):
         v.sees(altered(good, at, bytes([good[at] ^ 0x10])), 2, "corrupt")
     for lane in (0, 1, spec.LANES // 2, spec.LANES - 1):
         at = HEADER + spec.HEADER_BYTES + 4 * lane + lane % 4

@@ -1,7 +1,9 @@
-"""The fuzz: model and another engine get the same packets, and after each what they say, send and hold must be the same.
+"""The fuzz: model and another engine get the same packets, and after each what they say, send and hold must
+be the same.
 
-What is sent are the packets of tests/vectors/places.py, in and out of their window, half of them with something wrong, by the port where
-they belong or by another; jobs, workers and circuits come and go meanwhile. Everything is drawn from a seed.
+What is sent are the packets of tests/vectors/places.py, in and out of their window, half of them with
+something wrong, by the port where they belong or by another; jobs, workers and circuits come and go
+meanwhile. Everything is drawn from a seed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from tests.vectors.lights import Optics
 from tests.vectors.places import BINDINGS, FRAGMENTS, GROUPS, SWITCH_PORTS, State
 from tests.vectors.run import Model, Worker, same_result
 
-BATCH, LOOK_EVERY = 250, 16  # packets between two stages of the jobs; batches between two looks at all that is held
+BATCH, LOOK_EVERY = (
+    250,
+    16,
+)  # packets between two stages of the jobs; batches between two looks at all that is held
 SPARED, ASTRAY = 0.5, 0.1  # shares of packets: nothing wrong; by a port where they do not belong
 TOUCHING = frozenset({"aggregated", "completed", "resent", "duplicate", "stale", "mismatch", "result"})
 MOST_TOLD = 10
@@ -36,7 +41,9 @@ class Shot(Tried, Worker, Protocol):
 
 @dataclass(slots=True)
 class Findings:
-    """Of one place: how many packets, how often each verdict, by how many ports frames left, and what differed."""
+    """Of one place: how many packets, how often each verdict, by how many ports frames left, and what
+    differed.
+    """
 
     place: str
     packets: int = 0
@@ -118,7 +125,9 @@ def switch(engine: Shot, seed: int, packets: int) -> Findings:
             admit(number)
         if random.random() < 0.02:  # somebody else at a port
             port = int(random.choice(list(BINDINGS)))
-            sender = BINDINGS[port] if random.random() < 0.8 else Sender(int(random.choice(list(GROUPS))), None)
+            sender = (
+                BINDINGS[port] if random.random() < 0.8 else Sender(int(random.choice(list(GROUPS))), None)
+            )
             for each in both:
                 each.bind(port, [sender] if sender else [])
     return findings
@@ -174,11 +183,15 @@ def host(engine: Shot, seed: int, packets: int) -> Findings:
                 return findings
             if mine[0] in TOUCHING and _slot_differs(findings, model, engine, jobs, data):
                 return findings
-            if mine[0] in ("pulled", "pull_duplicate", "notice") and _worker_differs(findings, model, engine, data):
+            if mine[0] in ("pulled", "pull_duplicate", "notice") and _worker_differs(
+                findings, model, engine, data
+            ):
                 return findings
         for place in range(SIZE):
             if not same_result(model.stored(place), engine.stored(place)):
-                findings.miss(f"packet {findings.packets}: place {place} of the ring, which that did not name")
+                findings.miss(
+                    f"packet {findings.packets}: place {place} of the ring, which that did not name"
+                )
                 return findings
         if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, engine):
             return findings
@@ -202,7 +215,9 @@ def _worker_differs(findings: Findings, model: Model, engine: Worker, data: byte
     if place < SIZE:
         same &= same_result(model.stored(place), engine.stored(place))
     if not same:
-        findings.miss(f"packet {findings.packets}: {engine.words()} or place {place} of the ring; {data[:90].hex()}")
+        findings.miss(
+            f"packet {findings.packets}: {engine.words()} or place {place} of the ring; {data[:90].hex()}"
+        )
     return not same
 
 

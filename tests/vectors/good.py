@@ -1,11 +1,23 @@
-"""What is sent, good or nearly, to a switch and to a PS host where two jobs sum: what the mutations are made of."""
+"""What is sent, good or nearly, to a switch and to a PS host where two jobs sum: what the mutations are made
+of.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from testbed.wire import frame, spec
-from tests.vectors.build import BASE, PS_IP, SIZE, UP_BASE, packet, partial, push, result_from_ps, worker_lanes
+from tests.vectors.build import (
+    BASE,
+    PS_IP,
+    SIZE,
+    UP_BASE,
+    packet,
+    partial,
+    push,
+    result_from_ps,
+    worker_lanes,
+)
 
 OTHER, OTHER_GENERATION = 8, 4
 OTHER_BASE, OTHER_UP_BASE = BASE + 5 * SIZE, UP_BASE + 2 * SIZE
@@ -15,9 +27,15 @@ def at_switch() -> list[bytes]:
     """What is sent to a switch, good or nearly: by both jobs, by a PS, by other switches."""
     other: dict[str, Any] = {"job": OTHER, "generation": OTHER_GENERATION, "data": worker_lanes(9, 9)}
     made = [push(worker, fragment) for worker in (0, 1) for fragment in (0, 1, SIZE)]
-    made += [push(worker, at, slot=OTHER_BASE + at % SIZE, **other) for worker in (0, 1) for at in (0, 5, SIZE + 5)]
+    made += [
+        push(worker, at, slot=OTHER_BASE + at % SIZE, **other) for worker in (0, 1) for at in (0, 5, SIZE + 5)
+    ]
     made += [push(worker, at, slot=BASE + at, **other) for worker in (0, 1) for at in (0, 5)]
-    made += [result_from_ps(1, worker_lanes(9, 1), slot=BASE + 1), partial(0, 1), partial(1, 1, slot=BASE + 1)]
+    made += [
+        result_from_ps(1, worker_lanes(9, 1), slot=BASE + 1),
+        partial(0, 1),
+        partial(1, 1, slot=BASE + 1),
+    ]
     notice = packet(spec.Op.NOTICE, 1, frame.NO_LANES, PS_IP, "10.0.1.254", flags=4, count=0)
     return [*made, notice.pack()]
 
@@ -25,5 +43,12 @@ def at_switch() -> list[bytes]:
 def at_ps() -> list[bytes]:
     """The same for a PS host; what names the job is damaged only, for the switches keep forged ones off."""
     other: dict[str, Any] = {"job": OTHER, "generation": OTHER_GENERATION, "data": worker_lanes(9, 9)}
-    made = [partial(unit, at, slot=OTHER_UP_BASE + at % SIZE, **other) for unit in (0, 1) for at in (0, 5, SIZE + 5)]
-    return [*made, *(partial(unit, at, slot=UP_BASE + at % SIZE, **other) for unit in (0, 1) for at in (0, 5))]
+    made = [
+        partial(unit, at, slot=OTHER_UP_BASE + at % SIZE, **other)
+        for unit in (0, 1)
+        for at in (0, 5, SIZE + 5)
+    ]
+    return [
+        *made,
+        *(partial(unit, at, slot=UP_BASE + at % SIZE, **other) for unit in (0, 1) for at in (0, 5)),
+    ]

@@ -1,7 +1,8 @@
-"""The reference model and another engine in step: whatever one gets the other gets, and what they say, send and hold must be the same.
+"""The reference model and another engine in step: whatever one gets the other gets, and what they say, send
+and hold must be the same.
 
-What is given to both: whole jobs in all weathers, schedules that keep no window, malformed and adversarial packets. An engine's module says
-how one is made; this one says what is done with it.
+What is given to both: whole jobs in all weathers, schedules that keep no window, malformed and adversarial
+packets. An engine's module says how one is made; this one says what is done with it.
 """
 
 from __future__ import annotations
@@ -137,7 +138,9 @@ def slot_difference(mine: Slot, theirs: Held | None) -> str:
 
 
 def difference(model: Outcome, other: Outcome) -> str:
-    """How another engine's outcome differs from the model's; empty where it does not. Ports are compared where both say them."""
+    """How another engine's outcome differs from the model's; empty where it does not. Ports are compared
+    where both say them.
+    """
     (verdict, emissions), (said, left) = model, other
     if said != verdict:
         return f"the other says {said}, the model {verdict}"
@@ -160,11 +163,15 @@ def _same_mac(mine: Emission, theirs: Emission) -> bool:
 
 
 def _same(mine: bytes, theirs: bytes) -> bool:
-    """All but the MAC addresses, which are the fabric's; of a packet made here, every field, for it may keep an odd type of service."""
+    """All but the MAC addresses, which are the fabric's; of a packet made here, every field, for it may keep
+    an odd type of service.
+    """
     if mine[12:] == theirs[12:]:
         return True
     try:
-        told = [{**Frame.parse(data).fields(), "source_mac": "", "destination_mac": ""} for data in (mine, theirs)]
+        told = [
+            {**Frame.parse(data).fields(), "source_mac": "", "destination_mac": ""} for data in (mine, theirs)
+        ]
     except ValueError:
         return False
     return told[0] == told[1] and frame.ipv4_checksum_holds(theirs)
@@ -174,9 +181,13 @@ class Trial:
     """What is done with one kind of engine; each method says how often each verdict was given."""
 
     def __init__(self, make: Make, has_routes: bool, examples: int, kinds: tuple[str, ...]) -> None:
-        """`kinds`: of final, partial (jobs at a switch) and ps (at a PS host). Without routes, every address has the same."""
+        """`kinds`: of final, partial (jobs at a switch) and ps (at a PS host). Without routes, every address
+        has the same.
+        """
         self._make, self._has_routes, self._kinds = make, has_routes, kinds
-        self._settings = settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate])
+        self._settings = settings(
+            max_examples=examples, deadline=None, database=None, phases=[Phase.generate]
+        )
 
     @contextmanager
     def _both(self, node: int, ip: str, is_host: bool, tally: Tally) -> Iterator[Both]:
@@ -217,7 +228,9 @@ class Trial:
         return tally.counts
 
     def schedules(self) -> dict[str, int]:
-        """Pushes, partial sums and results in any order, within the window or not, of this generation or another, jobs coming and going."""
+        """Pushes, partial sums and results in any order, within the window or not, of this generation or
+        another, jobs coming and going.
+        """
         tally = Tally()
 
         @self._settings
@@ -252,7 +265,9 @@ class Trial:
                 engine.set_group(JOB, (1, 2, *OPTICAL))
                 engine.set_group(OTHER, (3, 4, OPTICAL[0]))
                 engine.admit(JOB, job(2))
-                engine.admit(OTHER, job(2, generation=OTHER_GENERATION, base=OTHER_UP_BASE if is_host else OTHER_BASE))
+                engine.admit(
+                    OTHER, job(2, generation=OTHER_GENERATION, base=OTHER_UP_BASE if is_host else OTHER_BASE)
+                )
                 chance = np.random.default_rng(5)
                 senders = [1] if is_host else [1, 2, 3, 4, 5, 6, *OPTICAL]
                 for turn in range(turns):
@@ -281,7 +296,9 @@ def _schedule(engine: Both, kind: str, chance: random.Random, start: int) -> Non
         fragment = (at + chance.choice((0, 0, 0, 0, -1, -2, -SIZE, SIZE, 2 * SIZE, 2**31))) % 2**32
         fields = {
             "slot": base + fragment % SIZE if chance.random() < 0.97 else chance.randrange(2**32),
-            "generation": generation if chance.random() < 0.95 else (generation + chance.choice((-1, 1))) % 2**32,
+            "generation": generation
+            if chance.random() < 0.95
+            else (generation + chance.choice((-1, 1))) % 2**32,
             "count": chance.randrange(spec.LANES + 1),
             "flags": chance.choice((0, int(spec.Flag.RETRANSMIT))),
         }
@@ -290,13 +307,17 @@ def _schedule(engine: Both, kind: str, chance: random.Random, start: int) -> Non
             engine.receive(partial(worker, fragment, **fields), 1)
         elif kind == "partial" and chance.random() < 0.2:
             fields |= {"slot": (fields["slot"] - BASE + UP_BASE) % 2**32, "flags": int(spec.Flag.FINAL)}
-            engine.receive(result_from_ps(fragment, lanes(fragment), **fields), chance.choice((PS_PORT, *OPTICAL)))
+            engine.receive(
+                result_from_ps(fragment, lanes(fragment), **fields), chance.choice((PS_PORT, *OPTICAL))
+            )
         else:
             engine.receive(push(worker, fragment, **fields), worker + 1)
         if chance.random() < 0.01:
             engine.release(JOB)
             if chance.random() < 0.5:
-                engine.receive(push(members[0], at, generation=generation), members[0] + 1 if kind != "ps" else 1)
+                engine.receive(
+                    push(members[0], at, generation=generation), members[0] + 1 if kind != "ps" else 1
+                )
             generation += 1
             engine.set_group(JOB, (*(worker + 1 for worker in members), *OPTICAL))
             engine.admit(JOB, makes[kind](generation=generation))

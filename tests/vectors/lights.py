@@ -1,4 +1,6 @@
-"""Light at the optical switch: scenes of circuits that come, go dark and go, and of frames that enter. Data, and how it is played."""
+"""Light at the optical switch: scenes of circuits that come, go dark and go, and of frames that enter. Data,
+and how it is played.
+"""
 
 from __future__ import annotations
 

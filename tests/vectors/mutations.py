@@ -83,7 +83,9 @@ def sum_again(rows: Rows) -> None:
             continue
         mine = sizes == size
         some = np.ascontiguousarray(rows[mine, UDP : UDP + size]).view(">u2").sum(axis=1, dtype=np.uint64)
-        addresses = np.ascontiguousarray(rows[mine, IP + 12 : IP + 20]).view(">u2").sum(axis=1, dtype=np.uint64)
+        addresses = (
+            np.ascontiguousarray(rows[mine, IP + 12 : IP + 20]).view(">u2").sum(axis=1, dtype=np.uint64)
+        )
         total = some + addresses + np.uint64(frame.IPPROTO_UDP + size)
         for _ in range(3):
             total = (total & np.uint64(0xFFFF)) + (total >> np.uint64(16))
@@ -129,7 +131,9 @@ def _told_lengths(random: np.random.Generator, rows: Rows, lengths: Lengths) -> 
     """Lengths in the headers that are not the frame's, one or both."""
     told = random.integers(0, 2**16, (2, len(rows)))
     told = np.where(
-        random.random((2, len(rows))) < 0.5, told, lengths - np.array([[IP], [UDP]]) + random.integers(-9, 9, len(rows))
+        random.random((2, len(rows))) < 0.5,
+        told,
+        lengths - np.array([[IP], [UDP]]) + random.integers(-9, 9, len(rows)),
     )
     which = random.integers(0, 3, len(rows))
     for mine, at, values in ((which != 1, IP + 2, told[0]), (which != 0, UDP + 4, told[1])):

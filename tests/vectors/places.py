@@ -1,7 +1,9 @@
-"""The places that the fuzz shoots at, and what is sent to them, good or nearly: jobs that sum on while everything else happens.
+"""The places that the fuzz shoots at, and what is sent to them, good or nearly: jobs that sum on while
+everything else happens.
 
-A switch has two jobs of its own, one whose partial sums go to a parameter server at one of its ports, one that only passes, a host without
-a job and ports to other switches. A host has a worker of one job and the parameter server of another.
+A switch has two jobs of its own, one whose partial sums go to a parameter server at one of its ports, one
+that only passes, a host without a job and ports to other switches. A host has a worker of one job and the
+parameter server of another.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ def jobs_at_switch(state: State) -> dict[int, Job]:
         JOB: job_in_unit(2),
         OTHER: job_in_unit(2, base=OTHER_BASE, group_ip="239.192.0.8"),
         ACROSS: job_across(base=ACROSS_BASE, group_ip="239.192.0.9"),
-        TRANSIT: job_across(role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0, group_ip="239.192.0.10"),
+        TRANSIT: job_across(
+            role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0, group_ip="239.192.0.10"
+        ),
     }
     return {number: replace(job, generation=state.generation(number)) for number, job in made.items()}
 
@@ -92,11 +96,19 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
             (OTHER, OTHER_BASE, 3, (0, 1)),
             (ACROSS, ACROSS_BASE, 6, (1, 3)),
         ):
-            fields: dict[str, Any] = {"job": number, "generation": state.generation(number), "slot": base + at % SIZE}
+            fields: dict[str, Any] = {
+                "job": number,
+                "generation": state.generation(number),
+                "slot": base + at % SIZE,
+            }
             fields |= {"count": int(random.integers(0, spec.LANES + 1)), "flags": int(random.integers(0, 16))}
             sent += [(push(worker, at, **fields), first + place) for place, worker in enumerate(workers)]
     for at in _window(state, random)[:3]:
-        for number, group, ports in ((ACROSS, 9, (PS_PORT, 201, 202)), (TRANSIT, 10, (203, 201)), (JOB, 7, (201,))):
+        for number, group, ports in (
+            (ACROSS, 9, (PS_PORT, 201, 202)),
+            (TRANSIT, 10, (203, 201)),
+            (JOB, 7, (201,)),
+        ):
             fields = {"job": number, "generation": state.generation(number), "to_ip": f"239.192.0.{group}"}
             port = ports[int(random.integers(0, len(ports)))]
             sent.append((result_from_ps(at, worker_lanes(9, at % 7), **fields), port))
@@ -120,7 +132,9 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
     at = state.fragment
     told = {"generation": state.generation(JOB), "flags": 4, "count": 0}
     sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **told).pack(), 1))
-    sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **{**told, "job": OTHER}).pack(), 1))
+    sent.append(
+        (packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **{**told, "job": OTHER}).pack(), 1)
+    )
     sent.append((push(0, at, to_ip=PS_IP), 1))
     return _serviced(sent, random)
 
@@ -128,12 +142,17 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
 def _window(state: State, random: np.random.Generator) -> list[int]:
     """Fragments under way, and two that are out of it: an older one, and one that comes too early."""
     near = [state.fragment + ahead for ahead in range(AHEAD)]
-    far = [state.fragment - int(random.integers(1, 2 * SIZE)), state.fragment + int(random.integers(AHEAD, 3 * SIZE))]
+    far = [
+        state.fragment - int(random.integers(1, 2 * SIZE)),
+        state.fragment + int(random.integers(AHEAD, 3 * SIZE)),
+    ]
     return [at % 2**32 for at in (*near, *far)]
 
 
 def _serviced(sent: Sequence[Sent], random: np.random.Generator) -> list[Sent]:
-    """With types of service of all kinds: congestion experienced or not, and other classes (RFC 2474, RFC 3168)."""
+    """With types of service of all kinds: congestion experienced or not, and other classes (RFC 2474, RFC
+    3168).
+    """
     made = []
     for data, port in sent:
         ip = data[14:15] + bytes([int(random.choice(SERVICES))]) + data[16:24] + b"\0\0" + data[26:34]

@@ -1,4 +1,6 @@
-"""Results and notices at a worker's host: what lands in the ring, what wakes the worker, and what must change nothing."""
+"""Results and notices at a worker's host: what lands in the ring, what wakes the worker, and what must change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def results_land_at_the_place_of_their_slot(v: Vector) -> None:
 def marks_and_repetitions_are_told_to_the_worker(v: Vector) -> None:
     worker(v)
     repeated = frame.DSCP_REPEATED << 2
-    for fragment, tos in enumerate((0, frame.ECT, frame.CE, repeated, repeated | frame.ECT, repeated | frame.CE, 0xE0)):
+    for fragment, tos in enumerate(
+        (0, frame.ECT, frame.CE, repeated, repeated | frame.ECT, repeated | frame.CE, 0xE0)
+    ):
         arrives(v, fragment, "pulled", tos=tos)
     flags = (1, 1, 0x101, 0x201, 0x201, 0x301, 1)
     finds(v, 7, **{f"p{fragment}": stored(fragment, flags=at) for fragment, at in enumerate(flags)})

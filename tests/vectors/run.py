@@ -11,7 +11,18 @@ from testbed.simulation.pull import Puller, PullSide, Stored
 from testbed.simulation.ways import Emission, Outcome, Route, To
 from testbed.wire import frame
 from testbed.wire.frame import Frame
-from tests.vectors.build import HOST_PORTS, ROUTES, Admit, Arrival, Ask, Attach, Holds, Leaves, Release, Vector
+from tests.vectors.build import (
+    HOST_PORTS,
+    ROUTES,
+    Admit,
+    Arrival,
+    Ask,
+    Attach,
+    Holds,
+    Leaves,
+    Release,
+    Vector,
+)
 
 
 class Engine(Protocol):
@@ -64,7 +75,9 @@ class Model(Aggregator):
 
 
 def play(vector: Vector, engine: Engine) -> list[str]:
-    """What was not as the vector says, a line each. By which ports frames leave is compared where the engine says it."""
+    """What was not as the vector says, a line each. By which ports frames leave is compared where the engine
+    says it.
+    """
     for port, senders in vector.senders.items():
         engine.bind(port, senders)
     engine.set_routes(ROUTES)
@@ -97,7 +110,9 @@ def _at_worker(step: Attach | Ask | Holds, engine: Worker) -> list[str]:
         return []
     words, wrong = engine.words(), []
     if words != (step.received, step.notices):
-        wrong.append(f"{words[0]} results and {words[1]} notices, expected {step.received} and {step.notices}")
+        wrong.append(
+            f"{words[0]} results and {words[1]} notices, expected {step.received} and {step.notices}"
+        )
     for place, expected in step.ring.items():
         if not same_result(engine.stored(place), expected):
             wrong.append(f"place {place} of the ring: {engine.stored(place)}, expected {expected}")
@@ -160,8 +175,11 @@ def _difference(came: bytes, data: bytes, leaves: Leaves) -> list[str]:
         if name != "lanes":
             wrong.append(f"{name} {left[name]}, expected {expected}")
             continue
-        off = [lane for lane, pair in enumerate(zip(left[name], expected, strict=False)) if pair[0] != pair[1]]
+        off = [
+            lane for lane, pair in enumerate(zip(left[name], expected, strict=False)) if pair[0] != pair[1]
+        ]
         wrong.append(
-            f"{len(left[name])} lanes, expected {len(expected)}; different: {off[:5]} and more, {len(off)} in all"
+            f"{len(left[name])} lanes, expected {len(expected)}; different: {off[:5]} and more, {len(off)} "
+            f"in all"
         )
     return wrong

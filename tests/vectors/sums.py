@@ -63,7 +63,9 @@ for _workers in range(1, spec.MAX_WORKERS + 1):
 
 @entry
 def checksums_around_zero(v: Vector) -> None:
-    """Where the sum comes to 0, 65535 is sent, for 0 says that there is none (RFC 768); just above it, the carry carries again."""
+    """Where the sum comes to 0, 65535 is sent, for 0 says that there is none (RFC 768); just above it, the
+    carry carries again.
+    """
     job_of(v, 2)
     for fragment in range(10):
         mine, theirs = worker_lanes(0, fragment), worker_lanes(1, fragment)
@@ -86,7 +88,8 @@ def checksums_around_zero(v: Vector) -> None:
 
 @entry
 def a_carry_of_ipv4s_checksum_carries_again(v: Vector) -> None:
-    """A result keeps the identification of the packet that completed it: such that all words come to 65535 and a carry.
+    """A result keeps the identification of the packet that completed it: such that all words come to 65535
+    and a carry.
 
     As numbers of the network's byte order, and of the other, in which engines may add (RFC 1071, section 2).
     """
@@ -138,7 +141,15 @@ def an_older_fragment_that_is_incomplete_is_not_pushed_out(v: Vector) -> None:
     job_of(v, 2)
     v.push(0, 2, "aggregated")
     v.push(1, SIZE + 2, "mismatch", notice(1, SIZE + 2, "10.0.1.2"))
-    v.push(0, SIZE + 2, "mismatch", notice(0, SIZE + 2, "10.0.1.1"), flags=int(spec.Flag.RETRANSMIT), count=3, ttl=9)
+    v.push(
+        0,
+        SIZE + 2,
+        "mismatch",
+        notice(0, SIZE + 2, "10.0.1.1"),
+        flags=int(spec.Flag.RETRANSMIT),
+        count=3,
+        ttl=9,
+    )
     v.push(1, 2, "completed", result(2, sum_of(2, 0, 1), 2))
     v.push(1, SIZE + 2, "aggregated")
     v.push(0, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1), 2))
@@ -199,7 +210,9 @@ def a_mark_on_a_contribution_is_on_the_sum(v: Vector) -> None:
         v.push(0, fragment, "aggregated", tos=tos[0])
         v.push(1, fragment, "aggregated", tos=tos[1])
         summed = sum_of(fragment, 0, 1, 2)
-        v.push(2, fragment, "completed", result(fragment, summed, 3, tos=CE if any(marked) else ECT), tos=tos[2])
+        v.push(
+            2, fragment, "completed", result(fragment, summed, 3, tos=CE if any(marked) else ECT), tos=tos[2]
+        )
         # a repetition has the ECN field of who asked
         v.push(0, fragment, "resent", result(fragment, summed, 3, To.BACK, tos=ECT), tos=ECT)
         v.push(1, fragment, "resent", result(fragment, summed, 3, To.BACK, tos=CE), tos=CE)
@@ -302,7 +315,9 @@ def a_segment_goes_to_the_next_job(v: Vector) -> None:
     for fragment in (0, 1):
         v.push(1, fragment, "aggregated", **following)
         v.push(1, fragment, "duplicate", **following)
-        v.push(0, fragment, "completed", result(fragment, sum_of(fragment, 0, 1), 2, **following), **following)
+        v.push(
+            0, fragment, "completed", result(fragment, sum_of(fragment, 0, 1), 2, **following), **following
+        )
     v.push(0, 900, "bad_generation", slot=BASE)
 
 

@@ -1,4 +1,5 @@
-"""THE table of packet vectors: scenes at one aggregator, in docs/protocol.md's words. Data only; the reference model, XDP and P4 run it.
+"""THE table of packet vectors: scenes at one aggregator, in docs/protocol.md's words. Data only; the
+reference model, XDP and P4 run it.
 
 Those of the optical switch, which knows no protocol, are in tests/vectors/lights.py.
 """

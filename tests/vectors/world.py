@@ -1,6 +1,8 @@
-"""Workers that keep docs/protocol.md's window, and a network that loses, repeats and reorders, around any engines. A seed draws the steps.
+"""Workers that keep docs/protocol.md's window, and a network that loses, repeats and reorders, around any
+engines. A seed draws the steps.
 
-Workers check every result that reaches them: a wrong sum fails at once, a sum that never comes when the steps are used up.
+Workers check every result that reaches them: a wrong sum fails at once, a sum that never comes when the steps
+are used up.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def unit_ip(unit: int) -> str:
 
 
 class World:
-    """A job over one or two units. `make(node, ip, is_host)` gives the engine of a switch (node = unit) or of the PS host (node = -1)."""
+    """A job over one or two units. `make(node, ip, is_host)` gives the engine of a switch (node = unit) or of
+    the PS host (node = -1).
+    """
 
     def __init__(
         self,
@@ -68,12 +72,20 @@ class World:
         make: Callable[[int, str, bool], Engine],
         lanes: Callable[[int, int], Lanes],
     ) -> None:
-        self._units, self._fragments, self._size, self._weather, self._lanes = units, fragments, size, weather, lanes
+        self._units, self._fragments, self._size, self._weather, self._lanes = (
+            units,
+            fragments,
+            size,
+            weather,
+            lanes,
+        )
         self._random = random.Random(weather.seed)
         self._places = random.Random(weather.seed + 1).sample(range(size), size)
         placed = [unit for unit, count in enumerate(units) for _ in range(count)]
         ports = [at for count in units for at in range(count)]
-        self.workers = [Worker(n, unit, port + 1) for n, (unit, port) in enumerate(zip(placed, ports, strict=True))]
+        self.workers = [
+            Worker(n, unit, port + 1) for n, (unit, port) in enumerate(zip(placed, ports, strict=True))
+        ]
         self._flying: list[tuple[int, int, bytes]] = []  # node, port, frame
         self._late: list[tuple[int, int, bytes]] = []  # copies that arrive long after
         self._engines = {unit: make(unit, unit_ip(unit), False) for unit in range(len(units))}
@@ -105,7 +117,18 @@ class World:
             members = (1 << len(self._units)) - 1
             count = len(self._units)
             job = Job(
-                members, GENERATION, Role.FINAL, BASES[-1], self._size, total, count, 0, 0, PS_IP, "0.0.0.0", GROUP_IP
+                members,
+                GENERATION,
+                Role.FINAL,
+                BASES[-1],
+                self._size,
+                total,
+                count,
+                0,
+                0,
+                PS_IP,
+                "0.0.0.0",
+                GROUP_IP,
             )
             self._engines[0].bind(PS_PORT, [Sender(JOB, None)])
             self._engines[-1].admit(JOB, job)

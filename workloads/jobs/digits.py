@@ -1,8 +1,9 @@
 """A convolutional network on scikit-learn's digits images, trained by plain DistributedDataParallel.
 
-An ordinary PyTorch script: it imports nothing of the testbed, and runs wherever torch's launcher variables (RANK,
-WORLD_SIZE, MASTER_ADDR, MASTER_PORT) are set. On the testbed the backend "inc" sums the gradients in the network;
-elsewhere `torchrun --nproc-per-node 4 digits.py --backend gloo` trains the same model on the same data, in that order.
+An ordinary PyTorch script: it imports nothing of the testbed, and runs wherever torch's launcher variables
+(RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) are set. On the testbed the backend "inc" sums the gradients in
+the network; elsewhere `torchrun --nproc-per-node 4 digits.py --backend gloo` trains the same model on the
+same data, in that order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SPLIT_SEED = 1797
 
 
 class DigitsNet(nn.Sequential):
-    """Two convolutions and two dense layers: 217,546 parameters, so that one step exchanges 0.87 MB of gradients."""
+    """Two convolutions and two dense layers: 217,546 parameters, so that one step exchanges 0.87 MB of
+    gradients.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -70,7 +73,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="inc")
     parser.add_argument(
-        "--scale", type=int, default=1, help="what its gradients are declared to be divided by, for reports (1)"
+        "--scale",
+        type=int,
+        default=1,
+        help="what its gradients are declared to be divided by, for reports (1)",
     )
     parser.add_argument("--out", type=Path, help="rank 0 writes its results here, as JSON")
     parsed = parser.parse_args()
@@ -113,7 +119,8 @@ def main() -> None:
         if rank == 0:
             recent = statistics.fmean(losses[-len(loader) :])
             print(
-                f"epoch {epoch + 1}/{args.epochs}: loss {recent:.4f}, test accuracy {accuracy(net, test):.2%}, "
+                f"epoch {epoch + 1}/{args.epochs}: loss {recent:.4f}, test accuracy "
+                f"{accuracy(net, test):.2%}, "
                 f"{statistics.median(iteration_ms[-len(loader) :]):.1f} ms per iteration",
                 flush=True,
             )

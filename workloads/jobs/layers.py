@@ -1,12 +1,14 @@
-"""Trains a model that has the layers of a well-known one and none of its arithmetic, by plain DistributedDataParallel.
+"""Trains a model that has the layers of a well-known one and none of its arithmetic, by plain
+DistributedDataParallel.
 
-Each tensor has its real size divided by --scale. What a GPU would compute is waited for, by a declared profile, each layer its
-share: forward first, then backward, and a layer's gradients are there when its share of backward is over, so that DDP sums
-buckets while later gradients are still to come. Links that are slower by the same scale carry these gradients in the time
-that the real ones take at the declared rates: with waiting times as declared, this job's clock is the real one's.
+Each tensor has its real size divided by --scale. What a GPU would compute is waited for, by a declared
+profile, each layer its share: forward first, then backward, and a layer's gradients are there when its share
+of backward is over, so that DDP sums buckets while later gradients are still to come. Links that are slower
+by the same scale carry these gradients in the time that the real ones take at the declared rates: with
+waiting times as declared, this job's clock is the real one's.
 
-Gradients are known beforehand. At the end every worker compares its parameters, which hold the averages of all
-iterations, with what they must be; a wrong sum ends it with exit code 1.
+Gradients are known beforehand. At the end every worker compares its parameters, which hold the averages of
+all iterations, with what they must be; a wrong sum ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ ROUNDING = 2.0**-24  # of binary32, relative
 
 
 class Gpu:
-    """Work queued one after the other, each for a time declared. Who is late to fetch a result delays no later work."""
+    """Work queued one after the other, each for a time declared. Who is late to fetch a result delays no
+    later work.
+    """
 
     def __init__(self) -> None:
         self._free_s = 0.0
@@ -64,7 +68,9 @@ class Step:
 
 
 def factor(rank: int, turn: int) -> float:
-    """Small integers, so that neighbours differ in rank and in time, and a sum that lacks or repeats one is wrong."""
+    """Small integers, so that neighbours differ in rank and in time, and a sum that lacks or repeats one is
+    wrong.
+    """
     return float(1 + (5 * rank + 3 * turn) % 7)
 
 
@@ -118,12 +124,15 @@ def emulated(model: str, profile: models.Profile, scale: int, step: Step) -> nn.
 def error_over_bound(net: nn.Sequential, workers: int, turns: int) -> float:
     """How far the parameters are from the sum of all averages, at worst, in parts of what is allowed.
 
-    Allowed is, for each iteration: the fixed point of a switch, W M 2^(log2 W - 30) with M the largest share of a worker; the roundings
-    of each worker's share and of their sums; and that of the step on the parameters.
+    Allowed is, for each iteration: the fixed point of a switch, W M 2^(log2 W - 30) with M the largest share
+    of a worker; the roundings of each worker's share and of their sums; and that of the step on the
+    parameters.
     """
     shares = [[factor(rank, turn) / workers for rank in range(workers)] for turn in range(turns)]
     total = math.fsum(math.fsum(of_turn) for of_turn in shares)
-    fixed = math.fsum(max(of_turn) for of_turn in shares) * workers * 2.0 ** (math.ceil(math.log2(workers)) - 30)
+    fixed = (
+        math.fsum(max(of_turn) for of_turn in shares) * workers * 2.0 ** (math.ceil(math.log2(workers)) - 30)
+    )
     bound = fixed + ((workers + 1) + turns) * ROUNDING * total
     worst = 0.0
     for layer in net:
@@ -135,13 +144,21 @@ def error_over_bound(net: nn.Sequential, workers: int, turns: int) -> float:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train with the gradient sizes and computing times of a known model.")
+    parser = argparse.ArgumentParser(
+        description="Train with the gradient sizes and computing times of a known model."
+    )
     parser.add_argument("--model", default="resnet50", metavar="|".join(models.MODELS))
-    parser.add_argument("--profile", default="gtx1080ti", help="computing times: " + " or ".join(models.PROFILES))
+    parser.add_argument(
+        "--profile", default="gtx1080ti", help="computing times: " + " or ".join(models.PROFILES)
+    )
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--warm-up", type=int, default=2, help="of the iterations, left out of what is reported")
+    parser.add_argument(
+        "--warm-up", type=int, default=2, help="of the iterations, left out of what is reported"
+    )
     parser.add_argument("--batch", type=int, default=models.BATCH, help="images per worker and iteration")
-    parser.add_argument("--scale", type=int, default=200, help="gradients are divided by this, as links are (200)")
+    parser.add_argument(
+        "--scale", type=int, default=200, help="gradients are divided by this, as links are (200)"
+    )
     parser.add_argument("--backend", default="inc")
     parser.add_argument("--out", type=Path, help="rank 0 writes its results here, as JSON")
     parsed = parser.parse_args()
@@ -185,7 +202,8 @@ def main() -> None:
     error = error_over_bound(net, workers, args.iterations)
     if rank == 0:
         print(
-            f"{args.model} on {workers} workers: {images_per_s:.1f} images/s, {statistics.median(counted):.1f} ms per iteration, "
+            f"{args.model} on {workers} workers: {images_per_s:.1f} images/s, "
+            f"{statistics.median(counted):.1f} ms per iteration, "
             f"of it {args.times.total_ms:.1f} computing",
             flush=True,
         )

@@ -1,6 +1,7 @@
 """What the simulator says of figures 6 and 7 for numbers of jobs that take hours on a testbed. Pure.
 
-The same demands, placements, policies and iteration times as in the live runs; starting a process costs nothing, as for the paper.
+The same demands, placements, policies and iteration times as in the live runs; starting a process costs
+nothing, as for the paper.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def rows(
 
 
 def lasts_s(topology: Topology, point: Point, slot_s: float) -> float:
-    """From the first slot of a run to the end of its last job. Raises TestbedError where a job would wait for ever."""
+    """From the first slot of a run to the end of its last job. Raises TestbedError where a job would wait for
+    ever.
+    """
     asked = submitted(topology, point.kind, point.jobs, point.seed, slot_s)
     return max(of(topology, point.kind, asked, point.scheme, point.seed, slot_s).ended_s.values())
 
@@ -56,7 +59,9 @@ def submitted(topology: Topology, kind: Kind, jobs: int, seed: int, slot_s: floa
     return [Asked(at + 1, time_s, workers, volume, f"{seed}/place/{at}") for at, (time_s, workers) in drawn]
 
 
-def of(topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float) -> Predicted:
+def of(
+    topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float
+) -> Predicted:
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
     fabric = live.fabric_of(topology, slot_s, STEP_GBPS)
     queue = Queue(racks, asked, start_up_s=0.0, handling_s=0.0)
@@ -66,5 +71,7 @@ def of(topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed
 
 def initial_ports(topology: Topology) -> dict[Pair, int]:
     """The circuits that are lit when a testbed comes up, as policies see them."""
-    ends = ([addresses.parse_optical_port(port)[0] - 1 for port in circuit] for circuit in topology.ocs.circuits)
+    ends = (
+        [addresses.parse_optical_port(port)[0] - 1 for port in circuit] for circuit in topology.ocs.circuits
+    )
     return dict(Counter(pair(a, b) for a, b in ends))

@@ -15,7 +15,9 @@ Rows = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """By how much `to` is below `of`, as the paper has it: over the numbers of jobs, for one model or for both (None)."""
+    """By how much `to` is below `of`, as the paper has it: over the numbers of jobs, for one model or for
+    both (None).
+    """
 
     text: str
     model: str | None
@@ -57,7 +59,9 @@ class Trend:
 
 
 TRENDS = (
-    Trend("INC-TW sets up the fewest connections", CONNECTIONS, "inc-tw", ("noinc-fcfs", "noinc-tw", "inc-fcfs")),
+    Trend(
+        "INC-TW sets up the fewest connections", CONNECTIONS, "inc-tw", ("noinc-fcfs", "noinc-tw", "inc-fcfs")
+    ),
     Trend("noINC-TW sets up fewer of them than INC-FCFS", CONNECTIONS, "noinc-tw", ("inc-fcfs",)),
     Trend("INC-FCFS sets up fewer of them than noINC-FCFS", CONNECTIONS, "inc-fcfs", ("noinc-fcfs",)),
     Trend("INC-TW has the shortest total JCT", JCT, "inc-tw", ("noinc-fcfs", "noinc-tw", "inc-fcfs")),
@@ -88,7 +92,11 @@ def held(rows: Rows, trend: Trend) -> Held:
 
 def mean(rows: Rows, model: str, jobs: int, scheme: str, metric: str) -> float | None:
     """Over the seeds; None where there is no run."""
-    found = [float(row[metric]) for row in rows if (row["model"], row["jobs"], row["scheme"]) == (model, jobs, scheme)]
+    found = [
+        float(row[metric])
+        for row in rows
+        if (row["model"], row["jobs"], row["scheme"]) == (model, jobs, scheme)
+    ]
     return statistics.fmean(found) if found else None
 
 

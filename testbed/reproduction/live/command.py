@@ -1,6 +1,8 @@
-"""`testbed reproduce p4inc fig5|fig6|fig7`: the paper's experiment (section VII-B) on a testbed that this brings up.
+"""`testbed reproduce p4inc fig5|fig6|fig7`: the paper's experiment (section VII-B) on a testbed that this
+brings up.
 
-Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why: docs/p4inc-aoi.md, "The testbed experiment".
+Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why:
+docs/p4inc-aoi.md, "The testbed experiment".
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def main(figure: str, argv: list[str]) -> int:
     _complete(figure, options)
     _check(figure, options)
     if os.geteuid() != 0:
-        raise HostError(f"needs root for network namespaces and XDP; run: sudo testbed reproduce p4inc {figure}")
+        raise HostError(
+            f"needs root for network namespaces and XDP; run: sudo testbed reproduce p4inc {figure}"
+        )
     caller = Caller.of_this_process()
     out: Path = options.out.absolute()
     runs = out / f"{figure}.runs"
@@ -78,7 +82,9 @@ def main(figure: str, argv: list[str]) -> int:
 def _parser(figure: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"testbed reproduce p4inc {figure}", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the smallest experiment that shows something")
-    parser.add_argument("--scale", type=int, default=SCALE, help=f"links and gradients are divided by it ({SCALE})")
+    parser.add_argument(
+        "--scale", type=int, default=SCALE, help=f"links and gradients are divided by it ({SCALE})"
+    )
     parser.add_argument("--out", type=Path, default=Path("out") / "p4inc", metavar="DIR", help="(out/p4inc)")
     parser.add_argument("--iterations", type=int, metavar="N", help="of each job")
     parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.MODELS)}")
@@ -90,14 +96,18 @@ def _parser(figure: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", type=int, metavar="N", help="with another seed each (3)")
     parser.add_argument("--schemes", type=_words, metavar="A,B", help=f"of {', '.join(SCHEMES)} ({four})")
-    parser.add_argument("--slot", type=float, default=SLOT_S, metavar="S", help="in which one job arrives, seconds (1)")
+    parser.add_argument(
+        "--slot", type=float, default=SLOT_S, metavar="S", help="in which one job arrives, seconds (1)"
+    )
     parser.add_argument(
         "--ports", type=int, default=PORTS[0], metavar="N", help=f"optical ports of a rack ({PORTS[0]})"
     )
     parser.add_argument(
         "--optical-gbps", type=float, default=OPTICAL_GBPS, metavar="R", help=f"of a port ({OPTICAL_GBPS:g})"
     )
-    parser.add_argument("--inc", type=int, default=4, metavar="N", help="jobs for which a switch sums at once (4)")
+    parser.add_argument(
+        "--inc", type=int, default=4, metavar="N", help="jobs for which a switch sums at once (4)"
+    )
     return parser
 
 
@@ -136,7 +146,13 @@ def _check(figure: str, options: argparse.Namespace) -> None:
                 raise RequestError(f"--{name} {word}: accepted are {', '.join(accepted)}")
         if chosen == []:
             raise RequestError(f"--{name}: one or more of {', '.join(accepted)} are accepted")
-    ranges = {"iterations": (5, 10_000), "scale": (1, 100_000), "runs": (1, 1_000), "ports": PORTS, "inc": (0, 64)}
+    ranges = {
+        "iterations": (5, 10_000),
+        "scale": (1, 100_000),
+        "runs": (1, 1_000),
+        "ports": PORTS,
+        "inc": (0, 64),
+    }
     for name, (least, most) in ranges.items():
         value = getattr(options, name, None)
         if value is not None and not least <= value <= most:

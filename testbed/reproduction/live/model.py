@@ -1,9 +1,10 @@
-"""How long an iteration of workloads/jobs/layers.py takes, from declared numbers alone: sizes, computing times, a rate. Pure.
+"""How long an iteration of workloads/jobs/layers.py takes, from declared numbers alone: sizes, computing
+times, a rate. Pure.
 
-DDP sums a bucket when the last of its gradients is there; buckets follow each other over the worker's link at its rate. An iteration
-ends when all is computed and the last bucket is summed: what communication the computing hides, and what not, follows. In a job's
-first iteration all gradients are one bucket: DDP learns in it in which order they come, and makes its buckets then (torch 2.13,
-without find_unused_parameters).
+DDP sums a bucket when the last of its gradients is there; buckets follow each other over the worker's link at
+its rate. An iteration ends when all is computed and the last bucket is summed: what communication the
+computing hides, and what not, follows. In a job's first iteration all gradients are one bucket: DDP learns in
+it in which order they come, and makes its buckets then (torch 2.13, without find_unused_parameters).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of job: what it trains, for how many iterations. `batch` is the images of a worker in an iteration."""
+    """A kind of job: what it trains, for how many iterations. `batch` is the images of a worker in an
+    iteration.
+    """
 
     model: str
     iterations: int
@@ -44,7 +47,8 @@ class Kind:
 
 @functools.cache
 def buckets(kind: Kind) -> tuple[tuple[float, float], ...]:
-    """(seconds from an iteration's begin until it is there, share of all bytes) of each bucket, in their order.
+    """(seconds from an iteration's begin until it is there, share of all bytes) of each bucket, in their
+    order.
 
     Tensors are taken from the last layer to the first; a bucket is full with `models.BUCKET_MIB` or more.
     """
@@ -80,7 +84,9 @@ def first_iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> f
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a job comes on when all its workers have one rate: an iteration's volume shrinks evenly in an iteration's time."""
+    """How a job comes on when all its workers have one rate: an iteration's volume shrinks evenly in an
+    iteration's time.
+    """
 
     kind: Kind
     volume_gigabits: float

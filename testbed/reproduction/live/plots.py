@@ -57,7 +57,9 @@ def throughput(report: Report) -> Figure:
         right.bar(places, heights, 0.26, color=_CASES[case_name], label=label)
         foreseen = [ratio(rows, model, case_name, "predicted_ms") for model in models]
         right.plot(places, foreseen, "_", color=INK, markersize=11, label="predicted" if order else None)
-    right.bar([at + 0.28 for at in range(len(models))], [PAPER[m] for m in models], 0.26, color=MUTED, label="paper")
+    right.bar(
+        [at + 0.28 for at in range(len(models))], [PAPER[m] for m in models], 0.26, color=MUTED, label="paper"
+    )
     right.set_title("(b) throughput with INC over that without")
     right.axhline(1, color=MUTED, linewidth=0.7)
     for axes, columns in ((left, 2), (right, 2)):
@@ -65,16 +67,16 @@ def throughput(report: Report) -> Figure:
         axes.tick_params(axis="x", length=0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=columns, frameon=False, fontsize=9)
     best = max(models, key=lambda model: ratio(rows, model, "ps"))
-    found = (
-        f"{ratio(rows, best, 'ps'):.1f} times as fast as a parameter server, {ratio(rows, best, 'ps-10g'):.1f} times"
-    )
+    found = f"{ratio(rows, best, 'ps'):.1f} times as fast as a parameter server, {ratio(rows, best, 'ps-10g'):.1f} times"
     headline(figure, f"INC trains {MODELS[best]} {found} with optics at 10 Gb/s", _detail(report))
     figure.subplots_adjust(left=0.055, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
     return figure
 
 
 def queue(report: Report) -> Figure:
-    """A row of panels a model: total JCT and connections set up by number of jobs and scheme, and the paper's reductions beside ours."""
+    """A row of panels a model: total JCT and connections set up by number of jobs and scheme, and the paper's
+    reductions beside ours.
+    """
     import matplotlib.pyplot as plt
 
     rows: Sequence[dict[str, Any]] = report["rows"]
@@ -92,7 +94,9 @@ def queue(report: Report) -> Figure:
         reductions.set_title(f"{MODELS[model]}: total JCT reduced by, %")
     for axes in grid[-1][:2]:
         axes.set_xlabel("number of jobs")
-    drawn = {label: bar for axes in grid.flat for bar, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    drawn = {
+        label: bar for axes in grid.flat for bar, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(drawn.values(), drawn.keys(), loc="lower center", ncols=len(drawn), frameon=False)
     height = figure.get_figheight()
     headline(figure, _finding(report), _detail(report))
@@ -101,7 +105,9 @@ def queue(report: Report) -> Figure:
     return figure
 
 
-def _bars(axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], metric: str, foreseen: str) -> None:
+def _bars(
+    axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], metric: str, foreseen: str
+) -> None:
     """Means; a dot for each run; a dash for what was predicted from the submission alone."""
     counts = sorted({row["jobs"] for row in rows})
     width = 0.84 / len(schemes)
@@ -146,17 +152,17 @@ def _finding(report: Report) -> str:
         for claim in report["claims"]
         if claim["text"].endswith("INC-FCFS below noINC-FCFS") and claim["ours"].get(JCT) is not None
     ]
-    return f"INC shortens total JCT by {' and '.join(parts)} under FCFS" if parts else "Total JCT and connections"
+    return (
+        f"INC shortens total JCT by {' and '.join(parts)} under FCFS"
+        if parts
+        else "Total JCT and connections"
+    )
 
 
 def _detail(report: Report) -> str:
     trust, scale = report["trust"], report["scale"]
     told = f"{trust['trustworthy']} of {trust['of']} jobs trustworthy"
     if report["figure"] == "fig5":
-        return (
-            f"{report['iterations']} iterations, links at a {scale}th of the declared rates. Dashes: predicted. {told}."
-        )
-    ports = (
-        f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s a rack, emulated at a {scale}th"
-    )
+        return f"{report['iterations']} iterations, links at a {scale}th of the declared rates. Dashes: predicted. {told}."
+    ports = f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s a rack, emulated at a {scale}th"
     return f"Means of {report['runs']} runs; dots: runs; dashes: predicted. {ports}. {told}."

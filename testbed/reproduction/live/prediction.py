@@ -1,9 +1,11 @@
-"""What the live experiment should measure: the same policy objects on a simulated clock, jobs that compute as well as send. Pure.
+"""What the live experiment should measure: the same policy objects on a simulated clock, jobs that compute as
+well as send. Pure.
 
-The fluid simulator (testbed/simulation/fluid.py) knows volumes alone: a job that computes for most of an iteration sends less than
-its rate allows. Here a job's volume shrinks by one iteration's in the time that testbed/reproduction/live/model.py gives for it, and
-a job ends within a slot, as real ones do, while what it held is free from the next one on. Nothing is fitted to a measurement of jobs;
-what starting processes takes on a machine is an argument.
+The fluid simulator (testbed/simulation/fluid.py) knows volumes alone: a job that computes for most of an
+iteration sends less than its rate allows. Here a job's volume shrinks by one iteration's in the time that
+testbed/reproduction/live/model.py gives for it, and a job ends within a slot, as real ones do, while what it
+held is free from the next one on. Nothing is fitted to a measurement of jobs; what starting processes takes
+on a machine is an argument.
 """
 
 from __future__ import annotations
@@ -67,8 +69,9 @@ class Asked:
 
 @dataclass(slots=True)
 class Queue:
-    """Jobs that wait for hosts in the order of arrival, as on the testbed. `start_up_s` is from hosts to ready, by worker of the job;
-    `handling_s` from the last iteration until its hosts are free."""
+    """Jobs that wait for hosts in the order of arrival, as on the testbed. `start_up_s` is from hosts to
+    ready, by worker of the job; `handling_s` from the last iteration until its hosts are free.
+    """
 
     racks: Sequence[Rack]
     asked: Sequence[Asked]
@@ -110,7 +113,9 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """By job: its first slot with the policy, the second of its start and of its end. `connections` are circuits set up."""
+    """By job: its first slot with the policy, the second of its start and of its end. `connections` are
+    circuits set up.
+    """
 
     arrival: Mapping[int, int]
     started_s: Mapping[int, float]
@@ -120,8 +125,12 @@ class Predicted:
     slots: int
 
 
-def predict(fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair, int], pace: Pace) -> Predicted:
-    """Runs all jobs to their end. Raises TestbedError for a plan that breaks a constraint, or jobs that would wait for ever."""
+def predict(
+    fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair, int], pace: Pace
+) -> Predicted:
+    """Runs all jobs to their end. Raises TestbedError for a plan that breaks a constraint, or jobs that would
+    wait for ever.
+    """
     present: dict[int, Progress] = {}
     arrival: dict[int, int] = {}
     started_s: dict[int, float] = {}

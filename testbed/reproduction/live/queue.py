@@ -1,8 +1,9 @@
-"""Figures 6 and 7: jobs of one kind arrive one a slot and are scheduled on the testbed by each policy in turn. Owns the runs.
+"""Figures 6 and 7: jobs of one kind arrive one a slot and are scheduled on the testbed by each policy in
+turn. Owns the runs.
 
-Total JCT is given twice. As measured, it has in it what starting and ending real processes takes here (torch alone is two seconds of a core
-for each worker), which the paper's has not: "less start-ups" is waiting, without the start of the job's own processes, and
-the time from its first iteration to its last.
+Total JCT is given twice. As measured, it has in it what starting and ending real processes takes here (torch
+alone is two seconds of a core for each worker), which the paper's has not: "less start-ups" is waiting,
+without the start of the job's own processes, and the time from its first iteration to its last.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What processes take on this machine: from hosts to ready, by worker of a job; around a job's training; from then until its hosts
-    are free."""
+    """What processes take on this machine: from hosts to ready, by worker of a job; around a job's training;
+    from then until its hosts are free.
+    """
 
     start_up_s: float
     handling_s: float
@@ -79,7 +81,16 @@ def submission(
     jobs = []
     for number, (time_s, workers) in enumerate(asked, 1):
         out = folder / f"{point.stem}.job-{number}.json"
-        words = ["--model", kind.model, "--profile", kind.profile, "--iterations", kind.iterations, "--scale", scale]
+        words = [
+            "--model",
+            kind.model,
+            "--profile",
+            kind.profile,
+            "--iterations",
+            kind.iterations,
+            "--scale",
+            scale,
+        ]
         words += ["--warm-up", 0, "--batch", kind.batch, "--out", str(out)]
         jobs.append(
             {
@@ -93,7 +104,13 @@ def submission(
                 "limit_s": LIMIT_S + 4 * longest_s,
             }
         )
-    return {"policy": point.scheme, "slot_s": slot_s, "seed": point.seed, "step_gbps": STEP_GBPS, "jobs": jobs}
+    return {
+        "policy": point.scheme,
+        "slot_s": slot_s,
+        "seed": point.seed,
+        "step_gbps": STEP_GBPS,
+        "jobs": jobs,
+    }
 
 
 def run(
@@ -103,7 +120,9 @@ def run(
     folder: Path,
     asked: Sequence[tuple[float, int]] | None = None,
 ) -> dict[str, Any]:
-    """Submits a point's jobs and waits for them; the result of `testbed submit`, each job with what its script wrote as `script`."""
+    """Submits a point's jobs and waits for them; the result of `testbed submit`, each job with what its
+    script wrote as `script`.
+    """
     import yaml
 
     asked = demands(point.jobs, point.seed, slot_s) if asked is None else asked
@@ -116,14 +135,17 @@ def run(
     testbed.light_initial_circuits()
     testbed.command("submit", "--preload", "--json", str(result), "--logs", str(logs), str(wanted))
     found: dict[str, Any] = json.loads(result.read_text())
-    for job, of_job in zip(data["jobs"], sorted(found["jobs"], key=lambda one: one["arrival_s"]), strict=True):
+    for job, of_job in zip(
+        data["jobs"], sorted(found["jobs"], key=lambda one: one["arrival_s"]), strict=True
+    ):
         of_job["script"] = json.loads(Path(job["arguments"][-1]).read_text())
     return found
 
 
 def costs(testbed: setting.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
-    """From jobs of four workers that compute nothing, alone on the testbed, before anything is measured: the medians of so many,
-    after one that loads what workers are forks of."""
+    """From jobs of four workers that compute nothing, alone on the testbed, before anything is measured: the
+    medians of so many, after one that loads what workers are forks of.
+    """
     point = Point(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
     jobs = [run(testbed, point, slot_s, folder, [(0.0, max(WORKERS))])["jobs"][0] for _ in range(1 + times)]
     found = [costs_of(job) for job in jobs[1:]]
@@ -212,7 +234,9 @@ def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> 
 
 
 def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
-    """From the submission alone: placements and waiting for hosts are predicted as well. Of the result it has only the jobs' numbers."""
+    """From the submission alone: placements and waiting for hosts are predicted as well. Of the result it has
+    only the jobs' numbers.
+    """
     slot_s = result["slot_s"]
     volume = gigabits(topology, point.kind.megabytes(topology.scale), point.kind.iterations)
     asked = [
@@ -235,7 +259,9 @@ def sweep(
     on_done: Callable[[str], None],
     costs_times: int = 3,
 ) -> tuple[list[dict[str, Any]], Costs]:
-    """All runs, on one testbed, after `costs_times` jobs for the costs of processes. Raises the first error of a run."""
+    """All runs, on one testbed, after `costs_times` jobs for the costs of processes. Raises the first error
+    of a run.
+    """
     with setting.testbed("fig7", config, folder) as testbed:
         costs_ = costs(testbed, slot_s, folder, costs_times)
         rows = []

@@ -1,4 +1,6 @@
-"""The testbed of section VII-B as a configuration, and commands that run on it with their output in a file. Owns no experiment."""
+"""The testbed of section VII-B as a configuration, and commands that run on it with their output in a file.
+Owns no experiment.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ _ANSWER_S = 60.0
 def configuration(
     scale: int = SCALE, optical_gbps: float = 40.0, optical_ports: int = 2, inc_jobs: int = 4
 ) -> dict[str, Any]:
-    """Two gpu racks of 4 servers and two cpu racks, 40 Gb/s. The paper does not say how many servers a cpu rack has, how many optical
-    ports a rack, and for how many jobs a switch sums: 2 servers are enough for the parameter servers of all jobs that have gpus."""
+    """Two gpu racks of 4 servers and two cpu racks, 40 Gb/s. The paper does not say how many servers a cpu
+    rack has, how many optical ports a rack, and for how many jobs a switch sums: 2 servers are enough for the
+    parameter servers of all jobs that have gpus.
+    """
     gpu, cpu = {"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}
     return {
         "units": [gpu, gpu, cpu, cpu],
@@ -62,7 +66,9 @@ class Testbed:
 
 @contextlib.contextmanager
 def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed]:
-    """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name gets this process's number."""
+    """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name
+    gets this process's number.
+    """
     import yaml
 
     file, log = folder / f"{what}.yaml", folder / f"{what}.log"

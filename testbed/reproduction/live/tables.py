@@ -32,22 +32,30 @@ _METRICS = {JCT: "as measured", LESS: "less start-ups", CONNECTIONS: "connection
 
 
 def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each claim of the paper with our numbers, by metric, and a verdict on the first of them. Trends have counts in place of numbers."""
+    """Each claim of the paper with our numbers, by metric, and a verdict on the first of them. Trends have
+    counts in place of numbers.
+    """
     found: list[dict[str, Any]] = []
     for claim in CLAIMS:
         ours = {metric: reduction(rows, claim, metric) for metric in claim.metrics}
         said = verdict(ours[claim.metrics[0]], claim.paper)
-        found.append({"text": claim.text, "model": claim.model, "paper": claim.paper, "ours": ours, "verdict": said})
+        found.append(
+            {"text": claim.text, "model": claim.model, "paper": claim.paper, "ours": ours, "verdict": said}
+        )
     for trend in TRENDS:
         its = held(rows, trend)
         counts = {"held": its.ahead, "tied": its.level, "of": its.of}
-        found.append({"text": trend.text, "model": None, **counts, "verdict": its.verdict if its.of else None})
+        found.append(
+            {"text": trend.text, "model": None, **counts, "verdict": its.verdict if its.of else None}
+        )
     return found
 
 
 def prediction(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By model and scheme, means over all runs: total JCT and connections, predicted from the submission alone and measured; errors of
-    total JCT, and of the training time of a job given its placement and first slot, both relative to what was measured."""
+    """By model and scheme, means over all runs: total JCT and connections, predicted from the submission
+    alone and measured; errors of total JCT, and of the training time of a job given its placement and first
+    slot, both relative to what was measured.
+    """
     found = []
     for model, scheme in dict.fromkeys((row["model"], row["scheme"]) for row in rows):
         its = [row for row in rows if (row["model"], row["scheme"]) == (model, scheme)]
@@ -106,7 +114,9 @@ def _show_throughput(report: Report, console: Console) -> None:
     said = {(claim["model"], claim["over"]): claim for claim in report["claims"]}
     names = [case.title for case in CASES]
     gains = ("gain", "", "gain at 10 Gb/s", "")
-    table = _table("Figure 5: images/s of two workers, and INC's gain over noINC", "", *names, "paper's", *gains)
+    table = _table(
+        "Figure 5: images/s of two workers, and INC's gain over noINC", "", *names, "paper's", *gains
+    )
     for model in dict.fromkeys(row["model"] for row in rows):
         texts = [f"{by[model, case.name]['images_per_s']:.1f}" for case in CASES]
         texts.append(f"{PAPER[model]:g}")
@@ -129,9 +139,13 @@ def _show_queue(report: Report, console: Console) -> None:
     table = _table("Figures 6 and 7: means over the runs", "", *columns)
     for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):
         for scheme in dict.fromkeys(row["scheme"] for row in rows):
-            found = [row for row in rows if (row["model"], row["jobs"], row["scheme"]) == (model, jobs, scheme)]
+            found = [
+                row for row in rows if (row["model"], row["jobs"], row["scheme"]) == (model, jobs, scheme)
+            ]
             totals = [row[JCT] for row in found]
-            rest = [mean(rows, model, jobs, scheme, metric) or 0.0 for metric in (LESS, CONNECTIONS, "inc_jobs")]
+            rest = [
+                mean(rows, model, jobs, scheme, metric) or 0.0 for metric in (LESS, CONNECTIONS, "inc_jobs")
+            ]
             texts = [f"{value:.1f}" for value in (_mean(totals), min(totals), max(totals), *rest)]
             table.add_row(f"{MODELS[model]}, {TITLES[scheme]}", str(jobs), *texts)
     console.print(table)
@@ -149,7 +163,11 @@ def _show_claims(report: Report, console: Console) -> None:
         else:
             ours = claim["ours"]
             metric = CONNECTIONS if CONNECTIONS in ours else JCT
-            texts = [f"{claim['paper']:.1%}", _percent(ours[metric]), _percent(ours[LESS]) if LESS in ours else ""]
+            texts = [
+                f"{claim['paper']:.1%}",
+                _percent(ours[metric]),
+                _percent(ours[LESS]) if LESS in ours else "",
+            ]
             texts += [claim["verdict"] or "", _percent(foreseen["ours"][metric])]
         name = f"{MODELS[claim['model']]}: " if claim["model"] else ""
         table.add_row(f"{name}{claim['text']}", *texts, foreseen["verdict"] or "")
@@ -184,7 +202,9 @@ def _show_prediction(report: Report, console: Console) -> None:
         texts += _signed_and_absolute(one["training_error"])
         table.add_row(f"{MODELS[one['model']]}, {TITLES[one['scheme']]}", *texts)
     console.print(table)
-    console.print("Errors are of each run's total JCT, and of each job's training given its placement and first slot.")
+    console.print(
+        "Errors are of each run's total JCT, and of each job's training given its placement and first slot."
+    )
 
 
 def _signed_and_absolute(errors: Mapping[str, float]) -> list[str]:
@@ -199,11 +219,13 @@ def _show_trust(report: Report, console: Console) -> None:
     trust = report["trust"]
     reasons = ", ".join(f"{name} ({count})" for name, count in trust["reasons"].items())
     console.print(
-        f"verdict: {trust['trustworthy']} of {trust['of']} jobs trustworthy" + (f"; not: {reasons}" if reasons else "")
+        f"verdict: {trust['trustworthy']} of {trust['of']} jobs trustworthy"
+        + (f"; not: {reasons}" if reasons else "")
     )
     if report["figure"] != "fig5":
         costs = report["costs"]
         console.print(
-            f"Processes: {costs['start_up_s']:.2f} s to start for each worker of a job, {costs['handling_s']:.2f} s around its training, "
+            f"Processes: {costs['start_up_s']:.2f} s to start for each worker of a job, "
+            f"{costs['handling_s']:.2f} s around its training, "
             f"{costs['leaving_s']:.2f} s until its hosts are free."
         )

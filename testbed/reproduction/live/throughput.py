@@ -1,4 +1,6 @@
-"""Figure 5: training throughput of six models with two workers, in the network against a parameter server. Owns the runs."""
+"""Figure 5: training throughput of six models with two workers, in the network against a parameter server.
+Owns the runs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ WORKERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A way to sum, and the rate of optical ports. `share` of a worker's rate is what a job so summed can use of 40 Gb/s."""
+    """A way to sum, and the rate of optical ports. `share` of a worker's rate is what a job so summed can use
+    of 40 Gb/s.
+    """
 
     name: str
     sync: str
@@ -29,7 +33,9 @@ class Case:
 
     @property
     def rate_gbps(self) -> float:
-        """Declared, of a worker: its own link with INC or a ring, half of the parameter server's, or of the optical port's, without."""
+        """Declared, of a worker: its own link with INC or a ring, half of the parameter server's, or of the
+        optical port's, without.
+        """
         return min(40.0, self.optical_gbps) / WORKERS if self.sync == "ps" else 40.0
 
 
@@ -74,7 +80,9 @@ def _row(testbed: setting.Testbed, kind: Kind, case: Case, folder: Path) -> dict
         "late_ms": statistics.median(found["late_ms_list"]),
         "error_over_bound": found["error_over_bound"],
         "verdict": run["verdict"],
-        "fullest_link": max((each["utilisation"]["max"] or 0.0 for each in run["telemetry"]["links"]), default=0.0),
+        "fullest_link": max(
+            (each["utilisation"]["max"] or 0.0 for each in run["telemetry"]["links"]), default=0.0
+        ),
     }
 
 
@@ -87,7 +95,9 @@ def ratio(rows: Sequence[dict[str, Any]], model: str, case: str, of: str = "imag
 
 
 def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The paper's gain of each model, ours over each way without INC, what was predicted of them, and whether they agree."""
+    """The paper's gain of each model, ours over each way without INC, what was predicted of them, and whether
+    they agree.
+    """
     found: list[dict[str, Any]] = []
     for model in dict.fromkeys(row["model"] for row in rows):
         paper = PAPER[model]
@@ -96,13 +106,24 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             said = of_gain(ours - 1, paper - 1, NOISE)
             foreseen = ratio(rows, model, case, "predicted_ms")
             found.append(
-                {"model": model, "over": case, "paper": paper, "ours": ours, "predicted": foreseen, "verdict": said}
+                {
+                    "model": model,
+                    "over": case,
+                    "paper": paper,
+                    "ours": ours,
+                    "predicted": foreseen,
+                    "verdict": said,
+                }
             )
     return found
 
 
 def larger_gains(rows: Sequence[dict[str, Any]], case: str) -> bool | None:
-    """Whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where one kind is lacking."""
+    """Whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where one
+    kind is lacking.
+    """
     gains = {row["model"]: ratio(rows, row["model"], case) for row in rows}
-    few, many = ([gain for model, gain in gains.items() if model.startswith(kind)] for kind in ("resnet", "vgg"))
+    few, many = (
+        [gain for model, gain in gains.items() if model.startswith(kind)] for kind in ("resnet", "vgg")
+    )
     return min(many) > max(few) if few and many else None

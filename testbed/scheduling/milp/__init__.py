@@ -1,4 +1,6 @@
-"""P4INC-AOI's MILP, section IV-B and appendix A, on HiGHS: as it is printed (`literal`), and as it can be solved (`strong`)."""
+"""P4INC-AOI's MILP, section IV-B and appendix A, on HiGHS: as it is printed (`literal`), and as it can be
+solved (`strong`).
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,10 @@ def solve(
 ) -> Solution:
     """The shortest CT-BTI for jobs whose arrivals are all known, from the circuits `ports`.
 
-    It ends when the relative `gap` between the schedule and the bound is reached, or the time is up. `warm` is a schedule to be at
-    least as good as. `fewest` then minimises the circuits that are set up at the same CT-BTI, over all slots, with a bound.
-    `clock` gives seconds; without one,
-    only what the solver itself took counts against the limit. Raises RequestError for what cannot be scheduled.
+    It ends when the relative `gap` between the schedule and the bound is reached, or the time is up. `warm`
+    is a schedule to be at least as good as. `fewest` then minimises the circuits that are set up at the same
+    CT-BTI, over all slots, with a bound. `clock` gives seconds; without one, only what the solver itself took
+    counts against the limit. Raises RequestError for what cannot be scheduled.
     """
     if not 0 < time_limit_s < math.inf:
         raise RequestError(f"time limit {time_limit_s}: seconds above 0 are accepted")

@@ -1,7 +1,9 @@
-"""The part of a program that says how each job runs: one mode each, and places for those with INC (equations 2 and 3).
+"""The part of a program that says how each job runs: one mode each, and places for those with INC (equations
+2 and 3).
 
-The places of a switch are filled by sets of jobs (`packing`), which leaves nothing symmetric between them. Where there are too many
-sets, each place is a machine of its own with rows for what arrives late (`exact`), or all places share their time (a relaxation).
+The places of a switch are filled by sets of jobs (`packing`), which leaves nothing symmetric between them.
+Where there are too many sets, each place is a machine of its own with rows for what arrives late (`exact`),
+or all places share their time (a relaxation).
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from testbed.scheduling.milp.program import Program
 
 @dataclass(slots=True)
 class Choice:
-    """`uses` is the column of each mode by its index; `sets` are (column, place, modes): those that share a place if the column is 1."""
+    """`uses` is the column of each mode by its index; `sets` are (column, place, modes): those that share a
+    place if the column is 1.
+    """
 
     ct_bti_s: float
     modes: tuple[Mode, ...]
@@ -61,7 +65,9 @@ def _fill(program: Program, instance: Instance, choice: Choice, unit: int, exact
     if len(fixed) < len(held):
         _share(program, instance, choice, held, count)
     if len(fixed) <= count:
-        choice.sets += [(choice.uses[mode.index], (unit, place), (mode.index,)) for place, mode in enumerate(fixed)]
+        choice.sets += [
+            (choice.uses[mode.index], (unit, place), (mode.index,)) for place, mode in enumerate(fixed)
+        ]
         return
     end = instance.end(fixed[0], choice.ct_bti_s)
     sets = largest_sets([Task(mode.index, mode.job.arrival, mode.slots) for mode in fixed], end)
@@ -78,7 +84,9 @@ def _fill(program: Program, instance: Instance, choice: Choice, unit: int, exact
         _share(program, instance, choice, held, count)
 
 
-def _machines(program: Program, choice: Choice, unit: int, fixed: Sequence[Mode], count: int, end: int) -> None:
+def _machines(
+    program: Program, choice: Choice, unit: int, fixed: Sequence[Mode], count: int, end: int
+) -> None:
     """What comes from each arrival on has to fit between it and the end."""
     columns = {(mode.index, place): program.flag() for mode in fixed for place in range(count)}
     for mode in fixed:
@@ -92,7 +100,9 @@ def _machines(program: Program, choice: Choice, unit: int, fixed: Sequence[Mode]
 
 
 def _share(program: Program, instance: Instance, choice: Choice, held: Sequence[Mode], count: int) -> None:
-    """In no span of slots do jobs hold more than all places have: energetic reasoning, over all arrivals and ends."""
+    """In no span of slots do jobs hold more than all places have: energetic reasoning, over all arrivals and
+    ends.
+    """
     ends = sorted({instance.end(mode, choice.ct_bti_s) for mode in held})
     arrivals = sorted({mode.job.arrival for mode in held})
     for low in arrivals:
@@ -100,9 +110,13 @@ def _share(program: Program, instance: Instance, choice: Choice, held: Sequence[
             needs = [
                 (
                     choice.uses[mode.index],
-                    held_at_least(mode.job.arrival, mode.slots, instance.end(mode, choice.ct_bti_s), low, high),
+                    held_at_least(
+                        mode.job.arrival, mode.slots, instance.end(mode, choice.ct_bti_s), low, high
+                    ),
                 )
                 for mode in held
             ]
             if low < high and sum(need for _, need in needs) > count * (high - low):
-                program.row([(column, float(need)) for column, need in needs if need], high=count * (high - low))
+                program.row(
+                    [(column, float(need)) for column, need in needs if need], high=count * (high - low)
+                )

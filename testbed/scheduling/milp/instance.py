@@ -1,6 +1,8 @@
-"""What is to be scheduled, in whole slots: each job's modes, how long each takes at least, and when it must be over for a given CT-BTI.
+"""What is to be scheduled, in whole slots: each job's modes, how long each takes at least, and when it must
+be over for a given CT-BTI.
 
-A CT-BTI here is max t_j less the start of the first slot with an arrival: equation (1), with the clock set to that arrival.
+A CT-BTI here is max t_j less the start of the first slot with an arrival: equation (1), with the clock set to
+that arrival.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A job run with INC in a unit or without. `limit_gbps` is the largest rate that can help, `slots` the least time that it takes."""
+    """A job run with INC in a unit or without. `limit_gbps` is the largest rate that can help, `slots` the
+    least time that it takes.
+    """
 
     index: int
     job: Job
@@ -52,7 +56,9 @@ class Instance:
         return tuple(sorted({p for modes in self.modes for mode in modes for p, _ in mode.load.links}))
 
     def end(self, mode: Mode, ct_bti_s: float) -> int:
-        """The slot before which it must be over, so that t_j is not later than `ct_bti_s` from the first arrival."""
+        """The slot before which it must be over, so that t_j is not later than `ct_bti_s` from the first
+        arrival.
+        """
         return self.first + math.floor((ct_bti_s - mode.load.update_s) / self.fabric.slot_s + 1e-6)
 
     def possible(self, ct_bti_s: float) -> tuple[tuple[Mode, ...], ...]:
@@ -63,7 +69,9 @@ class Instance:
         )
 
     def candidates(self, low_s: float, high_s: float) -> list[float]:
-        """The values that CT-BTI can have in low_s..high_s: whole slots, and whole slots and an update time."""
+        """The values that CT-BTI can have in low_s..high_s: whole slots, and whole slots and an update
+        time.
+        """
         slot_s = self.fabric.slot_s
         updates = {mode.load.update_s for modes in self.modes for mode in modes}
         found = set()
@@ -91,7 +99,8 @@ class Instance:
             least = min(mode.slots for mode in modes)
             if job.arrival + least > horizon:
                 raise RequestError(
-                    f"job {job.id}: from slot {job.arrival} it needs {least} slots, and the look-ahead ends with slot {horizon - 1}"
+                    f"job {job.id}: from slot {job.arrival} it needs {least} slots, and the look-ahead ends "
+                    f"with slot {horizon - 1}"
                 )
 
 
@@ -102,12 +111,15 @@ def prepare(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> I
     form.require(fabric, jobs, ports, "to be scheduled")
     if fabric.reconfiguration_s >= fabric.slot_s:
         raise RequestError(
-            f"reconfiguration_s is {fabric.reconfiguration_s}: from 0 to below slot_s ({fabric.slot_s}) is accepted"
+            f"reconfiguration_s is {fabric.reconfiguration_s}: from 0 to below slot_s ({fabric.slot_s}) is "
+            f"accepted"
         )
     for unit in fabric.units:
         lit = sum(count for p, count in ports.items() if unit in p)
         if lit > fabric.ports[unit]:
-            raise RequestError(f"initial circuits of unit {unit}: {lit}, and it has {fabric.ports[unit]} ports")
+            raise RequestError(
+                f"initial circuits of unit {unit}: {lit}, and it has {fabric.ports[unit]} ports"
+            )
     counter = itertools.count()
     modes = tuple(tuple(_modes(fabric, job, counter)) for job in jobs)
     return Instance(fabric, tuple(jobs), dict(ports), modes)

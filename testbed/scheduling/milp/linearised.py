@@ -1,6 +1,8 @@
-"""Appendix A of P4INC-AOI: products and extremes as rows of a program, equations (12) to (15). Knows no scheduling.
+"""Appendix A of P4INC-AOI: products and extremes as rows of a program, equations (12) to (15). Knows no
+scheduling.
 
-Each takes linear expressions and gives the column of the result; `big` is M, which no absolute value in them may reach.
+Each takes linear expressions and gives the column of the result; `big` is M, which no absolute value in them
+may reach.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ class Sum:
 
     def __add__(self, other: Sum | float) -> Sum:
         if isinstance(other, Sum):
-            both = {c: self.factors.get(c, 0.0) + other.factors.get(c, 0.0) for c in {**self.factors, **other.factors}}
+            both = {
+                c: self.factors.get(c, 0.0) + other.factors.get(c, 0.0)
+                for c in {**self.factors, **other.factors}
+            }
             return Sum(both, self.constant + other.constant)
         return Sum(self.factors, self.constant + other)
 
@@ -84,7 +89,9 @@ def maximum(program: Program, a: Sum, b: Sum, big: float) -> Sum:
 
 
 def minimum(program: Program, a: Sum, b: Sum, big: float, *, printed: bool = False) -> Sum:
-    """(15), with M taken away where it is printed as added: `printed` has a solution only if a = b. No equation of the model needs it."""
+    """(15), with M taken away where it is printed as added: `printed` has a solution only if a = b. No
+    equation of the model needs it.
+    """
     z, u, v = Sum.of(program.real(-math.inf)), Sum.of(program.flag()), Sum.of(program.flag())
     sign = 1.0 if printed else -1.0
     at_least(program, a, z)

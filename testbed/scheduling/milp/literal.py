@@ -1,7 +1,9 @@
-"""The MILP of P4INC-AOI, equations (1) to (11), letter by letter, with the linearisations of its appendix. For a few jobs and slots.
+"""The MILP of P4INC-AOI, equations (1) to (11), letter by letter, with the linearisations of its appendix.
+For a few jobs and slots.
 
-Each correction has a name; docs/p4inc-aoi.md says what is printed and why it cannot be meant. With none of them this is the printed
-model, with all of them it has the optimum of `strong`. Columns that an equation makes 0 (streams to a unit without the PS) are left out.
+Each correction has a name; docs/p4inc-aoi.md says what is printed and why it cannot be meant. With none of
+them this is the printed model, with all of them it has the optimum of `strong`. Columns that an equation
+makes 0 (streams to a unit without the PS) are left out.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ SMALL = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """`objective_s` is max t_j from time 0, as the equations that were used count it; `schedule` is there with all corrections.
+    """`objective_s` is max t_j from time 0, as the equations that were used count it; `schedule` is there
+    with all corrections.
 
     `size` is columns and rows.
     """
@@ -73,7 +76,9 @@ class _Model:
     inc: dict[tuple[int, int], Sum] = field(default_factory=dict)  # k by job and unit
     used: dict[tuple[int, int], Sum] = field(default_factory=dict)  # x by job and slot
     rate: dict[tuple[int, int], Sum] = field(default_factory=dict)  # B_j x by job and slot
-    flow: dict[tuple[int, int, int], Sum] = field(default_factory=dict)  # B_vu by job, v and slot; u has the PS
+    flow: dict[tuple[int, int, int], Sum] = field(
+        default_factory=dict
+    )  # B_vu by job, v and slot; u has the PS
     ports: dict[tuple[Pair, int], Sum] = field(default_factory=dict)
     grows: dict[tuple[Pair, int], Sum] = field(default_factory=dict)  # alpha
 
@@ -113,7 +118,9 @@ class _Model:
         first, beyond = (0, self.last) if "slots" in self.read else (1, self.last + 1)
         if "arrival" in self.read:
             first = max(first, job.arrival)
-        durations = {(low, high): self._flag() for low in range(first, beyond) for high in range(low + 1, beyond + 1)}
+        durations = {
+            (low, high): self._flag() for low in range(first, beyond) for high in range(low + 1, beyond + 1)
+        }
         equal(program, sum(durations.values(), ZERO), ZERO + 1)
         for slot in range(self.last + 1):
             its = [z for (low, high), z in durations.items() if low <= slot < high]
@@ -136,7 +143,9 @@ class _Model:
         for slot in range(self.last + 1):
             bandwidth = Sum.of(self.program.real(0.0, self.big))
             used = self.used[job.id, slot]
-            rate = self.rate[job.id, slot] = product(self.program, used, bandwidth, self.big) if used.factors else ZERO
+            rate = self.rate[job.id, slot] = (
+                product(self.program, used, bandwidth, self.big) if used.factors else ZERO
+            )
             if "runs" in self.read and used.factors:
                 at_least(self.program, rate, used * (SMALL * job.gigabits / fabric.slot_s))
             into_ps = ZERO
@@ -195,7 +204,9 @@ class _Model:
                     switched[job.ps] = switched[job.ps] + flow
                 else:
                     k = self.inc[job.id, unit]
-                    without = rate - product(program, k, rate, self.big) if k.factors and rate.factors else rate
+                    without = (
+                        rate - product(program, k, rate, self.big) if k.factors and rate.factors else rate
+                    )
                     switched[unit] = switched[unit] + without * count
         for p, gbps in between.items():
             at_least(program, self.ports[p, slot] * fabric.port_gbps, gbps)
@@ -251,7 +262,10 @@ class _Model:
                 more = self._flag()  # beta
                 at_least(program, product(program, more, change, self.big), ZERO)
                 at_least(program, more * self.big, change)
-                lost = product(program, both(program, more, lit[slot]), change, self.big) * fabric.reconfiguration_s
+                lost = (
+                    product(program, both(program, more, lit[slot]), change, self.big)
+                    * fabric.reconfiguration_s
+                )
             left = maximum(program, ZERO, left - rates[slot] * fabric.slot_s + lost, self.big)
         equal(program, left, ZERO)
 
@@ -276,7 +290,11 @@ class _Model:
             slots = [slot for slot in range(self.last) if self.used[job.id, slot].value(values) > 0.5]
             rates[job.id] = {slot: self.rate[job.id, slot].value(values) for slot in slots}
         lit = [
-            {p: count for (p, at), c in self.ports.items() if at == slot and (count := round(c.value(values)))}
+            {
+                p: count
+                for (p, at), c in self.ports.items()
+                if at == slot and (count := round(c.value(values)))
+            }
             for slot in range(self.last)
         ]
         return played(self.instance, chosen, rates, lit)

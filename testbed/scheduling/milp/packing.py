@@ -1,8 +1,10 @@
-"""Which jobs can share one INC place of a switch: the sets that fit between their arrivals and a common end, one after the other.
+"""Which jobs can share one INC place of a switch: the sets that fit between their arrivals and a common end,
+one after the other.
 
-A place is held for whole slots, and a job with INC at its full rate holds it for a known number of them. So the places of a switch
-are machines, and jobs in the order of arrival are the best that a machine can do. Choosing from these sets is what makes the bound
-tight: it counts the slots at the end of a place that no other job fits into.
+A place is held for whole slots, and a job with INC at its full rate holds it for a known number of them. So
+the places of a switch are machines, and jobs in the order of arrival are the best that a machine can do.
+Choosing from these sets is what makes the bound tight: it counts the slots at the end of a place that no
+other job fits into.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def starts(tasks: Sequence[Task]) -> dict[int, int]:
 
 
 def largest_sets(tasks: Sequence[Task], end: int, most: int = MOST_SETS) -> list[tuple[int, ...]] | None:
-    """The sets of keys that fit one place and into which no other task fits; None if there are more than `most` to look at."""
+    """The sets of keys that fit one place and into which no other task fits; None if there are more than
+    `most` to look at.
+    """
     ordered = sorted((task for task in tasks if fits([task], end)), key=lambda task: (task.arrival, task.key))
     found: list[tuple[int, ...]] = []
     looked = 0
@@ -72,7 +76,9 @@ def _is_largest(ordered: Sequence[Task], picked: Sequence[int], end: int) -> boo
 
 
 def held_at_least(arrival: int, slots: int, end: int, low: int, high: int) -> int:
-    """The slots in low..high (high excluded) that a task between its arrival and `end` cannot avoid, wherever it starts."""
+    """The slots in low..high (high excluded) that a task between its arrival and `end` cannot avoid, wherever
+    it starts.
+    """
     early = min(high, arrival + slots) - max(low, arrival)
     late = min(high, end) - max(low, end - slots)
     return max(0, min(early, late))

@@ -1,8 +1,9 @@
-"""Schedules whose circuits change at most at a few slots (phases), and whose INC jobs run at their full rate: fewer choices than the whole
-model has, so that solutions are found early. Every solution is a schedule; that there is none proves nothing.
+"""Schedules whose circuits change at most at a few slots (phases), and whose INC jobs run at their full rate:
+fewer choices than the whole model has, so that solutions are found early. Every solution is a schedule; that
+there is none proves nothing.
 
-In a span between arrivals, ends and phases the rate of a job is constant, so that equation (10) takes effect in the first slot of a
-phase alone, with one alpha for each pair and phase.
+In a span between arrivals, ends and phases the rate of a job is constant, so that equation (10) takes effect
+in the first slot of a phase alone, with one alpha for each pair and phase.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ LEAST = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Phased:
-    """A program and where its answer stands: `rates` (first slot, slot after the last, column) by mode, `ports` by phase and pair."""
+    """A program and where its answer stands: `rates` (first slot, slot after the last, column) by mode,
+    `ports` by phase and pair.
+    """
 
     program: Program
     choice: Choice
@@ -42,8 +45,9 @@ def phased(
     fewest: bool = False,
     modes: Set[int] | None = None,
 ) -> Phased | None:
-    """`phases` are the slots at which circuits may change. `kept` leaves the initial ones for good; `fewest` asks for the fewest circuits
-    to be set up; `modes` are the indices of those that are left to choose from."""
+    """`phases` are the slots at which circuits may change. `kept` leaves the initial ones for good; `fewest`
+    asks for the fewest circuits to be set up; `modes` are the indices of those that are left to choose from.
+    """
     possible = instance.possible(ct_bti_s)
     simple = [[mode for mode in each if mode.fixed or mode.load.inc is None] for each in possible]
     if modes is not None:
@@ -56,7 +60,9 @@ def phased(
     moved = [mode for mode in choice.modes if not mode.fixed]
     alphas = {} if kept else _grown(program, instance, phases, ports)
     first_slots = {slot for phase in phases for slot in (phase, phase + 1)} if not kept else set()
-    cuts = sorted({mode.job.arrival for mode in moved} | {instance.end(mode, ct_bti_s) for mode in moved} | first_slots)
+    cuts = sorted(
+        {mode.job.arrival for mode in moved} | {instance.end(mode, ct_bti_s) for mode in moved} | first_slots
+    )
     rates: dict[int, list[tuple[int, int, int]]] = {}
     for mode in moved:
         rates[mode.index] = _rates(program, instance, choice, mode, cuts, phases, alphas)
@@ -95,7 +101,9 @@ def _circuits(
 def _grown(
     program: Program, instance: Instance, phases: Sequence[int], ports: Sequence[Mapping[Pair, int]]
 ) -> dict[tuple[Pair, int], int]:
-    """Equation (7): alpha by pair and first slot of a phase; none where the first phase can be set up before any job comes."""
+    """Equation (7): alpha by pair and first slot of a phase; none where the first phase can be set up before
+    any job comes.
+    """
     alphas: dict[tuple[Pair, int], int] = {}
     for number, (slot, now) in enumerate(zip(phases, ports, strict=True)):
         if 0 < slot == instance.first:
@@ -138,7 +146,9 @@ def _rates(
                 sent.append((lost, -1.0))
                 before = [(found[-2][2], fabric.reconfiguration_s)] if len(found) > 1 else []
                 for alpha in grown:
-                    program.row([(lost, 1.0), (rate, -fabric.reconfiguration_s), *before, (alpha, -most)], -most)
+                    program.row(
+                        [(lost, 1.0), (rate, -fabric.reconfiguration_s), *before, (alpha, -most)], -most
+                    )
             program.row([(rate, 1.0), (runs, -mode.limit_gbps)], high=0.0)
             program.row([(rate, 1.0), (runs, -mode.limit_gbps * LEAST)], 0.0)
     program.row([*sent, (use, -mode.job.gigabits)], 0.0, 0.0)
@@ -146,7 +156,9 @@ def _rates(
 
 
 def _active(program: Program, use: int, phases: Sequence[int]) -> dict[int, int]:
-    """By first slot, the columns that say in which phases a job runs: in one after the other, so that it starts once."""
+    """By first slot, the columns that say in which phases a job runs: in one after the other, so that it
+    starts once.
+    """
     if not phases:
         return {0: use}
     active = {slot: program.flag() for slot in (0, *phases)}
@@ -169,7 +181,9 @@ def _capacities(
     phases: Sequence[int],
     ports: Sequence[Mapping[Pair, int]],
 ) -> None:
-    """Equations (5) and (6) in each span. Where a switch could be full, its INC places are counted as if all ran at once."""
+    """Equations (5) and (6) in each span. Where a switch could be full, its INC places are counted as if all
+    ran at once.
+    """
     fabric = instance.fabric
     binding = binding_switches(instance, choice.modes)
     inc = {

@@ -1,4 +1,6 @@
-"""A schedule from a solver's rates: run slot by slot, so that what the solver's tolerance left is sent, and jobs end when they are done."""
+"""A schedule from a solver's rates: run slot by slot, so that what the solver's tolerance left is sent, and
+jobs end when they are done.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ LEAST = 1e-8
 
 
 def early(instance: Instance, lit: Mapping[Pair, int]) -> list[Mapping[Pair, int]]:
-    """The circuits of the slots before the first arrival, by the end of which those are set up that are `lit` with it."""
+    """The circuits of the slots before the first arrival, by the end of which those are set up that are `lit`
+    with it.
+    """
     return [*[instance.ports] * (instance.first - 1), lit] if instance.first else []
 
 
@@ -23,7 +27,9 @@ def played(
     rates: Mapping[int, Mapping[int, float]],
     ports: Sequence[Mapping[Pair, int]],
 ) -> Schedule:
-    """`rates` by job and slot, `ports` by slot. A job runs from its first slot to its last; in the last one it sends all that is left."""
+    """`rates` by job and slot, `ports` by slot. A job runs from its first slot to its last; in the last one
+    it sends all that is left.
+    """
     fabric = instance.fabric
     left = {job.id: job.gigabits for job in instance.jobs}
     last_rate = dict.fromkeys(left, 0.0)
@@ -53,7 +59,9 @@ def played(
 
 
 def one_by_one(instance: Instance) -> Schedule:
-    """Each job alone in the fabric, in its fastest mode, in the order of arrival: there always is a schedule."""
+    """Each job alone in the fabric, in its fastest mode, in the order of arrival: there always is a
+    schedule.
+    """
     fabric, free = instance.fabric, 0
     chosen: dict[int, Mode] = {}
     rates: dict[int, dict[int, float]] = {}

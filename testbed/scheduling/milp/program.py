@@ -1,4 +1,5 @@
-"""One linear program with integers, as HiGHS takes it: columns, rows, and an answer. Owns the solver's settings; knows no scheduling.
+"""One linear program with integers, as HiGHS takes it: columns, rows, and an answer. Owns the solver's
+settings; knows no scheduling.
 
 HiGHS runs on one thread with a fixed seed, so that an answer that no time limit cut short is always the same.
 """
@@ -22,8 +23,10 @@ Terms = Iterable[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`status` is "optimal", "infeasible", or "limit" when time, nodes or solutions ran out. `values` has a number for each column, or is
-    None where no solution was found. `bound` is proven, and minus infinity where none was."""
+    """`status` is "optimal", "infeasible", or "limit" when time, nodes or solutions ran out. `values` has a
+    number for each column, or is None where no solution was found. `bound` is proven, and minus infinity
+    where none was.
+    """
 
     status: str
     values: tuple[float, ...] | None
@@ -108,7 +111,10 @@ class Program:
         model.col_cost_, model.col_lower_, model.col_upper_ = (
             np.array(each, np.float64) for each in (self.cost, self.low, self.high)
         )
-        model.row_lower_, model.row_upper_ = np.array(self.row_low, np.float64), np.array(self.row_high, np.float64)
+        model.row_lower_, model.row_upper_ = (
+            np.array(self.row_low, np.float64),
+            np.array(self.row_high, np.float64),
+        )
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         model.a_matrix_.num_col_, model.a_matrix_.num_row_ = len(self.low), len(self.row_low)
         model.a_matrix_.start_ = np.array([*self.starts, len(self.columns)], np.int32)

@@ -1,8 +1,9 @@
 """A lower bound on CT-BTI: what no schedule can do in a given time. Owns the relaxation; makes no schedules.
 
-It keeps each job's one mode, its largest rate, arrival and end, and the whole slots of INC places. It lets go of whole ports (a
-circuit may be lit for a part of the time), of epsilon, and of when rates change: time is cut only where a job arrives or must be over,
-and within such a span only the volume counts. Every schedule gives a solution, so that where there is none, there is no schedule.
+It keeps each job's one mode, its largest rate, arrival and end, and the whole slots of INC places. It lets go
+of whole ports (a circuit may be lit for a part of the time), of epsilon, and of when rates change: time is
+cut only where a job arrives or must be over, and within such a span only the volume counts. Every schedule
+gives a solution, so that where there is none, there is no schedule.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from testbed.scheduling.milp.program import Program
 from testbed.scheduling.model import Pair
 
 
-def relaxation(instance: Instance, ct_bti_s: float, *, whole_ports: bool = False) -> tuple[Program, Choice] | None:
-    """A program without a solution if there is no schedule of `ct_bti_s`; None if a job cannot be over in time even alone.
+def relaxation(
+    instance: Instance, ct_bti_s: float, *, whole_ports: bool = False
+) -> tuple[Program, Choice] | None:
+    """A program without a solution if there is no schedule of `ct_bti_s`; None if a job cannot be over in
+    time even alone.
 
-    With `whole_ports` the ports of a pair, summed over the slots of a span, are a whole number, as they are in every schedule.
+    With `whole_ports` the ports of a pair, summed over the slots of a span, are a whole number, as they are
+    in every schedule.
     """
     modes = instance.possible(ct_bti_s)
     if not all(modes):
@@ -27,7 +32,11 @@ def relaxation(instance: Instance, ct_bti_s: float, *, whole_ports: bool = False
     program = Program()
     choice = choose(program, instance, ct_bti_s, modes, exact=False)
     binding = binding_switches(instance, choice.modes)
-    moved = [mode for mode in choice.modes if mode.load.links or any(unit in binding for unit, _ in mode.load.switches)]
+    moved = [
+        mode
+        for mode in choice.modes
+        if mode.load.links or any(unit in binding for unit, _ in mode.load.switches)
+    ]
     cuts = sorted({mode.job.arrival for mode in moved} | {instance.end(mode, ct_bti_s) for mode in moved})
     fabric = instance.fabric
     flows: dict[int, list[tuple[int, int]]] = {}
@@ -41,7 +50,9 @@ def relaxation(instance: Instance, ct_bti_s: float, *, whole_ports: bool = False
             flows[mode.index].append((low, volume))
             most = min(mode.limit_gbps * (high - low) * fabric.slot_s, mode.job.gigabits)
             program.row([(volume, 1.0), (use, -most)], high=0.0)
-        program.row([*((v, 1.0) for _, v in flows[mode.index]), (use, -mode.job.gigabits * (1 - ROUNDING))], 0.0)
+        program.row(
+            [*((v, 1.0) for _, v in flows[mode.index]), (use, -mode.job.gigabits * (1 - ROUNDING))], 0.0
+        )
     for low, high in pairwise(cuts):
         seconds = (high - low) * fabric.slot_s
         between: dict[Pair, list[tuple[int, float]]] = {}
@@ -80,7 +91,9 @@ def _whole(
 
 
 def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[int]:
-    """The units whose B_PDP could be reached at all: full INC places, full ports, and what else stays in the unit."""
+    """The units whose B_PDP could be reached at all: full INC places, full ports, and what else stays in the
+    unit.
+    """
     fabric, found = instance.fabric, set()
     for unit in fabric.units:
         inc: list[float] = []
@@ -92,6 +105,9 @@ def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[int]:
                 inc.append(gbps)
             else:
                 beside += max(0.0, gbps - crossing)
-        if sum(sorted(inc)[-fabric.inc[unit] :] if fabric.inc[unit] else []) + beside > fabric.switch_gbps[unit]:
+        if (
+            sum(sorted(inc)[-fabric.inc[unit] :] if fabric.inc[unit] else []) + beside
+            > fabric.switch_gbps[unit]
+        ):
             found.add(unit)
     return found

@@ -1,7 +1,9 @@
-"""The whole model for one CT-BTI, slot by slot: a solution is a schedule, and where there is none there is no schedule.
+"""The whole model for one CT-BTI, slot by slot: a solution is a schedule, and where there is none there is no
+schedule.
 
-Against the paper's form: rates are of workers and modes, not of pairs; a job has a start in place of a set of durations; the slots beyond
-a job's end are not there; and the products of equation (10) are one row each, with the largest rate for M.
+Against the paper's form: rates are of workers and modes, not of pairs; a job has a start in place of a set of
+durations; the slots beyond a job's end are not there; and the products of equation (10) are one row each,
+with the largest rate for M.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from testbed.scheduling.model import Pair, Schedule
 
 @dataclass(slots=True)
 class Slots:
-    """Columns: `starts`, `runs` and `rates` by mode and slot, `ports` and `grows` by pair and slot. `tight` modes run at full rate."""
+    """Columns: `starts`, `runs` and `rates` by mode and slot, `ports` and `grows` by pair and slot. `tight`
+    modes run at full rate.
+    """
 
     instance: Instance
     ct_bti_s: float
@@ -36,7 +40,9 @@ class Slots:
         return range(mode.job.arrival, self.instance.end(mode, self.ct_bti_s))
 
     def running(self, mode: Mode, slot: int) -> list[tuple[int, float]]:
-        """A sum that is 1 if it runs in the slot: for a job of known length, that it has started less than that ago."""
+        """A sum that is 1 if it runs in the slot: for a job of known length, that it has started less than
+        that ago.
+        """
         if mode.index in self.tight:
             began = range(slot - mode.slots + 1, slot + 1)
             return [(self.starts[mode.index, at], 1.0) for at in began if (mode.index, at) in self.starts]
@@ -44,7 +50,9 @@ class Slots:
 
 
 def slots(instance: Instance, ct_bti_s: float, *, fewest: bool = False) -> Slots | None:
-    """None if a job cannot be over in time even alone. `fewest` asks for the fewest circuits to be set up, over all slots."""
+    """None if a job cannot be over in time even alone. `fewest` asks for the fewest circuits to be set up,
+    over all slots.
+    """
     modes = instance.possible(ct_bti_s)
     if not all(modes):
         return None
@@ -87,7 +95,9 @@ def _circuits(model: Slots, horizon: int) -> None:
 
 
 def _set_up(model: Slots) -> None:
-    """What is minimised: in each slot and between each two units, by how much circuits grow, over those lit before in the first."""
+    """What is minimised: in each slot and between each two units, by how much circuits grow, over those lit
+    before in the first.
+    """
     program, first = model.program, model.instance.first
     for (p, slot), now in list(model.ports.items()):
         new = program.real(cost=1.0)

@@ -15,7 +15,9 @@ LATE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A step of the search: how often the solver was asked, for how long, and the size of the largest program."""
+    """A step of the search: how often the solver was asked, for how long, and the size of the largest
+    program.
+    """
 
     name: str
     seconds: float
@@ -27,11 +29,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`status` is "optimal" (within the gap that was asked for), "feasible" (a schedule with a wider gap) or "unsolved".
+    """`status` is "optimal" (within the gap that was asked for), "feasible" (a schedule with a wider gap) or
+    "unsolved".
 
-    `ct_bti_s` is max t_j of the schedule less the start of the first slot with an arrival, and infinite without a schedule; `bound_s`
-    is proven: no schedule has less. `gap` is (ct_bti_s - bound_s) / ct_bti_s. Where the fewest circuits were asked for,
-    `connections_bound` is proven: no schedule of this CT-BTI sets up fewer.
+    `ct_bti_s` is max t_j of the schedule less the start of the first slot with an arrival, and infinite
+    without a schedule; `bound_s` is proven: no schedule has less. `gap` is (ct_bti_s - bound_s) / ct_bti_s.
+    Where the fewest circuits were asked for, `connections_bound` is proven: no schedule of this CT-BTI sets
+    up fewer.
     """
 
     schedule: Schedule | None
@@ -46,7 +50,9 @@ class Solution:
 
 @dataclass(slots=True)
 class Budget:
-    """Time as `clock` gives it; without one, the time that the solver says that it took, which leaves out the making of programs."""
+    """Time as `clock` gives it; without one, the time that the solver says that it took, which leaves out the
+    making of programs.
+    """
 
     limit_s: float
     clock: Callable[[], float] | None

@@ -1,7 +1,9 @@
-"""The search for the shortest CT-BTI: a bound from below, schedules from above, and the whole model for what is between.
+"""The search for the shortest CT-BTI: a bound from below, schedules from above, and the whole model for what
+is between.
 
-CT-BTI has few values: whole slots, and whole slots and an update time. For each, the ends of all jobs are known, which makes every program
-one of whether, not of how long; and both what is impossible and what is possible are found by bisection.
+CT-BTI has few values: whole slots, and whole slots and an update time. For each, the ends of all jobs are
+known, which makes every program one of whether, not of how long; and both what is impossible and what is
+possible are found by bisection.
 """
 
 from __future__ import annotations
@@ -114,13 +116,16 @@ class Search:
     def _far(self, value_s: float) -> float:
         """High enough above to hold a candidate more."""
         return min(
-            1.3 * value_s + 2 * self.instance.fabric.slot_s, max(self.high_s, value_s + 2 * self.instance.fabric.slot_s)
+            1.3 * value_s + 2 * self.instance.fabric.slot_s,
+            max(self.high_s, value_s + 2 * self.instance.fabric.slot_s),
         )
 
     # -------------------------------------------------------------- from above
 
     def _lower_schedule(self, attempt: Callable[[float], Schedule | None]) -> None:
-        """At the bound; without any schedule yet, from there upwards in growing steps; then by bisection down."""
+        """At the bound; without any schedule yet, from there upwards in growing steps; then by bisection
+        down.
+        """
         failed, step_s = self.low_s, 0.0
         most_s = min(self.high_s, ct_bti_s(self.instance, self.plain))
         value_s = self.low_s
@@ -171,9 +176,16 @@ class Search:
         if phases is None:
             return None
         tight, found = self._tight(value_s), None
-        for more in ((), tight[:2], (*tight[:3], *(slot + 1 for slot in phases)), (*tight, *self._even(value_s))):
+        for more in (
+            (),
+            tight[:2],
+            (*tight[:3], *(slot + 1 for slot in phases)),
+            (*tight, *self._even(value_s)),
+        ):
             slots = sorted({*phases, *more})
-            found = self._phased(value_s, [slot for slot in slots if slot <= self._last(value_s)], modes=modes)
+            found = self._phased(
+                value_s, [slot for slot in slots if slot <= self._last(value_s)], modes=modes
+            )
             if found is not None or self.budget.left_s <= 0:
                 break
         return found
@@ -189,12 +201,16 @@ class Search:
         spare = []
         for modes in self.instance.possible(value_s):
             if all(mode.load.links for mode in modes):
-                slots, mode = max((self.instance.end(mode, value_s) - mode.slots, mode.index) for mode in modes)
+                slots, mode = max(
+                    (self.instance.end(mode, value_s) - mode.slots, mode.index) for mode in modes
+                )
                 spare.append((slots - modes[0].job.arrival, mode, modes[0].job.arrival))
         return [arrival for _, _, arrival in sorted(spare)[:4]]
 
     def _phases(self, value_s: float, modes: Set[int]) -> list[int] | None:
-        """The few slots at which circuits have to change, were parts of ports allowed: ever smaller blocks are left out."""
+        """The few slots at which circuits have to change, were parts of ports allowed: ever smaller blocks
+        are left out.
+        """
         phases = list(range(self.instance.first, self._last(value_s) + 1))
 
         def enough(slots: list[int]) -> bool:
@@ -245,8 +261,14 @@ class Search:
             model = slots.slots(self.instance, middle)
             if model is not None and len(model.program.low) > MOST_COLUMNS:
                 return
-            patience_s = 0.9 * self.budget.left_s  # the root of large programs looks at the clock seconds late
-            answer = None if model is None else self._solve(model.program, any_solution=True, patience_s=patience_s)
+            patience_s = (
+                0.9 * self.budget.left_s
+            )  # the root of large programs looks at the clock seconds late
+            answer = (
+                None
+                if model is None
+                else self._solve(model.program, any_solution=True, patience_s=patience_s)
+            )
             if model is None or answer is None or answer.status == "infeasible":
                 self.low_s = next((c for c in between if c > middle), self.high_s)
             elif answer.values is not None:
@@ -257,12 +279,18 @@ class Search:
     # -------------------------------------------------------------- circuits
 
     def _fewest(self) -> None:
-        """Of the schedules with this CT-BTI one that sets up the fewest circuits, as far as time allows, and a bound of that number:
-        first with one phase, then with the phases that the schedule has, then by the whole model, over all slots and modes."""
+        """Of the schedules with this CT-BTI one that sets up the fewest circuits, as far as time allows, and
+        a bound of that number: first with one phase, then with the phases that the schedule has, then by the
+        whole model, over all slots and modes.
+        """
         assert self.schedule is not None
         value_s, first = self.high_s, [self.instance.first]
         self.connections_bound = 0
-        for starts, kept in ((first, True), (first, False), (_changes(self.schedule, self.instance.first), False)):
+        for starts, kept in (
+            (first, True),
+            (first, False),
+            (_changes(self.schedule, self.instance.first), False),
+        ):
             if not _set_up(self.schedule):
                 return
             self._take_fewer(self._phased(value_s, starts, kept=kept, fewest=True))

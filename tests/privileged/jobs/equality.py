@@ -1,4 +1,6 @@
-"""DDP's averaged gradients against a plain all-reduce of the same gradients by gloo. Prints one JSON line a rank."""
+"""DDP's averaged gradients against a plain all-reduce of the same gradients by gloo. Prints one JSON line a
+rank.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,16 @@ def main() -> None:
             assert ours.grad is not None
             assert other.grad is not None
             expected, magnitude = other.grad.double() / world, other.grad.double().abs() / world
-            largest = torch.stack([p.grad.abs().max() for p in alone.parameters() if p.grad is not None]).max() / world
+            largest = (
+                torch.stack([p.grad.abs().max() for p in alone.parameters() if p.grad is not None]).max()
+                / world
+            )
             dist.all_reduce(expected, group=plain)
             dist.all_reduce(magnitude, group=plain)
             dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=plain)
             scale = quantiser.scale_of(quantiser.largest_exponent(largest.reshape(1).numpy()), world)
-            # DDP divides before it sums: a rounding of each worker's share, the quantiser's bound, a rounding of the result
+            # DDP divides before it sums: a rounding of each worker's share, the quantiser's bound, a rounding
+            # of the result
             bound = quantiser.bound(scale, world) + (magnitude + expected.abs()) * 2**-24
             worst = max(worst, ((ours.grad.double() - expected).abs() / bound).max().item())
     findings["ddp_error_over_bound"] = worst

@@ -1,5 +1,7 @@
-"""Many small vectors at once, and one after the other: what each way took, and whether the sums are right. Then large ones
-between hundreds of tiny ones, and one after a pause that is longer than the group's time limit."""
+"""Many small vectors at once, and one after the other: what each way took, and whether the sums are right.
+Then large ones between hundreds of tiny ones, and one after a pause that is longer than the group's time
+limit.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def main() -> None:
             together_s.append(time.perf_counter() - middle)
             sums = zip([*one_by_one, *together], expected * 2, strict=True)
             right = right and all((value == total).all().item() for value, total in sums)
-        found[str(length)] = {"right": right, "one_by_one_s": median(one_by_one_s), "together_s": median(together_s)}
+        found[str(length)] = {
+            "right": right,
+            "one_by_one_s": median(one_by_one_s),
+            "together_s": median(together_s),
+        }
     mixed = [torch.full((length,), float(rank + 1)) for length in MIXED]
     for work in [dist.all_reduce(value, async_op=True) for value in mixed]:
         work.wait()

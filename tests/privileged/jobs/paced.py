@@ -1,5 +1,6 @@
-"""`paced.py SECONDS GRADIENTS PAUSE_S [SPIN_S]`: all-reduces of so many gradients for a number of seconds, after each a pause, and
-computing that takes so long on a core of its own."""
+"""`paced.py SECONDS GRADIENTS PAUSE_S [SPIN_S]`: all-reduces of so many gradients for a number of seconds,
+after each a pause, and computing that takes so long on a core of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rank 1 is killed in the job's first start; the second start sums to the end, and goes on where the first was."""
+"""Rank 1 is killed in the job's first start; the second start sums to the end, and goes on where the first
+was.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sums a vector of so many megabytes so many times: a job without computing. Says how long it had to wait for its process group.
+"""Sums a vector of so many megabytes so many times: a job without computing. Says how long it had to wait for
+its process group.
 
 With a third argument it then stays until there is a file of that name.
 """
