@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help container setup test-setup p4-tools ryu demo test unit lint wire bench clean root
+.PHONY: help container setup test-setup p4-tools ryu demo test unit lint contract bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
@@ -46,8 +46,8 @@ container:
 unit: setup
 	@$(PYTHON) -m pytest tests/unit
 
-wire:
-	@$(PYTHON) -m testbed.wire.emit
+contract:
+	@$(PYTHON) -m testbed.contract.emit
 
 lint: setup
 	@echo "lint: ruff check"

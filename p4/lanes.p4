@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered by testbed/wire/emit.py from testbed/wire/spec.py; `make wire` renders it again.
+// Rendered by testbed/contract/emit.py from testbed/contract/spec.py; `make contract` renders it again.
 // 360 lanes, 64 to a register.
 #ifndef LANES_P4
 #define LANES_P4

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
--- Rendered by testbed/wire/emit.py from testbed/wire/spec.py; `make wire` renders it again.
+-- Rendered by testbed/contract/emit.py from testbed/contract/spec.py; `make contract` renders it again.
 -- wireshark -X lua_script:wireshark/optinc.lua FILE.pcap
 
 local optinc = Proto("optinc", "Gradient aggregation")

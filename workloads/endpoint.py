@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.wire import mapping
+from testbed.contract import mapping
 from workloads.job_env import Board
 from workloads.quantiser import DisagreementError, Floats, NotFiniteError
 

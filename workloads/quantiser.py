@@ -21,7 +21,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from testbed.wire import spec
+from testbed.contract import spec
 
 Floats = npt.NDArray[np.float32]
 

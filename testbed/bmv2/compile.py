@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.bmv2.program import P4_DIR, target
+from testbed.contract import spec
+from testbed.contract.emit import P4_LAYOUTS, ROOT, p4_lanes
 from testbed.errors import HostError, TestbedError
-from testbed.wire import spec
-from testbed.wire.emit import P4_LAYOUTS, ROOT, p4_lanes
 
 SOURCES = P4_DIR
 KEPT_MTUS = (1500, spec.MAX_MTU)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from testbed.contract import spec
+from testbed.contract.emit import P4_LAYOUTS
 from testbed.environment import data_folder
 from testbed.errors import HostError, RequestError
-from testbed.wire import spec
-from testbed.wire.emit import P4_LAYOUTS
 
 P4_DIR = data_folder("p4")
 COMPILED = P4_DIR / "compiled"

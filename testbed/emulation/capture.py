@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+from testbed.contract import pcap
 from testbed.emulation.layout import layout
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
@@ -32,7 +33,6 @@ from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology.fields import shown
 from testbed.topology.model import Topology
-from testbed.wire import pcap
 
 MOST_FRAMES, MOST_SECONDS = 1_000_000, 3600.0
 _BUFFER_BYTES = 32 << 20

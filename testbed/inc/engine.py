@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from testbed.contract import spec
+from testbed.contract.mapping import MIN_SLOTS
 from testbed.errors import RequestError, TestbedError
 from testbed.inc.job import Job, Role, Sender
 from testbed.inc.segments import NoRoomError, Segments
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.wire import spec
-from testbed.wire.mapping import MIN_SLOTS
 
 NO_IP = "0.0.0.0"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
 from testbed.scheduling.model import Fabric, Job, Pair, Plan, State
 from testbed.topology.model import Delay, Topology
-from testbed.wire.spec import lanes_for, payload_bytes
 
 _HEADERS_BYTES = (
     14 + 20 + 8

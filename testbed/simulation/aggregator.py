@@ -14,12 +14,12 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
+from testbed.contract import frame, spec
+from testbed.contract.frame import CorruptError, Frame
 from testbed.errors import RequestError
 from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.pull import PullSide
 from testbed.simulation.ways import Emission, Outcome, To, Ways, back, behind
-from testbed.wire import frame, spec
-from testbed.wire.frame import CorruptError, Frame
 
 NO_WORKER = 0xFFFF  # in a result
 _MULTICAST = b"\xef"  # 239, the first byte of a group

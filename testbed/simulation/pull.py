@@ -14,9 +14,9 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
+from testbed.contract import frame
+from testbed.contract.frame import Frame, mac_bytes
 from testbed.simulation.ways import Outcome, behind
-from testbed.wire import frame
-from testbed.wire.frame import Frame, mac_bytes
 
 RESULT_MARKED = 0x100  # of a stored result's flags, as in bpf/maps.h: it came with congestion experienced
 RESULT_REPEATED = 0x200  # a repetition completed it, or asked for it

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address
 
+from testbed.contract.frame import mac_bytes
 from testbed.topology import addresses
-from testbed.wire.frame import mac_bytes
 
 
 class To(Enum):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.telemetry.timelines import Collective
-from testbed.wire.spec import lanes_for, payload_bytes
 
 UP, DOWN = "up", "down"
 _ETHERNET_BYTES, _UDP_BYTES, _TCP_BYTES = 14, 28, 52  # TCP: with time stamps, as Linux sends them

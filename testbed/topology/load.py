@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed.contract.spec import MAX_MTU
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.fields import choice, integer, is_number, listed, mapping, read_yaml, shown, text
@@ -26,7 +27,6 @@ from testbed.topology.model import (
     Unit,
     ring_circuits,
 )
-from testbed.wire.spec import MAX_MTU
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 

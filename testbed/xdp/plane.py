@@ -17,9 +17,9 @@ from typing import Self
 
 import numpy as np
 
+from testbed.contract.spec import lanes_for
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
-from testbed.wire.spec import lanes_for
 from testbed.xdp import layout
 from testbed.xdp.program import Programs, in_namespace, verdict_counts
 from testbed.xdp.syscall import (

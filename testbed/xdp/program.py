@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from testbed.contract.spec import LANES
 from testbed.errors import HostError, SettingError, TestbedError
 from testbed.headers import kernel_headers
-from testbed.wire.spec import LANES
 from testbed.xdp import layout
 
 PROGRAMS = ("tor_port", "oxc_port", "host_port")

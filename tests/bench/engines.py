@@ -28,8 +28,8 @@ from typing import Any
 from testbed.bmv2.compile import recorded_hash, sources_hash
 from testbed.bmv2.process import binary
 from testbed.bmv2.program import compiled
+from testbed.contract.spec import lanes_for
 from testbed.errors import TestbedError
-from testbed.wire.spec import lanes_for
 from tests.bench.host import facts
 from tests.bench.rack import Setup, Trial, measure
 

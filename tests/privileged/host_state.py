@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from testbed.wire.spec import LANES
+from testbed.contract.spec import LANES
 from testbed.xdp import layout, link_faults
 from tests.processes import ENDED
 

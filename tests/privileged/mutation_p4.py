@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from testbed.bmv2 import compile as p4_compile
 from testbed.bmv2.program import target
-from testbed.wire import spec
+from testbed.contract import spec
 from tests.privileged import bmv2_model_run, bmv2_vector_run
 
 EXAMPLES = 3

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from testbed.contract import mapping, spec
+from testbed.contract.codec import Header
+from testbed.contract.frame import Frame
 from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.pull import Puller, PullSide
-from testbed.wire import mapping, spec
-from testbed.wire.codec import Header
-from testbed.wire.frame import Frame
 from tests.vectors.run import Model
 from workloads import quantiser
 from workloads.endpoint import Counters, _Settings, library

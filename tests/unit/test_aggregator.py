@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from testbed.contract import frame, spec
 from testbed.errors import RequestError
 from testbed.inc.job import Sender
 from testbed.simulation.aggregator import Aggregator
 from testbed.simulation.optics import CrossConnect
-from testbed.wire import frame, spec
 from tests.vectors import lights
 from tests.vectors.build import (
     BASE,

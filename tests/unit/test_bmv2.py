@@ -13,10 +13,10 @@ from testbed.bmv2 import process, program
 from testbed.bmv2.routes import mac_number
 from testbed.bmv2.runtime import Action, Key, Runtime, _port_map
 from testbed.bmv2.switch import job_data
+from testbed.contract.emit import P4_LAYOUTS
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.inc.job import Job, Role
 from testbed.topology.model import BMV2_LAYOUTS
-from testbed.wire.emit import P4_LAYOUTS
 
 
 def test_the_program_for_the_usual_mtu_is_there() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.wire import spec
+from testbed.contract import spec
 from workloads import quantiser
 from workloads.endpoint import library
 

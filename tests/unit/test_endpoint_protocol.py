@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from testbed.wire import mapping, spec
+from testbed.contract import mapping, spec
 from tests.unit.endpoint_wire import DATA_SLOTS, DISAGREE, DONE, LIMIT, NOT_FINITE, rack
 from workloads import quantiser
 

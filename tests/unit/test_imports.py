@@ -19,7 +19,7 @@ OURS = ("testbed", "controller", "workloads")
 
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"testbed.errors", "testbed.wire"}),
+    frozenset({"testbed.errors", "testbed.contract"}),
     frozenset({"testbed.topology", "testbed.ocs", "testbed.inc", "testbed.scheduling", "testbed.simulation"}),
     frozenset(
         {"testbed.environment", "testbed.headers", "testbed.rpc", "testbed.runtime", "testbed.probing"}
@@ -72,7 +72,7 @@ CONTROLLER_MAY = frozenset(
     {"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp", "testbed.bmv2"}
 )
 # Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.
-WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.wire"})
+WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.contract"})
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.
 BARE = ("testbed.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
@@ -151,7 +151,7 @@ def _told(broken: list[Import]) -> str:
 
 def test_the_source_is_found() -> None:
     assert {found.importer for found in ALL} >= {
-        "testbed.wire",
+        "testbed.contract",
         "testbed.topology",
         "testbed.xdp",
         "controller",

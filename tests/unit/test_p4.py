@@ -15,10 +15,10 @@ import pytest
 from testbed.bmv2 import compile as p4_compile
 from testbed.bmv2.program import COMPILED, target
 from testbed.bmv2.switch import SLOTS
+from testbed.contract import spec
+from testbed.contract.emit import P4_LAYOUTS, p4_lanes
 from testbed.errors import HostError, TestbedError
 from testbed.simulation import aggregator
-from testbed.wire import spec
-from testbed.wire.emit import P4_LAYOUTS, p4_lanes
 from tests.p4_ways import apart, ways
 
 KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in (1500, spec.MAX_MTU)]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.contract.mapping import places
 from testbed.inc.segments import NoRoomError, Segments
-from testbed.wire.mapping import places
 
 
 def test_segments_do_not_overlap_and_freed_ones_are_used_again_whole_or_joined() -> None:

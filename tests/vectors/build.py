@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from testbed.contract import frame, spec
+from testbed.contract.codec import Header
+from testbed.contract.frame import Frame
 from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.pull import Puller, Stored
 from testbed.simulation.ways import Route, To
-from testbed.wire import frame, spec
-from testbed.wire.codec import Header
-from testbed.wire.frame import Frame
 
 Lanes = npt.NDArray[np.uint32]
 

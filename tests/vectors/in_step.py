@@ -17,11 +17,11 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from testbed.contract import frame, spec
+from testbed.contract.frame import Frame
 from testbed.inc.job import Job, Sender
 from testbed.simulation.aggregator import Slot
 from testbed.simulation.ways import Emission, Outcome, Route, To
-from testbed.wire import frame, spec
-from testbed.wire.frame import Frame
 from tests.vectors import mutations
 from tests.vectors.build import (
     BASE,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from testbed.contract import frame, spec
 from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.pull import Puller
-from testbed.wire import frame, spec
 from tests.vectors.build import (
     FABRIC,
     GENERATION,

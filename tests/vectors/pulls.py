@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from testbed.contract import frame, spec
 from testbed.simulation.pull import Puller, Stored
 from testbed.simulation.ways import To
-from testbed.wire import frame, spec
 from tests.vectors.build import (
     GENERATION,
     GROUP_IP,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from testbed.contract import frame
+from testbed.contract.frame import Frame
 from testbed.inc.job import Job, Sender
 from testbed.simulation.aggregator import Aggregator
 from testbed.simulation.pull import Puller, PullSide, Stored
 from testbed.simulation.ways import Emission, Outcome, Route, To
-from testbed.wire import frame
-from testbed.wire.frame import Frame
 from tests.vectors.build import (
     HOST_PORTS,
     ROUTES,

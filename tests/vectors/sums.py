@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from testbed.contract import spec
+from testbed.contract.frame import CE, ECT
 from testbed.inc.job import Sender
 from testbed.simulation.ways import To
-from testbed.wire import spec
-from testbed.wire.frame import CE, ECT
 from tests.vectors.build import (
     BASE,
     GENERATION,

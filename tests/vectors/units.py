@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from testbed.contract import frame, spec
 from testbed.inc.job import Role, Sender
 from testbed.simulation.ways import To
-from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,
     GENERATION,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from testbed.contract import spec
+from testbed.contract.codec import Header
+from testbed.contract.frame import Frame
 from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.ways import Route, To
-from testbed.wire import spec
-from testbed.wire.codec import Header
-from testbed.wire.frame import Frame
 from tests.vectors.build import GENERATION, GROUP_IP, JOB, Lanes
 from tests.vectors.run import Engine
 

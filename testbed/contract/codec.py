@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.wire import spec
+from testbed.contract import spec
 
 _NAMES = tuple(field.name for field in spec.HEADER)
 _STRUCT = struct.Struct("!" + "".join({8: "B", 16: "H", 32: "I"}[field.bits] for field in spec.HEADER))
@@ -31,7 +31,7 @@ assert PACKET_DTYPE.itemsize == spec.PAYLOAD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One packet's header. Field meanings: `testbed.wire.spec.HEADER`."""
+    """One packet's header. Field meanings: `testbed.contract.spec.HEADER`."""
 
     op: int
     job: int

@@ -1,7 +1,7 @@
 """Renders the wire format as C (bpf/wire.h), P4 (p4/wire.p4, p4/lanes.p4) and a Wireshark dissector
 (wireshark/optinc.lua).
 
-`python -m testbed.wire.emit` writes the files; with `--check` it says which one is stale and exits 1.
+`python -m testbed.contract.emit` writes the files; with `--check` it says which one is stale and exits 1.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from testbed.wire import spec
+from testbed.contract import spec
 
 ROOT = Path(__file__).resolve().parents[2]
 P4_LAYOUTS = {
     "wide": 64,
     "registers": 1,
 }  # how many lanes a register holds; 2048 bits are the most that p4c takes
-_NOTE = "Rendered by testbed/wire/emit.py from testbed/wire/spec.py; `make wire` renders it again."
+_NOTE = (
+    "Rendered by testbed/contract/emit.py from testbed/contract/spec.py; `make contract` renders it again."
+)
 
 
 def c_header() -> str:
@@ -237,13 +239,15 @@ def stale() -> list[Path]:
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m testbed.wire.emit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m testbed.contract.emit", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     arguments = parser.parse_args(argv)
     old = stale()
     if arguments.check:
         for path in old:
-            print(f"{path.relative_to(ROOT)} is stale: run `python -m testbed.wire.emit`", file=sys.stderr)
+            print(
+                f"{path.relative_to(ROOT)} is stale: run `python -m testbed.contract.emit`", file=sys.stderr
+            )
         return 1 if old else 0
     for path, text in rendered().items():
         path.parent.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
-from testbed.wire import spec
+from testbed.contract import spec
 
 _DEFAULTS = {"magic": spec.MAGIC, "version": spec.VERSION, "op": int(spec.Op.PUSH)}
 _MOST_LANES = 65535 // 4

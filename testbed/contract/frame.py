@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.wire import spec
-from testbed.wire.codec import Header
+from testbed.contract import spec
+from testbed.contract.codec import Header
 
 ETHERTYPE_IPV4, IPPROTO_UDP = 0x0800, 17
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.wire import codec, emit, spec
+from testbed.contract import codec, emit, spec
 
 
 def test_rendered_files_are_fresh() -> None:
-    assert emit.stale() == [], "run `python -m testbed.wire.emit`"
+    assert emit.stale() == [], "run `python -m testbed.contract.emit`"
 
 
 def test_a_packet_fills_an_ethernet_frame() -> None:
