@@ -77,6 +77,7 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.mutations --json out/bench/mutations.json
 	@$(PYTHON) -m tests.bench.milp --json out/bench/milp.json
 	@$(PYTHON) -m tests.bench.verdict --json out/bench/verdict.json
+	@$(PYTHON) -m tests.bench.verdict --held-out --json out/bench/verdict-held-out.json
 	@$(PYTHON) -m tests.bench.tables
 
 clean:

@@ -1,13 +1,16 @@
 """The verdict against the truth: jobs over rates, workers, kinds of synchronisation and load, whose time on
 links alone is known.
 
-`python -m tests.bench.verdict [--rates 10,20,...] [--json FILE]`, as root, on a machine that does nothing
-else. A job computes for a while that is declared (it sleeps, or it uses a core for so long) and sums a
+`python -m tests.bench.verdict [--held-out] [--rates 10,20,...] [--json FILE]`, as root, on a machine that does
+nothing else. A job computes for a while that is declared (it sleeps, or it uses a core for so long) and sums a
 vector, in turn. On slow links, with nothing beside it, the machine does not matter: a round takes a + b /
 rate. The slope of a line through the two slowest rates says what links take at any rate; that and the
 declared computing are the truth: independent of what the verdict is made from, which are timelines and
 formulas for bytes. What a is more than that is the machine's. The links set a result if it is within `TRUTH`
 of the truth.
+
+There are two sets. The verdict's limit was chosen by the first; of the other (`--held-out`) nothing was used
+to choose anything: its rates, workers, kinds, vectors, computing and loads are others.
 
 Rates that were measured before and are in FILE are kept, so that the whole can be measured in parts.
 """
@@ -21,7 +24,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +37,24 @@ from tests.bench.tables import publish, table
 from tests.privileged.commands import Testbed, running
 
 JOB = str(ROOT / "tests" / "privileged" / "jobs" / "paced.py")
-GRADIENTS, PAUSE_S = 60_013, 0.010
-SLOW = (10, 20)  # Mb/s: where the line is drawn through
-RATES = (*SLOW, 40, 80, 160, 320)
 TRUTH = 0.10  # of the time that links and computing alone take
 SECONDS, SLOW_SECONDS, LIMIT_S = 4.0, 8.0, 120.0
-CONFIG = "units: [{{hosts: 4}}, {{hosts: 4}}, {{kind: cpu, hosts: 2}}]\nhost_rate_mbps: {0}\noptical_rate_mbps: {0}\nscale: 1\n"
+CONFIG = (
+    "units: [{{hosts: 4}}, {{hosts: 4}}, {{kind: cpu, hosts: 2}}]\n"
+    "host_rate_mbps: {0}\noptical_rate_mbps: {0}\nscale: 1\n"
+)
 LOOP = "import os, sys; os.nice(int(sys.argv[1])); print(flush=True)\nwhile True: pass"
+STREAM = """\
+import os, socket, sys, threading
+os.nice(int(sys.argv[1]))
+server = socket.create_server(("127.0.0.1", 0))
+there = socket.create_connection(server.getsockname())
+here, _ = server.accept()
+threading.Thread(target=lambda: [None for _ in iter(lambda: here.recv(1 << 16), b"")], daemon=True).start()
+print(flush=True)
+while True:
+    there.sendall(bytes(1 << 16))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,74 +69,132 @@ class Kind:
     spin_s: float = 0.0
 
 
-KINDS = (
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Programs beside a job, each of this Python text: busy loops, if nothing else is said."""
+
+    name: str
+    count: int = 0
+    nice: int = 0
+    text: str = LOOP
+
+
+QUIET = Load("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A set of runs. Lines are drawn through the rates `slow`; at those of `loaded` some kinds run beside
+    programs, too. `computing` has the slope of `like`.
+    """
+
+    name: str
+    gradients: int
+    pause_s: float
+    slow: tuple[int, int]
+    kinds: tuple[Kind, ...]
+    computing: Kind
+    like: str
+    loaded: Mapping[int, tuple[tuple[Kind, Load], ...]]
+    computing_at: tuple[int, ...]
+
+    @property
+    def rates(self) -> tuple[int, ...]:
+        """All, in Mb/s."""
+        return tuple(sorted({*self.slow, *self.computing_at, *self.loaded}))
+
+    def cases(self, rate: int) -> list[tuple[Kind, Load]]:
+        """What runs at that rate."""
+        found = [(kind, QUIET) for kind in self.kinds]
+        if rate in self.computing_at:
+            found.append((self.computing, QUIET))
+        return found + list(self.loaded.get(rate, ()))
+
+    def line_of(self, kind: str) -> str:
+        """The kind whose slope holds for this one."""
+        return self.like if kind == self.computing.name else kind
+
+
+def _each(kinds: Sequence[Kind], load: Load) -> tuple[tuple[Kind, Load], ...]:
+    return tuple((kind, load) for kind in kinds)
+
+
+_CHOSEN = (
     Kind("inc, 2 workers", "inc", "u1:2"),
     Kind("inc, 4 workers", "inc", "u1:4"),
     Kind("inc, 2 units of 2", "inc", "u1:2,u2:2"),
     Kind("ring, 4 workers", "ring", "u1:4"),
     Kind("ps, 3 workers", "ps", "u1:3"),
 )
-COMPUTING = Kind("inc, 4 workers that compute", "inc", "u1:4", 0.010)
-LIKE = {COMPUTING.name: "inc, 4 workers"}  # whose slope holds for it
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Busy loops beside a job, one a core and so on."""
-
-    name: str
-    loops: int = 0
-    nice: int = 0
-
-
-QUIET = Load("none")
-LOADS = (Load("2 busy loops", 2), Load("4 busy loops", 4))
-NICED = Load("2 loops at nice 19", 2, 19)
-
-
-def cases(rate: int) -> list[tuple[Kind, Load]]:
-    found = [(kind, QUIET) for kind in KINDS]
-    if rate in SLOW:
-        return found
-    found.append((COMPUTING, QUIET))
-    if rate == 40:
-        found += [(kind, LOADS[0]) for kind in KINDS]
-    if rate == 80:
-        found += [(kind, NICED) for kind in KINDS[1:4]]
-    if rate == 160:
-        found += [(kind, LOADS[1]) for kind in KINDS]
-    return found
+CHOSEN_BY = Series(
+    name="verdict",
+    gradients=60_013,
+    pause_s=0.010,
+    slow=(10, 20),
+    kinds=_CHOSEN,
+    computing=Kind("inc, 4 workers that compute", "inc", "u1:4", 0.010),
+    like="inc, 4 workers",
+    loaded={
+        40: _each(_CHOSEN, Load("2 busy loops", 2)),
+        80: _each(_CHOSEN[1:4], Load("2 loops at nice 19", 2, 19)),
+        160: _each(_CHOSEN, Load("4 busy loops", 4)),
+    },
+    computing_at=(40, 80, 160, 320),
+)
+_OTHERS = (
+    Kind("inc, 3 workers", "inc", "u1:3"),
+    Kind("inc, units of 3 and 1", "inc", "u1:3,u2:1"),
+    Kind("ring, 2 workers", "ring", "u1:2"),
+    Kind("ring, 2 units of 2", "ring", "u1:2,u2:2"),
+    Kind("ps, 2 workers", "ps", "u1:2"),
+    Kind("ps, 4 workers", "ps", "u1:4"),
+)
+HELD_OUT = Series(
+    name="verdict-held-out",
+    gradients=45_007,
+    pause_s=0.016,
+    slow=(12, 24),
+    kinds=_OTHERS,
+    computing=Kind("inc, 3 workers that compute", "inc", "u1:3", 0.007),
+    like="inc, 3 workers",
+    loaded={
+        48: _each(_OTHERS[::2], Load("3 busy loops", 3)),
+        96: _each(_OTHERS[1::2], Load("1 busy loop", 1))
+        + _each(_OTHERS[::2], Load("a stream", 1, 0, STREAM)),
+        192: _each(_OTHERS[1::2], Load("3 loops at nice 10", 3, 10)),
+    },
+    computing_at=(48, 96, 192),
+)
 
 
 @contextlib.contextmanager
 def beside(load: Load) -> Iterator[None]:
-    """The loops of a load, once they run."""
-    loops = [
-        subprocess.Popen([sys.executable, "-c", LOOP, str(load.nice)], stdout=subprocess.PIPE)
-        for _ in range(load.loops)
+    """The programs of a load, once they run."""
+    programs = [
+        subprocess.Popen([sys.executable, "-c", load.text, str(load.nice)], stdout=subprocess.PIPE)
+        for _ in range(load.count)
     ]
     try:
-        for loop in loops:
-            assert loop.stdout
-            loop.stdout.readline()
+        for program in programs:
+            assert program.stdout
+            program.stdout.readline()
         yield
     finally:
-        for loop in loops:
-            loop.kill()
-            loop.communicate()
+        for program in programs:
+            program.kill()
+            program.communicate()
 
 
-def run(testbed: Testbed, rate: int, kind: Kind, load: Load) -> dict[str, Any]:
+def run(testbed: Testbed, series: Series, rate: int, kind: Kind, load: Load) -> dict[str, Any]:
     """A job's row."""
-    seconds = SLOW_SECONDS if rate in SLOW else SECONDS
+    seconds = SLOW_SECONDS if rate in series.slow else SECONDS
     request = {
         "script": JOB,
-        "arguments": [f"{seconds}", f"{GRADIENTS}", f"{PAUSE_S}", f"{kind.spin_s}"],
+        "arguments": [f"{seconds}", f"{series.gradients}", f"{series.pause_s}", f"{kind.spin_s}"],
         "sync": kind.sync,
         "place": kind.place,
         "limit_s": LIMIT_S,
         "restarts": 0,
-        "uid": os.getuid(),
         "cwd": str(ROOT),
         "environ": dict(os.environ),
         "preload": True,  # a start of torch takes longer than what is measured
@@ -147,33 +219,33 @@ def run(testbed: Testbed, rate: int, kind: Kind, load: Load) -> dict[str, Any]:
     }
 
 
-def slopes(rows: list[dict[str, Any]]) -> dict[str, float]:
+def slopes(series: Series, rows: list[dict[str, Any]]) -> dict[str, float]:
     """By kind b of a + b / rate, in ms Mb/s."""
     found = {}
-    for kind in KINDS:
+    for kind in series.kinds:
         at = {
             row["rate_mbps"]: row["measured_ms"]
             for row in rows
             if (row["kind"], row["load"]) == (kind.name, QUIET.name)
         }
-        if not set(SLOW) <= set(at):
+        if not set(series.slow) <= set(at):
             continue
-        first, second = SLOW
+        first, second = series.slow
         found[kind.name] = (at[first] - at[second]) / (1 / first - 1 / second)
     return found
 
 
-def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def judged(series: Series, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that the lines were not drawn through, with the truth beside the verdict that the limit of today
     gives.
     """
     found = []
-    known = slopes(rows)
+    known = slopes(series, rows)
     for row in rows:
-        if row["rate_mbps"] in SLOW or LIKE.get(row["kind"], row["kind"]) not in known:
+        slope = known.get(series.line_of(row["kind"]))
+        if row["rate_mbps"] in series.slow or slope is None:
             continue
-        slope = known[LIKE.get(row["kind"], row["kind"])]
-        alone_ms = PAUSE_S * 1e3 + row["spin_ms"] + slope / row["rate_mbps"]
+        alone_ms = series.pause_s * 1e3 + row["spin_ms"] + slope / row["rate_mbps"]
         stretch = row["measured_ms"] / alone_ms
         row = {**row, "trustworthy": row["ratio"] <= LIMITS.ratio}
         found.append({**row, "alone_ms": alone_ms, "stretch": stretch, "links_set_it": stretch <= 1 + TRUTH})
@@ -193,9 +265,9 @@ def wrong(rows: list[dict[str, Any]], limit: float) -> tuple[int, int, int, int]
     )
 
 
-def tables(figures: dict[str, Any]) -> str:
+def tables(series: Series, figures: dict[str, Any]) -> str:
     """Each run, and what other limits would have made of them."""
-    rows = judged(figures["rows"])
+    rows = judged(series, figures["rows"])
     truth = {True: "links", False: "machine"}
     runs = [
         [
@@ -227,7 +299,10 @@ def tables(figures: dict[str, Any]) -> str:
     for percent in (2, 4, 6, 8, 10, 12, 15, 20, 30):
         trusted, machine, doubted, links = wrong(rows, 1 + percent / 100)
         limits.append([f"{percent} %", f"{trusted} of {machine}", f"{doubted} of {links}"])
-    chosen = f"The limit is {100 * (figures['limit'] - 1):.0f} %; links set a result if it is within {100 * TRUTH:.0f} % of the truth."
+    chosen = (
+        f"The limit is {100 * (figures['limit'] - 1):.0f} %; links set a result if it is within "
+        f"{100 * TRUTH:.0f} % of the truth."
+    )
     return "\n\n".join(
         [table(head, runs), table(["limit", 'false "trustworthy"', 'false "not"'], limits), chosen]
     )
@@ -238,11 +313,12 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.verdict", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures; rates that it has are kept")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")
-    parser.add_argument(
-        "--rates", default=",".join(map(str, RATES)), help="in Mb/s, of %(default)s; empty: none"
-    )
+    parser.add_argument("--held-out", action="store_true", help="the set that nothing was chosen by")
+    parser.add_argument("--rates", help="in Mb/s, of the set's; empty: none")
     arguments = parser.parse_args(argv)
-    rates = [int(word) for word in arguments.rates.split(",") if word]
+    series = HELD_OUT if arguments.held_out else CHOSEN_BY
+    asked = arguments.rates
+    rates = list(series.rates) if asked is None else [int(word) for word in asked.split(",") if word]
     kept = (
         json.loads(arguments.json.read_text())["rows"] if arguments.json and arguments.json.exists() else []
     )
@@ -252,12 +328,12 @@ def main(argv: list[str]) -> int:
         for rate in rates:
             (folder / "testbed.yaml").write_text(CONFIG.format(rate))
             with running(str(folder / "testbed.yaml")) as testbed:
-                for kind, load in cases(rate):
-                    rows.append(run(testbed, rate, kind, load))
+                for kind, load in series.cases(rate):
+                    rows.append(run(testbed, series, rate, kind, load))
                     print(json.dumps(rows[-1]), flush=True)
     rows.sort(key=lambda row: int(row["rate_mbps"]))
     figures = {"host": facts(), "rows": rows, "limit": LIMITS.ratio}
-    publish("verdict", tables(figures), figures, arguments.json, arguments.into)
+    publish(series.name, tables(series, figures), figures, arguments.json, arguments.into)
     return 0
 
 

@@ -213,8 +213,9 @@ def verdict_row(
 
 
 def test_the_truth_about_a_verdict_is_a_line_through_slow_links() -> None:
-    kind, computing = verdict.KINDS[1].name, verdict.COMPUTING
-    rows = [verdict_row(kind, rate, 10 + 2000 / rate, 1.0) for rate in verdict.SLOW]
+    series = verdict.CHOSEN_BY
+    kind, computing = series.kinds[1].name, series.computing
+    rows = [verdict_row(kind, rate, 10 + 2000 / rate, 1.0) for rate in series.slow]
     rows += [
         verdict_row(kind, 100, 1.04 * 30, 1.05),  # links set it, and the verdict says so
         verdict_row(kind, 200, 1.30 * 20, 1.02),  # the machine did
@@ -224,18 +225,30 @@ def test_the_truth_about_a_verdict_is_a_line_through_slow_links() -> None:
         ),  # 30 ms as those that do not compute, and 10 of computing
         verdict_row("of a kind without slow links", 100, 1.0, 1.0),
     ]
-    judged = verdict.judged(rows)
+    judged = verdict.judged(series, rows)
     assert [round(row["stretch"], 2) for row in judged] == [1.04, 1.30, 1.05, 1.50]
     assert [row["links_set_it"] for row in judged] == [True, False, True, False]
     assert verdict.wrong(judged, 1.10) == (1, 2, 1, 2)
     assert verdict.wrong(judged, 1.01) == (0, 2, 2, 2)
-    shown = verdict.tables({"rows": rows, "limit": 1.1})
+    shown = verdict.tables(series, {"rows": rows, "limit": 1.1})
     assert "| 10 % | 1 of 2 | 1 of 2 |" in shown
     assert shown.count("(wrong)") == 2
 
 
-def test_every_case_of_the_verdicts_bench_has_a_truth() -> None:
-    told = {kind.name for rate in verdict.RATES for kind, _ in verdict.cases(rate)}
-    with_lines = {kind.name for kind, _ in verdict.cases(verdict.SLOW[0])}
-    assert {verdict.LIKE.get(name, name) for name in told} == with_lines
-    assert sum(len(verdict.cases(rate)) for rate in verdict.RATES if rate not in verdict.SLOW) >= 20
+@pytest.mark.parametrize("series", [verdict.CHOSEN_BY, verdict.HELD_OUT], ids=lambda series: series.name)
+def test_every_case_of_the_verdicts_bench_has_a_truth(series: verdict.Series) -> None:
+    told = {kind.name for rate in series.rates for kind, _ in series.cases(rate)}
+    with_lines = {kind.name for kind, _ in series.cases(series.slow[0])}
+    assert {series.line_of(name) for name in told} == with_lines
+    assert sum(len(series.cases(rate)) for rate in series.rates if rate not in series.slow) >= 20
+
+
+def test_what_is_held_out_has_nothing_of_what_the_limit_was_chosen_by() -> None:
+    chosen, held = verdict.CHOSEN_BY, verdict.HELD_OUT
+    assert set(chosen.rates).isdisjoint(held.rates)
+    assert {kind.name for kind in chosen.kinds}.isdisjoint(kind.name for kind in held.kinds)
+    assert (chosen.gradients, chosen.pause_s) != (held.gradients, held.pause_s)
+    loads = [
+        {load.name for cases in series.loaded.values() for _, load in cases} for series in (chosen, held)
+    ]
+    assert loads[0].isdisjoint(loads[1])
