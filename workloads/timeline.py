@@ -26,7 +26,7 @@ class Timeline:
         self._lock = threading.Lock()
         self._clock = _ThreadClock()
         self._sums: list[list[int]] = []
-        self._rows: list[tuple[int, int, int, int]] = []
+        self._rows: list[tuple[int, int, int, int, int]] = []
 
     def ask(self, size_bytes: int, summed: bool) -> int:
         """The collective's number. `summed`: by the job's own kind of synchronisation, and not by gloo beside
@@ -66,26 +66,26 @@ class Timeline:
 
     def summary(self) -> dict[str, Any]:
         """JSON-able. `sums`: bytes, whether by the job's kind, and when it was there (0: never). `rows`:
-        what, number, when, and how long the thread has waited for a core since the row before. In nanoseconds
-        of CLOCK_MONOTONIC.
+        what, number, when, and how long the thread has waited for a core and had one since the row before. In
+        nanoseconds of CLOCK_MONOTONIC.
         """
         with self._lock:
             return {"sums": [list(one) for one in self._sums], "rows": [list(row) for row in self._rows]}
 
 
 class _ThreadClock:
-    """Now, and how long the calling thread could have run and had no core since it was asked last (0 where
-    the kernel does not say).
+    """Now, and how long the calling thread, since it asked last, could have run and had no core (0 where the
+    kernel does not say), and how long it ran.
     """
 
     def __init__(self) -> None:
         self._threads = threading.local()
 
-    def read(self) -> tuple[int, int]:
-        starved_ns = self._starved_ns()
-        before: int = getattr(self._threads, "before", starved_ns)
-        self._threads.before = starved_ns
-        return time.monotonic_ns(), starved_ns - before
+    def read(self) -> tuple[int, int, int]:
+        starved_ns, ran_ns = self._starved_ns(), time.thread_time_ns()
+        before: tuple[int, int] = getattr(self._threads, "before", (starved_ns, ran_ns))
+        self._threads.before = starved_ns, ran_ns
+        return time.monotonic_ns(), starved_ns - before[0], ran_ns - before[1]
 
     def _starved_ns(self) -> int:
         file: int | None = getattr(self._threads, "file", None)

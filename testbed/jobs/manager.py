@@ -61,7 +61,7 @@ class Jobs:
     ) -> None:
         self._topology, self._hosts, self._controller, self._engine = topology, hosts, controller, engine
         self.racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
-        self.sampler = Sampler(hosts, self._segments)
+        self.sampler = Sampler(hosts, self._segments, holders=self._holders)
         template = Template(lambda argv, **options: hosts.popen_in(topology.host_names[-1], argv, **options))
         self.executor = Executor(name, hosts, folder, template, files)
         self._jobs: dict[int, Job] = {}
@@ -172,6 +172,15 @@ class Jobs:
         """How many segments are taken, by switch, or by PS host."""
         taken = self._engine.occupancy() if self._engine else {}
         return {addresses.aggregator_name(owner): count for owner, count in taken.items()}
+
+    def _holders(self) -> dict[str, int]:
+        """Which job has each host that is taken."""
+        with self._lock:
+            return {
+                addresses.host_name(*host): job.id
+                for job in self._jobs.values()
+                for host in job.placement.hosts()
+            }
 
     # ------------------------------------------------------------------ for jobs that are scheduled
 

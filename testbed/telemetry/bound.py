@@ -7,34 +7,30 @@ was full is known to be the links', and the bound is coarse.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from testbed.telemetry.demand import DOWN, UP, Need, Traffic, needs, tail
+from testbed.telemetry.carried import Carried, Floats
+from testbed.telemetry.demand import DOWN, UP, Need, Traffic, crossing, needs, tail, unit_of
 from testbed.telemetry.evidence import Evidence
 from testbed.telemetry.left import number
 from testbed.telemetry.replay import Transfer, Use, replay
-from testbed.telemetry.samples import BYTES_AB, BYTES_BA, Recording
+from testbed.telemetry.samples import Recording
+from testbed.telemetry.sharing import grown, share_left
 from testbed.telemetry.timelines import ASKED, Timeline, Window, moment_ns, read, steps, window
 
-COLUMNS = {UP: BYTES_AB, DOWN: BYTES_BA}
-_MOMENTS = 8  # at which a rate that changes is looked at while a collective is under way
 TRACE_SHARE = 0.01  # of what the job's busiest link needs: a link that carried less plays no part
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """Milliseconds of a round: what links and computing allow, and what was measured, both as means over
     `rounds`; `left_out` came before them. `link` is the direction that is busiest, `computing_ms` a worker's
-    computing, `starved_ms` how long its script waited for a core. `shared`: other jobs ran, and what they
-    sent over links while this job's sums were under way is counted. A coarse one is of a second with traffic,
+    computing, `starved_ms` how long its script waited for a core. `shared`: other jobs ran, and of optical
+    links this one is allowed what they left, its fair share at least. A coarse one is of a second with traffic,
     and knows of no computing.
     """
 
@@ -76,42 +72,6 @@ class Bound:
             for name, value in asdict(self).items()
         }
         return {**numbers, "ratio": round(self.ratio, 4), "how": self.how}
-
-
-class Carried:
-    """What links carried and which rates they had, by time. Times are of CLOCK_MONOTONIC, as in timelines."""
-
-    def __init__(self, recording: Recording) -> None:
-        readings = [sample.links for sample in recording.samples if sample.links is not None]
-        self._column = {name: at for at, name in enumerate(recording.names)}
-        first = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
-        self._rates: Floats = np.array(
-            [first if links.rates_mbps is None else links.rates_mbps for links in readings]
-        )
-        self._times_s = [(links.began_s + links.ended_s) / 2 for links in readings]
-        self._values = np.array([links.values for links in readings], np.float64)
-
-    @property
-    def links(self) -> list[str]:
-        return list(self._column)
-
-    def rate_mbps(self, link: str, began_s: float, ended_s: float) -> float | None:
-        """The mean rate in that time: links of scheduled jobs change theirs."""
-        column = self._column[link]
-        rates = self._rates[:, column]
-        if np.isnan(rates[0]):
-            return None
-        if (rates == rates[0]).all():
-            return float(rates[0])
-        moments = np.linspace(began_s, ended_s, _MOMENTS)
-        at = np.searchsorted(self._times_s, moments, side="right") - 1
-        return float(rates[at.clip(0)].mean())
-
-    def bytes(self, link: str, direction: str, began_s: Floats, ended_s: Floats) -> Floats:
-        """Between these times; between two readings, in proportion."""
-        values = self._values[:, self._column[link], COLUMNS[direction]]
-        until: Floats = np.interp(ended_s, self._times_s, values) - np.interp(began_s, self._times_s, values)
-        return until
 
 
 def coarse(evidence: Evidence) -> Bound | None:
@@ -179,22 +139,26 @@ class _Job:
         self._carried, self._depths_s, self._once = carried, depths_s, once
         self._scripts = [steps(timeline, span) for timeline in timelines]
         self._numbers = [step.number for step in self._scripts[0] if step.what == ASKED]
-        asked_ns: dict[int, int] = {}
+        self._asked_ns: dict[int, int] = {}  # when the last worker asked
         for timeline in timelines:
             for row in timeline.rows:
                 if row.what == ASKED:
-                    asked_ns[row.number] = max(row.at_ns, asked_ns.get(row.number, 0))
-        self._asked_s = np.array([asked_ns[which] / 1e9 for which in self._numbers])
-        collectives = [timeline.collectives for timeline in timelines]
-        self._ready_s = np.array(
-            [max(one[which].ready_ns for one in collectives) / 1e9 for which in self._numbers]
-        )
-        self._sizes: Floats = np.array([float(collectives[0][which].size_bytes) for which in self._numbers])
+                    self._asked_ns[row.number] = max(row.at_ns, self._asked_ns.get(row.number, 0))
+        self._asked_s, self._ready_s = self._under_way(self._numbers)
+        collectives = timelines[0].collectives
+        self._sizes: Floats = np.array([float(collectives[which].size_bytes) for which in self._numbers])
         strangers = set(carried.links) - {*traffic.hosts, traffic.ps_host}
         self._optical = sorted(link for link in strangers if "o" in link)
         self._shared = any(
             self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if "h" in link
         )
+
+    def _under_way(self, numbers: Sequence[int]) -> tuple[Floats, Floats]:
+        """From when to when each of these collectives was: all had asked, and all had its result."""
+        everybody = [timeline.collectives for timeline in self._timelines]
+        asked = np.array([self._asked_ns[which] / 1e9 for which in numbers])
+        ready = np.array([max(each[which].ready_ns for each in everybody) / 1e9 for which in numbers])
+        return asked, ready
 
     def bound(self) -> Bound | None:
         transfers = self._transfers()
@@ -236,14 +200,12 @@ class _Job:
 
     def _transfers(self) -> dict[int, Transfer]:
         found: dict[int, Transfer] = {}
-        optical = self._optical_needs()
+        everybody = tuple(range(len(self._traffic.hosts)))
+        optics = self._shared_optics() if self._shared else self._own_optics()
         for at, which in enumerate(self._numbers):
             collective = self._timelines[0].collectives[which]
             uses = [self._use(need, at) for need in needs(self._traffic, collective)]
-            uses += [
-                self._use(Need(need.host, need.direction, float(sent[at]), need.sources), at)
-                for need, sent in optical
-            ]
+            uses += [Use(link, float(busy_s[at]), depth_s, everybody) for link, busy_s, depth_s in optics]
             last = tail(self._traffic, collective)
             tail_use = self._use(last, at) if last else None
             found[which] = Transfer(tuple(use for use in uses if use), tail_use.busy_s if tail_use else 0.0)
@@ -255,23 +217,59 @@ class _Job:
             return None
         return Use(need.link, need.bytes * 8e-6 / rate_mbps, self._depths_s.get(need.host, 0.0), need.sources)
 
-    def _optical_needs(self) -> list[tuple[Need, Floats]]:
-        """What optical links carried, by collective: a job alone, all of it, shared out by their sizes; else
-        what passed, of whomever, while each was under way.
+    def _own_optics(self) -> list[tuple[str, Floats, float]]:
+        """Of a job alone, all that optical links carried, shared out to its collectives by their sizes: the link
+        and direction, how long each collective needs it, and its depth.
         """
-        everybody = tuple(range(len(self._traffic.hosts)))
         found = []
         for link in self._optical:
             for direction in (UP, DOWN):
-                whole = self._in_window(link, direction)
-                if whole < TRACE_SHARE * float(self._sizes.sum()):
+                rates = self._rates_mbps([link])
+                if rates is None or not self._is_used(link, direction):
                     continue
-                if self._shared:
-                    sent = self._carried.bytes(link, direction, self._asked_s, self._ready_s)
-                else:
-                    sent = whole * self._sizes / self._sizes.sum()
-                found.append((Need(link, direction, 0.0, everybody), sent * self._once))
+                sent = self._in_window(link, direction) * self._sizes / self._sizes.sum() * self._once
+                found.append((f"{link} {direction}", sent * 8e-6 / rates, self._depths_s.get(link, 0.0)))
         return found
+
+    def _shared_optics(self) -> list[tuple[str, Floats, float]]:
+        """The same beside other jobs: what the job's own bytes need of what those left it. Which of a unit's
+        links they took is not known, so these count as one, which no division of the bytes is faster than.
+        """
+        found = []
+        collectives = self._timelines[0].collectives
+        crossings = [crossing(self._traffic, collective) for collective in collectives]
+        ever = [number for number in sorted(self._asked_ns) if collectives[number].ready_ns]
+        times = self._under_way(ever)
+        others = self._carried.jobs_crossing({*self._traffic.hosts, self._traffic.ps_host or ""})
+        for unit, direction in sorted(set().union(*crossings)):
+            links = [
+                link for link in self._optical if unit_of(link) == unit and self._is_used(link, direction)
+            ]
+            rates = self._rates_mbps(links)
+            if rates is None:
+                continue
+            amounts = np.array([each.get((unit, direction), 0.0) for each in crossings])
+            own = amounts[self._numbers]
+            own_so_far = grown(self._carried.times_s, amounts[ever] / self._once, *times)
+            share = share_left(
+                self._carried, links, direction, own_so_far, self._asked_s, self._ready_s, rates, others[unit]
+            )
+            name = links[0] if len(links) == 1 else f"{unit}'s optical links"
+            depth_s = max(self._depths_s.get(link, 0.0) for link in links)
+            found.append((f"{name} {direction}", own * 8e-6 / (rates * share), depth_s))
+        return found
+
+    def _is_used(self, link: str, direction: str) -> bool:
+        return self._in_window(link, direction) >= TRACE_SHARE * float(self._sizes.sum())
+
+    def _rates_mbps(self, links: Sequence[str]) -> Floats | None:
+        """Of these together, by collective; None where there are none, or one has no rate."""
+        times = list(zip(self._asked_s.tolist(), self._ready_s.tolist(), strict=True))
+        rates = [[self._carried.rate_mbps(link, *span) for span in times] for link in links]
+        if not rates or any(rate is None for row in rates for rate in row):
+            return None
+        together: Floats = np.sum(np.array(rates, np.float64), axis=0)
+        return together
 
 
 def _mean(values: Sequence[float]) -> float:

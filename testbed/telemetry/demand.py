@@ -7,6 +7,7 @@ part of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.contract.spec import lanes_for, payload_bytes
@@ -36,7 +37,12 @@ class Traffic:
 
     @property
     def units(self) -> int:
-        return len({host.partition("h")[0] for host in self.hosts})
+        return len({unit_of(host) for host in self.hosts})
+
+
+def unit_of(name: str) -> str:
+    """The unit of a host or of an optical port."""
+    return name.partition("h")[0].partition("o")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,7 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
     if not collective.summed:
         heard = collective.size_bytes * (workers - 1) / workers * tcp_framing(traffic.mtu)
         return tuple(Need(host, DOWN, heard) for host in traffic.hosts)
-    size_bytes = collective.size_bytes * tcp_framing(traffic.mtu)
-    if traffic.sync == "inc":
-        size_bytes = float(pushed_frames(collective, workers, traffic.mtu) * frame_bytes(traffic.mtu))
-    elif traffic.sync == "ring":
-        size_bytes *= 2 * (workers - 1) / workers
+    size_bytes = _worker_bytes(traffic, collective)
     found = [Need(traffic.hosts[worker], UP, size_bytes, (worker,)) for worker in everybody]
     found += [Need(host, DOWN, size_bytes) for host in traffic.hosts]
     if traffic.ps_host is not None:
@@ -75,6 +77,44 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
         found.append(Need(traffic.ps_host, DOWN, met * size_bytes, tuple(everybody)))
         found.append(Need(traffic.ps_host, UP, (workers if traffic.sync == "ps" else 1) * size_bytes))
     return tuple(found)
+
+
+def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], float]:
+    """By unit and direction (up: to the optical switch), the bytes of a collective that must cross its optical
+    links at least, whichever of them; of direct circuits, for what only passes through a unit is left out.
+    """
+    if not collective.summed:
+        return {}
+    size_bytes = _worker_bytes(traffic, collective)
+    units = [unit_of(host) for host in traffic.hosts]
+    found: dict[tuple[str, str], float] = {}
+    for sender, receiver, sent in _flows(traffic, units):
+        if sender != receiver:
+            found[sender, UP] = found.get((sender, UP), 0.0) + sent * size_bytes
+            found[receiver, DOWN] = found.get((receiver, DOWN), 0.0) + size_bytes
+    return found
+
+
+def _flows(traffic: Traffic, units: Sequence[str]) -> list[tuple[str, str, float]]:
+    """From which unit to which a worker's bytes go, and how often the first must send them: a result of inc is
+    multiplied where circuits part, perhaps not in the unit that it comes from.
+    """
+    if traffic.ps_host is None:  # a ring, in the order of ranks
+        return [(units[at - 1], unit, 1.0) for at, unit in enumerate(units)]
+    home = unit_of(traffic.ps_host)
+    if traffic.sync == "ps":
+        return [flow for unit in units for flow in ((unit, home, 1.0), (home, unit, 1.0))]
+    others = [unit for unit in dict.fromkeys(units) if unit != home]
+    return [flow for unit in others for flow in ((unit, home, 1.0), (home, unit, 1 / len(others)))]
+
+
+def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
+    """What each worker sends of a sum, and takes."""
+    workers = len(traffic.hosts)
+    if traffic.sync == "inc":
+        return float(pushed_frames(collective, workers, traffic.mtu) * frame_bytes(traffic.mtu))
+    size_bytes = collective.size_bytes * tcp_framing(traffic.mtu)
+    return size_bytes * 2 * (workers - 1) / workers if traffic.sync == "ring" else size_bytes
 
 
 def tail(traffic: Traffic, collective: Collective) -> Need | None:

@@ -24,10 +24,13 @@ LINK_SHARE = (
 )
 
 Segments = Callable[[], Mapping[str, int]]
+Holders = Callable[[], Mapping[str, int]]
 
 
 class Sampler:
-    """Thread-safe. `segments` says how many segments are taken, by switch."""
+    """Thread-safe. `segments` says how many segments are taken, by switch; `holders` which job has which
+    hosts.
+    """
 
     def __init__(
         self,
@@ -36,11 +39,13 @@ class Sampler:
         interval_s: float = INTERVAL_S,
         machine: Callable[[], counters.Machine] = counters.machine,
         clock: Callable[[], float] = time.monotonic,
+        holders: Holders = dict,
     ) -> None:
         if not interval_s > 0:
             raise ValueError(f"interval_s={interval_s:g}: more than 0 is accepted")
         self.interval_s = interval_s
         self._links, self._segments, self._machine, self._clock = links, segments, machine, clock
+        self._holders = holders
         self._lock = threading.Lock()  # the fields below, and reading
         self._recordings: list[Recording] = []
         self._thread: threading.Thread | None = None
@@ -97,8 +102,8 @@ class Sampler:
         began = self._clock()
         late_s = None if due_s is None else began - due_s
         machine = self._machine()
-        segments = dict(self._segments())
-        return Sample(began, late_s, machine, self._read_links() if read_links else None, segments)
+        links = self._read_links() if read_links else None
+        return Sample(began, late_s, machine, links, dict(self._segments()), self._holders())
 
     def _read_links(self) -> LinkReading:
         began, cpu = self._clock(), time.thread_time()

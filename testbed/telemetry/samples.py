@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -54,7 +54,7 @@ class LinkReading:
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """One moment. `late_s` is how long after its deadline it was taken, None for one that had none (a
-    recording's first and last).
+    recording's first and last); `holders` says of each host that a job holds which job.
     """
 
     at_s: float
@@ -62,6 +62,7 @@ class Sample:
     machine: Machine
     links: LinkReading | None
     segments: Mapping[str, int]
+    holders: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +87,7 @@ class Recording:
             self._skip -= 1
             last = self.samples[-1]
             late_s = max(sample.late_s, last.late_s or 0.0)
-            self.samples[-1] = Sample(last.at_s, late_s, last.machine, last.links, last.segments)
+            self.samples[-1] = replace(last, late_s=late_s)
             return
         self._skip = self._stride - 1
         self.samples.append(sample)
@@ -103,6 +104,4 @@ class Recording:
         for kept, lost in zip(samples[::2], [*samples[1::2], None], strict=False):
             lates = [s.late_s for s in (kept, lost) if s is not None and s.late_s is not None]
             links = kept.links or (lost.links if lost else None)
-            self.samples.append(
-                Sample(kept.at_s, max(lates, default=None), kept.machine, links, kept.segments)
-            )
+            self.samples.append(replace(kept, late_s=max(lates, default=None), links=links))

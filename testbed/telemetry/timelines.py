@@ -30,14 +30,15 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a script did, about which collective, when, and how long its thread had waited for a core since
-    the row before.
+    """What a script did, about which collective, when, and how long its thread had waited for a core, and had
+    had one, since the row before.
     """
 
     what: int
     number: int
     at_ns: int
     starved_ns: int
+    ran_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def read(statistics: Mapping[str, Any] | None) -> Timeline | None:
     if not isinstance(found, dict):
         return None
     sums, rows = found.get("sums"), found.get("rows")
-    if not _is_table(sums, 3) or not _is_table(rows, 4) or not rows or not sums:
+    if not _is_table(sums, 3) or not _is_table(rows, 5) or not rows or not sums:
         return None
     collectives = tuple(Collective(size, bool(summed), ready) for size, summed, ready in sums)
     timeline = Timeline(collectives, tuple(Row(*row) for row in rows))
@@ -136,17 +137,19 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
 
 def steps(timeline: Timeline, span: Window) -> list[Step]:
     """What the script did within the window. Computing is as long as it took less what the thread waited for
-    a core; time in which the script waited for a result counts as none.
+    a core; time in which the script waited for a result counts as none. Once that is there, only what the
+    thread ran counts: what it slept on is its wake-up, of Python's lock for one.
     """
     quiet = timeline.quiet_rows()
     rows = timeline.rows[quiet[span.first] : quiet[span.last] + 1]
     found: list[Step] = []
     compute_ns = 0
     for before, row in itertools.pairwise(rows):
-        began_ns = before.at_ns
+        began_ns, most_ns = before.at_ns, row.at_ns
         if row.what == RESUMED and before.what == WAITED and before.number == row.number:
             began_ns = max(began_ns, min(timeline.collectives[row.number].ready_ns, row.at_ns))
-        compute_ns += max(0, row.at_ns - began_ns - row.starved_ns)
+            most_ns = row.ran_ns
+        compute_ns += max(0, min(most_ns, row.at_ns - began_ns - row.starved_ns))
         if row.what != RESUMED:
             found.append(Step(compute_ns / 1e9, row.what, row.number))
             compute_ns = 0

@@ -168,9 +168,10 @@ def _notes(
     trusted: bool,
 ) -> Iterator[Reason]:
     if bound and bound.shared:
-        yield Reason(
-            "shared", "other jobs ran: what links carried of theirs beside this job's sums counts as allowed"
+        text = (
+            "other jobs ran: of optical links this one is allowed what they left, and at least its fair share"
         )
+        yield Reason("shared", text)
     if bound and not trusted and evidence.seconds:
         yield Reason("processors", _processors(evidence, bound))
     if drops := sum(link.queue_drops for link in evidence.links):

@@ -351,7 +351,10 @@ def test_drops_at_a_full_queue_are_a_note() -> None:
     assert given.trustworthy
     assert [(note.name, note.text) for note in given.notes] == [
         ("faults", "faults were set on links: u1h1 up loss 1%; the bound is without them"),
-        ("shared", "other jobs ran: what links carried of theirs beside this job's sums counts as allowed"),
+        (
+            "shared",
+            "other jobs ran: of optical links this one is allowed what they left, and at least its fair share",
+        ),
         (
             "queue_drops",
             "links dropped 100 frames at a full queue, as a finite buffer does; 60 of them on u4h1",
@@ -538,6 +541,17 @@ def test_links_that_cost_much_are_read_less_often() -> None:
     assert (read[0], read[-1]) == (0, len(recording.samples) - 1)
     # 2 ms are a hundredth of 40 intervals; a busy machine may let more than 12 samples come
     assert all(at >= 40 * turn for turn, at in enumerate(read[1:-1], 1))
+
+
+def test_each_sample_says_which_job_holds_which_host() -> None:
+    world, held = World(), {"u1h1": 7}
+    sampler = Sampler(world, world.segments, 0.005, world.machine, holders=lambda: dict(held))
+    with sampler.recording() as recording:
+        world.await_samples(recording, 3)
+        held["u1h2"] = 8
+        world.await_samples(recording, len(recording.samples) + 2)
+    assert recording.samples[0].holders == {"u1h1": 7}
+    assert recording.samples[-1].holders == {"u1h1": 7, "u1h2": 8}
 
 
 def test_a_failure_ends_sampling_and_is_told() -> None:

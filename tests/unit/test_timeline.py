@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pytest
 from testbed.environment import CHECKOUT
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description
-from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Timeline, read, steps, window
+from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Row, Timeline, read, steps, window
 from workloads import timeline as written
 
 ITERATIONS, PAUSE_S = 7, 0.030
@@ -138,6 +141,31 @@ def test_the_time_between_iterations_is_computing(timeline: Timeline) -> None:
     assert (span.rounds, span.left_out) == (ITERATIONS - 2, 2)
     computing_s = sum(step.compute_s for step in steps(timeline, span))
     assert span.rounds * PAUSE_S < computing_s < span.rounds * PAUSE_S * 3
+
+
+def test_a_row_says_how_long_its_thread_had_a_core(timeline: Timeline) -> None:
+    slept = [after for before, after in pairs(timeline) if after.at_ns - before.at_ns > PAUSE_S * 1e9]
+    assert len(slept) >= ITERATIONS
+    assert all(
+        0 <= after.ran_ns <= after.at_ns - before.at_ns + 1_000_000 for before, after in pairs(timeline)
+    )
+    one = written.Timeline()
+    number, until_s = one.ask(4, summed=True), time.thread_time() + PAUSE_S
+    while time.thread_time() < until_s:
+        pass
+    one.wait(number)
+    time.sleep(PAUSE_S)
+    one.is_there(number)
+    one.resume(number)
+    found = read({"timeline": one.summary()})
+    assert found is not None
+    _, busy, idle = found.rows
+    assert PAUSE_S <= busy.ran_ns / 1e9 < 2 * PAUSE_S
+    assert idle.ran_ns / 1e9 < PAUSE_S / 3
+
+
+def pairs(timeline: Timeline) -> Iterator[tuple[Row, Row]]:
+    return itertools.pairwise(timeline.rows)
 
 
 def test_a_script_that_waits_for_itself_is_seen(timeline: Timeline) -> None:

@@ -1,0 +1,100 @@
+"""What links carried, which rates they had, and which jobs sent over them, by time. Pure.
+
+Times are of CLOCK_MONOTONIC, as in timelines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.telemetry.demand import DOWN, UP, unit_of
+from testbed.telemetry.evidence import ACTIVE_SHARE
+from testbed.telemetry.samples import BYTES_AB, BYTES_BA, Recording
+
+COLUMNS = {UP: BYTES_AB, DOWN: BYTES_BA}
+NOBODY_KNOWN = -1  # the number of whoever sends from a host that no job holds
+_MOMENTS = 8  # at which a rate that changes is looked at while a collective is under way
+
+Floats = npt.NDArray[np.float64]
+
+
+class Carried:
+    """Of one recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        read = [(sample.links, sample.holders) for sample in recording.samples if sample.links is not None]
+        readings = [links for links, _ in read]
+        self._column = {name: at for at, name in enumerate(recording.names)}
+        first = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
+        self._rates: Floats = np.array(
+            [first if links.rates_mbps is None else links.rates_mbps for links in readings]
+        )
+        self.times_s: Floats = np.array([(links.began_s + links.ended_s) / 2 for links in readings])
+        self._values = np.array([links.values for links in readings], np.float64)
+        self._holders = [holders for _, holders in read]
+
+    @property
+    def links(self) -> list[str]:
+        return list(self._column)
+
+    def rate_mbps(self, link: str, began_s: float, ended_s: float) -> float | None:
+        """The mean rate in that time: links of scheduled jobs change theirs."""
+        column = self._column[link]
+        rates = self._rates[:, column]
+        if np.isnan(rates[0]):
+            return None
+        if (rates == rates[0]).all():
+            return float(rates[0])
+        moments = np.linspace(began_s, ended_s, _MOMENTS)
+        at = np.searchsorted(self.times_s, moments, side="right") - 1
+        return float(rates[at.clip(0)].mean())
+
+    def so_far(self, link: str, direction: str) -> Floats:
+        """Bytes that it had carried at each reading."""
+        return np.asarray(self._values[:, self._column[link], COLUMNS[direction]])
+
+    def bytes(self, link: str, direction: str, began_s: Floats, ended_s: Floats) -> Floats:
+        """Between these times; between two readings, in proportion."""
+        return self.between(self.so_far(link, direction), began_s, ended_s)
+
+    def between(self, so_far: Floats, began_s: Floats, ended_s: Floats) -> Floats:
+        """How much more of what is known at readings there is at the end of these times than at their begin."""
+        grown: Floats = np.interp(ended_s, self.times_s, so_far) - np.interp(began_s, self.times_s, so_far)
+        return grown
+
+    def jobs_crossing(self, own_hosts: Collection[str]) -> dict[str, Floats]:
+        """By unit: from each reading to the next, how many other jobs sent or took something that have hosts
+        both in that unit and outside of it, so that their traffic crosses its optical links.
+
+        Hosts that no job holds count as one job's, which may cross any unit's.
+        """
+        names = [name for name in self._column if "h" in name]
+        at = [self._column[name] for name in names]
+        sent = np.diff(self._values[:, at][:, :, [BYTES_AB, BYTES_BA]], axis=0).max(axis=2)
+        least = np.nan_to_num(self._rates[:-1, at]) * np.diff(self.times_s)[:, None] * 1.25e5 * ACTIVE_SHARE
+        found = {unit_of(name): np.zeros(len(sent)) for name in names}
+        for step, busy in enumerate(sent > least):
+            holders = {**self._holders[step + 1], **self._holders[step]} if busy.any() else {}
+            jobs = {
+                holders.get(name, NOBODY_KNOWN)
+                for name, sends in zip(names, busy, strict=True)
+                if sends and name not in own_hosts
+            }
+            units = _units(holders)
+            for unit, counts in found.items():
+                counts[step] = sum(
+                    job == NOBODY_KNOWN or (unit in units[job] and len(units[job]) > 1) for job in jobs
+                )
+        return found
+
+
+def _units(holders: Mapping[str, int]) -> dict[int, set[str]]:
+    """By job."""
+    found: dict[int, set[str]] = {}
+    for host, job in holders.items():
+        found.setdefault(job, set()).add(unit_of(host))
+    return found
