@@ -26,10 +26,10 @@ test-setup:
 	@/usr/bin/python3 scripts/setup.py --tests
 
 p4-tools: setup
-	@/usr/bin/python3 -m scripts.install_p4
+	@/usr/bin/python3 scripts/install_p4.py
 
 ryu: setup
-	@/usr/bin/python3 -m scripts.install_ryu
+	@/usr/bin/python3 scripts/install_ryu.py
 
 demo: root setup
 	@$(PYTHON) -m testbed.demo

@@ -1,9 +1,9 @@
-"""Installs BMv2 and the P4 compiler from the P4 project's own packages: `python3 -m scripts.install_p4`, as
+"""Installs BMv2 and the P4 compiler from the P4 project's own packages: `python3 scripts/install_p4.py`, as
 root; `make p4-tools` runs it.
 
 They are in no distribution. Adds the project's repository for this release of Debian or Ubuntu, and its key;
 takes both away again if the installation fails. Idempotent; imports nothing outside the standard library.
-Exit codes: 0 done, 1 an installer failed, 3 this host cannot.
+Exit codes are those of scripts/installing.py.
 """
 
 from __future__ import annotations
@@ -18,15 +18,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from scripts.setup import (
-    CACHE,
-    SetupError,
-    give_to_owner,
-    missing_packages,
-    no_service_starts,
-    run_logged,
-    say,
-)
+if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.installing import SetupError, apt_get, ended, give_to_owner, install_by_apt, say
 
 REPOSITORY = "download.opensuse.org/repositories/home:/p4lang"
 PACKAGES = {"simple_switch": "p4lang-bmv2", "p4c-bm2-ss": "p4lang-p4c"}  # program -> package
@@ -112,38 +107,22 @@ def unless_done(files: Mapping[Path, bytes]) -> Iterator[None]:
 
 def install(packages: list[str], release: str) -> None:
     """Adds the repository and installs from it."""
-    apt = shutil.which("apt-get")
-    if apt is None:
-        raise SetupError(f"this system has no apt-get; install its counterparts of: {' '.join(packages)}", 3)
+    apt_get(packages)
     key, source = APT / "keyrings" / "p4lang.asc", APT / "sources.list.d" / "p4lang.list"
     key_text = fetched_key(f"https://{REPOSITORY}/{release}/Release.key")
     # http: what comes is signed, and the repository's mirrors do not all speak https
     line = f"deb [signed-by={key}] http://{REPOSITORY}/{release}/ /\n"
     for folder in (key.parent, source.parent):
         folder.mkdir(mode=0o755, exist_ok=True)
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    options = ["-y", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300"]
-    this_list = [
-        "-o",
+    this_list_alone = (
         f"Dir::Etc::sourcelist={source}",
-        "-o",
         "Dir::Etc::sourceparts=-",
-        "-o",
         "APT::Get::List-Cleanup=0",
-    ]
-    strict = ["-o", "APT::Update::Error-Mode=any"]
+        "APT::Update::Error-Mode=any",
+    )
+    options = [word for setting in this_list_alone for word in ("-o", setting)]
     with unless_done({key: key_text, source: line.encode()}):
-        run_logged(
-            "apt-get update, the P4 project's list",
-            [apt, *options, *this_list, *strict, "update"],
-            CACHE / "p4-apt-update.log",
-            env,
-        )
-        with no_service_starts():
-            argv = [apt, *options, "install", "--no-install-recommends", *packages]
-            run_logged(f"apt-get install {' '.join(packages)}", argv, CACHE / "p4-apt-install.log", env)
-        if still := missing_packages(packages):
-            raise SetupError(f"apt-get install reported success, yet these are missing: {' '.join(still)}", 1)
+        install_by_apt(packages, "p4", ", the P4 project's list", options)
 
 
 def install_tools() -> None:
@@ -162,15 +141,7 @@ def install_tools() -> None:
 
 
 def main() -> int:
-    try:
-        install_tools()
-    except SetupError as error:
-        print(f"setup: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("setup: interrupted; run it again to go on", file=sys.stderr)
-        return 130
-    return 0
+    return ended(install_tools)
 
 
 if __name__ == "__main__":

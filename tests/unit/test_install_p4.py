@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import install_p4
-from scripts.setup import SetupError
+from scripts.installing import SetupError
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,227 @@
+"""What set-up and the other installers of this folder share: running pip and apt-get with their output in a
+log, the environments that they make, and how they end.
+
+Imports nothing outside the standard library, for it serves before anything is installed. Exit codes: 0 done,
+1 an installer failed, 2 the request was wrong, 3 this host cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+CACHE = CHECKOUT / ".cache"
+SYSTEM_PYTHON = Path("/usr/bin/python3")  # mininet and bcc are installed for this one
+POLICY = Path("/usr/sbin/policy-rc.d")
+POLICY_TEXT = (
+    "#!/bin/sh\n# placed by optinc's set-up while apt runs: no service starts. Safe to remove.\nexit 101\n"
+)
+TAIL_LINES = 12
+PROGRESS_S = 10.0
+# How the lines of apt's and pip's output begin that say where they are.
+STEPS = ("Get:", "Unpacking ", "Setting up ", "Collecting ", "Downloading ", "Building ", "Installing ")
+
+
+class SetupError(Exception):
+    """Set-up cannot go on; `exit_code` as in the module's docstring."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def say(line: str) -> None:
+    print(f"setup: {line}", flush=True)
+
+
+def output_of(*argv: str) -> str:
+    """What a program prints. SetupError with its last line when it fails."""
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
+        raise SetupError(f"{argv[0]} exited with {done.returncode} and said: {said[-1]}", 1)
+    return done.stdout.strip()
+
+
+def ended(work: Callable[[], None]) -> int:
+    """Does an installer's work. Its exit code, after one line on stderr where the work is not done."""
+    try:
+        work()
+    except SetupError as error:
+        print(f"setup: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:  # a full disk, a folder of somebody else's
+        print(f"setup: {error.filename or 'write'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("setup: interrupted; run it again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run_logged(what: str, argv: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+    """Runs an installer with its output in `log`, saying every few seconds how far it is."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    say(what)
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=env
+        )
+        try:
+            while True:
+                try:
+                    code = process.wait(PROGRESS_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    steps = [line.strip() for line in tail(log, 200) if line.lstrip().startswith(STEPS)]
+                    say(f"  {time.monotonic() - begun:.0f} s: {steps[-1][:80] if steps else 'working'}")
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code != 0:
+        lines = "\n  ".join(tail(log, TAIL_LINES))
+        raise SetupError(f"{what}: {Path(argv[0]).name} exited with {code}; the end of {log}:\n  {lines}", 1)
+
+
+def tail(log: Path, count: int) -> list[str]:
+    text = log.read_bytes()[-8192:].decode(errors="replace").replace("\r", "\n")
+    return [line for line in text.splitlines() if line.strip()][-count:]
+
+
+# ---- Debian's packages ----
+
+
+def missing_packages(names: Sequence[str]) -> list[str]:
+    """Those of `names` that are not installed and configured."""
+    # exits with 1 when it does not know one of them, and still lists the rest
+    listing = subprocess.run(
+        ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", *names],
+        check=False,
+        capture_output=True,
+        text=True,
+    ).stdout
+    installed = {line.split()[0] for line in listing.splitlines() if line.endswith(" installed")}
+    return [name for name in names if name not in installed]
+
+
+@contextlib.contextmanager
+def no_service_starts() -> Iterator[None]:
+    """Tells Debian's maintainer scripts to start nothing. A policy that is already there is left as it is."""
+    if POLICY.exists() and POLICY.read_text(errors="replace") != POLICY_TEXT:
+        yield
+        return
+    POLICY.write_text(POLICY_TEXT)
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink(missing_ok=True)
+
+
+def apt_get(wanted: Sequence[str]) -> str:
+    """The program that installs `wanted`. SetupError where there is none."""
+    apt = shutil.which("apt-get")
+    if apt is None:
+        raise SetupError(f"this system has no apt-get; install its counterparts of: {' '.join(wanted)}", 3)
+    return apt
+
+
+def install_by_apt(names: Sequence[str], log: str, sources: str = "", options: Sequence[str] = ()) -> None:
+    """Updates the lists of packages, in words those of `sources` and by these options, and installs. The logs
+    are LOG-apt-update.log and LOG-apt-install.log in CACHE.
+    """
+    apt = [apt_get(names), "-y", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300"]
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    run_logged(f"apt-get update{sources}", [*apt, *options, "update"], CACHE / f"{log}-apt-update.log", env)
+    with no_service_starts():
+        argv = [*apt, "install", "--no-install-recommends", *names]
+        run_logged(f"apt-get install {' '.join(names)}", argv, CACHE / f"{log}-apt-install.log", env)
+    if still := missing_packages(names):
+        raise SetupError(f"apt-get install reported success, yet these are missing: {' '.join(still)}", 1)
+
+
+# ---- Python's environments ----
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment, and the mark in it which says what it was last made of."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / ".setup-complete"
+
+    def is_made_of(self, fingerprint: str) -> bool:
+        """Whether it is there, whole, and of this."""
+        return (
+            self.python.exists() and self._stamp.exists() and self._stamp.read_text().strip() == fingerprint
+        )
+
+    def begin(self) -> None:
+        """It is not whole until `complete`."""
+        self._stamp.unlink(missing_ok=True)
+
+    def complete(self, fingerprint: str) -> None:
+        """It is whole, and made of this."""
+        self._stamp.write_text(fingerprint + "\n")
+
+    def make(self, log: Path, *options: str) -> None:
+        """An empty one, in place of what is there."""
+        argv = [str(SYSTEM_PYTHON), "-m", "venv", "--clear", *options, str(self.folder)]
+        run_logged(f"environment {self.folder.name}", argv, log)
+
+    def pip_install(self, what: str, log: Path, *arguments: str) -> None:
+        """Has pip install something, which is `what` in words."""
+        pip = [str(self.python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+        run_logged(f"pip install of {what}", [*pip, "--progress-bar", "off", *arguments], log)
+
+
+def python_version() -> tuple[int, int]:
+    """SYSTEM_PYTHON's, such as (3, 11)."""
+    major, minor = output_of(str(SYSTEM_PYTHON), "-c", "import sys; print(*sys.version_info[:2])").split()
+    return int(major), int(minor)
+
+
+ENVIRONMENT = Environment(CHECKOUT / ".venv")
+RYU_ENVIRONMENT = Environment(CHECKOUT / ".venv-ryu")  # scripts/install_ryu.py
+
+
+def give_to_owner() -> None:
+    """What root made in somebody's checkout belongs to the checkout's owner, who may then remove it."""
+    owner = CHECKOUT.stat()
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        return
+    for top in (ENVIRONMENT.folder, RYU_ENVIRONMENT.folder, CACHE, *CHECKOUT.glob("*.egg-info")):
+        for folder, _, files in os.walk(top):
+            for path in [folder, *(os.path.join(folder, name) for name in files)]:
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Two set-ups of one checkout take turns; the kernel frees the lock of one that dies."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "setup.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another set-up of this checkout is running; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

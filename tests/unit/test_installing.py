@@ -1,0 +1,123 @@
+"""What the installers of scripts/ share, and that they start where nothing but the system's Python is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts import install_p4, install_ryu, installing, setup
+from scripts.installing import Environment, SetupError, ended, output_of
+
+ROOT = Path(__file__).resolve().parents[2]
+BARE = ["/usr/bin/python3", "-S", "-E"]  # without any site-packages, Debian's included
+
+
+def fail(error: BaseException) -> Callable[[], None]:
+    def work() -> None:
+        raise error
+
+    return work
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), ".cache/setup-pip.log")
+ENDS = [
+    (SetupError("this system has no dpkg", 3), 3, "setup: this system has no dpkg\n"),
+    (FULL, 1, "setup: .cache/setup-pip.log: No space left on device\n"),
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "setup: write: No space left on device\n"),
+    (KeyboardInterrupt(), 130, "setup: interrupted; run it again to go on\n"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "said"), ENDS)
+def test_an_installer_ends_with_one_line_and_a_code(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(fail(error)) == code
+    assert capsys.readouterr() == ("", said)
+
+
+def test_one_that_did_its_work_says_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(lambda: None) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "work"), [(setup, "set_up"), (install_p4, "install_tools"), (install_ryu, "install_ryu")]
+)
+def test_every_installer_ends_so(
+    module: object, work: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, work, lambda **_: fail(FULL)())
+    monkeypatch.setattr("sys.argv", ["installer"])
+    assert module.main() == 1  # type: ignore[attr-defined]
+    assert capsys.readouterr() == ("", "setup: .cache/setup-pip.log: No space left on device\n")
+
+
+@pytest.mark.parametrize("script", ["setup", "install_p4", "install_ryu"])
+def test_it_starts_as_a_file_with_nothing_but_the_systems_python(script: str, tmp_path: Path) -> None:
+    path = ROOT / "scripts" / f"{script}.py"
+    code = f"import runpy; print(callable(runpy.run_path({str(path)!r})['main']))"
+    done = subprocess.run(
+        [*BARE, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert callable(runpy.run_path(str(path))["main"])  # in the project's environment, too
+
+
+def test_the_images_first_layer_has_all_that_set_up_imports(tmp_path: Path) -> None:
+    before, _, _ = (ROOT / "Containerfile").read_text().partition("RUN python3 scripts/setup.py")
+    (tmp_path / "scripts").mkdir()
+    for line in re.findall(r"^COPY (.*) scripts/$", before, re.MULTILINE):
+        for name in line.split():
+            shutil.copy(ROOT / name, tmp_path / "scripts")
+    argv = [*BARE, "scripts/setup.py", "--help"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_environment_is_whole_only_with_the_mark_of_what_it_is_made_of(tmp_path: Path) -> None:
+    environment = Environment(tmp_path)
+    environment.python.parent.mkdir()
+    environment.python.touch()
+    assert not environment.is_made_of("this")
+    environment.complete("this")
+    assert environment.is_made_of("this")
+    assert not environment.is_made_of("that")
+    environment.begin()
+    assert not environment.is_made_of("this")
+
+
+def test_a_program_that_fails_is_one_line() -> None:
+    with pytest.raises(SetupError, match=r"^sh exited with 7 and said: no such thing$") as raised:
+        output_of("sh", "-c", "echo first >&2; echo no such thing >&2; exit 7")
+    assert raised.value.exit_code == 1
+
+
+def test_packages_are_installed_in_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(installing, "apt_get", lambda names: "/usr/bin/apt-get")
+    monkeypatch.setattr(
+        installing, "run_logged", lambda what, argv, log, env: ran.append([what, *argv, log.name])
+    )
+    monkeypatch.setattr(installing, "POLICY", Path("/dev/null"))  # somebody's own: left as it is
+    monkeypatch.setattr(installing, "missing_packages", lambda names: [])
+    installing.install_by_apt(["a", "b"], "p4", ", the list", ["-o", "X=1"])
+    update, install = ran
+    assert (update[0], update[-4:]) == (
+        "apt-get update, the list",
+        ["-o", "X=1", "update", "p4-apt-update.log"],
+    )
+    assert install[0] == "apt-get install a b"
+    assert install[-5:] == ["install", "--no-install-recommends", "a", "b", "p4-apt-install.log"]
+    assert "X=1" not in install
+    monkeypatch.setattr(installing, "missing_packages", lambda names: ["b"])
+    with pytest.raises(SetupError, match=r"reported success, yet these are missing: b$"):
+        installing.install_by_apt(["a", "b"], "setup")
