@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -35,7 +36,9 @@ _STUCK_SLOTS = 10
 _END_S = 2.0
 _TICK_S = 0.2
 _MARK = "TESTBED_POLICY"
-_LONGEST_LINE_BYTES = 1 << 26
+_LONGEST_LINE_BYTES = (
+    8 << 20
+)  # a plan of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
 
 Spawn = Callable[..., Started]
 
@@ -50,6 +53,24 @@ class OverrunError(PolicyError):
 
 class GoneError(PolicyError):
     """There will be no plan any more: it ended too often."""
+
+
+class _Lines:
+    """What comes in pieces, as lines. Each byte is looked at once, however it comes."""
+
+    def __init__(self) -> None:
+        self.whole: deque[bytes] = deque()
+        self.begun_bytes = 0  # of the line whose end is still to come
+        self._begun: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        """What came next."""
+        first, *others = piece.split(b"\n")
+        self._begun.append(first)
+        for following in others:
+            self.whole.append(b"".join(self._begun))
+            self._begun, self.begun_bytes = [following], 0
+        self.begun_bytes += len(self._begun[-1])
 
 
 class PolicyProcess:
@@ -73,7 +94,7 @@ class PolicyProcess:
         self._caller, self._cwd, self._environ, self._log = caller, cwd, environ, log
         self._process: Started | None = None
         self._socket: socket.socket | None = None
-        self._pending = b""
+        self._lines = _Lines()
         self._number = 0
         self._ready = False
         self._asked_at: float | None = None  # of a state that was not answered yet, or of the start
@@ -165,7 +186,7 @@ class PolicyProcess:
             theirs.close()
             os.close(log)
         ours.setblocking(False)
-        self._socket, self._pending, self._ready, self._asked_at = ours, b"", False, time.monotonic()
+        self._socket, self._lines, self._ready, self._asked_at = ours, _Lines(), False, time.monotonic()
 
     def _end(self) -> int:
         """Ends the process, if there is one; its exit code."""
@@ -210,7 +231,7 @@ class PolicyProcess:
     def _next(self, deadline: float) -> dict[str, Any]:
         """The next line of its own."""
         assert self._socket is not None
-        while b"\n" not in self._pending:
+        while not self._lines.whole:
             rest_s = deadline - time.monotonic()
             if not ready([self._socket.fileno()], min(rest_s, _TICK_S)):
                 if not self.wanted():
@@ -225,15 +246,14 @@ class PolicyProcess:
                 raise self._ended() from error
             if not piece:
                 raise self._ended()
-            self._pending += piece
-            if len(self._pending) > _LONGEST_LINE_BYTES:
+            self._lines.add(piece)
+            if self._lines.begun_bytes > _LONGEST_LINE_BYTES:
                 self._end()
                 raise PolicyError(
                     f"policy {self.policy} wrote more than {_LONGEST_LINE_BYTES} bytes for an answer"
                 )
-        line, _, self._pending = self._pending.partition(b"\n")
         try:
-            message = dict(json.loads(line))
+            message = dict(json.loads(self._lines.whole.popleft()))
         except (TypeError, ValueError, RecursionError) as error:
             self._asked_at = None  # that was its answer
             raise PolicyError(f"policy {self.policy} wrote what is no answer: {error}") from error

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,3 +251,48 @@ def test_one_that_hangs_is_ended_and_started_again(
         monkeypatch.setattr(policy_process, "_STUCK_S", 0.0)
         assert ask(policy, 4, slot_s=0.0) == Plan()
         assert policy.restarts == 1
+
+
+def heard(pieces: Sequence[bytes]) -> tuple[list[Any], float]:
+    """What a policy's process that writes these is heard to say, and the processor time which that takes."""
+    policy: Any = PolicyProcess(spawn, "x", 1, Caller.of(os.getuid()), "/", {}, Path("/log"))
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    policy._socket = ours
+
+    def write() -> None:
+        with theirs:
+            for piece in pieces:
+                theirs.sendall(piece)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    count = b"".join(pieces).count(b"\n")
+    began = time.thread_time()
+    with ours:
+        said = [policy._next(time.monotonic() + 60.0) for _ in range(count)]
+    spent = time.thread_time() - began
+    writer.join()
+    return said, spent
+
+
+def test_lines_are_heard_whole_however_they_come() -> None:
+    wanted = [{"number": number, "plan": "x" * (number % 7 * 50_000)} for number in range(40)]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in wanted)
+    for step in (1_000, 65_536, len(text)):
+        assert heard([text[at : at + step] for at in range(0, len(text), step)])[0] == wanted
+
+
+def test_an_answer_costs_what_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that times itself: 16 times as much takes 16 times as long, twice that at most."""
+    monkeypatch.setattr(policy_process, "_LONGEST_LINE_BYTES", 1 << 30)
+
+    def cost(pieces: int) -> float:
+        return heard([b'{"plan": "', *([b"x" * 64_000] * pieces), b'"}\n'])[1]
+
+    assert cost(1000) < 32 * max(cost(62), 0.02)
+
+
+def test_a_line_without_end_is_given_up() -> None:
+    with pytest.raises(PolicyError, match=r"^policy x wrote more than 8388608 bytes for an answer$"):
+        heard([*([b"x" * 65_536] * 129), b"\n"])
