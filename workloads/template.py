@@ -49,12 +49,17 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             return None
         request: dict[str, Any] = json.loads(message)
         if "wait" in request:
-            answer = _waited(int(request["wait"]))
-        elif pid := os.fork():
-            answer = {"pid": pid}
+            answer: dict[str, Any] = _waited(int(request["wait"]))
         else:
-            asked, fds = _described(fds[0])
-            return {**asked, "parent": me}, fds
+            try:
+                pid = os.fork()
+            except OSError as error:  # no process or no memory to give now: the workers before it go on
+                answer = {"refused": error.strerror}
+            else:
+                if pid == 0:
+                    asked, fds = _described(fds[0])
+                    return {**asked, "parent": me}, fds
+                answer = {"pid": pid}
         for fd in fds:
             os.close(fd)
         requests.send(json.dumps(answer).encode())

@@ -143,7 +143,7 @@ class JobProcesses:
             undo.callback(os.close, reader)
             try:
                 process = self._popen(spec, self._caller, self._cwd, writer)
-            except (OSError, subprocess.SubprocessError) as error:
+            except (OSError, subprocess.SubprocessError, TestbedError) as error:
                 raise TestbedError(f"start {spec.who}: {error}") from error
             finally:
                 os.close(writer)

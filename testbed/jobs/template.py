@@ -91,11 +91,16 @@ class Template:
         return Forked(self, pid, report)
 
     def _fork(self, description: bytes, fds: Sequence[int]) -> int:
-        """The number of a fork that was told what to become, over a connection which nobody else reads."""
+        """The number of a fork that was told what to become, over a connection which nobody else reads. Raises
+        TestbedError.
+        """
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                pid = int(self._ask({"fork": True}, [theirs.fileno()])["pid"])
+                answer = self._ask({"fork": True}, [theirs.fileno()])
+            if "refused" in answer:
+                raise TestbedError(f"fork a worker: {answer['refused']}")
+            pid = int(answer["pid"])
             try:
                 ours.settimeout(_ANSWER_S)
                 sent = socket.send_fds(ours, [description], list(fds))

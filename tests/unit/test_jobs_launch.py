@@ -296,3 +296,12 @@ def test_a_log_that_cannot_be_written(job: Fixture) -> None:
     (job.folder / "worker-0.log").mkdir()
     with pytest.raises(RequestError, match=r"worker-0.log: user .* cannot write it: Is a directory"):
         job.run("pass")
+
+
+def test_what_could_not_be_started_is_named_whoever_starts_it(job: Fixture) -> None:
+    def refuse(*_: Any) -> Any:
+        raise TestbedError("fork a worker: Resource temporarily unavailable")
+
+    job.popen = refuse
+    with pytest.raises(TestbedError, match=r"^start worker 0: fork a worker: Resource temporarily"):
+        job.run("pass")

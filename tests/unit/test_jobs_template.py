@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.environment import CHECKOUT
+from testbed.errors import TestbedError
 from testbed.jobs.template import Forked, Template
 from tests.processes import spawn
 
@@ -31,6 +32,14 @@ def secrets():
                 memory.seek(began)
                 yield from re.findall(b"secret of [a-z]+: [0-9]+", memory.read(ended - began))
 
+fork = os.fork
+
+def fork_or_not():
+    if os.path.exists("no more processes"):
+        raise BlockingIOError(11, os.strerror(11))
+    return fork()
+
+os.fork = fork_or_not
 requests = socket.socket(fileno=os.dup(0))
 requests.send(b'{"ready": true}')
 mine = template.serve(requests)
@@ -41,12 +50,11 @@ if mine:
 """
 
 
-def start(_argv: Sequence[str], **options: Any) -> Any:
-    return spawn([sys.executable, "-c", PROGRAM], **options)
-
-
 @pytest.fixture
-def template() -> Iterator[Template]:
+def template(tmp_path: Path) -> Iterator[Template]:
+    def start(_argv: Sequence[str], **options: Any) -> Any:
+        return spawn([sys.executable, "-c", PROGRAM], **{**options, "cwd": str(tmp_path)})
+
     made = Template(start)
     yield made
     made.close()
@@ -79,3 +87,19 @@ def test_an_environment_of_any_size_is_one_and_harms_no_other_worker(template: T
         worker, words = said(template, "x" * size)
         assert words == f"{size} given; "
         assert worker.wait() == 0
+
+
+def test_a_fork_that_the_kernel_refuses_is_that_workers_failure_alone(
+    template: Template, tmp_path: Path
+) -> None:
+    before, _ = said(template, "a")
+    (tmp_path / "no more processes").touch()
+    open_files = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(TestbedError, match=r"^fork a worker: Resource temporarily unavailable$"):
+            said(template, "b")
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    (tmp_path / "no more processes").unlink()
+    after, words = said(template, "ccc")
+    assert words == "3 given; "
+    assert (before.wait(), after.wait()) == (0, 0), "both are children of one process"
