@@ -108,9 +108,11 @@ class Executor:
             return specs, outcome
 
     def report(self, job: Job, specs: Sequence[ProcessSpec], outcome: Outcome) -> dict[str, Any]:
-        """What every job's result says of it and its workers."""
+        """What every job's result says of it and its workers. The job's notes get a line for statistics that
+        are not in it, although a worker left them.
+        """
         workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
-        left = self.files.read([spec.stats for spec in workers if spec.stats is not None], job.request.caller)
+        stats = self._stats(job, [spec.stats for spec in workers if spec.stats is not None])
         return {
             "id": job.id,
             "testbed": self._name,
@@ -126,11 +128,28 @@ class Executor:
                     "host": spec.host,
                     "exit_code": outcome.exit_codes.get(spec.index),
                     "log": str(spec.log),
-                    "stats": result.parse_stats(content),
+                    "stats": left,
                 }
-                for spec, content in zip(workers, left, strict=True)
+                for spec, left in zip(workers, stats, strict=True)
             ],
         }
+
+    def _stats(self, job: Job, paths: Sequence[Path]) -> list[dict[str, Any] | None]:
+        """The workers' statistics, by rank."""
+        stats: list[dict[str, Any] | None] = []
+        for rank, content in enumerate(self.files.read(paths, job.request.caller, result.MOST_BYTES)):
+            left, lack = None, None
+            if isinstance(content, OSError):
+                lack = content.strerror
+            elif content is not None:
+                try:
+                    left = result.parse_stats(content)
+                except result.StatsError as error:
+                    lack = str(error)
+            if lack is not None:
+                job.notes.append(f"the statistics that worker {rank} left are not in the result: {lack}")
+            stats.append(left)
+        return stats
 
     def _specs(
         self,

@@ -2,8 +2,9 @@
 PATHS...`.
 
 On the socket at standard input goes a message for each path: b"+" and a descriptor (open, log), b"+" and some
-of the content (read; b"." at its end), b"+" (write, of what came before), or b"-" and a reason. Whoever asks
-may give up waiting, and kill this process. Built-in modules only: this is run for every job.
+of the content (read; b"." at its end, b"0" where there is no file), b"+" (write, of what came before), or
+b"-" and a reason. Whoever asks may give up waiting, and kill this process. Built-in modules only: this is run
+for every job.
 testbed/jobs/user_files.py is the other end.
 """
 
@@ -61,6 +62,9 @@ def main(action: str, paths: list[str]) -> None:
         try:
             answer(peer, action, path)
         except OSError as error:
+            if action == "read" and error.errno == errno.ENOENT:
+                peer.send(b"0")
+                continue
             while action == "write" and peer.recv(
                 PIECE_BYTES
             ):  # or it would be told that this end is gone, and not why

@@ -148,8 +148,8 @@ class Jobs:
                         outcome.failure = f"{outcome.failure}; and no restart: {error}"
                         break
                     told = self._tell_notes(job, emit, told)
-            self._tell_notes(job, emit, told)
             report = self.executor.report(job, specs, outcome)
+            self._tell_notes(job, emit, told)
             stats = [worker["stats"] for worker in report["workers"]]
             return {
                 **result.without_timelines(report),

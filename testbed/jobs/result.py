@@ -8,7 +8,12 @@ from typing import Any
 
 from testbed.telemetry.samples import LinkCounters
 
-_MOST_DEPTH = 64  # of a worker's statistics; Python's JSON ends at some hundreds
+# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of workloads/timeline.py,
+# MOST_SPANS of workloads/backend.py) is 6.4 MB of 780,000 values; while that is parsed, for a fifth of a
+# second, nothing else in the daemon runs.
+MOST_BYTES = 8 << 20
+_MOST_VALUES = 1_000_000
+_MOST_DEPTH = 64  # Python's JSON ends at some hundreds
 
 
 def link_deltas(
@@ -44,15 +49,27 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
     return max((int(event["id"]) for event in history), default=0)
 
 
-def parse_stats(content: bytes | None) -> dict[str, Any] | None:
-    """What a worker left with JobEnv.write_stats; None when it left nothing that reads, or that a result
-    cannot hold.
+class StatsError(Exception):
+    """What a worker left is in no result; the message says why."""
+
+
+def parse_stats(content: bytes) -> dict[str, Any]:
+    """What a worker left with JobEnv.write_stats. Raises StatsError for what does not read, would hold up the
+    daemon, or cannot be held by a result.
     """
+    if len(content) > MOST_BYTES:
+        raise StatsError(f"they have {len(content)} bytes; {MOST_BYTES} are read")
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:
+        raise StatsError(f"they have more than {_MOST_VALUES} values")
     try:
-        stats = json.loads(content or b"")
-    except (ValueError, RecursionError):  # a worker may leave nothing, and what it leaves is its own business
-        return None
-    return stats if isinstance(stats, dict) and _is_flat(stats) else None
+        stats = json.loads(content)
+    except (ValueError, RecursionError) as error:  # what a worker leaves is its own business
+        raise StatsError("they are no JSON") from error
+    if not isinstance(stats, dict):
+        raise StatsError("they are no JSON object")
+    if not _is_flat(stats):
+        raise StatsError(f"they are nested more than {_MOST_DEPTH} deep")
+    return stats
 
 
 def _is_flat(value: object) -> bool:

@@ -201,6 +201,8 @@ class Runner:
                 one.ended_s = self._clock()
             self._release(one, job, gates)  # before the result is made, which takes a moment
             report = executor.report(job, specs, outcome)
+            for note in job.notes:
+                self._note(f"scheduler: job {one.id} ({one.spec.name}): {note}")
             one.failure = outcome.failure
             stats = [worker["stats"] for worker in report["workers"]]
             one.run = {

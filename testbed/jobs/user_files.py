@@ -21,7 +21,7 @@ from testbed.jobs import file_host
 from testbed.runtime import Caller
 
 WITHIN_S = 30.0
-MOST_BYTES = 64 << 20  # of what is read
+TOGETHER_BYTES = 64 << 20  # of what is read at once
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -43,20 +43,21 @@ class UserFiles:
         (fd,) = self._open("open", "--output", [path], caller)
         return fd
 
-    def read(self, paths: Sequence[Path], caller: Caller, most_bytes: int = MOST_BYTES) -> list[bytes | None]:
-        """The contents, which are `most_bytes` together at most; None for what does not read."""
-        contents: list[bytes | None] = []
-        left = most_bytes
-        with contextlib.suppress(OSError), self._asked("read", paths, caller) as peer:
-            for _ in paths:
-                pieces = []
-                while (message := peer.message()[0])[:1] == b"+":
-                    pieces.append(message[1:])
-                    left -= len(message)
-                    if left < 0:
-                        raise OSError("there is too much to read")
-                contents.append(b"".join(pieces) if message == b"." else None)
-        return contents + [None] * (len(paths) - len(contents))
+    def read(self, paths: Sequence[Path], caller: Caller, most_bytes: int) -> list[bytes | OSError | None]:
+        """The contents: None where there is no file, and an error for what does not read, has more than
+        `most_bytes`, or comes after TOGETHER_BYTES of them all.
+        """
+        contents: list[bytes | OSError | None] = []
+        left = TOGETHER_BYTES
+        try:
+            with self._asked("read", paths, caller) as peer:
+                for _ in paths:
+                    content, size = peer.content(min(most_bytes, left), left)
+                    contents.append(content)
+                    left -= size
+        except OSError as error:  # it has ended, or has no time left, or no room
+            contents += [error] * (len(paths) - len(contents))
+        return contents
 
     def write(self, path: Path, content: bytes, caller: Caller) -> None:
         """Replaces the file's content. Raises OSError, whose `strerror` says why it is not, or not whole."""
@@ -114,6 +115,29 @@ class _Peer:
         for fd in fds:  # Python 3.11's recv_fds does not pass on MSG_CMSG_CLOEXEC
             os.set_inheritable(fd, False)
         return message, fds
+
+    def content(self, most_bytes: int, end_bytes: int) -> tuple[bytes | OSError | None, int]:
+        """What is read of a path, and how many bytes came. Raises OSError beyond `end_bytes`."""
+        pieces: list[bytes] = []
+        size = 0
+        while (message := self.message()[0])[:1] == b"+":
+            size += len(message) - 1
+            if size > end_bytes:
+                raise OSError(0, f"there are more than {TOGETHER_BYTES >> 20} MiB to read together")
+            if size <= most_bytes:
+                pieces.append(message[1:])
+            else:
+                pieces.clear()
+        if message == b"0":
+            return None, size
+        if message != b".":
+            try:
+                _reason(message)
+            except OSError as error:
+                return error, size
+        if size > most_bytes:
+            return OSError(0, f"it has {size} bytes, more than the {most_bytes} that are read"), size
+        return b"".join(pieces), size
 
     def send(self, content: bytes) -> None:
         for at in range(0, len(content), file_host.PIECE_BYTES):

@@ -49,6 +49,7 @@ class Machine:
         self.may_end = threading.Event()
         self.fails: set[int] = set()
         self.refuses: str | None = None
+        self.lacks: list[str] = []
         self.is_full = False
         self.admitted: set[int] = set()
 
@@ -120,6 +121,7 @@ class Machine:
         return [], Outcome({}, why, 0.1, not reason)
 
     def report(self, job: Job, specs: Any, outcome: Outcome) -> dict[str, Any]:
+        job.notes += self.lacks
         return {"id": job.id, "sync": job.placement.sync, "workers": []}
 
 

@@ -5,16 +5,29 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from testbed.errors import RequestError
 from testbed.jobs.environment import job_description, worker_environment
-from testbed.jobs.job import JobRequest
+from testbed.jobs.execution import Executor
+from testbed.jobs.job import Job, JobRequest
+from testbed.jobs.launch import Outcome, ProcessSpec
 from testbed.jobs.names import hosts_file
-from testbed.jobs.result import events_after, last_id, link_deltas, parse_stats, without_timelines
+from testbed.jobs.placement import Placement
+from testbed.jobs.result import (
+    MOST_BYTES,
+    StatsError,
+    events_after,
+    last_id,
+    link_deltas,
+    parse_stats,
+    without_timelines,
+)
 from testbed.runtime import Caller
 from testbed.topology.catalogue import ready
+from workloads import timeline
 from workloads.job_env import VARIABLE
 
 ALICE = Caller(4242, 4242, (4242, 100), "alice", "/home/alice")
@@ -46,9 +59,67 @@ def test_events_during_a_job() -> None:
     assert events_after(history, 1) == [{"id": 2}, {"id": 3}]
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[1]", "\udcff", "[" * 100_000])
-def test_stats_that_do_not_read_are_none(content: str | None) -> None:
-    assert parse_stats(None if content is None else content.encode(errors="surrogateescape")) is None
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "they are no JSON"),
+        (b"{", "they are no JSON"),
+        (b"\xff", "they are no JSON"),
+        (b"[" * 100_000, "they are no JSON"),
+        (b"[1]", "they are no JSON object"),
+        (b'{"a": ' + b"[" * 900 + b"1" + b"]" * 900 + b"}", "they are nested more than 64 deep"),
+        (b'{"a": "' + b"x" * MOST_BYTES + b'"}', f"they have {MOST_BYTES + 9} bytes; {MOST_BYTES} are read"),
+        (b'{"a": [' + b"[]," * 600_000 + b"1]}", "they have more than 1000000 values"),
+    ],
+)
+def test_stats_that_are_in_no_result_say_why(
+    content: bytes, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too much is not parsed: while Python's JSON is at work, nothing else in the process is."""
+    if "bytes" in why or "values" in why:
+        monkeypatch.setattr(json, "loads", lambda _: pytest.fail("it was parsed"))
+    with pytest.raises(StatsError) as raised:
+        parse_stats(content)
+    assert str(raised.value) == why
+
+
+def test_the_most_that_a_worker_writes_is_read() -> None:
+    """A timeline and spans as long as they get, of jobs that run for months."""
+    at, size = 10**16, 2 * 10**9
+    rows = [[2, 59_999, at, 10**12]] * timeline.MOST_ROWS
+    sums = [[size, 1, at]] * timeline.MOST_ROWS
+    spans = [[9_999_999.123456, 9_999_999.123456, size]] * timeline.MOST_ROWS
+    left = {"allreduce": {"spans": spans}, "timeline": {"sums": sums, "rows": rows}}
+    assert parse_stats(json.dumps(left).encode()) == left
+
+
+class Left(SimpleNamespace):
+    """What the workers' files hold, in place of UserFiles."""
+
+    def read(self, paths: list[Path], caller: Caller, most_bytes: int) -> list[bytes | OSError | None]:
+        assert most_bytes == MOST_BYTES
+        return [self.contents[path.name] for path in paths]
+
+
+def test_a_result_says_which_statistics_it_lacks_and_why() -> None:
+    contents = {
+        "0": b'{"pushed": 3}',
+        "1": None,  # a script that used no process group of ours
+        "2": OSError(0, "it has 9000000 bytes"),
+        "3": b"{",
+    }
+    executor = Executor("t", None, Path("/"), None, Left(contents=contents))  # type: ignore[arg-type]
+    job = Job(1, 1, JobRequest.parse(request(place="u1:4"), ALICE), Placement("ring", ((1, 1),), None, ()))
+    specs = [
+        ProcessSpec(rank, "u1h1", f"worker {rank}", "u1h1", (), {}, Path("log"), stats=Path(str(rank)))
+        for rank in range(4)
+    ]
+    report = executor.report(job, specs, Outcome({}, None, 1.0, False))
+    assert [worker["stats"] for worker in report["workers"]] == [{"pushed": 3}, None, None, None]
+    assert report["notes"] == [
+        "the statistics that worker 2 left are not in the result: it has 9000000 bytes",
+        "the statistics that worker 3 left are not in the result: they are no JSON",
+    ]
 
 
 def test_a_result_is_without_timelines() -> None:
@@ -64,12 +135,8 @@ def test_a_result_is_without_timelines() -> None:
     assert workers[0]["stats"] != shown["workers"][0]["stats"]  # what the bound is made of is as it was
 
 
-def test_stats_that_no_result_could_hold_are_none() -> None:
-    """JSON that reads may be nested too deeply to be written within a result."""
-    deep, flat = ('{"a": ' + "[" * depth + "1" + "]" * depth + "}" for depth in (900, 60))
-    assert parse_stats(deep.encode()) is None
-    stats = parse_stats(flat.encode())
-    assert stats is not None
+def test_stats_that_are_nested_as_deep_as_may_be_can_be_written() -> None:
+    stats = parse_stats(('{"a": ' + "[" * 60 + "1" + "]" * 60 + "}").encode())
     assert json.dumps({"jobs": [stats]}, indent=2)
 
 

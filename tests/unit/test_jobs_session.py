@@ -319,3 +319,12 @@ def test_a_policy_that_nobody_waits_for_is_no_overrun(world: Callable[..., World
     made.until(made.session.is_done, "the policy has been asked")
     made.end()
     assert (made.session.account.overruns, made.notes) == (0, [])
+
+
+def test_what_a_result_lacks_is_told_to_who_waits_for_it(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2"})
+    made.machine.lacks = ["worker 0's log lacks its end"]
+    made.start().running(1)
+    made.machine.may_end.set()
+    made.until(lambda: made.all[0].state == "ended", "the job ends")
+    assert made.notes == ["scheduler: job 1 (a): worker 0's log lacks its end"]

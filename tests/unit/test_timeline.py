@@ -188,3 +188,19 @@ def test_a_timeline_ends_where_it_is_long(monkeypatch: pytest.MonkeyPatch) -> No
     left = long.summary()
     assert (len(left["rows"]), len(left["sums"])) == (7, 3)
     assert read({"timeline": left}) is not None
+
+
+def test_statistics_of_a_long_job_count_all_and_list_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from workloads import backend  # torch takes its time
+
+    def summary(most: int) -> dict[str, Any]:
+        monkeypatch.setattr(backend, "MOST_SPANS", most)
+        statistics = backend.Statistics()
+        for at in range(100):  # each overlaps the one before by a quarter, but for every tenth
+            statistics.add(at - 0.25 * (at % 10 > 0), at + 1.0 - (at % 10 == 9) * 0.5, 4)
+        return statistics.summary()
+
+    whole, cut = summary(1000), summary(31)
+    assert len(whole["spans"]) == 100
+    assert cut == {**whole, "spans": whole["spans"][:31]}
+    assert (cut["count"], cut["bytes"], cut["busy_s"]) == (100, 400, pytest.approx(95.0))

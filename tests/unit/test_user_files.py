@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import RequestError
+from testbed.jobs import user_files
 from testbed.jobs.logs import own_log
 from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller, remove_tree
@@ -43,7 +44,10 @@ REASONS = {
 @pytest.mark.parametrize("kind", REASONS)
 def test_nothing_but_ordinary_files_and_nobody_waits(odd: dict[str, Path], kind: str) -> None:
     path = odd[kind]
-    assert FILES.read([path], ME) == [None]
+    (read,) = FILES.read([path], ME, 100)
+    assert (read is None) == (kind == "gone/x")
+    if read is not None:
+        assert str(read) == "[Errno 0] it is no ordinary file"
     says = f"{path}: user {ME.user} cannot write it: {REASONS[kind]}"
     with pytest.raises(RequestError, match=f"log {says}"):
         FILES.open_logs([path], ME)
@@ -64,8 +68,22 @@ def test_written_and_read(tmp_path: Path) -> None:
     content = os.urandom(3_000_001)
     (tmp_path / "a").write_bytes(b"longer" * 1_000_000)
     FILES.write(tmp_path / "a", content, ME)
-    assert FILES.read([tmp_path / "gone", tmp_path / "a", tmp_path / "a"], ME) == [None, content, content]
-    assert FILES.read([tmp_path / "a", tmp_path / "a"], ME, most_bytes=4_000_000) == [content, None]
+    paths = [tmp_path / "gone", tmp_path / "a", tmp_path / "a"]
+    assert FILES.read(paths, ME, 3_000_001) == [None, content, content]
+    (tmp_path / "b").write_bytes(b"short")
+    long, short = FILES.read([tmp_path / "a", tmp_path / "b"], ME, 3_000_000)
+    assert str(long) == "[Errno 0] it has 3000001 bytes, more than the 3000000 that are read"
+    assert short == b"short"
+
+
+def test_what_is_read_together_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_files, "TOGETHER_BYTES", 3 << 20)
+    paths = [tmp_path / name for name in ("a", "b", "c", "d")]
+    for path in paths:
+        path.write_bytes(b"x" * (1 << 20))
+    *first, last = FILES.read(paths, ME, 2 << 20)
+    assert first == [b"x" * (1 << 20)] * 3
+    assert str(last) == "[Errno 0] there are more than 3 MiB to read together"
 
 
 def test_logs_are_emptied_and_appended_to_and_an_output_is_not_emptied(tmp_path: Path) -> None:
@@ -93,7 +111,8 @@ def test_of_several_logs_the_one_that_cannot_be_is_named_and_none_stays_open(tmp
 
 def test_what_does_not_answer_is_given_up(tmp_path: Path) -> None:
     files = UserFiles(lambda argv, **options: spawn(["sleep", "600"], **options), within_s=0.2)
-    assert files.read([tmp_path / "a"], ME) == [None]
+    for read in files.read([tmp_path / "a", tmp_path / "b"], ME, 100):
+        assert "it takes longer than 0.2 s" in str(read)
     with pytest.raises(RequestError, match=r"cannot write it: it takes longer than 0.2 s"):
         files.open_logs([tmp_path / "a"], ME)
     with pytest.raises(OSError, match=r"it takes longer than 0.2 s"):
