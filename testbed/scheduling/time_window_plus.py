@@ -12,7 +12,7 @@ from operator import attrgetter
 from testbed.scheduling import circuits
 from testbed.scheduling.model import Plan, State
 from testbed.scheduling.room import Loads
-from testbed.scheduling.tw_plus_modes import Modes, Sending, Tuning, ports_end_s
+from testbed.scheduling.tw_plus_modes import Modes, Tuning
 from testbed.scheduling.tw_plus_rates import Rates
 
 _ID, _UPDATE_S = attrgetter("progress.job.id"), attrgetter("load.update_s")
@@ -42,16 +42,14 @@ class TimeWindowPlus:
         # by id, and then, stable, by update: two plain keys are quicker than pairs of them
         sending.sort(key=_ID)
         sending.sort(key=_UPDATE_S, reverse=True)
-        end_s = max(
-            modes.end_s,
-            max((entry.least_s for entry in sending), default=0.0),
-            ports_end_s(sending, fabric, modes.port_gbps),
-        )
-        rates = Rates(fabric, state.ports, self._tuning)
-        rates.give(sending, end_s)
+        rates = Rates(fabric, state.ports, self._tuning, sending)
+        end_s = max(modes.end_s, max((entry.least_s for entry in sending), default=0.0), rates.ports_end_s())
+        rates.give(end_s)
         given = rates.gbps
-        if not given:
-            _start_any(sending, rates)
+        for number in range(len(sending)):
+            if given:
+                break
+            rates.give_one(number)  # nothing would run: then the first job that can
             given = rates.gbps
         inc = {}
         for entry in sending if self._inc else ():
@@ -59,11 +57,3 @@ class TimeWindowPlus:
             if entry.load.inc is not None and id_ in given:
                 inc[id_] = entry.load.inc
         return Plan(given, inc, circuits.kept(state.ports, rates.circuits, fabric.ports))
-
-
-def _start_any(sending: list[Sending], rates: Rates) -> None:
-    """Nothing would run: then the first job that can."""
-    for entry in sending:
-        rates.give_one(entry)
-        if rates.gbps:
-            return

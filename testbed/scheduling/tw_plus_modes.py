@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.scheduling.model import Fabric, Load, Progress, State
+from testbed.scheduling.model import Load, Progress, State
 from testbed.scheduling.room import Loads
 
 
@@ -39,40 +39,15 @@ class Tuning:
 
 
 @dataclass(slots=True)
-class Link:
-    """What two units have between them in a slot: the circuits of the slot before, those given so far, and
-    the Gb/s over them; `streams` are those of running jobs.
-    """
-
-    a: int
-    b: int
-    lit: int
-    circuits: int = 0
-    gbps: float = 0.0
-    streams: int = 0
-
-
-@dataclass(slots=True)
 class Sending:
     """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update
     included; `may_wait` says that it has not started and could use INC later.
-
-    The others are of who gives rates: `most_gbps`, the largest rate of use in this slot; `gbps`, what it has
-    been given so far; `link`, its only link or the first of several, with `streams` of its streams; `links`,
-    all of them if there are several; `is_short`, that it got less than it was to get, since nothing more
-    fits.
     """
 
     progress: Progress
     load: Load
     least_s: float
     may_wait: bool = False
-    most_gbps: float = 0.0
-    gbps: float = 0.0
-    link: Link | None = None
-    streams: int = 0
-    links: tuple[tuple[Link, int], ...] = ()
-    is_short: bool = False
 
 
 @dataclass(slots=True)
@@ -261,25 +236,3 @@ class Modes:
             end_s = max(end_s, free_s)
             heapq.heapreplace(places, free_s)
         return end_s
-
-
-def ports_end_s(sending: Sequence[Sending], fabric: Fabric, port_gbps: Sequence[float]) -> float:
-    """When the optical ports can be through, updates included, if each unit serves those with the longest
-    update first.
-
-    `sending` has to be in that order. No schedule is faster.
-    """
-    through = [0.0] * len(fabric.ports)
-    end_s = 0.0
-    for entry in sending:
-        left, update_s = entry.progress.remaining_gigabits, entry.load.update_s
-        for (a, b), count in entry.load.links:
-            gigabits = count * left
-            through[a] = through_a = through[a] + gigabits
-            through[b] = through_b = through[b] + gigabits
-            a_s, b_s = through_a / port_gbps[a] + update_s, through_b / port_gbps[b] + update_s
-            if a_s > end_s:
-                end_s = a_s
-            if b_s > end_s:
-                end_s = b_s
-    return end_s

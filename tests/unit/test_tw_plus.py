@@ -4,9 +4,12 @@ what is possible.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +21,8 @@ from testbed.scheduling.checker import check
 from testbed.scheduling.milp.instance import prepare
 from testbed.scheduling.model import Fabric, Job, Pair, Progress, State, load
 from testbed.scheduling.time_window_plus import TimeWindowPlus
-from testbed.scheduling.tw_plus_modes import Sending, Tuning, ports_end_s
-from testbed.scheduling.tw_plus_rates import efficient_gbps
+from testbed.scheduling.tw_plus_modes import Sending, Tuning
+from testbed.scheduling.tw_plus_rates import Rates, efficient_gbps
 from testbed.simulation.fluid import Outcome, simulate
 from testbed.simulation.settings import SETTINGS
 from tests.worlds import World, worlds
@@ -123,15 +126,52 @@ def test_the_ports_end_is_that_of_the_longest_update_first() -> None:
     quick = Sending(
         Progress(Job(2, ((2, 1),), 1, 320.0), 320.0), load(FABRIC, Job(2, ((2, 1),), 1, 320.0), None), 0.0
     )
-    gbps = [160.0] * 3
-    assert ports_end_s([slow, quick], FABRIC, gbps) == 4.0  # 1 s and 3 s of update; 3 s for both volumes
-    assert ports_end_s([quick], FABRIC, gbps) == 2.0
+    # 1 s and 3 s of update; 3 s for both volumes
+    assert Rates(FABRIC, {}, Tuning(), [slow, quick]).ports_end_s() == 4.0
+    assert Rates(FABRIC, {}, Tuning(), [quick]).ports_end_s() == 2.0
 
 
 def test_rates_that_fill_the_circuits_of_all_links() -> None:
     # 8 and 4 streams over ports of 40: at 5 Gb/s the second fills half of its circuit
     assert efficient_gbps((((0, 1), 8), ((1, 2), 4)), 40.0) == (10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
     assert efficient_gbps((((0, 1), 4), ((1, 2), 4)), 40.0) == (10.0, 20.0, 30.0, 40.0)
+
+
+# --- the same plans, whatever is done for speed
+
+
+def drawn_world(seed: int, fabric: Fabric) -> list[Job]:
+    """Jobs in one to three units, thirty slots of arrivals."""
+    random = Random(seed)
+    jobs = []
+    for number in range(120):
+        units = sorted({random.randrange(len(fabric.ports)) for _ in range(random.choice((1, 1, 1, 2, 3)))})
+        workers = tuple((unit, random.choice((1, 2, 4, 8, 16))) for unit in units)
+        gigabits = 40 + 400 * random.random()
+        ps = random.randrange(len(fabric.ports))
+        jobs.append(Job(number, workers, ps, gigabits, gigabits / 100, arrival=number // 4))
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "digest"),
+    [
+        ("inc-tw+", {}, "4d7bce6b789bf207"),
+        ("noinc-tw+", {}, "3025b8b78508320b"),
+        ("inc-tw+", {"partial_inc": True, "one_path": True}, "029eed974dffab3e"),
+        ("noinc-tw+", {"switch_gbps": (600.0,) * 8, "ps_gbps": 200.0}, "e4c7985b5c2d0e6e"),
+    ],
+)
+def test_the_plans_are_these_bit_by_bit(name: str, changed: dict[str, Any], digest: str) -> None:
+    """A change of the rule changes the digests, and may; one that is for speed alone may not."""
+    fabric = replace(Fabric.uniform(8, 24, 3, 40.0, 5120.0, host_gbps=40.0, slot_s=0.25), **changed)
+    outcome = simulate(fabric, drawn_world(7, fabric), make(name), fabric.full_mesh(), record=True)
+    assert outcome.schedule is not None
+    plans = [
+        (sorted(plan.rates.items()), sorted(plan.inc.items()), sorted(plan.ports.items()))
+        for plan in outcome.schedule.plans
+    ]
+    assert hashlib.sha256(repr(plans).encode()).hexdigest()[:16] == digest
 
 
 # --- in any world
