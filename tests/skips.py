@@ -44,9 +44,10 @@ ALLOWED = (
     ),
     Allowed(
         "quiet",
-        r"tests/privileged/test_verdict\.py::.*",
+        r"tests/privileged/test_verdict\.py::test_a_(job_that_slow_links_bound|script_that_uses_gloo)_.*",
         r"(other programs|the hypervisor) (keep|take|took)",
         "what the machine itself makes of the verdict is what these tests must keep out",
+        most=2,  # of 3: some must have been judged
     ),
     Allowed(
         "processor time",

@@ -117,6 +117,24 @@ def test_the_list_says_why_of_each_and_each_is_of_tests_that_exist() -> None:
         assert any(re.fullmatch(rule.tests, test) for test in tests), rule.name
 
 
+@pytest.mark.parametrize("name", ["quiet", "processor time"])
+def test_a_busy_machine_may_not_skip_all_that_it_may_skip(name: str) -> None:
+    (rule,) = [rule for rule in ALLOWED if rule.name == name]
+    files = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests" / "privileged").glob("test_*.py"))
+        if any(
+            re.match(rule.tests, f"{path.relative_to(ROOT)}::{test}")
+            for test in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)
+        )
+    ]
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", *files]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    collected = [line for line in done.stdout.splitlines() if re.fullmatch(rule.tests, line)]
+    assert rule.most is not None
+    assert 0 < rule.most < len(collected), collected
+
+
 # ------------------------------------------------------------------ what TESTBED_REQUIRE says
 
 
