@@ -27,6 +27,10 @@ class Limits:
     excess: float = 0.03  # over a link's rate
     lost_share: float = 1e-4  # of the frames, where no queue was full
     traffic_bytes: int = 100_000  # on the job's fullest link: less is as good as nothing
+    steal_share: float = 0.02  # of the cores' time: more is told beside a result to trust
+
+
+STEAL = "steal"  # a note's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Verdict:
         if self.trustworthy is None:
             return "verdict: none: " + "; ".join(note.text for note in self.notes)
         if self.trustworthy and self.bound:
-            return f"verdict: trustworthy: {_within(self.bound)}"
+            stolen = [f"; {note.text}" for note in self.notes if note.name == STEAL]
+            return f"verdict: trustworthy: {_within(self.bound)}{''.join(stolen)}"
         return f"verdict: not trustworthy: {'; '.join(reason.text for reason in self.reasons)}"
 
     def as_json(self) -> dict[str, Any]:
@@ -78,9 +83,8 @@ def verdict(
     """
     own = [link for link in evidence.links if link.name in hosts]
     sent = max((link.most_bytes for link in own), default=0)
-    if bound is None and sent < limits.traffic_bytes and failure is None and evidence.failure is None:
-        text = "this job sent nothing over links, so there is nothing to judge"
-        return Verdict(None, (), (Reason("no_traffic", text),))
+    if sent < limits.traffic_bytes and failure is None and evidence.failure is None:
+        return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, limits)),))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
     reasons += [
         *_set_by_links(evidence, bound, own, limits),
@@ -94,6 +98,15 @@ def verdict(
     )
     notes += _notes(evidence, bound, workers, limits, not reasons)
     return Verdict(not reasons, tuple(reasons), tuple(notes), bound)
+
+
+def _no_traffic(sent: int, limits: Limits) -> str:
+    if not sent:
+        return "this job sent nothing over links, so there is nothing to judge"
+    return (
+        f"this job sent {sent / 1e3:.3g} kB over its fullest link, which is too little to judge "
+        f"(limit {limits.traffic_bytes / 1e3:g} kB)"
+    )
 
 
 # -------------------------------------------------------------- reasons
@@ -174,6 +187,9 @@ def _notes(
         yield Reason("shared", text)
     if bound and not trusted and evidence.seconds:
         yield Reason("processors", _processors(evidence, bound))
+    if trusted and (steal := _mean(evidence.seconds, "steal")) >= limits.steal_share:
+        text = f"the hypervisor took {percent(steal)} of the cores, some of which may count as computing"
+        yield Reason(STEAL, text)
     if drops := sum(link.queue_drops for link in evidence.links):
         worst: LinkUse = max(evidence.links, key=lambda link: link.queue_drops)
         where = f"{worst.queue_drops} of them on {worst.name}"
@@ -196,10 +212,7 @@ def _notes(
 def _processors(evidence: Evidence, bound: Bound) -> str:
     """What the machine was busy with in the time with traffic."""
     seconds = evidence.seconds
-    busy, softirq, steal = (
-        statistics.fmean(share for second in seconds for share in getattr(second, column))
-        for column in ("busy", "softirq", "steal")
-    )
+    busy, softirq, steal = (_mean(seconds, column) for column in ("busy", "softirq", "steal"))
     parts = [f"cores were busy {percent(busy)} of the time with traffic", f"{percent(softirq)} on packets"]
     if steal >= 0.01:
         parts.append(f"{percent(steal)} taken by the hypervisor")
@@ -209,6 +222,12 @@ def _processors(evidence: Evidence, bound: Bound) -> str:
     if not bound.coarse:
         parts.append(f"a worker's script {bound.starved_ms:.1f} ms of a round")
     return ", ".join(parts)
+
+
+def _mean(seconds: Sequence[Second], column: str) -> float:
+    """Of all cores in all of these seconds; 0 of none."""
+    shares = [share for second in seconds for share in getattr(second, column)]
+    return statistics.fmean(shares) if shares else 0.0
 
 
 def _device_drops(evidence: Evidence) -> str:

@@ -318,6 +318,17 @@ def test_a_job_that_sent_nothing_has_no_verdict(hosts: tuple[str, ...]) -> None:
     }
 
 
+@pytest.mark.parametrize("bound", [None, ALLOWED, bound_with(measured_ms=900.0)])
+def test_a_job_that_sent_next_to_nothing_has_none_either(bound: Bound | None) -> None:
+    told = evidence_with(links=(dataclasses.replace(LINK, bytes=60_000, most_bytes=48_400),))
+    given = verdict(told, bound, hosts=HOSTS)
+    assert given.trustworthy is None
+    assert given.line == (
+        "verdict: none: this job sent 48.4 kB over its fullest link, which is too little to judge (limit 100 kB)"
+    )
+    assert verdict(told, bound, hosts=HOSTS, failure="worker 1 exited with code 1").trustworthy is False
+
+
 def test_several_reasons_are_all_told() -> None:
     told = evidence_with(unsampled_s=5.0, links=(dataclasses.replace(LINK, excess=0.25),))
     given = verdict(told, bound_with(measured_ms=200.0), hosts=HOSTS, failure="worker 1 exited with code 1")
@@ -338,6 +349,22 @@ def test_what_the_machine_was_busy_with_is_told_where_it_shaped_a_result() -> No
         "cores were busy 70 % of the time with traffic, 15 % on packets, 3 % taken by the hypervisor, "
         "some process waited for a core 30 % of it, a worker's script 1.5 ms of a round"
     )
+
+
+@pytest.mark.parametrize(
+    ("steal", "told"),
+    [
+        ((0.0, 0.03), ""),
+        ((0.02, 0.12), "; the hypervisor took 7 % of the cores, some of which may count as computing"),
+    ],
+)
+def test_a_result_to_trust_says_what_the_hypervisor_took(steal: tuple[float, float], told: str) -> None:
+    given = verdict(evidence_with(seconds=(second(steal=steal),) * 10), ALLOWED, hosts=HOSTS)
+    assert given.trustworthy
+    assert given.line == (
+        f"verdict: trustworthy: within 4 % of what the links allow (104 ms a round, 100 allowed){told}"
+    )
+    assert [note.name for note in given.notes] == (["steal"] if told else [])
 
 
 def test_drops_at_a_full_queue_are_a_note() -> None:
