@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Sums the contributions to a fragment exactly once each, and turns the last one into the result: docs/protocol.md, rules 3 to 9. */
+/*
+ * Sums the contributions to a fragment exactly once each, and turns the last one into the result:
+ * docs/protocol.md, rules 3 to 9.
+ */
 #ifndef AGGREGATE_H
 #define AGGREGATE_H
 
-#define LOCK_TRIES 4096 /* some 100 us: the holder adds its lanes in less than 1 us, unless its virtual CPU is taken away */
+/* some 100 us: the holder adds its lanes in less than 1 us, unless its virtual CPU is taken away */
+#define LOCK_TRIES 4096
 
 static __always_inline int lock_slot(struct slot *s)
 {
@@ -32,7 +36,10 @@ static __always_inline struct slot *slot_of(struct job *job, u32 offset)
 	return array ? inner_lookup(array, &index) : 0;
 }
 
-/* Makes the packet carry a sum upwards (partial) or to the group (result). `offset` is the slot's place in the segment. */
+/*
+ * Makes the packet carry a sum upwards (partial) or to the group (result). `offset` is the slot's place in
+ * the segment.
+ */
 static __always_inline void address_sum(struct gradient_packet *p, struct job *job, u32 state, u32 offset)
 {
 	p->inc->reserved = 0;
@@ -63,10 +70,14 @@ static __always_inline void address_sum(struct gradient_packet *p, struct job *j
 #define SEND_RESULT_BACK 3 /* to the one who asked again */
 #define SEND_NOTICE 4	   /* to the sender: the slot is taken */
 
-/* Adds a push or partial sum to its slot. Returns one of SEND_*; but for a notice, the packet then holds what to send. */
+/*
+ * Adds a push or partial sum to its slot. Returns one of SEND_*; but for a notice, the packet then holds what
+ * to send.
+ */
 static __always_inline int add(struct gradient_packet *p, struct job *job, u32 *verdict)
 {
-	u32 fragment = bpf_ntohl(p->inc->fragment), worker = bpf_ntohs(p->inc->worker), generation = job->generation, state;
+	u32 fragment = bpf_ntohl(p->inc->fragment), worker = bpf_ntohs(p->inc->worker);
+	u32 generation = job->generation, state;
 	u32 offset = bpf_ntohl(p->inc->slot) - job->base;
 	u64 bit, seen, *lanes = (u64 *)p->lanes;
 	struct slot *s;
@@ -109,7 +120,9 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 *
 		}
 	} else {
 		seen = newer > 0 ? bit : s->bitmap | bit;
-		state = seen != job->members ? SLOT_FILLING : job->role == ROLE_PARTIAL ? SLOT_PARTIAL : SLOT_FINAL;
+		state = seen != job->members      ? SLOT_FILLING :
+			job->role == ROLE_PARTIAL ? SLOT_PARTIAL :
+						    SLOT_FINAL;
 		if (newer > 0) {
 			for (i = 0; i < WIRE_LANES / 2; i++)
 				s->pairs[i] = bpf_ntohll(lanes[i]);
@@ -142,7 +155,10 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 *
 	return send;
 }
 
-/* Keeps a result that came from the PS, so that a worker that lost it can have it from here. Returns 0 if it names no slot of the job. */
+/*
+ * Keeps a result that came from the PS, so that a worker that lost it can have it from here. Returns 0 if it
+ * names no slot of the job.
+ */
 static __always_inline int keep_result(struct gradient_packet *p, struct job *job)
 {
 	u32 fragment = bpf_ntohl(p->inc->fragment);
@@ -167,10 +183,11 @@ static __always_inline int keep_result(struct gradient_packet *p, struct job *jo
 /* Cuts a push or partial sum down to a notice for its sender. Returns 0 if the driver cannot cut. */
 static __always_inline int make_notice(struct xdp_md *ctx, struct job *job)
 {
+	int notice_bytes = sizeof(struct ethhdr) + sizeof(struct iphdr) + HEADER_BYTES;
 	struct gradient_packet packet, *p = &packet;
 	__be32 sender;
 
-	if (bpf_xdp_adjust_tail(ctx, (int)(sizeof(struct ethhdr) + sizeof(struct iphdr) + HEADER_BYTES) - (int)(ctx->data_end - ctx->data)))
+	if (bpf_xdp_adjust_tail(ctx, notice_bytes - (int)(ctx->data_end - ctx->data)))
 		return 0;
 	point(p, (void *)(long)ctx->data);
 	if ((void *)(p->inc + 1) > (void *)(long)ctx->data_end)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What testbed/xdp/probe.py loads to find out whether this kernel can: count in a memory-mapped array, and copy a frame to every
- * device of a map. Belongs to no testbed.
+ * What testbed/xdp/probe.py loads to find out whether this kernel can: count in a memory-mapped array, and
+ * copy a frame to every device of a map. Belongs to no testbed.
  */
 #include <uapi/linux/bpf.h>
 
@@ -26,7 +26,10 @@ int count_and_copy(struct xdp_md *ctx)
 	return copies.redirect_map(0, BPF_F_BROADCAST);
 }
 
-/* On the receiving ends: a veth takes redirected frames only when its peer polls, which an XDP program makes it do. */
+/*
+ * On the receiving ends: a veth takes redirected frames only when its peer polls, which an XDP program makes
+ * it do.
+ */
 int take(struct xdp_md *ctx)
 {
 	return XDP_PASS;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* The ToR's fast path: IPv4 destination -> port, as the flows in Open vSwitch say. What has no entry goes there. */
+/*
+ * The ToR's fast path: IPv4 destination -> port, as the flows in Open vSwitch say. What has no entry goes
+ * there.
+ */
 #ifndef FORWARD_H
 #define FORWARD_H
 

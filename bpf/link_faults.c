@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * Faults on purpose: one program at the ingress of a wire's inner ends, ahead of the redirect that joins them. It loses, copies, holds
- * back and corrupts frames; what it leaves alone goes on to the redirect. Loaded by testbed/xdp/link_faults.py.
+ * Faults on purpose: one program at the ingress of a wire's inner ends, ahead of the redirect that joins
+ * them. It loses, copies, holds back and corrupts frames; what it leaves alone goes on to the redirect.
+ * Loaded by testbed/xdp/link_faults.py.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
@@ -34,16 +35,20 @@ struct cell {
 };
 
 /*
- * By ifindex of the inner end where the frames arrive. Made and removed by the daemon, otherwise written here. No lock: a veth
- * device has one receive queue, polled by one CPU at a time, so the frames of a direction come one after the other whatever CPU they
- * are on; and so the n-th frame of a direction has the same fate in each run with the same seed.
+ * By ifindex of the inner end where the frames arrive. Made and removed by the daemon, otherwise written
+ * here. No lock: a veth device has one receive queue, polled by one CPU at a time, so the frames of a
+ * direction come one after the other whatever CPU they are on; and so the n-th frame of a direction has the
+ * same fate in each run with the same seed.
  */
 BPF_F_TABLE("hash", u32, struct stage, stages, 4096, BPF_F_NO_PREALLOC);
 
 /* Frames held. Cells are made and removed by the daemon, otherwise written here; no lock, as above. */
 BPF_F_TABLE("hash", struct cell_key, struct cell, cells, 1048576, BPF_F_NO_PREALLOC);
 
-/* Keeps clang from joining two comparisons into one, or doing them on a shifted copy: the verifier follows neither. */
+/*
+ * Keeps clang from joining two comparisons into one, or doing them on a shifted copy: the verifier follows
+ * neither.
+ */
 #define SEPARATE(value) asm volatile("" : "+r"(value))
 
 static __always_inline u32 draw(struct stage *stage)

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * Explicit congestion notification (RFC 3168) of a link's queue: one program at the ingress of a wire's inner ends, before the redirect.
- * It counts along what the token bucket behind that redirect has to send, since its queue is not to be read from here, and marks frames
- * that will find more than so much of it before them. Loaded by testbed/xdp/link_marks.py.
+ * Explicit congestion notification (RFC 3168) of a link's queue: one program at the ingress of a wire's inner
+ * ends, before the redirect. It counts along what the token bucket behind that redirect has to send, since
+ * its queue is not to be read from here, and marks frames that will find more than so much of it before them.
+ * Loaded by testbed/xdp/link_marks.py.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
 
 #define FRACTION_BITS 16
 
-/* One direction of a wire. Times are in ns, at the link's rate: what a byte takes, what the bucket may hold back, when to mark, when it is full. */
+/*
+ * One direction of a wire. Times are in ns, at the link's rate: what a byte takes, what the bucket may hold
+ * back, when to mark, when it is full.
+ */
 struct queue {
 	u64 byte_time; /* with FRACTION_BITS behind the point */
 	u64 bucket, threshold, limit;
@@ -19,8 +23,9 @@ struct queue {
 };
 
 /*
- * By ifindex of the inner end where the frames arrive. Made by the daemon, otherwise written here. No lock: a veth device has one receive
- * queue, polled by one CPU at a time. A rate that changes replaces the entry as a whole; a frame that passes meanwhile may be forgotten.
+ * By ifindex of the inner end where the frames arrive. Made by the daemon, otherwise written here. No lock: a
+ * veth device has one receive queue, polled by one CPU at a time. A rate that changes replaces the entry as a
+ * whole; a frame that passes meanwhile may be forgotten.
  */
 BPF_F_TABLE("hash", u32, struct queue, queues, 16384, BPF_F_NO_PREALLOC);
 

@@ -54,7 +54,10 @@ struct port {
 #define PORT_WORKER 2
 #define PORT_PS 3
 
-/* ifindex -> port. Writer: agent, at bring-up, and when a job comes or goes; an entry is replaced as a whole. Readers: programs. */
+/*
+ * ifindex -> port. Writer: agent, at bring-up, and when a job comes or goes; an entry is replaced as a whole.
+ * Readers: programs.
+ */
 BPF_HASH(ports, u32, struct port, MAX_PORTS);
 
 /* ---- aggregation ---- */
@@ -87,8 +90,11 @@ struct job {
 #define ROLE_PARTIAL 2 /* the sum made here goes to the PS */
 #define ROLE_TRANSIT 3 /* no contributor here: results pass through */
 
-/* One entry for each switch or PS host that a job uses, and how to find it. Writer: agent at admission and release; readers: programs.
- * An entry in use is written again with the same words when circuits change: what changes is the map behind `group`. */
+/*
+ * One entry for each switch or PS host that a job uses, and how to find it. Writer: agent at admission and
+ * release; readers: programs. An entry in use is written again with the same words when circuits change: what
+ * changes is the map behind `group`.
+ */
 BPF_ARRAY(jobs, struct job, MAX_JOBS);
 BPF_TABLE("hash", struct job_key, u32, job_index, MAX_JOBS);
 
@@ -98,7 +104,8 @@ BPF_TABLE("hash", struct job_key, u32, job_index, MAX_JOBS);
 #define SLOT_FINAL 3   /* lanes hold the result */
 
 struct slot {
-	u64 lock; /* 0 free, 1 held: a spin lock made of compare-and-swap, since two ports may run on two CPUs */
+	/* 0 free, 1 held: a spin lock made of compare-and-swap, since two ports may run on two CPUs */
+	u64 lock;
 	u64 bitmap;
 	u32 generation;
 	u32 fragment;
@@ -109,16 +116,24 @@ struct slot {
 	u64 pairs[WIRE_LANES / 2]; /* two lanes each, the first in the upper half; one addition sums both */
 };
 
-/* Per switch or PS host. Writers: programs, under the slot's lock. A slot that another job leaves behind is told by its generation. */
+/*
+ * Per switch or PS host. Writers: programs, under the slot's lock. A slot that another job leaves behind is
+ * told by its generation.
+ */
 BPF_TABLE("array", u32, struct slot, slots_template, MAX_SLOTS);
 BPF_ARRAY_OF_MAPS(slots, "slots_template", MAX_AGGREGATORS);
 
-/* Where a job's results leave a switch. Writer: agent; readers: programs through redirect. Made as large as needed: a broadcast
- * looks at every entry. */
+/*
+ * Where a job's results leave a switch. Writer: agent; readers: programs through redirect. Made as large as
+ * needed: a broadcast looks at every entry.
+ */
 BPF_XDP_REDIRECT_MAP("devmap", u32, group_template, 1);
 BPF_ARRAY_OF_MAPS(groups, "group_template", MAX_GROUPS);
 
-/* The ports of the group in the same cell that lead to hosts: where a notice leaves. Writer: agent; readers: programs through redirect. */
+/*
+ * The ports of the group in the same cell that lead to hosts: where a notice leaves. Writer: agent; readers:
+ * programs through redirect.
+ */
 BPF_ARRAY_OF_MAPS(worker_groups, "group_template", MAX_GROUPS);
 
 /* ---- forwarding ---- */
@@ -182,8 +197,10 @@ struct wake {
 	u32 attached; /* worker processes that have used this memory; writer: worker process */
 };
 
-/* Memory-mapped by the worker process, which reads results in place, at the place of their slot in the segment. Writer: the host program;
- * one veth has one receive queue, so no two CPUs write at once. */
+/*
+ * Memory-mapped by the worker process, which reads results in place, at the place of their slot in the
+ * segment. Writer: the host program; one veth has one receive queue, so no two CPUs write at once.
+ */
 BPF_F_TABLE("array", u32, struct result, ring_template, MAX_SLOTS, BPF_F_MMAPABLE);
 BPF_ARRAY_OF_MAPS(rings, "ring_template", MAX_HOSTS);
 BPF_F_TABLE("array", u32, struct wake, wake_template, 1, BPF_F_MMAPABLE);
@@ -196,8 +213,11 @@ struct fault_key {
 	u32 fragment;
 };
 
-/* Gradient packets to lose where they arrive: (device, fragment) -> how many copies still. Writer: agent, then programs, which count down;
- * two CPUs that count at once may lose one copy more, which a fault may. Looked at only while faults_on holds something. */
+/*
+ * Gradient packets to lose where they arrive: (device, fragment) -> how many copies still. Writer: agent,
+ * then programs, which count down; two CPUs that count at once may lose one copy more, which a fault may.
+ * Looked at only while faults_on holds something.
+ */
 BPF_TABLE("hash", struct fault_key, u32, faults, MAX_FAULTS);
 BPF_ARRAY(faults_on, u32, 1);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* The optical switch: light that enters a port leaves the port at the other end of its circuit, once the circuit is lit. */
+/*
+ * The optical switch: light that enters a port leaves the port at the other end of its circuit, once the
+ * circuit is lit.
+ */
 #ifndef OPTICS_H
 #define OPTICS_H
 

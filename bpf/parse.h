@@ -3,8 +3,10 @@
 #ifndef PARSE_H
 #define PARSE_H
 
-/* Where the parts of a gradient packet are. Pointers and not a packed struct: the lanes start 2 bytes off a 4-byte boundary,
- * and for a packed struct the compiler would read them byte by byte. */
+/*
+ * Where the parts of a gradient packet are. Pointers and not a packed struct: the lanes start 2 bytes off a
+ * 4-byte boundary, and for a packed struct the compiler would read them byte by byte.
+ */
 struct gradient_packet {
 	struct ethhdr *eth;
 	struct iphdr *ip; /* no options */
@@ -39,7 +41,8 @@ static __always_inline int is_inc(struct iphdr *ip, void *end)
 {
 	struct udphdr *udp = (void *)(ip + 1);
 
-	return ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(0x3fff)) && (void *)(udp + 1) <= end &&
+	return ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(0x3fff)) &&
+	       (void *)(udp + 1) <= end &&
 	       udp->dest == bpf_htons(WIRE_UDP_PORT);
 }
 
@@ -59,11 +62,14 @@ static __always_inline int lengths_are(struct gradient_packet *p, u32 udp_bytes)
 
 static __always_inline int is_ours(struct wire_header *inc)
 {
-	return inc->magic == bpf_htons(WIRE_MAGIC) && inc->version == WIRE_VERSION && inc->op >= WIRE_OP_PUSH &&
-	       inc->op <= WIRE_OP_NOTICE && bpf_ntohs(inc->count) <= WIRE_LANES;
+	return inc->magic == bpf_htons(WIRE_MAGIC) && inc->version == WIRE_VERSION &&
+	       inc->op >= WIRE_OP_PUSH && inc->op <= WIRE_OP_NOTICE && bpf_ntohs(inc->count) <= WIRE_LANES;
 }
 
-/* Fills *p and returns 1 if the packet carries lanes and is well formed. Its own lengths must be exact; bytes behind it are ignored. */
+/*
+ * Fills *p and returns 1 if the packet carries lanes and is well formed. Its own lengths must be exact; bytes
+ * behind it are ignored.
+ */
 static __always_inline int gradients_of(struct gradient_packet *p, void *data, void *end)
 {
 	point(p, data);
@@ -81,7 +87,10 @@ static __always_inline int notice_of(struct gradient_packet *p, void *data, void
 	return lengths_are(p, HEADER_BYTES) && is_ours(p->inc) && p->inc->op == WIRE_OP_NOTICE;
 }
 
-/* The 16-bit ones' complement sum of the datagram and its pseudo header (RFC 768); 0xffff if its checksum is in it and right. */
+/*
+ * The 16-bit ones' complement sum of the datagram and its pseudo header (RFC 768); 0xffff if its checksum is
+ * in it and right.
+ */
 static __always_inline u16 datagram_sum(struct gradient_packet *p, u32 bytes)
 {
 	void *at = p->udp;
@@ -92,7 +101,8 @@ static __always_inline u16 datagram_sum(struct gradient_packet *p, u32 bytes)
 	part = (u32)((sum & 0xffffffff) + (sum >> 32));
 #pragma unroll
 	for (done = 0; done < bytes; done += CSUM_CHUNK)
-		part = bpf_csum_diff(0, 0, at + done, bytes - done < CSUM_CHUNK ? bytes - done : CSUM_CHUNK, part);
+		part = bpf_csum_diff(0, 0, at + done, bytes - done < CSUM_CHUNK ? bytes - done : CSUM_CHUNK,
+				     part);
 	part = (part & 0xffff) + (part >> 16);
 	return (part & 0xffff) + (part >> 16);
 }

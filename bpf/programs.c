@@ -50,8 +50,11 @@ static __always_inline int to_workers(struct job *job, u32 verdict, u64 flags)
 	return multiply(worker_groups.lookup(&index), verdict, flags);
 }
 
-/* Back by the port it came from. Not XDP_TX: veth wakes its peer after that only if the peer has a program of its own, while a redirect
- * wakes any peer that polls (drivers/net/veth.c, veth_xdp_flush and veth_xdp_xmit; seen on 6.18). */
+/*
+ * Back by the port it came from. Not XDP_TX: veth wakes its peer after that only if the peer has a program of
+ * its own, while a redirect wakes any peer that polls (drivers/net/veth.c, veth_xdp_flush and veth_xdp_xmit;
+ * seen on 6.18).
+ */
 static __always_inline int bounce(struct xdp_md *ctx)
 {
 	return bpf_redirect(ctx->ingress_ifindex, 0);
@@ -62,7 +65,10 @@ static __always_inline int notify(struct xdp_md *ctx, struct job *job)
 	return counted(V_MISMATCH, make_notice(ctx, job) ? bounce(ctx) : XDP_DROP);
 }
 
-/* Whether the worker or PS at a host's port may send this: docs/protocol.md, rule 2. What comes by an optical port was checked where it entered. */
+/*
+ * Whether the worker or PS at a host's port may send this: docs/protocol.md, rule 2. What comes by an optical
+ * port was checked where it entered.
+ */
 static __always_inline int may_send(struct port *port, struct gradient_packet *p)
 {
 	if (port->kind == PORT_FABRIC)
@@ -70,11 +76,15 @@ static __always_inline int may_send(struct port *port, struct gradient_packet *p
 	if (port->job != bpf_ntohs(p->inc->job))
 		return 0;
 	if (port->kind == PORT_WORKER)
-		return p->inc->op == WIRE_OP_PUSH && p->ip->daddr == port->self_ip && port->worker == bpf_ntohs(p->inc->worker);
+		return p->inc->op == WIRE_OP_PUSH &&
+		       p->ip->daddr == port->self_ip && port->worker == bpf_ntohs(p->inc->worker);
 	return port->kind == PORT_PS && (p->inc->op == WIRE_OP_RESULT || p->inc->op == WIRE_OP_NOTICE);
 }
 
-/* A notice for this switch: to the job's workers here. It is still addressed to this switch, so any other would send it back. */
+/*
+ * A notice for this switch: to the job's workers here. It is still addressed to this switch, so any other
+ * would send it back.
+ */
 static __always_inline int pass_notice(struct gradient_packet *p, struct port *port)
 {
 	struct job *job = job_of(p, port->owner);
@@ -121,7 +131,8 @@ int tor_port(struct xdp_md *ctx)
 	if (!is_inc(ip, end))
 		return forward(data, ip, port->owner);
 	/* 239/8 is for results; what comes from another unit to other addresses passes through. */
-	if (port->kind == PORT_FABRIC && ip->daddr != port->self_ip && (ip->daddr & bpf_htonl(0xff000000)) != bpf_htonl(0xef000000))
+	if (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
+	    (ip->daddr & bpf_htonl(0xff000000)) != bpf_htonl(0xef000000))
 		return forward(data, ip, port->owner);
 
 	if (notice_of(p, data, end)) {
@@ -168,7 +179,9 @@ int oxc_port(struct xdp_md *ctx)
 	return port ? cross(ctx, port->number) : XDP_DROP;
 }
 
-/* At the PS host: sums the units' partial sums. One copy of the result leaves it: the fabric multiplies it. */
+/*
+ * At the PS host: sums the units' partial sums. One copy of the result leaves it: the fabric multiplies it.
+ */
 static __always_inline int at_ps(struct xdp_md *ctx, struct gradient_packet *p)
 {
 	u32 verdict = V_MALFORMED;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* The pull side at a worker's interface: results go into the ring that the worker process has mapped; one packet wakes it. */
+/*
+ * The pull side at a worker's interface: results go into the ring that the worker process has mapped; one
+ * packet wakes it.
+ */
 #ifndef PULL_H
 #define PULL_H
 
 /* Hands the packet to the worker's socket if it waits for this many results. */
-static __always_inline int maybe_wake(struct gradient_packet *p, struct puller *puller, struct wake *wake, u32 verdict)
+static __always_inline int maybe_wake(struct gradient_packet *p, struct puller *puller, struct wake *wake,
+				      u32 verdict)
 {
 	if (*(volatile u32 *)&wake->received != *(volatile u32 *)&wake->wake_at)
 		return counted(verdict, XDP_DROP);
@@ -24,7 +28,8 @@ static __always_inline struct wake *wake_of(struct puller *puller)
 
 static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, struct puller *puller)
 {
-	u32 fragment = bpf_ntohl(p->inc->fragment), place = bpf_ntohl(p->inc->slot) - puller->base, index = puller->ring;
+	u32 fragment = bpf_ntohl(p->inc->fragment), place = bpf_ntohl(p->inc->slot) - puller->base;
+	u32 index = puller->ring;
 	u64 sequence = (u64)fragment + 1;
 	struct wake *wake = wake_of(puller);
 	struct result *r;
@@ -49,12 +54,15 @@ static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, s
 	barrier();
 	bpf_xdp_load_bytes(ctx, (void *)p->lanes - (void *)p->eth, r->lanes, sizeof(r->lanes));
 	r->contributors = bpf_ntohs(p->inc->contributors);
-	r->flags = p->inc->flags | (is_marked(p) ? RESULT_MARKED : 0) | (p->ip->tos >> 2 == DSCP_REPEATED ? RESULT_REPEATED : 0);
+	r->flags = p->inc->flags | (is_marked(p) ? RESULT_MARKED : 0) |
+		   (p->ip->tos >> 2 == DSCP_REPEATED ? RESULT_REPEATED : 0);
 	barrier(); /* x86 keeps stores in order; the compiler must, too */
 	*(volatile u64 *)&r->sequence = sequence;
 	barrier();
 
-	/* locked: what follows must not be read before this is written, or both sides miss each other's word */
+	/*
+	 * locked: what follows must not be read before this is written, or both sides miss each other's word
+	 */
 	__sync_fetch_and_add(&wake->received, 1);
 	return maybe_wake(p, puller, wake, V_PULLED);
 }

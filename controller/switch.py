@@ -82,7 +82,8 @@ class Switch:
             self.change(there - wanted, wanted - there)
             there = self.flows()
             if there != wanted:
-                difference = f"{len(wanted - there)} flows missing and {len(there - wanted)} too many after the barrier"
+                missing, extra = len(wanted - there), len(there - wanted)
+                difference = f"{missing} flows missing and {extra} too many after the barrier"
                 LOG.error("switch %#x: %s", self.dpid, difference)
         if there != wanted:
             raise SettingError(f"switch {self.dpid:#x}: {difference}")

@@ -21,8 +21,8 @@ def main(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="testbed capture",
-        description="Writes the frames of one link as a pcap file: each once, when it leaves the link's queue. "
-        "Ctrl-C ends it early; the file then holds what came by until then.",
+        description="Writes the frames of one link as a pcap file: each once, when it leaves the link's "
+        "queue. Ctrl-C ends it early; the file then holds what came by until then.",
     )
     parser.add_argument("link", metavar="LINK", help="u1h1: that host's; u1o1: that optical port's")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")

@@ -52,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="testbed reproduce",
         description=__doc__,
-        epilog=f"{', '.join(SIMULATED)} are simulations and need no root; {', '.join(LIVE)} run on a testbed: "
-        "testbed reproduce p4inc fig6 --help says more",
+        epilog=f"{', '.join(SIMULATED)} are simulations and need no root; {', '.join(LIVE)} run on a "
+        "testbed: testbed reproduce p4inc fig6 --help says more",
     )
     parser.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS))
     parser.add_argument("figure", metavar="FIGURE", help=", ".join((*SIMULATED, *LIVE)))
@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         "--reading",
         default="batch",
         metavar="NAME",
-        help="batch, jobs of many iterations, or printed, the paper's numbers as they stand, with -all or -needed for the steps "
-        "that FCFS and TW give alike (batch); docs/p4inc-aoi.md",
+        help="batch, jobs of many iterations, or printed, the paper's numbers as they stand, with -all or "
+        "-needed for the steps that FCFS and TW give alike (batch); docs/p4inc-aoi.md",
     )
     parser.add_argument(
         "--set",

@@ -183,7 +183,8 @@ def missed(event: dict[str, int]) -> str:
     """What is said of output that came while nobody read."""
     lines, size = event["lines"], event["bytes"]
     amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} bytes"
-    return f"{lines} line{'s' * (lines != 1)} of output ({amount}) came faster than they were read and are not shown; the log has them"
+    counted = f"{lines} line{'s' * (lines != 1)} of output ({amount})"
+    return f"{counted} came faster than they were read and are not shown; the log has them"
 
 
 class Follower:

@@ -76,8 +76,9 @@ def status(runtime: Runtime) -> dict[str, Any]:
 
 def line(one: dict[str, Any]) -> str:
     """One testbed in a list of several."""
+    configuration = one.get("configuration", "")
     running = f"{len(one['hosts'])} hosts, {len(one['jobs'])} jobs"
-    return f"{one['name']:<16} {one['state']:<10} pid {one['pid']:<8} {one.get('configuration', ''):<12} {running}"
+    return f"{one['name']:<16} {one['state']:<10} pid {one['pid']:<8} {configuration:<12} {running}"
 
 
 def page(one: dict[str, Any]) -> str:

@@ -92,8 +92,9 @@ def main(argv: list[str]) -> int:
     result, interrupted = _follow(runtime, request, caller)
     if options.detach:
         named = "" if options.name == DEFAULT_NAME else f" --name {options.name}"
-        told = f"queued jobs {_range(result['jobs'])}; look: testbed status{named}; end: testbed cancel{named} JOB|--all"
-        print(f"testbed submit: {told}", file=sys.stderr)
+        look, end = f"testbed status{named}", f"testbed cancel{named} JOB|--all"
+        queued = f"queued jobs {_range(result['jobs'])}; look: {look}; end: {end}"
+        print(f"testbed submit: {queued}", file=sys.stderr)
         return 0
     print(_summary(result), file=sys.stderr)
     if interrupted:

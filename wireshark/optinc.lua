@@ -5,24 +5,38 @@
 local optinc = Proto("optinc", "Gradient aggregation")
 local ops = {[1] = "PUSH", [2] = "PARTIAL", [3] = "RESULT", [4] = "NOTICE"}
 local f = optinc.fields
-f.magic = ProtoField.uint16("optinc.magic", "magic", base.HEX) -- 0x4F49
-f.version = ProtoField.uint8("optinc.version", "version") -- of this format
-f.op = ProtoField.uint8("optinc.op", "op", base.DEC, ops) -- 1 push, 2 partial, 3 result, 4 notice
-f.flags = ProtoField.uint8("optinc.flags", "flags", base.HEX) -- 1 final, 2 degraded, 4 ECN, 8 retransmit
+-- 0x4F49
+f.magic = ProtoField.uint16("optinc.magic", "magic", base.HEX)
+-- of this format
+f.version = ProtoField.uint8("optinc.version", "version")
+-- 1 push, 2 partial, 3 result, 4 notice
+f.op = ProtoField.uint8("optinc.op", "op", base.DEC, ops)
+-- 1 final, 2 degraded, 4 ECN, 8 retransmit
+f.flags = ProtoField.uint8("optinc.flags", "flags", base.HEX)
 f.flags_final = ProtoField.bool("optinc.flags.final", "final", 8, nil, 1)
 f.flags_degraded = ProtoField.bool("optinc.flags.degraded", "degraded", 8, nil, 2)
 f.flags_ecn = ProtoField.bool("optinc.flags.ecn", "ecn", 8, nil, 4)
 f.flags_retransmit = ProtoField.bool("optinc.flags.retransmit", "retransmit", 8, nil, 8)
-f.reserved = ProtoField.uint8("optinc.reserved", "reserved") -- zero
-f.job = ProtoField.uint16("optinc.job", "job") -- job id, unique among the running jobs of a testbed
-f.worker = ProtoField.uint16("optinc.worker", "worker") -- rank of the sender; in a partial, the index of the sender's unit in the job
-f.contributors = ProtoField.uint16("optinc.contributors", "contributors") -- how many workers are summed in the lanes
-f.generation = ProtoField.uint32("optinc.generation", "generation") -- which incarnation of the job; packets of another one never change a sum
-f.slot = ProtoField.uint32("optinc.slot", "slot") -- of the receiving switch; in a result, of the switch or PS that summed
-f.fragment = ProtoField.uint32("optinc.fragment", "fragment") -- counts the job's fragments from 0, never reused within a generation
-f.count = ProtoField.uint16("optinc.count", "count") -- how many of the lanes are valid; the rest is zero padding
-f.age = ProtoField.uint16("optinc.age", "age") -- milliseconds that the oldest contribution waited, for degraded results
-f.trailer = ProtoField.uint32("optinc.trailer", "trailer") -- zero
+-- zero
+f.reserved = ProtoField.uint8("optinc.reserved", "reserved")
+-- job id, unique among the running jobs of a testbed
+f.job = ProtoField.uint16("optinc.job", "job")
+-- rank of the sender; in a partial, the index of the sender's unit in the job
+f.worker = ProtoField.uint16("optinc.worker", "worker")
+-- how many workers are summed in the lanes
+f.contributors = ProtoField.uint16("optinc.contributors", "contributors")
+-- which incarnation of the job; packets of another one never change a sum
+f.generation = ProtoField.uint32("optinc.generation", "generation")
+-- of the receiving switch; in a result, of the switch or PS that summed
+f.slot = ProtoField.uint32("optinc.slot", "slot")
+-- counts the job's fragments from 0, never reused within a generation
+f.fragment = ProtoField.uint32("optinc.fragment", "fragment")
+-- how many of the lanes are valid; the rest is zero padding
+f.count = ProtoField.uint16("optinc.count", "count")
+-- milliseconds that the oldest contribution waited, for degraded results
+f.age = ProtoField.uint16("optinc.age", "age")
+-- zero
+f.trailer = ProtoField.uint32("optinc.trailer", "trailer")
 f.lanes = ProtoField.none("optinc.lanes", "lanes")
 f.lane = ProtoField.uint32("optinc.lane", "lane")
 
@@ -55,7 +69,8 @@ function optinc.dissector(buffer, pinfo, tree)
         local list = root:add(f.lanes, buffer(32, 4 * lanes))
         list:append_text(": " .. lanes)
         for lane = 0, lanes - 1 do
-            list:add(f.lane, buffer(32 + 4 * lane, 4)):prepend_text("[" .. lane .. "] ")
+            local item = list:add(f.lane, buffer(32 + 4 * lane, 4))
+            item:prepend_text("[" .. lane .. "] ")
         end
     end
     local op = buffer(3, 1):uint()
@@ -64,7 +79,8 @@ function optinc.dissector(buffer, pinfo, tree)
     local slot = buffer(16, 4):uint()
     local fragment = buffer(20, 4):uint()
     local name = ops[op] or ("op " .. op)
-    pinfo.cols.info = name .. " job " .. job .. " worker " .. worker .. " fragment " .. fragment .. " slot " .. slot
+    local sender = " job " .. job .. " worker " .. worker
+    pinfo.cols.info = name .. sender .. " fragment " .. fragment .. " slot " .. slot
     return buffer:len()
 end
 

@@ -180,7 +180,8 @@ def lua_dissector() -> str:
         f"        local list = root:add(f.lanes, buffer({spec.HEADER_BYTES}, 4 * lanes))",
         '        list:append_text(": " .. lanes)',
         "        for lane = 0, lanes - 1 do",
-        f'            list:add(f.lane, buffer({spec.HEADER_BYTES} + 4 * lane, 4)):prepend_text("[" .. lane .. "] ")',
+        f"            local item = list:add(f.lane, buffer({spec.HEADER_BYTES} + 4 * lane, 4))",
+        '            item:prepend_text("[" .. lane .. "] ")',
         "        end",
         "    end",
         *(
@@ -188,7 +189,8 @@ def lua_dissector() -> str:
             for name, start, width in _lua_summary(places)
         ),
         '    local name = ops[op] or ("op " .. op)',
-        '    pinfo.cols.info = name .. " job " .. job .. " worker " .. worker .. " fragment " .. fragment .. " slot " .. slot',
+        '    local sender = " job " .. job .. " worker " .. worker',
+        '    pinfo.cols.info = name .. sender .. " fragment " .. fragment .. " slot " .. slot',
         "    return buffer:len()",
         "end",
         "",
@@ -200,7 +202,7 @@ def lua_dissector() -> str:
 def _lua_fields(field: spec.Field) -> list[str]:
     shown = {"magic": ", base.HEX", "op": ", base.DEC, ops", "flags": ", base.HEX"}.get(field.name, "")
     kind = f"ProtoField.uint{field.bits}"
-    lines = [f'f.{field.name} = {kind}("optinc.{field.name}", "{field.name}"{shown}) -- {field.meaning}']
+    lines = [f"-- {field.meaning}", f'f.{field.name} = {kind}("optinc.{field.name}", "{field.name}"{shown})']
     if field.name == "flags":
         for flag in spec.Flag:
             name = (flag.name or "").lower()

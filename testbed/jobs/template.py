@@ -91,8 +91,8 @@ class Template:
         return Forked(self, pid, report)
 
     def _fork(self, description: bytes, fds: Sequence[int]) -> int:
-        """The number of a fork that was told what to become, over a connection which nobody else reads. Raises
-        TestbedError.
+        """The number of a fork that was told what to become, over a connection which nobody else reads.
+        Raises TestbedError.
         """
         ours, theirs = socket.socketpair()
         with ours:

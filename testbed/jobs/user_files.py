@@ -94,8 +94,14 @@ class UserFiles:
         with ours:
             with theirs:
                 process = self._spawn(
-                    argv, uid=caller.uid, gid=caller.gid, groups=caller.groups, env={}, stdin=theirs.fileno(), new_session=True
-                )  # fmt: skip
+                    argv,
+                    uid=caller.uid,
+                    gid=caller.gid,
+                    groups=caller.groups,
+                    env={},
+                    stdin=theirs.fileno(),
+                    new_session=True,
+                )
             try:
                 yield _Peer(ours, time.monotonic() + self._within_s)
             except TimeoutError as error:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 SET_UP = "sudo make setup"
 INSTALLED = "apt-get install {}"
-INSTALLED_PYTHON = "apt-get install {}, and install optinc into an environment that sees it: python3 -m venv --system-site-packages"
+INSTALLED_PYTHON = (
+    "apt-get install {}, and install optinc into an environment that sees it: "
+    "python3 -m venv --system-site-packages"
+)
 KERNEL = "a kernel built with {}; in a virtual machine choose Debian's linux-image-amd64"
 P4_TOOLS = "sudo make p4-tools"
 RYU = "sudo make ryu"

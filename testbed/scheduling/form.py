@@ -22,7 +22,8 @@ MOST = 1_000_000
 MOST_SLOT = 2**31 - 1
 MOST_ID = 2**63 - 1
 LEAST_REAL, MOST_REAL = 1e-12, 1e15
-"""Of what has to be above 0; and of all numbers: sums and products of them stay far from what a float cannot hold."""
+"""Of what has to be above 0; and of all numbers: sums and products of them stay far from what a float cannot
+hold."""
 SHOWN = 40
 """Characters of a value that is refused."""
 

@@ -12,7 +12,8 @@ from testbed.scheduling.model import Fabric, Job, Load, Progress
 from testbed.scheduling.room import Loads
 
 _LAST = 1e-6
-"""The weight of a job's volume beside that of inter-unit traffic: jobs that save none get the places that are left."""
+"""The weight of a job's volume beside that of inter-unit traffic: jobs that save none get the places that are
+left."""
 
 
 def saved(without: Load, its: Load) -> int:

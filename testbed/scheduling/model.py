@@ -201,8 +201,9 @@ class Plan:
 
 ALL, NEEDED = "all", "needed"
 STEPS = (ALL, NEEDED)
-"""How many steps of delta B a job gets, where a policy gives out steps: all that fit, as algorithm 2 is printed (lines 19 to 31), or
-those alone that it needs to end within the slot: more would hold ports that it cannot use."""
+"""How many steps of delta B a job gets, where a policy gives out steps: all that fit, as algorithm 2 is
+printed (lines 19 to 31), or those alone that it needs to end within the slot: more would hold ports that it
+cannot use."""
 
 
 class Policy(Protocol):

@@ -226,8 +226,8 @@ class Rates:
                     self._switch[unit] -= count * gbps_
 
     def _raise(self, jobs: Iterable[int], asked: Sequence[float], *, new: bool, least: float = 0.0) -> None:
-        """Each job up to what is `asked`, as far as it fits and it has use of it; not at all if it would start
-        with less than the share `least` of that. With `new`, circuits that are not lit count as well.
+        """Each job up to what is `asked`, as far as it fits and it has use of it; not at all if it would
+        start with less than the share `least` of that. With `new`, circuits that are not lit count as well.
         """
         port_gbps, ports, pairs, switch = self._port_gbps, self._ports, self._pairs, self._switch
         lit, circuits, used = self._lit, self._circuits, self._used

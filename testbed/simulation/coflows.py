@@ -2,9 +2,9 @@
 
 The format is that of the Coflow-Benchmark (FB2010-1Hr-150-0.txt), words separated by blanks:
 
-    150 526                                               racks, numbered from 0, and coflows, of which each has a line
-    4 15531 3 13 16 17 2 0:648.0 1:972.0                  coflow 4 arrives after 15531 ms; 3 mappers, in racks 13, 16 and 17;
-                                                          2 reducers, in racks 0 and 1, that receive 648 and 972 MB
+    150 526                                  racks, numbered from 0, and coflows, of which each has a line
+    4 15531 3 13 16 17 2 0:648.0 1:972.0     coflow 4 arrives after 15531 ms; 3 mappers, in racks 13, 16 and
+                                             17; 2 reducers, in racks 0 and 1, that receive 648 and 972 MB
 
 The original has merged the tasks of a coflow in a rack into one mapper and one reducer. Lines are in the
 order of arrival.

@@ -30,9 +30,10 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
     "printed-all": {**_PRINTED, "steps": ALL},
     "printed-needed": {**_PRINTED, "steps": NEEDED},
 }
-"""`batch`: jobs of many iterations, sent through servers' interfaces. `printed`: one iteration, interfaces without a limit, as
-section VII-C gives none, and servers that are never free for long; with `-all` and `-needed` FCFS and TW alike give all steps of
-bandwidth that fit, or those that a job needs to end within the slot."""
+"""`batch`: jobs of many iterations, sent through servers' interfaces. `printed`: one iteration, interfaces
+without a limit, as section VII-C gives none, and servers that are never free for long; with `-all` and
+`-needed` FCFS and TW alike give all steps of bandwidth that fit, or those that a job needs to end within the
+slot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ class Bound:
     """Milliseconds of a round: what links and computing allow, and what was measured, both as means over
     `rounds`; `left_out` came before them. `link` is the direction that is busiest, `computing_ms` a worker's
     computing, `starved_ms` how long its script waited for a core. `shared`: other jobs ran, and of optical
-    links this one is allowed what they left, its fair share at least. A coarse one is of a second with traffic,
-    and knows of no computing.
+    links this one is allowed what they left, its fair share at least. A coarse one is of a second with
+    traffic, and knows of no computing.
     """
 
     bound_ms: float
@@ -218,8 +218,8 @@ class _Job:
         return Use(need.link, need.bytes * 8e-6 / rate_mbps, self._depths_s.get(need.host, 0.0), need.sources)
 
     def _own_optics(self) -> list[tuple[str, Floats, float]]:
-        """Of a job alone, all that optical links carried, shared out to its collectives by their sizes: the link
-        and direction, how long each collective needs it, and its depth.
+        """Of a job alone, all that optical links carried, shared out to its collectives by their sizes: the
+        link and direction, how long each collective needs it, and its depth.
         """
         found = []
         for link in self._optical:

@@ -62,7 +62,7 @@ class Carried:
         return self.between(self.so_far(link, direction), began_s, ended_s)
 
     def between(self, so_far: Floats, began_s: Floats, ended_s: Floats) -> Floats:
-        """How much more of what is known at readings there is at the end of these times than at their begin."""
+        """How much more of what readings know there is at the end of these times than at their begin."""
         grown: Floats = np.interp(ended_s, self.times_s, so_far) - np.interp(began_s, self.times_s, so_far)
         return grown
 

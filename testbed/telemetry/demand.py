@@ -80,8 +80,9 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
 
 
 def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], float]:
-    """By unit and direction (up: to the optical switch), the bytes of a collective that must cross its optical
-    links at least, whichever of them; of direct circuits, for what only passes through a unit is left out.
+    """By unit and direction (up: to the optical switch), the bytes of a collective that must cross its
+    optical links at least, whichever of them; of direct circuits, for what only passes through a unit is left
+    out.
     """
     if not collective.summed:
         return {}
@@ -96,8 +97,8 @@ def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], 
 
 
 def _flows(traffic: Traffic, units: Sequence[str]) -> list[tuple[str, str, float]]:
-    """From which unit to which a worker's bytes go, and how often the first must send them: a result of inc is
-    multiplied where circuits part, perhaps not in the unit that it comes from.
+    """From which unit to which a worker's bytes go, and how often the first must send them: a result of inc
+    is multiplied where circuits part, perhaps not in the unit that it comes from.
     """
     if traffic.ps_host is None:  # a ring, in the order of ranks
         return [(units[at - 1], unit, 1.0) for at, unit in enumerate(units)]

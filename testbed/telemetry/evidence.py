@@ -211,6 +211,12 @@ class _Steps:
                 else ((self._sent_most[:, at] - most_bytes - bursts.get(name, 0)) / most_bytes).max()
             )
             yield LinkUse(
-                name, rate, int(carried.sum()), int(carried.max()), (float(np.median(used)), float(used.max())), max(0.0, float(excess)),
-                int(total[QUEUE_DROPS]), int(self._values[:, at, BACKLOG].max()),
-            )  # fmt: skip
+                name,
+                rate,
+                int(carried.sum()),
+                int(carried.max()),
+                (float(np.median(used)), float(used.max())),
+                max(0.0, float(excess)),
+                int(total[QUEUE_DROPS]),
+                int(self._values[:, at, BACKLOG].max()),
+            )

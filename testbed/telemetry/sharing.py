@@ -1,8 +1,8 @@
 """What other jobs leave a job of links that they share. Pure; docs/verdict.md has the argument.
 
-The bytes of other jobs that crossed a link while a sum was under way say nothing by themselves: the longer the
-machine holds a sum up, the more they are. Their rate does, and no job has to put up with less than its fair
-share, however much the others send while it is held up.
+The bytes of other jobs that crossed a link while a sum was under way say nothing by themselves: the longer
+the machine holds a sum up, the more they are. Their rate does, and no job has to put up with less than its
+fair share, however much the others send while it is held up.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def share_left(
     others: Floats,
 ) -> Floats:
     """For each collective, the share of the rate of these links together that was this job's to have: what
-    other jobs did not take of it while the collective was under way, from `asked_s` to `ready_s`; at least 1 / k
-    among k jobs.
+    other jobs did not take of it while the collective was under way, from `asked_s` to `ready_s`; at least 1
+    / k among k jobs.
 
-    `own_so_far` are the job's bytes at each reading, with what it sent again; `rates_mbps` those of the links together;
-    `others` how many other jobs crossed them from each reading to the next.
+    `own_so_far` are the job's bytes at each reading, with what it sent again; `rates_mbps` those of the links
+    together; `others` how many other jobs crossed them from each reading to the next.
     """
     took_s = np.maximum(ready_s - asked_s, 1e-9)
     so_far = np.sum([carried.so_far(link, direction) for link in links], axis=0)
@@ -52,7 +52,7 @@ def _growing(values: Floats) -> Floats:
 
 
 def grown(times_s: Floats, amounts: Floats, began_s: Floats, ended_s: Floats) -> Floats:
-    """How much of these amounts there is at these times, where each grows evenly from its begin to its end."""
+    """How much of these amounts there is at these times; each grows evenly from its begin to its end."""
     slopes = amounts / np.maximum(ended_s - began_s, 1e-9)
     moments = np.concatenate([began_s, np.maximum(ended_s, began_s + 1e-9)])
     order = np.argsort(moments, kind="stable")

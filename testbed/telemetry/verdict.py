@@ -141,7 +141,8 @@ def _times(bound: Bound) -> str:
 
 def _numbers(bound: Bound) -> str:
     if bound.coarse:
-        return f"coarse: a link was full {bound.bound_ms / 10:.0f} % of the time with traffic, and no sum was seen"
+        full = f"{bound.bound_ms / 10:.0f} % of the time with traffic"
+        return f"coarse: a link was full {full}, and no sum was seen"
     return f"{bound.measured_ms:.4g} ms a round, {bound.bound_ms:.4g} allowed"
 
 
@@ -205,7 +206,8 @@ def _notes(
         round(sum(number(each, key) for each in workers)) for key in ("retransmits", "timeouts")
     )
     if again or timeouts:
-        text = f"workers sent {again} packets again, which the bound does not count; {counted(timeouts, 'timeout')}"
+        text = f"workers sent {again} packets again, which the bound does not count; "
+        text += counted(timeouts, "timeout")
         yield Reason("retransmits", text)
 
 
@@ -234,7 +236,8 @@ def _device_drops(evidence: Evidence) -> str:
     drops = evidence.device_drops
     worst = max(drops, key=lambda name: drops[name])
     count = sum(drops.values())
-    return f"{counted(count)} {'was' if count == 1 else 'were'} lost where a device had no room, {drops[worst]} of them at {worst}"
+    lost = f"{counted(count)} {'was' if count == 1 else 'were'} lost"
+    return f"{lost} where a device had no room, {drops[worst]} of them at {worst}"
 
 
 def by_core(

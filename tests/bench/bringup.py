@@ -137,8 +137,9 @@ def in_namespaces(contender: str, units: int) -> dict[str, float]:
 
 
 def row(units: int, contender: str, result: dict[str, float]) -> str:
-    values = f"{result['up_s']:8.2f} {result['down_s']:8.2f} {result['memory_mib']:9.1f} {result['processes']:9.0f}"
-    return f"{units:5d} {units * HOSTS_PER_UNIT:5d} {contender:8s} {values}"
+    times = f"{result['up_s']:8.2f} {result['down_s']:8.2f}"
+    held = f"{result['memory_mib']:9.1f} {result['processes']:9.0f}"
+    return f"{units:5d} {units * HOSTS_PER_UNIT:5d} {contender:8s} {times} {held}"
 
 
 def main() -> None:

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Counts frames and loses them, or passes them on first: what veth and XDP cost without any aggregation. For tests/bench/limit.py. */
+/*
+ * Counts frames and loses them, or passes them on first: what veth and XDP cost without any aggregation. For
+ * tests/bench/limit.py.
+ */
 #include <uapi/linux/bpf.h>
 
 /* Writers: the program `drop`, each CPU its own; reader: the benchmark. */

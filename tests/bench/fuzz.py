@@ -73,8 +73,9 @@ def summary(figures: dict[str, Any]) -> str:
         "differences",
         "verdicts",
     ]
-    said = f"{figures['packets']:,} packets from seed {figures['seed']} in {figures['seconds']:.0f} s, {figures['processes']} processes. "
-    return f"{table(head, rows)}\n\n{said.strip()}"
+    packets = f"{figures['packets']:,} packets from seed {figures['seed']}"
+    effort = f"in {figures['seconds']:.0f} s, {figures['processes']} processes"
+    return f"{table(head, rows)}\n\n{packets} {effort}."
 
 
 def main(argv: list[str]) -> int:

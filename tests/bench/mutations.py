@@ -34,9 +34,10 @@ from tests.mutants.table import MUTATIONS
 COPIED = ("bpf", "p4", "testbed", "tests", "workloads", "scripts", "README.md", "pyproject.toml", "setup.py")
 MARK = "findings: "
 LIMIT_S = 600.0
-_XDP = "import json; from tests.privileged.packets import found; print('findings: ' + json.dumps(found('mutation_run')))"
-_LINKS = "import json; from tests.privileged import mutation_links; print('findings: ' + json.dumps(mutation_links.found()))"
-_P4 = "import json; from tests.privileged import mutation_p4; print('findings: ' + json.dumps(mutation_p4.found()))"
+_FINDINGS = "import json; from tests.privileged{}; print('findings: ' + json.dumps({}))"
+_XDP = _FINDINGS.format(".packets import found", "found('mutation_run')")
+_LINKS = _FINDINGS.format(" import mutation_links", "mutation_links.found()")
+_P4 = _FINDINGS.format(" import mutation_p4", "mutation_p4.found()")
 
 
 class InvalidError(Exception):

@@ -12,6 +12,7 @@ import json
 import re
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.bench.engines import layouts
 from tests.bench.host import ROOT
 
 GIB = 2**30
+WIDTH = 100  # of a document's line
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -33,8 +35,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def measured_on(host: dict[str, Any]) -> str:
     """The machine, as a line."""
     commit = (host["commit"] or "none")[:12]
-    memory = host["memory_bytes"] / GIB
-    return f"Measured on {host['cores']} cores ({host['processor']}), {memory:.0f} GiB, Linux {host['kernel']}, commit {commit}."
+    machine = f"{host['cores']} cores ({host['processor']}), {host['memory_bytes'] / GIB:.0f} GiB"
+    return f"Measured on {machine}, Linux {host['kernel']}, commit {commit}."
 
 
 def unshaped(figures: dict[str, Any]) -> str:
@@ -298,8 +300,15 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 }
 
 
+def _filled(line: str) -> str:
+    return textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
 def replaced(text: str, name: str, body: str) -> str:
-    """The document with a table's text put in; SystemExit if it has no place for it."""
+    """The document with a table's text put in, its sentences in lines of the document's width; SystemExit if
+    it has no place for it.
+    """
+    body = "\n".join(line if line.startswith("|") else _filled(line) for line in body.splitlines())
     marks = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     text, count = marks.subn(lambda found: f"{found[1]}{body}\n{found[2]}", text)
     if count != 1:

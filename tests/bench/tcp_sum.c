@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A TCP aggregator and its workers, as lean as sockets allow: the aggregator takes a chunk from each worker in turn, adds it while it is in
- * the cache, and sends the sum to all. Compiled and run by tests/bench/aggregators.py.
+ * A TCP aggregator and its workers, as lean as sockets allow: the aggregator takes a chunk from each worker
+ * in turn, adds it while it is in the cache, and sends the sum to all. Compiled and run by
+ * tests/bench/aggregators.py.
  *
- *   tcp_sum sum ADDRESS PORT WORKERS CHUNK_BYTES           prints "ready", and at the end its CPU seconds and the gradients that it received
- *   tcp_sum work ADDRESS PORT WORKERS CHUNK_BYTES CHUNKS   pushes ones and takes sums
+ *   tcp_sum sum ADDRESS PORT WORKERS CHUNK_BYTES
+ *       prints "ready", and at the end its CPU seconds and the gradients that it received
+ *   tcp_sum work ADDRESS PORT WORKERS CHUNK_BYTES CHUNKS
+ *       pushes ones and takes sums
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
 """The verdict against the truth: jobs over rates, workers, kinds of synchronisation and load, whose time on
 links alone is known.
 
-`python -m tests.bench.verdict [--held-out] [--rates 10,20,...] [--json FILE]`, as root, on a machine that does
-nothing else. A job computes for a while that is declared (it sleeps, or it uses a core for so long) and sums a
-vector, in turn. On slow links, with nothing beside it, the machine does not matter: a round takes a + b /
-rate. The slope of a line through the two slowest rates says what links take at any rate; that and the
+`python -m tests.bench.verdict [--held-out] [--rates 10,20,...] [--json FILE]`, as root, on a machine that
+does nothing else. A job computes for a while that is declared (it sleeps, or it uses a core for so long) and
+sums a vector, in turn. On slow links, with nothing beside it, the machine does not matter: a round takes a +
+b / rate. The slope of a line through the two slowest rates says what links take at any rate; that and the
 declared computing are the truth: independent of what the verdict is made from, which are timelines and
 formulas for bytes. What a is more than that is the machine's. The links set a result if it is within `TRUTH`
 of the truth.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other ways for the endpoint to wait than to sleep at once; tests/bench/tried.py compiles it in with -Dppoll=waiting_ppoll.
- * SPIN_US: looks at its descriptors again and again for so long. BUSY_POLL_US: has the kernel poll the device for so long (SO_BUSY_POLL).
+ * Other ways for the endpoint to wait than to sleep at once; tests/bench/tried.py compiles it in with
+ * -Dppoll=waiting_ppoll.
+ * SPIN_US: looks at its descriptors again and again for so long.
+ * BUSY_POLL_US: has the kernel poll the device for so long (SO_BUSY_POLL).
  */
 #define _GNU_SOURCE
 #undef ppoll

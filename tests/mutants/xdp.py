@@ -40,8 +40,8 @@ XDP = (
         ),
         (
             "a worker pushes to any address",
-            " && p->ip->daddr == port->self_ip && port->worker",
-            " && port->worker",
+            "p->ip->daddr == port->self_ip && port->worker",
+            "port->worker",
         ),
         ("a port's job is not looked at", "if (port->job != bpf_ntohs(p->inc->job))", "if (0)"),
         (
@@ -78,7 +78,8 @@ XDP = (
         (
             "a sum goes to the group where one asked again",
             "	if (send == SEND_RESULT)\n		return to_group(job, verdict, 0);",
-            "	if (send == SEND_RESULT || send == SEND_RESULT_BACK)\n		return to_group(job, verdict, 0);",
+            "	if (send == SEND_RESULT || send == SEND_RESULT_BACK)\n"
+            "		return to_group(job, verdict, 0);",
         ),
     ),
     *_in(
@@ -203,8 +204,8 @@ XDP = (
         ),
         (
             "a place is the slot's number",
-            "bpf_ntohl(p->inc->slot) - puller->base, index",
-            "bpf_ntohl(p->inc->slot) % puller->size, index",
+            "bpf_ntohl(p->inc->slot) - puller->base",
+            "bpf_ntohl(p->inc->slot) % puller->size",
         ),
         ("a copy is stored again", "(r->sequence - 1)) <= 0)", "(r->sequence - 1)) < 0)"),
         (

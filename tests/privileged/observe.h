@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * Put between bpf/maps.h and what follows it by tests/privileged/observed.py: what the programs count and where they ask the kernel to send
- * is written down besides, and the clock is the test's. For BPF_PROG_TEST_RUN, one frame at a time: no lock, no per-CPU copies.
+ * Put between bpf/maps.h and what follows it by tests/privileged/observed.py: what the programs count and
+ * where they ask the kernel to send is written down besides, and the clock is the test's. For
+ * BPF_PROG_TEST_RUN, one frame at a time: no lock, no per-CPU copies.
  */
 #define SEEN_VERDICTS 4
 #define SEEN_PORTS 72

@@ -338,7 +338,8 @@ def death() -> Any:
 
 def processes() -> Any:
     with Fabric(one_rack(100), LOGS) as fabric:
-        program = "import json, os; print(json.dumps([os.getuid(), os.getgid(), os.getgroups(), os.stat('/proc/self/ns/net').st_ino]))"
+        ids = "os.getuid(), os.getgid(), os.getgroups(), os.stat('/proc/self/ns/net').st_ino"
+        program = f"import json, os; print(json.dumps([{ids}]))"
         argv = ["/usr/bin/python3", "-c", program]
         rights: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY, "groups": [NOBODY]}
         with fabric.popen_in("u1h2", argv, stdout=subprocess.PIPE, **rights) as asked:

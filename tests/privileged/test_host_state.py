@@ -16,7 +16,8 @@ import os, sys
 from testbed.headers import kernel_headers
 os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
 from bcc import BPF
-program = BPF(text="int left_behind(struct xdp_md *context) { return XDP_PASS; }").load_func("left_behind", BPF.XDP)
+text = "int left_behind(struct xdp_md *context) { return XDP_PASS; }"
+program = BPF(text=text).load_func("left_behind", BPF.XDP)
 print("loaded", flush=True)
 sys.stdin.read()
 """

@@ -93,11 +93,15 @@ class TestQueues:
     def test_a_rate_that_is_not_there_is_an_error(self) -> None:
         assert inside("settings") == {
             "untouched": "no error",
-            "slower": "link d50: 50 Mb/s with a buffer of 387584 bytes was set, and d50-b reads back 40 Mb/s, 387584 bytes",
+            "slower": "link d50: 50 Mb/s with a buffer of 387584 bytes was set, and d50-b reads back "
+            "40 Mb/s, 387584 bytes",
             "gone": "link d50: 50 Mb/s was set, and d50-a reads back no rate",
-            "merging": "link d50: d50-a was set to merge no frames and reads back up to 65536 bytes; Linux 5.19 or later is needed",
-            "too_small": "link d1e-06: 1e-06 Mb/s was asked for, and the nearest that the kernel can set is 0 Mb/s",
-            "too_large": "link d5e+07: 5e+07 Mb/s was asked for, and the nearest that the kernel can set is 1.2112e+07 Mb/s",
+            "merging": "link d50: d50-a was set to merge no frames and reads back up to 65536 bytes; "
+            "Linux 5.19 or later is needed",
+            "too_small": "link d1e-06: 1e-06 Mb/s was asked for, and the nearest that the kernel can set "
+            "is 0 Mb/s",
+            "too_large": "link d5e+07: 5e+07 Mb/s was asked for, and the nearest that the kernel can set "
+            "is 1.2112e+07 Mb/s",
         }
 
 

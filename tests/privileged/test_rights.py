@@ -95,9 +95,17 @@ def ask(path: Path, request: dict[str, Any], asker: Asker) -> tuple[dict[str, An
     before it.
     """
     asked = subprocess.run(
-        [sys.executable, "-c", ASK, str(path)], user=asker.uid, group=asker.gid, extra_groups=asker.groups, cwd="/",
-        input=json.dumps(request), capture_output=True, text=True, timeout=WAIT_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", ASK, str(path)],
+        user=asker.uid,
+        group=asker.gid,
+        extra_groups=asker.groups,
+        cwd="/",
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
     if asked.returncode:
         return {"ok": False, "error": asked.stderr.strip().splitlines()[-1]}, []
     *events, answer = [json.loads(line) for line in asked.stdout.splitlines() if line]
@@ -212,7 +220,8 @@ ROWS: dict[str, Row] = {
     "capture as root": (lambda f: capture(output="/tmp/x", uid=0), NOT_AS, f"{NOT_HERE} 0"),
     "capture": (lambda f: capture(output=str(f / "out" / "a.pcap"), uid=OWNER), PASSED, PASSED),
     "capture to root's": (
-        lambda f: capture(output=str(f / "roots" / "file"), uid=OWNER), "Permission denied", "Permission denied",
+        lambda f: capture(output=str(f / "roots" / "file"), uid=OWNER),
+        "Permission denied", "Permission denied",
     ),
     "capture by a group": (
         lambda f: capture(output=str(f / "shared" / "a.pcap"), uid=OWNER), PASSED, "Permission denied",
@@ -225,7 +234,9 @@ ROWS: dict[str, Row] = {
         lambda f: run(f, logs=str(f / "out"), uid=OWNER), "it is no ordinary file", "it is no ordinary file",
     ),
     "logs by a group": (lambda f: run(f, logs=str(f / "shared"), uid=OWNER), PASSED, "Permission denied"),
-    "logs at root's": (lambda f: run(f, logs=str(f / "roots"), uid=OWNER), "Permission denied", "Permission denied"),
+    "logs at root's": (
+        lambda f: run(f, logs=str(f / "roots"), uid=OWNER), "Permission denied", "Permission denied",
+    ),
     "cancel as root": (lambda f: {"op": "cancel", "jobs": [], "uid": 0}, NOT_AS, PASSED),
     "cancel": (lambda f: {"op": "cancel", "jobs": []}, PASSED, PASSED),
     "stop": (lambda f: {"op": "stop", "job": 1}, "not a running job", "not a running job"),
@@ -285,9 +296,15 @@ def seen_by_job(testbed: Testbed, asker: Asker, request: dict[str, Any]) -> dict
 def test_a_job_has_the_rights_of_who_asked_and_no_more(testbed: Testbed, folder: Path) -> None:
     request = run(folder, uid=OWNER, gid=SECRET, groups=[SECRET], cwd=str(folder / "shared"))
     assert seen_by_job(testbed, ASKERS["owner"], request) == {
-        "uid": [OWNER] * 3, "gid": [OWNERS_GROUP] * 3, "groups": [OTHER_GROUP], "cwd": str(folder / "shared"),
-        "out": "out file", "shared": "shared file", "roots": "Permission denied", "secrets": "Permission denied",
-    }  # fmt: skip
+        "uid": [OWNER] * 3,
+        "gid": [OWNERS_GROUP] * 3,
+        "groups": [OTHER_GROUP],
+        "cwd": str(folder / "shared"),
+        "out": "out file",
+        "shared": "shared file",
+        "roots": "Permission denied",
+        "secrets": "Permission denied",
+    }
 
 
 @pytest.mark.needs("namespaces")

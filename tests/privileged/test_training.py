@@ -110,7 +110,8 @@ def test_a_job_goes_on_when_its_circuits_are_changed_by_hand(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("running")
 def test_outside_a_job_the_backend_says_so() -> None:
-    code = "import torch.distributed as d; d.init_process_group('inc', init_method='tcp://127.0.0.1:1', rank=0, world_size=1)"
+    group = "'inc', init_method='tcp://127.0.0.1:1', rank=0, world_size=1"
+    code = f"import torch.distributed as d; d.init_process_group({group})"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
     )

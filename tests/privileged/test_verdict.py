@@ -120,9 +120,9 @@ def run_in_quiet(testbed: Testbed, folder: Path, *argv: str) -> tuple[dict[str, 
             f"other programs take {share:.0%} of this machine, quiet is {QUIET:.0%}; the last run: {line}",
         )
     if min(stolen) > STOLEN:
-        told = " ".join(f"{share:.1%}" for share in stolen)
-        reason = f"the hypervisor took {told} of this machine in three runs, {STOLEN:.1%} is quiet; the last: {line}"
-        lacking("quiet", reason)
+        shares = " ".join(f"{share:.1%}" for share in stolen)
+        reason = f"the hypervisor took {shares} of this machine in three runs, {STOLEN:.1%} is quiet"
+        lacking("quiet", f"{reason}; the last: {line}")
     return result, line
 
 
@@ -144,8 +144,8 @@ def test_a_job_that_slow_links_bound_is_trustworthy(testbed: Testbed, tmp_path: 
     assert line == result["verdict"]["line"]
     bound = result["bound"]
     assert bound["ratio"] > 0.98  # the most is what the verdict trusts
-    # of each round 20 ms are the script's, and no link allows them to be less; a late timer makes them more, and
-    # waiting for a sum, if it counted, six times as much
+    # of each round 20 ms are the script's, and no link allows them to be less; a late timer makes them more,
+    # and waiting for a sum, if it counted, six times as much
     assert 19.9 < bound["computing_ms"] < 40
     assert bound["link_ms"] == pytest.approx(102, rel=0.05)
     assert bound["measured_ms"] == pytest.approx(bound["ratio"] * bound["bound_ms"], rel=1e-3)

@@ -52,7 +52,8 @@ SEND = """
 import os, socket, sys, time
 address, mbps, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((address, 9))
-s.setsockopt(socket.SOL_SOCKET, 32, 1 << 24)  # SO_SNDBUFFORCE: what waits in the link's queue holds no sender back
+# SO_SNDBUFFORCE: what waits in the link's queue holds no sender back
+s.setsockopt(socket.SOL_SOCKET, 32, 1 << 24)
 s.setsockopt(17, 103, 1472)  # UDP_SEGMENT: up to 32 datagrams a call
 data = memoryview(bytes(32 * 1472)); frame_s = 1514 * 8 / 1e6 / mbps; sent = 0
 print("ready", flush=True)
@@ -82,12 +83,14 @@ def push(c):
         while True: c.sendall(data)
     except OSError: pass
 if role == "receive":
-    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((address, port)); s.listen()
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((address, port)); s.listen()
     print("ready", flush=True)
     peers = [s.accept()[0] for _ in range(count)]; work = serve
 else:
     peers = [socket.create_connection((address, port), 30) for _ in range(count)]; work = push
-    for c in peers: c.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")  # grows until a queue is full
+    # reno grows until a queue is full
+    for c in peers: c.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
     print("ready", flush=True)
 for c in peers: threading.Thread(target=work, args=(c,), daemon=True).start()
 time.sleep(60)
@@ -163,7 +166,8 @@ class Found:
             for d in self.directions
         )
         idle = " and ".join(f"{100 * share:.0f}" for share in self.idle_shares)
-        return f"{self.case.name}: {directions}; cores idle {idle} %, stolen {100 * self.steal_share:.1f} %, {self.tries} tries"
+        machine = f"cores idle {idle} %, stolen {100 * self.steal_share:.1f} %"
+        return f"{self.case.name}: {directions}; {machine}, {self.tries} tries"
 
 
 def judged(error: float, least_idle_share: float, steal_share: float, queued_share: float = 0.0) -> str:

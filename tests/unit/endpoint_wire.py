@@ -110,11 +110,12 @@ class Rack:
         event, progress = os.eventfd(0, os.EFD_NONBLOCK), np.zeros(1, np.uint64)
         rate = np.zeros(1)  # of the link, unknown
         settings = _Settings(
-            ring_fd=fds[0], wake_fd=fds[1], socket_fd=udp.fileno(), event_fd=event, job=JOB, worker=worker, workers=self.workers,
-            generation=GENERATION, lanes=spec.LANES, slot_base=BASE, slots=SIZE, vote_slots=mapping.VOTE_SLOTS, ring_entries=SIZE,
+            ring_fd=fds[0], wake_fd=fds[1], socket_fd=udp.fileno(), event_fd=event,
+            job=JOB, worker=worker, workers=self.workers, generation=GENERATION, lanes=spec.LANES,
+            slot_base=BASE, slots=SIZE, vote_slots=mapping.VOTE_SLOTS, ring_entries=SIZE,
             first_vote=mapping.FIRST_VOTE, address=int.from_bytes(socket.inet_aton("127.0.0.1"), "little"),
-            port=self._switch.getsockname()[1], places=self._places.ctypes.data, progress=progress.ctypes.data,
-            rate_now=rate.ctypes.data, share=0,
+            port=self._switch.getsockname()[1], places=self._places.ctypes.data,
+            progress=progress.ctypes.data, rate_now=rate.ctypes.data, share=0,
         )  # fmt: skip
         handle = self._library.endpoint_open(ctypes.byref(settings))
         assert handle

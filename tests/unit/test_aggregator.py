@@ -28,8 +28,9 @@ from tests.vectors.run import Model, play
 from tests.vectors.table import TABLE
 
 VERDICTS = {
-    "aggregated", "completed", "resent", "duplicate", "stale", "mismatch", "malformed", "corrupt", "bad_sender", "bad_job",
-    "bad_generation", "bad_worker", "bad_slot", "result", "notice", "forwarded", "to_ovs", "pulled", "pull_duplicate", "passed",
+    "aggregated", "completed", "resent", "duplicate", "stale", "mismatch", "malformed", "corrupt",
+    "bad_sender", "bad_job", "bad_generation", "bad_worker", "bad_slot",
+    "result", "notice", "forwarded", "to_ovs", "pulled", "pull_duplicate", "passed",
 }  # fmt: skip
 
 

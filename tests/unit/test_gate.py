@@ -59,7 +59,9 @@ def ran(folder: Path, **files: str) -> tuple[int, list[str]]:
 
 
 def test_an_allowed_skip_is_told_before_pytests_own_last_line(tmp_path: Path) -> None:
-    text = "import pytest\ndef test_pot(): pytest.skip('no tea today')\ndef test_pot_2(): pytest.skip('no tea today')\n"
+    text = "import pytest\n" + "".join(
+        f"def {name}(): pytest.skip('no tea today')\n" for name in ("test_pot", "test_pot_2")
+    )
     code, lines = ran(
         tmp_path, test_it=text, test_whole="import pytest\npytest.skip('not here', allow_module_level=True)\n"
     )
@@ -354,6 +356,11 @@ def test_a_limit_that_is_no_number_is_refused(
 
 
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path) -> None:
-    text = "import pytest, time\n@pytest.mark.timeout(1)\ndef test_hang(): time.sleep(600)\ndef test_next(): pass\n"
+    text = (
+        "import pytest, time\n"
+        "@pytest.mark.timeout(1)\n"
+        "def test_hang(): time.sleep(600)\n"
+        "def test_next(): pass\n"
+    )
     code, lines = ran(tmp_path, test_it=text)
     assert (code, re.sub(r" in .*", "", lines[-1].strip("= "))) == (1, "1 failed, 1 passed"), lines

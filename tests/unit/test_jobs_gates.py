@@ -29,7 +29,8 @@ job = job_env.JobEnv.from_environ()
 again = job_env.JobEnv.from_environ()
 job.board.add_summed(4 << 20)
 job.board.leave()
-print(json.dumps([job.sync, job.ps, os.read(job.engine["ring_fd"], 99).decode(), job.engine["slots"], again.sync]))
+ring = os.read(job.engine["ring_fd"], 99).decode()
+print(json.dumps([job.sync, job.ps, ring, job.engine["slots"], again.sync]))
 """
 
 

@@ -157,7 +157,11 @@ def test_in_its_grace_a_worker_can_say_whom_it_misses(job: Fixture) -> None:
 def test_who_does_not_hear_is_killed(job: Fixture) -> None:
     # the failure waits until the deaf one is deaf, or the signal would reach it before
     deaf = job.folder / "worker-0.log"
-    fail = f"import pathlib\nwhile 'deaf' not in pathlib.Path({str(deaf)!r}).read_text(): pass\nraise SystemExit(1)"
+    fail = (
+        "import pathlib\n"
+        f"while 'deaf' not in pathlib.Path({str(deaf)!r}).read_text(): pass\n"
+        "raise SystemExit(1)"
+    )
     outcome = job.run(STUBBORN, fail, grace_s=0.1, term_s=0.2)
     assert outcome.exit_codes[0] == -signal.SIGKILL
 

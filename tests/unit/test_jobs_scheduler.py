@@ -67,9 +67,16 @@ class Place:
         monkeypatch.setattr(scheduler, "PolicyProcess", Process)
         monkeypatch.setattr(scheduled, "Observation", NoObservation)
         self.scheduler = Scheduler(
-            TOPOLOGY, self.jobs, machine, machine, machine.ask, machine.popen_in, UserFiles(spawn), folder / "policy",
+            TOPOLOGY,
+            self.jobs,
+            machine,
+            machine,
+            machine.ask,
+            machine.popen_in,
+            UserFiles(spawn),
+            folder / "policy",
             self.notes.append,
-        )  # fmt: skip
+        )
 
     def submit(
         self, *jobs: dict[str, Any], wait: bool = False, gone: threading.Event | None = None, **top: Any

@@ -28,7 +28,10 @@ def test_bugs_are_in_all_programs_and_named_once() -> None:
 
 
 def test_a_copy_of_the_tree_is_tried_and_not_the_tree() -> None:
-    code = "from testbed.environment import data_folder; from workloads import endpoint; print(data_folder('bpf'), endpoint.__file__)"
+    code = (
+        "from testbed.environment import data_folder; from workloads import endpoint; "
+        "print(data_folder('bpf'), endpoint.__file__)"
+    )
     with copy_of_tree() as root:
         said = subprocess.run(
             [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True

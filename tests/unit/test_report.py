@@ -52,9 +52,16 @@ def run_result(
         )
     ]
     event = {
-        "id": number, "time": 100.0 + number, "ports": ["u1o1", "u2o1"], "asked_ms": 16.0, "measured_ms": 16.25,
-        "switch_ms": 10.0, "lock_ms": 6.0, "removed": [], "added": [["u1o1", "u2o1"]],
-    }  # fmt: skip
+        "id": number,
+        "time": 100.0 + number,
+        "ports": ["u1o1", "u2o1"],
+        "asked_ms": 16.0,
+        "measured_ms": 16.25,
+        "switch_ms": 10.0,
+        "lock_ms": 6.0,
+        "removed": [],
+        "added": [["u1o1", "u2o1"]],
+    }
     return {
         "id": number,
         "sync": sync,

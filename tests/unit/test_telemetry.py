@@ -324,7 +324,8 @@ def test_a_job_that_sent_next_to_nothing_has_none_either(bound: Bound | None) ->
     given = verdict(told, bound, hosts=HOSTS)
     assert given.trustworthy is None
     assert given.line == (
-        "verdict: none: this job sent 48.4 kB over its fullest link, which is too little to judge (limit 100 kB)"
+        "verdict: none: this job sent 48.4 kB over its fullest link, which is too little to judge "
+        "(limit 100 kB)"
     )
     assert verdict(told, bound, hosts=HOSTS, failure="worker 1 exited with code 1").trustworthy is False
 
@@ -380,7 +381,8 @@ def test_drops_at_a_full_queue_are_a_note() -> None:
         ("faults", "faults were set on links: u1h1 up loss 1%; the bound is without them"),
         (
             "shared",
-            "other jobs ran: of optical links this one is allowed what they left, and at least its fair share",
+            "other jobs ran: of optical links this one is allowed what they left, "
+            "and at least its fair share",
         ),
         (
             "queue_drops",
@@ -604,7 +606,10 @@ def test_an_interval_is_more_than_nothing() -> None:
 def test_the_kernels_tables() -> None:
     text = "0174692b 00000003 00004080 00000000\n0178db8c 00000000 000044e9 00000000\n"
     assert counters.softnet(text).tolist() == [[3, 0x4080], [0, 0x44E9]]
-    text = "some avg10=1.85 avg60=9.43 avg300=4.54 total=1181338471\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    text = (
+        "some avg10=1.85 avg60=9.43 avg300=4.54 total=1181338471\n"
+        "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    )
     assert counters.pressure(text) == pytest.approx(1181.338471)
 
 

@@ -17,7 +17,10 @@ NATIVE = Path(__file__).resolve().parents[2] / "workloads/native"
 SHIM = """
 #include "window.h"
 void opened(struct window *w, double limit, int marks) { window_open(w, limit, marks); }
-int take(struct window *w, int marked, uint64_t done, uint64_t sent) { return window_take(w, marked, done, sent); }
+int take(struct window *w, int marked, uint64_t done, uint64_t sent)
+{
+    return window_take(w, marked, done, sent);
+}
 int notice(struct window *w) { return window_notice(w); }
 int lost(struct window *w) { return window_lost(w); }
 """

@@ -140,8 +140,8 @@ class Vector:
 def job_in_unit(workers: int, **changes: Any) -> Job:
     """All workers at this switch."""
     made = Job(
-        members=(1 << workers) - 1, generation=GENERATION, role=Role.FINAL, base=BASE, size=SIZE, total=workers,
-        local=workers, index=0, up_base=0, self_ip=TOR_IP, up_ip="0.0.0.0", group_ip=GROUP_IP,
+        members=(1 << workers) - 1, generation=GENERATION, role=Role.FINAL, base=BASE, size=SIZE,
+        total=workers, local=workers, index=0, up_base=0, self_ip=TOR_IP, up_ip="0.0.0.0", group_ip=GROUP_IP,
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
 

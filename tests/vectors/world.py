@@ -101,8 +101,19 @@ class World:
             members = sum(1 << worker.number for worker in mine)
             role, up_ip, up_base = (Role.PARTIAL, PS_IP, BASES[-1]) if across else (Role.FINAL, "0.0.0.0", 0)
             job = Job(
-                members, GENERATION, role, BASES[unit], self._size, total, len(mine), unit, up_base, unit_ip(unit), up_ip, GROUP_IP
-            )  # fmt: skip
+                members,
+                GENERATION,
+                role,
+                BASES[unit],
+                self._size,
+                total,
+                len(mine),
+                unit,
+                up_base,
+                unit_ip(unit),
+                up_ip,
+                GROUP_IP,
+            )
             for worker in mine:
                 self._engines[unit].bind(worker.port, [Sender(JOB, worker.number)])
             # across units the parameter server is at the first unit's switch, and results go on from there
@@ -159,8 +170,9 @@ class World:
         else:
             fragment, worker.pushed = worker.pushed, worker.pushed + 1
         header = Header(
-            spec.Op.PUSH, JOB, worker.number, 1, GENERATION, BASES[worker.unit] + self._places[fragment % self._size],
-            fragment, spec.LANES, spec.Flag.RETRANSMIT if again else 0,
+            spec.Op.PUSH, JOB, worker.number, 1, GENERATION,
+            BASES[worker.unit] + self._places[fragment % self._size], fragment, spec.LANES,
+            spec.Flag.RETRANSMIT if again else 0,
         )  # fmt: skip
         source = f"10.0.{worker.unit + 1}.{worker.port}"
         made = Frame(header, self._lanes(worker.number, fragment), source, unit_ip(worker.unit))

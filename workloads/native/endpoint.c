@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker's half of docs/protocol.md: votes, windows, retransmission, and floats to lanes and back (workloads/quantiser.py says the same in
- * NumPy, and tests compare them bit by bit). No Python in here: the process's interpreter runs on while this waits or works.
+ * The worker's half of docs/protocol.md: votes, windows, retransmission, and floats to lanes and back
+ * (workloads/quantiser.py says the same in NumPy, and tests compare them bit by bit). No Python in here: the
+ * process's interpreter runs on while this waits or works.
  *
- * One thread calls endpoint_run; another may call endpoint_submit. Compiled by setup.py, called by workloads/endpoint.py through ctypes, which
- * repeats the two structs at the top.
+ * One thread calls endpoint_run; another may call endpoint_submit. Compiled by setup.py, called by
+ * workloads/endpoint.py through ctypes, which repeats the two structs at the top.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -50,11 +51,11 @@ struct settings {
 	uint32_t job, worker, workers, generation;
 	uint32_t lanes, slot_base, slots, vote_slots;
 	uint32_t ring_entries, first_vote, address, port; /* address: network byte order */
-	uint32_t share, pad;				  /* of the fragments that the shortest queue holds; 0: unknown */
-	double rate_mbps;				  /* of the link; 0: it has none, and marks nothing */
-	const uint32_t *places;				  /* slots - vote_slots of them */
-	const double *rate_now;				  /* what the rate has become, 0 until it changes; null: it never does */
-	uint64_t *progress;				  /* fragments summed so far, for who waits for us */
+	uint32_t share, pad;	/* of the fragments that the shortest queue holds; 0: unknown */
+	double rate_mbps;	/* of the link; 0: it has none, and marks nothing */
+	const uint32_t *places;	/* slots - vote_slots of them */
+	const double *rate_now;	/* what the rate has become, 0 until it changes; null: it never does */
+	uint64_t *progress;	/* fragments summed so far, for who waits for us */
 };
 
 struct counters {
@@ -105,7 +106,8 @@ struct endpoint {
 
 	struct op ops[MAX_OPS];
 	_Atomic uint64_t submitted;
-	uint64_t voted, known, reported; /* ops: vote pushed, vote taken, told to the caller; each at most the one before */
+	/* ops: vote pushed, vote taken, told to the caller; each at most the one before */
+	uint64_t voted, known, reported;
 	uint64_t pushing, taking;	 /* ops whose data come next; vectors without data may pass them by */
 	uint64_t next_fragment;				  /* first one not given to an op */
 	uint64_t sent, done;				  /* data fragments */
@@ -131,7 +133,8 @@ static int64_t now_ns(void)
 
 /* ---- floats and lanes ---- */
 
-static void encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale, uint32_t bias)
+static void encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
+		   uint32_t bias)
 {
 	float factor = ldexpf(1.0f, scale);
 
@@ -139,7 +142,8 @@ static void encode(const float *restrict values, uint32_t *restrict lanes, size_
 		lanes[i] = __builtin_bswap32((uint32_t)(int32_t)rintf(values[i] * factor) + bias);
 }
 
-static void decode(const uint32_t *restrict lanes, float *restrict values, size_t count, int scale, uint32_t offset)
+static void decode(const uint32_t *restrict lanes, float *restrict values, size_t count, int scale,
+		   uint32_t offset)
 {
 	double factor = ldexp(1.0, -scale);
 
@@ -265,7 +269,8 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->to.sin_family = AF_INET;
 	e->to.sin_addr.s_addr = e->s.address;
 	e->to.sin_port = htons(e->s.port);
-	window_open(&e->window, e->s.share && e->s.share < e->limit ? e->s.share : e->limit, e->s.rate_mbps > 0);
+	window_open(&e->window, e->s.share && e->s.share < e->limit ? e->s.share : e->limit,
+		    e->s.rate_mbps > 0);
 	e->counters.window_min = e->limit;
 	e->rto_ns = RTO_MIN_NS;
 	e->srtt_ns = SRTT_FIRST_NS;
@@ -278,7 +283,10 @@ failed:;
 	return 0;
 }
 
-/* The number of the vector, to be found in endpoint_run's answer; -1 if too many are under way. `data` is replaced by the sum. */
+/*
+ * The number of the vector, to be found in endpoint_run's answer; -1 if too many are under way. `data` is
+ * replaced by the sum.
+ */
 int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_t raw)
 {
 	uint64_t number = atomic_load_explicit(&e->submitted, memory_order_relaxed);
@@ -286,7 +294,8 @@ int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_
 
 	if (number - __atomic_load_n(&e->reported, __ATOMIC_ACQUIRE) >= MAX_OPS)
 		return -1;
-	e->ops[NEXT_RING(number)] = (struct op){.data = data, .length = length, .raw = raw, .outcome = EVENT_IDLE};
+	e->ops[NEXT_RING(number)] =
+		(struct op){.data = data, .length = length, .raw = raw, .outcome = EVENT_IDLE};
 	atomic_store_explicit(&e->submitted, number + 1, memory_order_release);
 	if (write(e->s.event_fd, &one, sizeof(one)) < 0)
 		return -1;
@@ -310,7 +319,9 @@ static int send_packets(struct endpoint *e, struct wire_header *first, uint32_t 
 		struct cmsghdr aligned;
 	} control = {0};
 	struct iovec part = {.iov_base = first, .iov_len = count * e->packet_bytes};
-	struct msghdr message = {.msg_name = &e->to, .msg_namelen = sizeof(e->to), .msg_iov = &part, .msg_iovlen = 1};
+	struct msghdr message = {
+		.msg_name = &e->to, .msg_namelen = sizeof(e->to), .msg_iov = &part, .msg_iovlen = 1
+	};
 
 	if (count > 1) {
 		struct cmsghdr *c = &control.aligned;
@@ -331,7 +342,8 @@ static int send_packets(struct endpoint *e, struct wire_header *first, uint32_t 
 		c->cmsg_len = CMSG_LEN(sizeof(int));
 		*(int *)CMSG_DATA(c) = TOS_REPEATED;
 	}
-	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
+	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 ||
+	       (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
 }
 
 /* Whether a vector is so small that its vote carries everybody's values. */
@@ -340,7 +352,10 @@ static int is_carried(struct endpoint *e, struct op *op)
 	return !op->raw && op->length * e->s.workers + FIRST_LANE <= e->s.lanes;
 }
 
-/* Where the lengths' sum is workers * length and so is that of their squares, all are the same. Of the squares 26 bits, for the lane's sake. */
+/*
+ * Where the lengths' sum is workers * length and so is that of their squares, all are the same. Of the
+ * squares 26 bits, for the lane's sake.
+ */
 static uint32_t length_check(uint64_t length)
 {
 	return (uint32_t)(length * length * 0x9e3779b97f4a7c15ULL >> 38);
@@ -405,7 +420,10 @@ static void write_fragment(struct endpoint *e, struct op *op, uint64_t fragment)
 		memset(lanes + count, 0, 4 * (e->s.lanes - count));
 }
 
-/* Pushes what the window has room for, a burst at a time; small rests only if `all`. Whether anything was pushed. */
+/*
+ * Pushes what the window has room for, a burst at a time; small rests only if `all`. Whether anything was
+ * pushed.
+ */
 static int push_data(struct endpoint *e, int all)
 {
 	uint64_t before = e->sent, room = (uint64_t)e->window.size, burst = e->burst;
@@ -428,12 +446,15 @@ static int push_data(struct endpoint *e, int all)
 		left = until - e->sent;
 		if (left < burst / 2 && !all && until != e->next_fragment)
 			break;
-		for (; count < left && count < burst && (count == 0 || (e->sent + count) % e->limit != 0); count++) {
+		for (; count < left && count < burst; count++) {
 			uint64_t fragment = e->sent + count;
+			struct op *op = &e->ops[NEXT_RING(e->pushing)];
 
-			while (e->ops[NEXT_RING(e->pushing)].first + e->ops[NEXT_RING(e->pushing)].count <= fragment)
-				e->pushing++;
-			write_fragment(e, &e->ops[NEXT_RING(e->pushing)], fragment);
+			if (count > 0 && fragment % e->limit == 0)
+				break;
+			while (op->first + op->count <= fragment)
+				op = &e->ops[NEXT_RING(++e->pushing)];
+			write_fragment(e, op, fragment);
 		}
 		if (!send_packets(e, packet(e, e->sent), count))
 			break; /* the socket is full: the same again later */
@@ -537,19 +558,25 @@ static int64_t on_link_ns(struct endpoint *e)
 
 	if (!(rate_mbps > 0))
 		rate_mbps = e->s.rate_mbps;
-	return rate_mbps > 0 ? (int64_t)((e->sent - e->done + 1) * (42 + e->packet_bytes) * 8000 / rate_mbps) : 0;
+	if (!(rate_mbps > 0))
+		return 0;
+	return (int64_t)((e->sent - e->done + 1) * (42 + e->packet_bytes) * 8000 / rate_mbps);
 }
 
 /*
- * No result waits longer than this in queues: a window at the pace of the results. What took longer waited for somebody's
- * repetition, which is made of round trips again: without a bound each loss would make them, and the next wait, longer.
+ * No result waits longer than this in queues: a window at the pace of the results. What took longer waited
+ * for somebody's repetition, which is made of round trips again: without a bound each loss would make them,
+ * and the next wait, longer.
  */
 static int64_t longest_wait_ns(struct endpoint *e)
 {
 	return SRTT_FIRST_NS + (int64_t)e->window.size * e->pace_ns;
 }
 
-/* A round's time by its results. It falls at once, and rises by a sixteenth at most: a pause is none of the network's. */
+/*
+ * A round's time by its results. It falls at once, and rises by a sixteenth at most: a pause is none of the
+ * network's.
+ */
 static void measure_pace(struct endpoint *e, int64_t now)
 {
 	int64_t pace;
@@ -566,9 +593,10 @@ static void measure_pace(struct endpoint *e, int64_t now)
 }
 
 /*
- * RFC 6298, from the first push, of a fragment since which nothing was sent again: others wait for workers that a loss held up, whose timers
- * are made of such waits. And of one that was sent again in vain, since no repetition completed its sum, nobody's: as in RFC 3522, that
- * tells a switch that is slower than the timer from a lost packet.
+ * RFC 6298, from the first push, of a fragment since which nothing was sent again: others wait for workers
+ * that a loss held up, whose timers are made of such waits. And of one that was sent again in vain, since no
+ * repetition completed its sum, nobody's: as in RFC 3522, that tells a switch that is slower than the timer
+ * from a lost packet.
  */
 static void measure_round_trip(struct endpoint *e, uint64_t fragment, int64_t rtt)
 {
@@ -680,8 +708,9 @@ static void heed_notices(struct endpoint *e)
 	note_cut(e, window_notice(&e->window));
 }
 /*
- * Pushes again what is missing before a result that came: links keep order, and so do sums, so that the first time it is lost for certain.
- * Then once a round trip, in silence twice as seldom after each timer; answers in how many ns the next one is due, -1 if nothing is missing there.
+ * Pushes again what is missing before a result that came: links keep order, and so do sums, so that the first
+ * time it is lost for certain. Then once a round trip, in silence twice as seldom after each timer; answers
+ * in how many ns the next one is due, -1 if nothing is missing there.
  */
 static int64_t close_gaps(struct endpoint *e)
 {
@@ -714,7 +743,10 @@ static int64_t close_gaps(struct endpoint *e)
 	return next;
 }
 
-/* The same for votes: at once where a later one's result is there; by itself, since data may flow on meanwhile, after a while. */
+/*
+ * The same for votes: at once where a later one's result is there; by itself, since data may flow on
+ * meanwhile, after a while.
+ */
 static void repeat_votes(struct endpoint *e)
 {
 	uint64_t last = e->voted;
@@ -727,8 +759,9 @@ static void repeat_votes(struct endpoint *e)
 	now = now_ns();
 	for (uint64_t v = e->known; v < e->voted; v++) {
 		int64_t *sent_at = &e->vote_sent_at[NEXT_RING(v)];
+		int64_t pause_ns = v + 1 < last ? e->srtt_ns : alone;
 
-		if (!has(vote_place(e, v), e->s.first_vote + v) && now - *sent_at > (v + 1 < last ? e->srtt_ns : alone))
+		if (!has(vote_place(e, v), e->s.first_vote + v) && now - *sent_at > pause_ns)
 			push_again(e, vote_packet(e, v), sent_at, now);
 	}
 }
@@ -763,11 +796,17 @@ static void expire(struct endpoint *e)
 		e->rto_ns = e->rto_ns * 2 < RTO_MAX_NS ? e->rto_ns * 2 : RTO_MAX_NS;
 }
 
-/* Sleeps until results come (`outstanding` are to come), a vector is submitted, or the timer expires; whether it was not the timer. */
+/*
+ * Sleeps until results come (`outstanding` are to come), a vector is submitted, or the timer expires; whether
+ * it was not the timer.
+ */
 static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeout_ns)
 {
-	uint64_t submitted = atomic_load(&e->submitted), drained;
-	struct pollfd fds[2] = {{.fd = e->s.socket_fd, .events = POLLIN}, {.fd = e->s.event_fd, .events = POLLIN}};
+	uint64_t submitted = atomic_load(&e->submitted), drained, awaited;
+	struct pollfd fds[2] = {
+		{.fd = e->s.socket_fd, .events = POLLIN},
+		{.fd = e->s.event_fd, .events = POLLIN},
+	};
 	uint32_t received = __atomic_load_n(&e->wake->received, __ATOMIC_ACQUIRE);
 	struct timespec timeout = {.tv_sec = timeout_ns / 1000000000LL, .tv_nsec = timeout_ns % 1000000000LL};
 	char byte;
@@ -775,7 +814,8 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 
 	if (e->voted > e->known) /* a vote decides what can be pushed: any result may be it */
 		outstanding = 1;
-	__atomic_store_n(&e->wake->wake_at, received + (uint32_t)(outstanding < 2 * WAKE_EVERY ? (outstanding + 1) / 2 : WAKE_EVERY), __ATOMIC_SEQ_CST);
+	awaited = outstanding < 2 * WAKE_EVERY ? (outstanding + 1) / 2 : WAKE_EVERY;
+	__atomic_store_n(&e->wake->wake_at, received + (uint32_t)awaited, __ATOMIC_SEQ_CST);
 	/* what came between the last look and now will not wake us */
 	if (__atomic_load_n(&e->wake->received, __ATOMIC_SEQ_CST) != received || has_data(e, e->done) ||
 	    (e->known < e->voted && has(vote_place(e, e->known), e->s.first_vote + e->known)))
@@ -794,7 +834,10 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	return 1;
 }
 
-/* Works until a vector is done (its number is in *number, what went wrong in *told), nothing is left to do, or a timer expired in silence. */
+/*
+ * Works until a vector is done (its number is in *number, what went wrong in *told), nothing is left to do,
+ * or a timer expired in silence.
+ */
 int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *silent_ns)
 {
 	if (!e->progress_at) /* the caller was away; that was no silence */

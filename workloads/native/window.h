@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many fragments a worker may have under way: congestion control by marks, after RFC 8257 (DCTCP); docs/protocol.md says the rule.
- * No clock, no I/O: a function of what results say.
+ * How many fragments a worker may have under way: congestion control by marks, after RFC 8257 (DCTCP);
+ * docs/protocol.md says the rule. No clock, no I/O: a function of what results say.
  */
 #ifndef WINDOW_H
 #define WINDOW_H
@@ -20,7 +20,8 @@ struct window {
 	double least;
 	uint64_t round_end;	 /* the round is over when so many are done */
 	uint32_t taken, marked;	 /* results of this round */
-	uint32_t full, reduced;	 /* whether the window held something back in this round; whether it was cut in it */
+	/* whether the window held something back in this round; whether it was cut in it */
+	uint32_t full, reduced;
 };
 
 /* `marks`: whether the links do. Where they do not, nothing tells how much they hold but losses. */
@@ -74,7 +75,10 @@ static int window_notice(struct window *w)
 	return 1;
 }
 
-/* A result is missing before others that came. Where links mark, a full one has marked before: then a loss is no sign of congestion. */
+/*
+ * A result is missing before others that came. Where links mark, a full one has marked before: then a loss is
+ * no sign of congestion.
+ */
 static int window_lost(struct window *w)
 {
 	if (w->least == 1 || w->reduced)

@@ -69,7 +69,8 @@ TRENDS = (
 
 
 NOISE = FLAT / ERRORS
-"""Standard error of a measured gain: runs of one scheme differ by so much from one hour to the next on a virtual machine."""
+"""Standard error of a measured gain: runs of one scheme differ by so much from one hour to the next on a
+virtual machine."""
 
 
 def verdict(share: float | None, paper: float) -> str | None:

@@ -67,7 +67,8 @@ def throughput(report: Report) -> Figure:
         axes.tick_params(axis="x", length=0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=columns, frameon=False, fontsize=9)
     best = max(models, key=lambda model: ratio(rows, model, "ps"))
-    found = f"{ratio(rows, best, 'ps'):.1f} times as fast as a parameter server, {ratio(rows, best, 'ps-10g'):.1f} times"
+    same, slow = ratio(rows, best, "ps"), ratio(rows, best, "ps-10g")
+    found = f"{same:.1f} times as fast as a parameter server, {slow:.1f} times"
     headline(figure, f"INC trains {MODELS[best]} {found} with optics at 10 Gb/s", _detail(report))
     figure.subplots_adjust(left=0.055, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
     return figure
@@ -163,6 +164,8 @@ def _detail(report: Report) -> str:
     trust, scale = report["trust"], report["scale"]
     told = f"{trust['trustworthy']} of {trust['of']} jobs trustworthy"
     if report["figure"] == "fig5":
-        return f"{report['iterations']} iterations, links at a {scale}th of the declared rates. Dashes: predicted. {told}."
-    ports = f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s a rack, emulated at a {scale}th"
+        rates = f"links at a {scale}th of the declared rates"
+        return f"{report['iterations']} iterations, {rates}. Dashes: predicted. {told}."
+    optical = f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s"
+    ports = f"{optical} a rack, emulated at a {scale}th"
     return f"Means of {report['runs']} runs; dots: runs; dashes: predicted. {ports}. {told}."

@@ -20,7 +20,8 @@ from testbed.scheduling.milp.program import Answer, Program
 from testbed.scheduling.model import Job, Pair, Schedule, pair
 
 CORRECTIONS = {
-    "local": "(4), (8): the second lines leave workers beside the PS, and INC with the PS elsewhere, without data",
+    "local": "(4), (8): the second lines leave workers beside the PS, and INC with the PS elsewhere, "
+    "without data",
     "increase": "(7): the third line makes alpha 1 where the ports stay as they are",
     "initial": "(7), (9): begin at i = 1, which makes the circuits and rates of slot 0 free",
     "one-rate": "(10): D is of a pair, though all workers of a job move at one rate",
@@ -33,7 +34,8 @@ CORRECTIONS = {
 }
 ALL = frozenset(CORRECTIONS)
 SMALL = 1e-3
-"""m, of the rate that moves a job's volume in a slot. It is among the notations, and in no equation: (11) is where it is missed."""
+"""m, of the rate that moves a job's volume in a slot. It is among the notations, and in no equation: (11) is
+where it is missed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_SETS = 6000
-"""Of one switch. Beyond it the sets are left out, and the time that places have, altogether, is what limits."""
+"""Of one switch. Beyond it the sets are left out, and the time that places have, altogether, is what
+limits."""
 
 
 @dataclass(frozen=True, slots=True)

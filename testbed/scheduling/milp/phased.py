@@ -20,7 +20,8 @@ from testbed.scheduling.milp.relaxed import binding_switches
 from testbed.scheduling.model import Pair, Schedule
 
 LEAST = 1e-4
-"""Of a job's largest rate: what it has at least once it runs, since a transfer does not stop (section IV-B)."""
+"""Of a job's largest rate: what it has at least once it runs, since a transfer does not stop (section
+IV-B)."""
 
 
 @dataclass(frozen=True, slots=True)
