@@ -1,6 +1,6 @@
 """Plants bugs in the programs, one at a time in a copy of the tree, and says which test finds each.
 
-`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint] [--only TEXT] [--json FILE] [--into
+`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint|window] [--only TEXT] [--json FILE] [--into
 docs/testing.md]`; with `--from FILE` (several) what runs before have found is put together, and nothing run.
 Every kind of test of a program is run, also after one has found the bug. The exit code is 1 if a bug was
 found by none. Those of P4 need p4c and simple_switch; without them they are left out, which is said.
@@ -70,7 +70,8 @@ def _by_script(script: str, root: Path) -> dict[str, str]:
     return dict(json.loads(_said(root, [sys.executable, "-c", script])))
 
 
-def _endpoint(root: Path) -> dict[str, str]:
+def _build(root: Path) -> None:
+    """Compiles the endpoint there."""
     built = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
         cwd=root,
@@ -80,15 +81,27 @@ def _endpoint(root: Path) -> dict[str, str]:
     )
     if built.returncode:
         raise InvalidError(built.stderr[-600:])
+
+
+def _endpoint(root: Path) -> dict[str, str]:
+    _build(root)
     return {
         name: _failed(root, f"tests/unit/{file}.py")
         for name, file in (("values", "test_endpoint"), ("protocol", "test_endpoint_protocol"))
     }
 
 
-def _failed(root: Path, tests: str) -> str:
+def _window(root: Path) -> dict[str, str]:
+    _build(root)
+    return {
+        name: _failed(root, "tests/unit/test_window.py", "-k", which)
+        for name, which in (("steps", "not queue"), ("queues", "queue"))
+    }
+
+
+def _failed(root: Path, *tests: str) -> str:
     """The first test that fails there, or nothing."""
-    argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", tests]
+    argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
     ended = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     lines = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if ended.returncode and not lines:
@@ -101,6 +114,7 @@ TRY: dict[Kind, Callable[[Path], dict[str, str]]] = {
     Kind.LINKS: partial(_by_script, _LINKS),
     Kind.P4: partial(_by_script, _P4),
     Kind.ENDPOINT: _endpoint,
+    Kind.WINDOW: _window,
 }
 
 

@@ -14,6 +14,7 @@ class Kind(Enum):
     LINKS = "link faults"
     P4 = "P4"
     ENDPOINT = "endpoint"
+    WINDOW = "window"
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,78 @@ P4 = (
     ),
 )
 
+WINDOW = _in(
+    Kind.WINDOW,
+    "workloads/native/window.h",
+    ("it starts at all that the segment holds", "w->size = marks ? 1 :", "w->size = marks ? limit :"),
+    (
+        "eight fragments stay under way whatever queues hold",
+        "w->least = marks ? 1 :",
+        "w->least = marks ? UNMARKED_LEAST - 1 :",
+    ),
+    ("the first round has no congestion", ".congestion = 1, .limit", ".congestion = 0, .limit"),
+    (
+        "the first mark does not end the doubling",
+        "		if (w->threshold > w->size)\n			w->threshold = w->size;\n",
+        "",
+    ),
+    ("it doubles for ever", "w->size < w->threshold ? 1 : 1 / w->size", "1"),
+    ("it grows while it holds nothing back", "} else if (w->full) {", "} else {"),
+    (
+        "it grows beyond the segment",
+        "		w->size = w->size < w->limit ? w->size : w->limit;\n",
+        "",
+    ),
+    ("every result is a round", "	if (done < w->round_end)\n		return 0;\n", ""),
+    ("a round ends before its last result", "	w->round_end = sent;\n", "	w->round_end = done;\n"),
+    ("one mark is as many as all", "(double)w->marked / w->taken", "(double)!!w->marked"),
+    ("only the newest round counts", " - w->congestion) * MARK_GAIN;", " - w->congestion);"),
+    ("it is cut by the whole share of marks", "1 - w->congestion / 2", "1 - w->congestion"),
+    (
+        "marks cut what a notice has cut",
+        "	cut = w->marked && !w->reduced;",
+        "	cut = w->marked > 0;",
+    ),
+    (
+        "after a cut it doubles again",
+        "		window_cut(w, 1 - w->congestion / 2);\n		w->threshold = w->size;\n",
+        "		window_cut(w, 1 - w->congestion / 2);\n",
+    ),
+    (
+        "marks of the round before count again",
+        "	w->taken = w->marked = w->full",
+        "	w->taken = w->full",
+    ),
+    (
+        "it counts as full for good",
+        "w->marked = w->full = w->reduced = 0;",
+        "w->marked = w->reduced = 0;",
+    ),
+    ("a notice leaves it as it is", "	window_cut(w, 0.5);\n", ""),
+    (
+        "after a notice it doubles again",
+        "	window_cut(w, 0.5);\n	w->threshold = w->size;\n",
+        "	window_cut(w, 0.5);\n",
+    ),
+    (
+        "each notice cuts it",
+        "	if (w->reduced)\n		return 0;\n	w->reduced = 1;\n	window_cut(w, 0.5);",
+        "	window_cut(w, 0.5);",
+    ),
+    ("losses cut it where queues mark", "if (w->least == 1 || w->reduced)", "if (w->reduced)"),
+    ("each loss cuts it", "if (w->least == 1 || w->reduced)", "if (w->least == 1)"),
+    (
+        "after a loss it doubles again",
+        "	window_cut(w, UNMARKED_LOSS);\n	w->threshold = w->size;\n",
+        "	window_cut(w, UNMARKED_LOSS);\n",
+    ),
+    (
+        "cuts go on below the least",
+        "w->size * factor > w->least ? w->size * factor : w->least",
+        "w->size * factor",
+    ),
+)
+
 ENDPOINT = _in(
     Kind.ENDPOINT,
     "workloads/native/endpoint.c",

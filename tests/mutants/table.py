@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
-from tests.mutants.others import ENDPOINT, LINKS, P4
+from tests.mutants.others import ENDPOINT, LINKS, P4, WINDOW
 from tests.mutants.xdp import XDP
 
-MUTATIONS: tuple[Mutation, ...] = (*XDP, *LINKS, *P4, *ENDPOINT)
+MUTATIONS: tuple[Mutation, ...] = (*XDP, *LINKS, *P4, *ENDPOINT, *WINDOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Never
 
@@ -11,7 +12,7 @@ import pytest
 
 from testbed.errors import RequestError
 from testbed.topology.load import parse
-from tests.bench import engines, verdict
+from tests.bench import before, engines, verdict
 from tests.bench.goodput import bound_s
 from tests.bench.rack import Setup, compiled, described
 from tests.bench.spent import ENDPOINT, IDLE, OTHER, part, samples
@@ -261,3 +262,16 @@ def test_what_is_held_out_has_nothing_of_what_the_limit_was_chosen_by() -> None:
         {load.name for cases in series.loaded.values() for _, load in cases} for series in (chosen, held)
     ]
     assert loads[0].isdisjoint(loads[1])
+
+
+def test_a_comparison_takes_turns_there_here_here_there() -> None:
+    assert before.order(2) == [False, True, True, False]
+    assert before.order(3) == [False, True, True, False, False, True]
+
+
+def test_ratios_are_of_neighbours_and_their_median_counts() -> None:
+    compared = before.Compared("goodput", "Mb/s", 0, [100.0, 200.0, 50.0], [110.0, 190.0, 60.0])
+    assert compared.ratios == pytest.approx([1.1, 0.95, 1.2])
+    said = before.summary({"before": "0123456789abcdef", "compared": [asdict(compared)]})
+    assert "| goodput, Mb/s | 100 (50 to 200) | 110 (60 to 190) | 1.100 (0.950 to 1.200) | 3 |" in said
+    assert said.endswith("before: commit 0123456789ab.")

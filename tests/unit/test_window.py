@@ -127,6 +127,48 @@ def test_losses_cut_it_only_where_nothing_marks(native: ctypes.CDLL) -> None:
     assert unmarked.size == 8
 
 
+def test_the_first_mark_ends_the_doubling_before_its_round_is_over(native: ctypes.CDLL) -> None:
+    window = made(native)
+    window.size, window.full, window.round_end = 16.0, 1, 100
+    native.take(window, 0, 1, 100)
+    assert window.size == 17
+    native.take(window, 1, 2, 100)
+    native.take(window, 0, 3, 100)
+    assert (window.size, window.threshold) == (pytest.approx(17 + 1 / 17), 17)
+
+
+def test_it_grows_up_to_what_the_segment_has_room_for(native: ctypes.CDLL) -> None:
+    flow = Flow(native, limit=20)
+    assert [flow.round(0) for _ in range(6)] == [2, 4, 8, 16, 20, 20]
+
+
+def test_a_round_after_one_that_held_something_back_does_not_grow_by_that(native: ctypes.CDLL) -> None:
+    window = made(native)
+    window.full = 1
+    native.take(window, 0, 1, 1)
+    assert (window.size, window.full) == (2, 0)
+    native.take(window, 0, 2, 2)
+    assert window.size == 2
+
+
+def test_a_round_that_a_notice_has_cut_is_not_cut_by_its_marks(native: ctypes.CDLL) -> None:
+    flow = Flow(native)
+    flow.window.size, flow.window.round_end = 40.0, 10
+    assert native.notice(flow.window) == 1
+    cuts = [native.take(flow.window, 1, done, 30) for done in range(1, 11)]
+    assert (sum(cuts), flow.window.size) == (0, 20)
+    assert sum(native.take(flow.window, 1, done, 50) for done in range(11, 31)) == 1, "the next round is"
+
+
+def test_losses_cut_it_once_a_round_and_end_the_doubling(native: ctypes.CDLL) -> None:
+    window = made(native, marks=False)
+    window.size, window.round_end = 100.0, 50
+    assert [native.lost(window) for _ in range(3)] == [1, 0, 0]
+    assert (window.size, window.threshold) == (pytest.approx(70.0), pytest.approx(70.0))
+    native.take(window, 0, 50, 90)
+    assert native.lost(window) == 1
+
+
 # ---- many of them at a queue ----
 
 

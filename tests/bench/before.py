@@ -1,0 +1,221 @@
+"""What a change costs: the same measurements in this checkout and in one of another commit, in turn.
+
+`python -m tests.bench.before CHECKOUT [--pairs N] [--rows loss,unshaped,bringup] [--json FILE] [--into
+docs/performance.md]`, as root; CHECKOUT is a working tree of the other commit that `make setup` was run in.
+Turns go there, here, here, there: what drifts at an even pace then costs both the same. A ratio is of two
+neighbours; of several their median counts, and their range is how far to believe it.
+
+Measurements use what both commits have: tests/privileged/fault_scenarios.py, tests/bench/goodput.py and
+tests/bench/bringup.py of the checkout that is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.namespaces import command
+from tests.bench.host import ROOT, facts
+from tests.bench.tables import publish, table
+from tests.privileged.fault_scenarios import TIMES
+from tests.privileged.inside import MARK
+
+LIMIT_S = 300
+ROUNDS_TIMES = "4"
+UNITS = 64
+_LOSS = """
+from tests.privileged import fault_scenarios, inside
+fault_scenarios.FAULTS = {name: fault_scenarios.FAULTS[name] for name in ("none", "loss 1 %", "loss 10 %")}
+inside.main("fault_scenarios:rates", fault_scenarios.described("rack", "xdp"))
+"""
+_WHOLE = f"""
+import json, time
+from pathlib import Path
+from testbed.emulation.namespaces import private_mounts
+private_mounts("scenario")
+from testbed.network import Network
+from tests.bench.bringup import topology_of
+folder = Path("/run/openvswitch/scenario")
+folder.mkdir()
+begun = time.monotonic()
+with Network(topology_of({UNITS}), folder):
+    print({MARK!r} + json.dumps(time.monotonic() - begun), flush=True)
+"""
+Figures = dict[str, float]
+
+
+def _said(checkout: Path, argv: Sequence[str], **environment: str) -> str:
+    """What a command of that checkout's interpreter prints."""
+    ended = subprocess.run(
+        argv,
+        cwd=checkout,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    if ended.returncode:
+        raise SystemExit(f"{checkout}: exit code {ended.returncode}\n{(ended.stdout + ended.stderr)[-3000:]}")
+    return ended.stdout
+
+
+def _python(checkout: Path) -> str:
+    return str(checkout / ".venv/bin/python")
+
+
+def _found(checkout: Path, script: str, **environment: str) -> Any:
+    """What a script of that checkout finds in namespaces of its own."""
+    argv = command([_python(checkout), "-c", script], "scenario")
+    lines = _said(checkout, argv, **environment).splitlines()
+    return json.loads(next(line for line in lines if line.startswith(MARK)).removeprefix(MARK))
+
+
+def loss(checkout: Path) -> Figures:
+    """Rounds a second of three workers whose links lose frames both ways, and of none."""
+    found = _found(checkout, _LOSS, **{TIMES: ROUNDS_TIMES})
+    assert not any(job["wrong"] or job["errors"] for job in found.values()), found
+    return {f"{name}, 3 workers": job["rounds_per_s"] for name, job in found.items()}
+
+
+def unshaped(checkout: Path) -> Figures:
+    """Goodput of an all-reduce on links without a rate, by number of workers, and its mean."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "goodput.json"
+        script = [_python(checkout), "-m", "tests.bench.goodput", "--cases", "unshaped", "--kinds", "inc"]
+        _said(checkout, [*script, "--rounds", "8", "--json", str(file)])
+        rows = json.loads(file.read_text())["goodput"]
+    found = {f"no rate, {row['workers']} workers": row["found"]["inc"]["goodput_mbps"] for row in rows}
+    return {**found, "no rate, geometric mean": statistics.geometric_mean(found.values())}
+
+
+def bringup(checkout: Path) -> Figures:
+    """Seconds until 64 units of four hosts are up: devices, links and switches; and with programs and
+    controller.
+    """
+    script = [_python(checkout), "-m", "tests.bench.bringup", "--inside", "fabric", "--units", str(UNITS)]
+    fabric = json.loads(_said(checkout, command(script, "bench")).splitlines()[-1])
+    return {
+        f"{UNITS} units up, the fabric": fabric["up_s"],
+        f"{UNITS} units down, the fabric": fabric["down_s"],
+        f"{UNITS} units up, the testbed": _found(checkout, _WHOLE),
+    }
+
+
+ROWS: dict[str, tuple[Callable[[Path], Figures], str, int]] = {
+    "loss": (loss, "rounds/s", 1),
+    "unshaped": (unshaped, "Mb/s", 0),
+    "bringup": (bringup, "s", 2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One quantity, turn by turn: the two of one place in the lists were measured next to each other."""
+
+    what: str
+    unit: str
+    digits: int
+    before: list[float]
+    now: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Now over before, of neighbours."""
+        return [now / before for before, now in zip(self.before, self.now, strict=True)]
+
+
+def order(pairs: int) -> list[bool]:
+    """Whether each turn is this checkout's: there, here, here, there, and so on."""
+    return [(turn % 4) in (1, 2) for turn in range(2 * pairs)]
+
+
+def compare(row: str, checkout: Path, pairs: int) -> list[Compared]:
+    """One row of ROWS in both checkouts."""
+    measure, unit, digits = ROWS[row]
+    turns: dict[bool, list[Figures]] = {False: [], True: []}
+    for is_now in order(pairs):
+        found = measure(ROOT if is_now else checkout)
+        turns[is_now].append(found)
+        said = ", ".join(f"{name} {value:.{digits}f}" for name, value in found.items())
+        print(f"{'now' if is_now else 'before'}: {said}", file=sys.stderr, flush=True)
+    names = turns[True][0]
+    return [
+        Compared(
+            name,
+            unit,
+            digits,
+            [found[name] for found in turns[False]],
+            [found[name] for found in turns[True]],
+        )
+        for name in names
+    ]
+
+
+def summary(figures: dict[str, Any]) -> str:
+    """The table, and what was compared."""
+
+    def spread(values: Sequence[float], digits: int) -> str:
+        return (
+            f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+        )
+
+    rows = []
+    for found in figures["compared"]:
+        each = Compared(**found)
+        rows.append(
+            [
+                f"{each.what}, {each.unit}",
+                spread(each.before, each.digits),
+                spread(each.now, each.digits),
+                spread(each.ratios, 3),
+                f"{len(each.ratios)}",
+            ]
+        )
+    text = table(["", "before", "now", "now / before", "pairs"], rows)
+    return f"{text}\n\nMedians, and least to most in brackets; before: commit {figures['before'][:12]}."
+
+
+def commit_of(checkout: Path) -> str:
+    """What is checked out there."""
+    return subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.before", description=__doc__)
+    parser.add_argument("checkout", type=Path, help="a working tree of the other commit, set up")
+    parser.add_argument("--pairs", type=int, default=4, help="turns of each (%(default)s)")
+    parser.add_argument("--rows", default=",".join(ROWS), help="what to measure (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
+    parser.add_argument(
+        "--from",
+        dest="files",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="figures of runs before, put together; none is made",
+    )
+    parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
+    arguments = parser.parse_args(argv)
+    checkout = arguments.checkout.resolve()
+    figures: dict[str, Any] = {"host": facts(), "before": commit_of(checkout), "compared": []}
+    for row in arguments.rows.split(","):
+        figures["compared"] += [asdict(each) for each in compare(row, checkout, arguments.pairs)]
+    publish("before", summary(figures), figures, arguments.json, arguments.into)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
