@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
-    from controller.adapter import LIBRARY, library, listen_and_run
+    from controller.adapter import API, LIBRARY, library
     from controller.app import OpticalFabricApp
 
     if arguments.library not in (None, LIBRARY):
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
         signal.signal(number, lambda *_: ended.set())
 
     OpticalFabricApp.fabric = fabric
-    listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
+    API.listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
     with rpc.serve(arguments.socket, Api(fabric, library()), arguments.uid):
         ended.wait()
         fabric.finish()

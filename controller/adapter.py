@@ -6,48 +6,15 @@ An environment has one of the two (scripts/install_ryu.py); `LIBRARY` says which
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from importlib.metadata import version
 
-if importlib.util.find_spec("ryu") is not None:
-    from controller.on_ryu import (
-        CONFIG_DISPATCHER,
-        DEAD_DISPATCHER,
-        MAIN_DISPATCHER,
-        OSKenApp,
-        listen_and_run,
-        ofp_event,
-        ofproto_v1_3,
-        set_ev_cls,
-    )
+from controller.ryu_api import RyuApi
 
-    LIBRARY = "ryu"
-else:
-    from controller.on_os_ken import (
-        CONFIG_DISPATCHER,
-        DEAD_DISPATCHER,
-        MAIN_DISPATCHER,
-        OSKenApp,
-        listen_and_run,
-        ofp_event,
-        ofproto_v1_3,
-        set_ev_cls,
-    )
-
-    LIBRARY = "os-ken"
-
-__all__ = [
-    "CONFIG_DISPATCHER",
-    "DEAD_DISPATCHER",
-    "LIBRARY",
-    "MAIN_DISPATCHER",
-    "OSKenApp",
-    "library",
-    "listen_and_run",
-    "ofp_event",
-    "ofproto_v1_3",
-    "set_ev_cls",
-]
+_MODULE = "controller.on_ryu" if importlib.util.find_spec("ryu") is not None else "controller.on_os_ken"
+API: RyuApi = importlib.import_module(_MODULE).API
+LIBRARY = API.library
 
 
 def library() -> str:

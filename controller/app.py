@@ -6,36 +6,35 @@ import logging
 import threading
 from typing import Any
 
-from controller.adapter import (
-    CONFIG_DISPATCHER,
-    DEAD_DISPATCHER,
-    MAIN_DISPATCHER,
-    OSKenApp,
-    ofp_event,
-    ofproto_v1_3,
-    set_ev_cls,
-)
+from controller.adapter import API
 from controller.fabric import Fabric
 from controller.switch import Switch
 from testbed.errors import TestbedError
 
 LOG = logging.getLogger("controller")
+CONFIG, MAIN, DEAD = (
+    API.handler.CONFIG_DISPATCHER,
+    API.handler.MAIN_DISPATCHER,
+    API.handler.DEAD_DISPATCHER,
+)
+on = API.handler.set_ev_cls
+Application: Any = API.application
 
 
-class OpticalFabricApp(OSKenApp):
+class OpticalFabricApp(Application):
     """Hands switches to the fabric. `fabric` is set before the application is made."""
 
-    OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
+    OFP_VERSIONS = (API.protocol.OFP_VERSION,)
     fabric: Fabric
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._switches: dict[int, Switch] = {}
 
-    @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
+    @on(API.events.EventOFPStateChange, [MAIN, DEAD])
     def on_state(self, event: Any) -> None:
         datapath = event.datapath
-        if event.state == MAIN_DISPATCHER:
+        if event.state == MAIN:
             switch = self._switches[datapath.id] = Switch(datapath)
             # not on this thread: it brings the replies that `connected` waits for
             threading.Thread(
@@ -48,15 +47,15 @@ class OpticalFabricApp(OSKenApp):
             gone.handle_end()
             self.fabric.disconnected(gone)
 
-    @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
+    @on(API.events.EventOFPBarrierReply, MAIN)
     def on_barrier(self, event: Any) -> None:
         self._reply(event.msg, [])
 
-    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
+    @on(API.events.EventOFPFlowStatsReply, MAIN)
     def on_flow_stats(self, event: Any) -> None:
         self._reply(event.msg, event.msg.body)
 
-    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
+    @on(API.events.EventOFPErrorMsg, [CONFIG, MAIN])
     def on_error(self, event: Any) -> None:
         message = event.msg
         LOG.error(

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import controller as connections
-from os_ken.controller import ofp_event
-from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.controller import handler, ofp_event
 from os_ken.ofproto import ofproto_v1_3
 
-__all__ = [
-    "CONFIG_DISPATCHER",
-    "DEAD_DISPATCHER",
-    "MAIN_DISPATCHER",
-    "OSKenApp",
-    "listen_and_run",
-    "ofp_event",
-    "ofproto_v1_3",
-    "set_ev_cls",
-]
+from controller.ryu_api import RyuApi, begin
 
 
 class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types
@@ -38,16 +25,16 @@ class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has 
             self.send(b"", close_socket=True)
 
 
-def _serve_connection(connection: Any, address: Any) -> None:
-    with contextlib.closing(_Datapath(connection, address)) as datapath:
-        datapath.serve()
+def _listen_and_run(application: str, host: str, port: int) -> None:
+    begin(
+        application,
+        host,
+        port,
+        manager=AppManager,
+        connections=connections,
+        settings=cfg,
+        datapath=_Datapath,
+    )
 
 
-def listen_and_run(application: str, host: str, port: int) -> None:
-    """Starts the application (a module name) with its OpenFlow listener, and returns."""
-    connections.datapath_connection_factory = _serve_connection
-    manager = AppManager.get_instance()
-    manager.load_apps([application])
-    contexts = manager.create_contexts()
-    cfg.CONF(args=[f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"], project="optinc")
-    manager.instantiate_apps(**contexts)
+API = RyuApi("os-ken", OSKenApp, ofp_event, handler, ofproto_v1_3, _listen_and_run)

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from testbed.errors import TestbedError
 
@@ -30,23 +30,12 @@ if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
     eventlet.wsgi.ALREADY_HANDLED = object()  # ryu 4.34 imports it; eventlet 0.30.3 took it away
 
 from ryu import cfg
-from ryu.base.app_manager import AppManager
-from ryu.base.app_manager import RyuApp as OSKenApp
+from ryu.base.app_manager import AppManager, RyuApp
 from ryu.controller import controller as connections
-from ryu.controller import ofp_event
-from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from ryu.controller import handler, ofp_event
 from ryu.ofproto import ofproto_v1_3
 
-__all__ = [
-    "CONFIG_DISPATCHER",
-    "DEAD_DISPATCHER",
-    "MAIN_DISPATCHER",
-    "OSKenApp",
-    "listen_and_run",
-    "ofp_event",
-    "ofproto_v1_3",
-    "set_ev_cls",
-]
+from controller.ryu_api import RyuApi, begin
 
 START_S = 30.0
 
@@ -123,20 +112,19 @@ class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has 
         return True
 
 
-def _serve_connection(connection: Any, address: Any) -> None:
-    with contextlib.closing(_Datapath(connection, address)) as datapath:
-        datapath.serve()
+def _listen_and_run(application: str, host: str, port: int) -> None:
+    _RYU.start(
+        partial(
+            begin,
+            application,
+            host,
+            port,
+            manager=AppManager,
+            connections=connections,
+            settings=cfg,
+            datapath=_Datapath,
+        )
+    )
 
 
-def listen_and_run(application: str, host: str, port: int) -> None:
-    """Starts the application (a module name) with its OpenFlow listener, and returns."""
-
-    def begin() -> None:
-        connections.datapath_connection_factory = _serve_connection
-        manager = AppManager.get_instance()
-        manager.load_apps([application])
-        contexts = manager.create_contexts()
-        cfg.CONF(args=[f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"], project="optinc")
-        manager.instantiate_apps(**contexts)
-
-    _RYU.start(begin)
+API = RyuApi("ryu", RyuApp, ofp_event, handler, ofproto_v1_3, _listen_and_run)
