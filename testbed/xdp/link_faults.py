@@ -8,16 +8,14 @@ testbed/emulation/faults.py's.
 from __future__ import annotations
 
 import ctypes
-import os
-from types import TracebackType
-from typing import Any, Self
 
 import numpy as np
 
-from testbed.errors import HostError, SettingError, TestbedError
-from testbed.headers import kernel_headers
-from testbed.xdp.layout import BPF_DIR
-from testbed.xdp.syscall import map_delete, map_lookup, map_update, program_id
+from testbed.errors import SettingError
+from testbed.xdp.compiled import MapLayout
+from testbed.xdp.layout import DEVICE
+from testbed.xdp.link_program import LinkProgram
+from testbed.xdp.syscall import map_delete, map_update, u32
 
 PROGRAM, MAPS = "link_fault", ("stages", "cells")
 COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted", "crowded", "failed", "merged")
@@ -31,53 +29,22 @@ _STAGE = np.dtype(
 _CELL_HEADER_BYTES = 12  # due, length; the frame follows
 
 
-class FaultProgram:
-    """The loaded program, by descriptor. A context manager; leaving it drops program and maps, once no filter
-    holds them.
-    """
+class FaultProgram(LinkProgram):
+    """The program of faults, with a stage for each direction and the cells of each stage."""
 
     def __init__(self, longest_frame_bytes: int) -> None:
-        os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
-        try:
-            from bcc import BPF
-        except ImportError as error:
-            raise HostError(
-                f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
-            ) from error
-        text = (BPF_DIR / "link_faults.c").read_text()
-        try:
-            # -w: the kernel's own headers warn under bcc's clang
-            self._bpf: Any = BPF(text=text, cflags=["-w", f"-DCELL_BYTES={longest_frame_bytes}"])
-            self.fd = int(self._bpf.load_func(PROGRAM, BPF.SCHED_CLS).fd)
-        except Exception as error:  # bcc raises nothing narrower
-            raise HostError(
-                f"load the fault program: {error}; `testbed doctor` says what this host lacks"
-            ) from error
-        self._stages, self._cells = (int(self._bpf[name].map_fd) for name in MAPS)
-        self._cell_bytes = ctypes.sizeof(self._bpf["cells"].Leaf)
+        stages = MapLayout(MAPS[0], DEVICE, _STAGE, "testbed/xdp/link_faults.py")
+        flags = [f"-DCELL_BYTES={longest_frame_bytes}"]
+        super().__init__("fault stage", "link_faults.c", PROGRAM, stages, flags)
+        self._cells = self._compiled.map_fd(MAPS[1])
+        self._cell_bytes = ctypes.sizeof(self._compiled.bpf[MAPS[1]].Leaf)
         self._made: dict[int, int] = {}  # ifindex -> cells
-        made = {
-            name: getattr(self._bpf["stages"].Leaf, name).offset
-            for name, *_ in self._bpf["stages"].Leaf._fields_
-        }
-        said = {name: spot[1] for name, spot in (_STAGE.fields or {}).items()}
-        if made != said or self._cell_bytes < _CELL_HEADER_BYTES + longest_frame_bytes:
+        if self._cell_bytes < _CELL_HEADER_BYTES + longest_frame_bytes:
+            self._compiled.close()
             raise SettingError(
-                f"bpf/link_faults.c: a stage has the fields {made}, testbed/xdp/link_faults.py {said}"
+                f"bpf/link_faults.c: a cell has {self._cell_bytes} bytes, too few for a frame of "
+                f"{longest_frame_bytes}"
             )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bpf.cleanup()
-
-    @property
-    def kernel_id(self) -> int:
-        """The program's number in the kernel, which a filter that runs it reports."""
-        return program_id(self.fd)
 
     def set_stage(
         self,
@@ -93,37 +60,28 @@ class FaultProgram:
         `rates` are the shares (0 to 1) of frames lost, copied, held back and corrupted; `seed` is any number
         of 64 bits.
         """
-        stage = np.zeros((), _STAGE)
-        for name, share in zip(_RATES, rates, strict=True):
-            stage[name] = round(share * 2**32)
-        stage["random"] = seed or 1
-        stage["egress"], stage["distance"], stage["cells"] = egress, distance, cells
+        settings = {name: round(share * 2**32) for name, share in zip(_RATES, rates, strict=True)}
         self.drop_stage(ifindex)
         self._made[ifindex] = cells
         for cell in range(cells):
             map_update(self._cells, _cell_key(ifindex, cell), bytes(self._cell_bytes))
-        map_update(self._stages, ifindex.to_bytes(4, "little"), stage.tobytes())
-        if self._stage(ifindex)["egress"] != egress:
-            raise SettingError(f"fault stage of device {ifindex}: what was set reads back different")
+        self._set(
+            ifindex,
+            {**settings, "egress": egress, "distance": distance, "cells": cells},
+            begins={"random": seed or 1},
+        )
 
     def drop_stage(self, ifindex: int) -> None:
         """Removes a direction's stage, and with it the frames that it holds; nothing if there is none."""
-        map_delete(self._stages, ifindex.to_bytes(4, "little"))
+        self._drop(ifindex)
         for cell in range(self._made.pop(ifindex, 0)):
             map_delete(self._cells, _cell_key(ifindex, cell))
 
     def counters(self, ifindex: int) -> dict[str, int]:
         """COUNTERS of a direction since its stage was set."""
-        stage = self._stage(ifindex)
+        stage = self._get(ifindex)
         return {name: int(stage[name]) for name in COUNTERS}
-
-    def _stage(self, ifindex: int) -> np.ndarray:
-        value = map_lookup(self._stages, ifindex.to_bytes(4, "little"), _STAGE.itemsize)
-        if value is None:
-            raise TestbedError(f"fault stage of device {ifindex}: there is none")
-        stage: np.ndarray = np.frombuffer(value, _STAGE)[0]
-        return stage
 
 
 def _cell_key(ifindex: int, cell: int) -> bytes:
-    return ifindex.to_bytes(4, "little") + cell.to_bytes(4, "little")
+    return u32(ifindex) + u32(cell)

@@ -1,4 +1,4 @@
-"""Compiles and loads bpf/programs.c, and attaches its programs. The only module that touches bcc."""
+"""Loads bpf/programs.c and attaches its programs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from testbed.contract.spec import LANES
-from testbed.errors import HostError, SettingError, TestbedError
-from testbed.headers import kernel_headers
+from testbed.errors import TestbedError
 from testbed.xdp import layout
+from testbed.xdp.compiled import Compiled, MapLayout
 
 PROGRAMS = ("tor_port", "oxc_port", "host_port")
 _XDP_FLAGS_DRV_MODE = 1 << 2
@@ -49,26 +49,17 @@ class Programs:
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
         """`text` is compiled in place of bpf/programs.c: what tests make of it."""
         self.lanes = lanes
-        os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
-        try:
-            from bcc import BPF
-        except ImportError as error:
-            raise HostError(
-                f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
-            ) from error
-        flags = [f"-D{name}={value}" for name, value in {**layout.SIZES, "WIRE_LANES": lanes}.items()]
-        try:
-            # -w: the kernel's own headers warn under bcc's clang
-            self._bpf: Any = BPF(
-                text=text or source(layout.BPF_DIR / "programs.c"),
-                cflags=["-w", "-Werror=implicit-function-declaration", *flags],
-            )
-            self._functions = {name: self._bpf.load_func(name, BPF.XDP) for name in PROGRAMS}
-        except Exception as error:  # bcc raises nothing narrower
-            raise HostError(
-                f"load the XDP programs: {error}; `testbed doctor` says what this host lacks"
-            ) from error
-        self._check_layout()
+        sizes = {**layout.SIZES, "WIRE_LANES": lanes}
+        self.compiled = Compiled(
+            "the XDP programs",
+            text or source(layout.BPF_DIR / "programs.c"),
+            dict.fromkeys(PROGRAMS, "XDP"),
+            [MapLayout(name, *types, "testbed/xdp/layout.py") for name, types in layout.maps(lanes).items()],
+            [
+                "-Werror=implicit-function-declaration",
+                *(f"-D{name}={value}" for name, value in sizes.items()),
+            ],
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -76,38 +67,24 @@ class Programs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bpf.cleanup()
+        self.compiled.close()
 
     def map_fd(self, name: str) -> int:
         """Descriptor of a map of bpf/maps.h."""
-        return int(self._bpf[name].map_fd)
+        return self.compiled.map_fd(name)
 
     def program_fd(self, name: str) -> int:
         """Descriptor of one of PROGRAMS."""
-        return int(self._functions[name].fd)
+        return self.compiled.program_fd(name)
 
     def attach(self, program: str, device: str) -> None:
         """Attaches to a device of the calling thread's network namespace, in native mode. TestbedError if the
         driver refuses.
         """
         try:
-            self._bpf.attach_xdp(device, self._functions[program], _XDP_FLAGS_DRV_MODE)
+            self.compiled.bpf.attach_xdp(device, self.compiled.functions[program], _XDP_FLAGS_DRV_MODE)
         except Exception as error:  # bcc raises nothing narrower
             raise TestbedError(f"attach {program} to {device} in native XDP mode: {error}") from error
-
-    def _check_layout(self) -> None:
-        for name, (key, value) in layout.maps(self.lanes).items():
-            table = self._bpf[name]
-            for made, stated in ((table.Key, key), (table.Leaf, value)):
-                if ctypes.sizeof(made) != stated.itemsize:
-                    raise SettingError(
-                        f"map {name}: C has {ctypes.sizeof(made)} bytes, testbed/xdp/layout.py "
-                        f"{stated.itemsize}"
-                    )
-                fields = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
-                said = {field: spot[1] for field, spot in (stated.fields or {}).items()}
-                if fields and {f: o for f, o in fields.items() if not f.startswith("__")} != said:
-                    raise SettingError(f"map {name}: C has the fields {fields}, testbed/xdp/layout.py {said}")
 
 
 def in_namespace(path: Path, work: Callable[[], None]) -> None:

@@ -23,14 +23,14 @@ def reload(plane: XdpPlane) -> dict[str, int]:
     Raises SettingError if a port does not run the new program afterwards. No two reloads at once.
     """
     programs = plane.programs
-    bpf: Any = programs._bpf
-    old = dict(programs._functions)
+    bpf: Any = programs.compiled.bpf
+    old = dict(programs.compiled.functions)
     try:
         for name in PROGRAMS:
             bpf.funcs.pop(name.encode(), None)  # bcc would hand out the one that it has
-            programs._functions[name] = bpf.load_func(name, bpf.XDP)
+            programs.compiled.functions[name] = bpf.load_func(name, bpf.XDP)
     except Exception as error:  # bcc raises nothing narrower
-        programs._functions.update(old)
+        programs.compiled.functions.update(old)
         raise TestbedError(f"load the XDP programs again: {error}") from error
     numbers = {name: program_id(programs.program_fd(name)) for name in PROGRAMS}
     for port in plane._switch_ports:

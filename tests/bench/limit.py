@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, Wir
 from testbed.emulation.namespaces import BPFFS_DIR, NetworkNamespaces, command, entered, private_mounts
 from testbed.emulation.spawner import Spawner
 from testbed.topology import addresses
+from testbed.xdp.compiled import Compiled
 from testbed.xdp.syscall import pin
 from tests.bench.allreduce_worker import machine_busy_s
 from tests.bench.host import ROOT, facts
@@ -87,13 +87,9 @@ class Rig:
         )
 
 
-def programs() -> Any:
-    from bcc import BPF
-
-    from testbed.headers import kernel_headers
-
-    os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
-    return BPF(text=Path(__file__).with_name("frames.c").read_text(), cflags=["-w"])
+def programs() -> Compiled:
+    text = Path(__file__).with_name("frames.c").read_text()
+    return Compiled("frames.c", text, {"drop": "XDP", "pass_on": "XDP"})
 
 
 def count(bpf: Any) -> int:
@@ -102,10 +98,8 @@ def count(bpf: Any) -> int:
 
 def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
     """Inside: frames a second over some windows, and the machine's CPU time for each."""
-    from bcc import BPF
-
-    rig, bpf = Rig(senders, mtu), programs()
-    drop, pass_on = bpf.load_func("drop", BPF.XDP), bpf.load_func("pass_on", BPF.XDP)
+    rig, compiled = Rig(senders, mtu), programs()
+    bpf, drop, pass_on = compiled.bpf, compiled.functions["drop"], compiled.functions["pass_on"]
     with rig.up() as spawner:
         for at, name in enumerate(rig.names):
             if name.startswith("t"):
@@ -150,11 +144,10 @@ def attachable(mtu: int) -> dict[str, Any]:
     """Inside: what the kernel says to a native program on a veth of this MTU, and whether a full frame gets
     to it.
     """
-    from bcc import BPF
-
-    bpf = programs()
+    compiled = programs()
+    bpf = compiled.bpf
     pinned = BPFFS_DIR / "drop"
-    pin(bpf.load_func("drop", BPF.XDP).fd, pinned)
+    pin(compiled.program_fd("drop"), pinned)
     rig = Rig(1, mtu)
     with rig.up() as spawner:
         argv = ["ip", "link", "set", "dev", "p-s1", "xdpdrv", "pinned", str(pinned)]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from testbed.contract.spec import LANES
-from testbed.xdp import layout, link_faults
+from testbed.xdp import layout, link_faults, link_marks
 from tests.processes import ENDED
 
 RUNTIME = Path("/run/optinc")
@@ -34,7 +34,9 @@ PROGRAM_NAME, MAP_NAME = (
     slice(64, 80),
     slice(24, 40),
 )  # where struct bpf_prog_info and bpf_map_info have the name
-MAP_NAMES = {name[:15] for name in (*layout.maps(LANES), *link_faults.MAPS)}  # as the kernel truncates them
+MAP_NAMES = {  # as the kernel truncates them
+    name[:15] for name in (*layout.maps(LANES), *link_faults.MAPS, *link_marks.MAPS)
+}
 
 
 @dataclass(frozen=True, slots=True)

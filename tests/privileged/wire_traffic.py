@@ -325,14 +325,12 @@ class Rig:
         open_pinned(pins, {}).set_routes(_UNIT, routes)
 
     def _multiply(self, stack: ExitStack) -> None:
-        from bcc import BPF
+        from testbed.xdp.compiled import Compiled
 
-        from testbed.headers import kernel_headers
-
-        os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
-        self._bpf = BPF(text=Path(__file__).with_name("multicast.c").read_text(), cflags=["-w"])
-        stack.callback(self._bpf.cleanup)
-        self._bpf.attach_xdp("p-sm", self._bpf.load_func("multiply", BPF.XDP), 1 << 2)  # native
+        text = Path(__file__).with_name("multicast.c").read_text()
+        compiled = stack.enter_context(Compiled("multicast.c", text, {"multiply": "XDP"}))
+        self._bpf = compiled.bpf
+        self._bpf.attach_xdp("p-sm", compiled.functions["multiply"], 1 << 2)  # native
 
     # -------------------------------------------------------------- traffic
 
