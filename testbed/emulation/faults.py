@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from testbed.emulation.ingress import attach, detach
 from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
-from testbed.emulation.netlink import FAULT_PRIORITY, NetlinkError, RouteSocket, add_program, delete_program
-from testbed.errors import HostError, RequestError, SettingError
+from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
+from testbed.errors import RequestError, TestbedError
 from testbed.xdp.link_faults import PROGRAM, FaultProgram
 
 DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
@@ -182,26 +183,19 @@ class LinkFaults:
         )
         if (link, towards) not in self._stages:
             try:
-                self._route.send([add_program(ifindex, self._program.fd, PROGRAM, FAULT_PRIORITY)])
-            except NetlinkError as error:
+                attach(
+                    self._route, [ifindex], self._program, PROGRAM, FAULT_PRIORITY, f"link {link}: its fault"
+                )
+            except TestbedError:
                 self._program.drop_stage(ifindex)
-                raise HostError(f"link {link}: {error}; faults need the kernel's cls_bpf") from error
+                raise
         self._stages[link, towards] = _Stage(fault, ifindex)
-        self._check(link, ifindex, [self._program.kernel_id])
 
     def _drop(self, link: str, towards: str) -> None:
         assert self._program is not None
         stage = self._stages.pop((link, towards))
-        self._route.send([delete_program(stage.ifindex, FAULT_PRIORITY)])
+        detach(self._route, [stage.ifindex], FAULT_PRIORITY)
         self._program.drop_stage(stage.ifindex)
-        self._check(link, stage.ifindex, [])
-
-    def _check(self, link: str, ifindex: int, programs: Sequence[int]) -> None:
-        found = self._route.programs(ifindex, FAULT_PRIORITY)
-        if found != list(programs):
-            raise SettingError(
-                f"link {link}: fault program {programs or 'none'} was set and reads back {found or 'none'}"
-            )
 
 
 def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:

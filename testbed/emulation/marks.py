@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from testbed.emulation.ingress import attach
 from testbed.emulation.links import WireSpec, burst_bytes, inner_devices, rate_bytes_per_s
 from testbed.emulation.namespaces import entered
-from testbed.emulation.netlink import MARK_PRIORITY, NetlinkError, RouteSocket, add_program
-from testbed.errors import HostError, SettingError
+from testbed.emulation.netlink import MARK_PRIORITY, RouteSocket
 from testbed.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 
 _ETHERNET_BYTES = 14
@@ -69,17 +69,7 @@ class LinkMarks:
                 self._inner[name] = a, b
             self.set_rates({name: wire.rate_mbps or 0.0 for name, wire in self._wires.items()})
             ends = [ifindex for pair in self._inner.values() for ifindex in pair]
-            try:
-                route.send(
-                    [add_program(ifindex, self._program.fd, PROGRAM, MARK_PRIORITY) for ifindex in ends]
-                )
-            except NetlinkError as error:
-                raise HostError(f"{error}; links need the kernel's cls_bpf") from error
-            for ifindex in ends:
-                if (found := route.programs(ifindex, MARK_PRIORITY)) != [self._program.kernel_id]:
-                    raise SettingError(
-                        f"device {ifindex}: marking program was set and reads back {found or 'none'}"
-                    )
+            attach(route, ends, self._program, PROGRAM, MARK_PRIORITY, "links mark what waits in them")
             self._stack = stack.pop_all()
         return self
 

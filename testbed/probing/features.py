@@ -112,6 +112,12 @@ FEATURES: tuple[Feature, ...] = (
         KERNEL.format("CONFIG_BPF_SYSCALL"),
         needs=(*NAMESPACES, "veth", "headers", "bcc"),
     ),
+    Feature(
+        "marks",
+        "marks on frames that wait in links, by a BPF program",
+        KERNEL.format("CONFIG_NET_CLS_BPF and CONFIG_NET_CLS_ACT"),
+        needs=(*NAMESPACES, "veth", "mirred", "headers", "bcc"),
+    ),
     Feature("mmap", "BPF arrays mapped into a process", "Linux 5.5 or newer", needs=("xdp",)),
     Feature("broadcast", "XDP broadcast through a device map", "Linux 5.14 or newer", needs=("xdp",)),
     Feature(

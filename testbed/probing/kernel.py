@@ -117,6 +117,11 @@ def _xdp_feature(name: str) -> str:
     return detail
 
 
+def marks() -> str:
+    # a process of its own, as for XDP
+    return said_by_ours([sys.executable, "-m", "testbed.emulation.probe"])
+
+
 @contextlib.contextmanager
 def _open_vswitch() -> Iterator[tuple[str, ...]]:
     """A private Open vSwitch; gives the start of an ovs-vsctl command for it. Ends the processes that it
@@ -185,6 +190,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "tbf": tbf,
     "mirred": mirred,
     "xdp": lambda: _xdp_feature("xdp"),
+    "marks": marks,
     "mmap": lambda: _xdp_feature("mmap"),
     "broadcast": lambda: _xdp_feature("broadcast"),
     "ovs": lambda: _bridged("netdev"),

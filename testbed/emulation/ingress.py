@@ -1,0 +1,52 @@
+"""BPF programs at the ingress of devices: attached, detached and read back. Where a kernel has no such
+filters, says so once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from testbed.emulation.netlink import (
+    NetlinkError,
+    RouteSocket,
+    add_program,
+    delete_program,
+    is_missing_feature,
+)
+from testbed.errors import HostError, SettingError, TestbedError
+from testbed.probing.features import BY_NAME
+from testbed.xdp.link_program import LinkProgram
+
+
+def attach(
+    route: RouteSocket, ifindexes: Sequence[int], program: LinkProgram, name: str, priority: int, what: str
+) -> None:
+    """Attaches a program, called `name` in the kernel, to all of the devices, or to none. HostError, which
+    begins with `what`, where this kernel has no filters that are BPF programs.
+    """
+    try:
+        route.send([add_program(ifindex, program.fd, name, priority) for ifindex in ifindexes])
+        _check(route, ifindexes, priority, [program.kernel_id])
+    except TestbedError as error:
+        for ifindex in ifindexes:
+            with contextlib.suppress(NetlinkError):  # it has none
+                route.send([delete_program(ifindex, priority)])
+        if isinstance(error, NetlinkError) and is_missing_feature(error):
+            raise HostError(f"{what}: {error}; needed is {BY_NAME['marks'].remedy}") from error
+        raise
+
+
+def detach(route: RouteSocket, ifindexes: Sequence[int], priority: int) -> None:
+    """Detaches what `attach` attached with that priority."""
+    route.send([delete_program(ifindex, priority) for ifindex in ifindexes])
+    _check(route, ifindexes, priority, [])
+
+
+def _check(route: RouteSocket, ifindexes: Sequence[int], priority: int, wanted: list[int]) -> None:
+    for ifindex in ifindexes:
+        held = route.programs(ifindex, priority)
+        if held != wanted:
+            raise SettingError(
+                f"device {ifindex}: program {wanted or 'none'} was set and reads back {held or 'none'}"
+            )
