@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         default="batch",
         metavar="NAME",
         help="batch, jobs of many iterations, or printed, the paper's numbers as they stand, with -all or "
-        "-needed for the steps that FCFS and TW give alike (batch); docs/p4inc-aoi.md",
+        "-needed for the steps that FCFS and TW give alike (batch); docs/studies/p4inc-aoi.md",
     )
     parser.add_argument(
         "--set",

@@ -55,7 +55,7 @@ SYSCTLS = {
 _ETHERNET_BYTES = 14
 _FRAME_OVERHEAD_BYTES = _ETHERNET_BYTES + 4  # with a VLAN tag
 # What a late timer may cost nothing: a shaper that the kernel runs later than this loses the rest. It is also
-# what a link lets through at once after a pause. docs/performance.md, Links.
+# what a link lets through at once after a pause. docs/studies/performance.md, Links.
 _BURST_S = 0.002
 # GRO at a wire's inner ends makes veth poll; merging frames there would let 64 KiB through at once and count
 # its loss as one drop.

@@ -1,6 +1,6 @@
 """The simulations of P4INC-AOI, section VII-C, by name: each number a field. Pure.
 
-Where the paper gives no number, docs/p4inc-aoi.md says what was chosen and why.
+Where the paper gives no number, docs/studies/p4inc-aoi.md says what was chosen and why.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a change costs: the same measurements in this checkout and in one of another commit, in turn.
 
 `python -m tests.bench.before CHECKOUT [--pairs N] [--rows loss,unshaped,bringup] [--json FILE] [--into
-docs/performance.md]`, as root; CHECKOUT is a working tree of the other commit that `make setup` was run in.
-Turns go there, here, here, there: what drifts at an even pace then costs both the same. A ratio is of two
-neighbours; of several their median counts, and their range is how far to believe it.
+docs/studies/performance.md]`, as root; CHECKOUT is a working tree of the other commit that `make setup` was
+run in. Turns go there, here, here, there: what drifts at an even pace then costs both the same. A ratio is of
+two neighbours; of several their median counts, and their range is how far to believe it.
 
 Measurements use what both commits have: tests/privileged/fault_scenarios.py, tests/bench/goodput.py and
 tests/bench/bringup.py of the checkout that is measured.

@@ -1,7 +1,7 @@
 """The benchmarks' figures as Markdown tables, and into the documentation: no number there is typed by hand.
 
-`python -m tests.bench.tables [--from out/bench] [--into docs/performance.md]`. Without --into they are
-printed. In a document each table stands between a line `<!-- bench NAME -->` and the next `<!-- end -->`;
+`python -m tests.bench.tables [--from out/bench] [--into docs/studies/performance.md]`. Without --into they
+are printed. In a document each table stands between a line `<!-- bench NAME -->` and the next `<!-- end -->`;
 those whose figures were not measured are left as they are.
 """
 

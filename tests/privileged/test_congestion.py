@@ -2,9 +2,9 @@
 it.
 
 The networks are those of tests/bench/congestion.py, which says how fast each is. The figures of a quiet
-machine are in docs/performance.md; the bounds here are wider than what must hold (1 % sent again, 95 % of the
-rate, Jain's index 0.95), because on a busy machine processes are late, timers expire in between, and links
-wait.
+machine are in docs/studies/performance.md; the bounds here are wider than what must hold (1 % sent again, 95
+% of the rate, Jain's index 0.95), because on a busy machine processes are late, timers expire in between, and
+links wait.
 """
 
 from __future__ import annotations

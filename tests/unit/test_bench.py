@@ -61,7 +61,7 @@ def test_a_table_of_links_with_a_rate_says_how_long_their_queues_were() -> None:
 
 def test_readme_says_of_bmv2_what_the_table_has() -> None:
     root = Path(__file__).resolve().parents[2]
-    rows = re.findall(r"^\| XDP \| .*$", (root / "docs/performance.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| XDP \| .*$", (root / "docs/studies/performance.md").read_text(), re.MULTILINE)
     least, most = sorted(float(row.split("|")[6]) for row in rows)
     words = " ".join((root / "README.md").read_text().split())
     assert f"{least:.0f} to {most:.0f} times slower than XDP" in words

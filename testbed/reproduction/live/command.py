@@ -2,7 +2,7 @@
 brings up.
 
 Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why:
-docs/p4inc-aoi.md, "The testbed experiment".
+docs/studies/p4inc-aoi.md, "The testbed experiment".
 """
 
 from __future__ import annotations

@@ -1,0 +1,67 @@
+"""What a document or a program says is elsewhere in the documentation, is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+FOLDERS = ("testbed", "controller", "workloads", "scripts", "tests", "bpf", "p4", "docs")
+KINDS = frozenset({".py", ".c", ".h", ".p4", ".md", ".yaml"})
+NAMING = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in KINDS)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings: in lower case, blanks as hyphens, other signs left out."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def dead(path: Path, text: str) -> list[str]:
+    """The relative links of a document at this path that lead nowhere."""
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", file):
+            continue
+        target = path.parent / file if file else path
+        there = (
+            text
+            if target == path
+            else target.read_text()
+            if target.suffix == ".md" and target.exists()
+            else ""
+        )
+        if not target.exists() or (anchor and anchor not in anchors(there)):
+            lost.append(link)
+    return lost
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_no_link_is_dead(path: Path) -> None:
+    assert dead(path, path.read_text()) == []
+
+
+def test_a_dead_link_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A head: of (two) words\n")
+    alive = "[a](other.md) [b](other.md#a-head-of-two-words) [c](#here) [d](https://example.org/x)\n# Here\n"
+    text = f"{alive}[e](gone.md) [f](other.md#gone) [g](#gone) ![h](gone.png)\n"
+    (tmp_path / "it.md").write_text(text)
+    assert dead(tmp_path / "it.md", text) == ["gone.md", "other.md#gone", "#gone", "gone.png"]
+
+
+def test_a_document_that_is_named_is_there() -> None:
+    named = {
+        (name(path), document)
+        for path in NAMING
+        for document in re.findall(r"(?<![\w/.])docs/[\w/-]+\.md\b", path.read_text())
+    }
+    assert {document for _, document in named} & {"docs/protocol.md", "docs/verdict.md"}
+    assert sorted(pair for pair in named if not (ROOT / pair[1]).exists()) == []
