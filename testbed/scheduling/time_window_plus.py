@@ -12,7 +12,7 @@ from operator import attrgetter
 from testbed.scheduling import circuits
 from testbed.scheduling.model import Plan, State
 from testbed.scheduling.room import Loads
-from testbed.scheduling.tw_plus_modes import Modes, Tuning
+from testbed.scheduling.tw_plus_modes import Modes, Sending, Tuning
 from testbed.scheduling.tw_plus_rates import Rates
 
 _ID, _UPDATE_S = attrgetter("progress.job.id"), attrgetter("load.update_s")
@@ -36,24 +36,29 @@ class TimeWindowPlus:
         return "inc-tw+" if self._inc else "noinc-tw+"
 
     def plan(self, state: State) -> Plan:
-        fabric = state.fabric
         modes = Modes(state, self._tuning, self._loads, self._inc)
-        sending = modes.sending
-        # by id, and then, stable, by update: two plain keys are quicker than pairs of them
-        sending.sort(key=_ID)
-        sending.sort(key=_UPDATE_S, reverse=True)
-        rates = Rates(fabric, state.ports, self._tuning, sending)
-        end_s = max(modes.end_s, max((entry.least_s for entry in sending), default=0.0), rates.ports_end_s())
-        rates.give(end_s)
+        return with_rates(state, modes.sending, modes.end_s, self._tuning)
+
+
+def with_rates(state: State, sending: list[Sending], end_s: float, tuning: Tuning) -> Plan:
+    """The plan that gives jobs rates by which they end at `end_s`, or as soon after it as the longest of them
+    and the ports allow.
+    """
+    # by id, and then, stable, by update: two plain keys are quicker than pairs of them
+    sending.sort(key=_ID)
+    sending.sort(key=_UPDATE_S, reverse=True)
+    rates = Rates(state.fabric, state.ports, tuning, sending)
+    longest_s = max((entry.least_s for entry in sending), default=0.0)
+    rates.give(max(end_s, longest_s, rates.ports_end_s()))
+    given = rates.gbps
+    for number in range(len(sending)):
+        if given:
+            break
+        rates.give_one(number)  # nothing would run: then the first job that can
         given = rates.gbps
-        for number in range(len(sending)):
-            if given:
-                break
-            rates.give_one(number)  # nothing would run: then the first job that can
-            given = rates.gbps
-        inc = {}
-        for entry in sending if self._inc else ():
-            id_ = entry.progress.job.id
-            if entry.load.inc is not None and id_ in given:
-                inc[id_] = entry.load.inc
-        return Plan(given, inc, circuits.kept(state.ports, rates.circuits, fabric.ports))
+    inc = {}
+    for entry in sending:
+        unit = entry.load.inc
+        if unit is not None and (id_ := entry.progress.job.id) in given:
+            inc[id_] = unit
+    return Plan(given, inc, circuits.kept(state.ports, rates.circuits, state.fabric.ports))
