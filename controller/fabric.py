@@ -62,7 +62,7 @@ class Fabric:
         if not topology.optical_ports:
             self._decide(frozenset())
         self._dark: tuple[str, ...] = ()
-        self._history_file = history
+        self._history_file, self._unwritten = history, bytearray()
         self._history: list[dict[str, Any]] = _read_history(history)
         for _ in self._history:  # go on in the model's sequence where the process before this one stopped
             draw(topology.ocs, self._random)
@@ -306,11 +306,22 @@ class Fabric:
             "added": _pairs(added),
         }
         self._history.append(event)
-        with self._history_file.open("a") as file:
-            file.write(json.dumps(event) + "\n")
+        self._keep(event)
         if unsettled:
             raise unsettled
         return event
+
+    def _keep(self, event: dict[str, Any]) -> None:
+        """Writes an event to the file that a controller which starts again reads. What does not get there,
+        for the disk is full, is written with the next.
+        """
+        self._unwritten += json.dumps(event).encode() + b"\n"
+        try:
+            with self._history_file.open("ab", buffering=0) as file:
+                while self._unwritten:
+                    del self._unwritten[: file.write(self._unwritten)]
+        except OSError as error:
+            LOG.warning("event %d is not in %s yet: %s", event["id"], self._history_file.name, error.strerror)
 
     def _watch(self, added: Iterable[Circuit], began_ns: int, due_ns: int) -> tuple[int, int]:
         """Polls the gate until all new circuits are lit: when the first poll found them so, and how long

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from testbed.errors import HostError, TestbedError
+from testbed.errors import HostError, TestbedError, disk_is_full
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 VENV = CHECKOUT / ".venv"
@@ -124,6 +124,12 @@ def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> i
         if not _stdout_is_gone():
             traceback.print_exc()
         return TestbedError.exit_code
+    except OSError as error:
+        full = disk_is_full(error)
+        if full is None:
+            raise
+        print(f"{command}: {full}", file=sys.stderr)
+        return full.exit_code
     return code
 
 

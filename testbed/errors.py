@@ -5,6 +5,8 @@ Every command ends with one of: 0 done, 1 the work failed, 2 the request was wro
 
 from __future__ import annotations
 
+import errno
+
 
 class TestbedError(Exception):
     """The work failed. The message is one line that says what was attempted and why it failed."""
@@ -35,3 +37,10 @@ def from_exit_code(code: int, message: str) -> TestbedError:
     """The error that an exit code stands for, for an error that crossed a socket."""
     kinds = {RequestError.exit_code: RequestError, HostError.exit_code: HostError}
     return kinds.get(code, TestbedError)(message)
+
+
+def disk_is_full(error: OSError) -> TestbedError | None:
+    """What is said where a disk, or its user's share of it, has no room; None for any other error."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    return TestbedError(f"write {error.filename or 'a file'}: {error.strerror}")

@@ -115,11 +115,26 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
     series = base64.b64decode(result.pop("series"))
     result["telemetry"]["file"] = samples.name
     try:
-        samples.write_bytes(series)
-        path.write_text(json.dumps(result, indent=2) + "\n")
+        _replace(samples, series)
+        _replace(path, (json.dumps(result, indent=2) + "\n").encode())
     except OSError as error:
         became = f"failed: {result['failure']}" if result["failure"] else "ended"
         raise HostError(f"--json {path}: {error.strerror}; job {result['id']} {became}") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file whole, or leaves what is there: nothing, where there was none."""
+    from testbed.jobs.file_host import replace
+
+    is_new = not path.exists()
+    path.touch()
+    with path.open("r+b", buffering=0) as file:
+        try:
+            replace(file.fileno(), content)
+        except OSError:
+            if is_new:
+                path.unlink()
+            raise
 
 
 def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | None) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from testbed.emulation import namespaces
-from testbed.errors import HostError, TestbedError, from_exit_code
+from testbed.errors import HostError, TestbedError, disk_is_full, from_exit_code
 from testbed.runtime import Caller, Claim, Runtime
 from testbed.screen import Screen
 from testbed.topology.model import Topology
@@ -255,7 +255,8 @@ class Relay:
                 os.close(self._writer)
                 self._writer = -1
         else:
-            self._screen.show(message)
+            with contextlib.suppress(OSError):  # a full disk costs a line of the log, and not the testbed
+                self._screen.show(message)
 
 
 def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller) -> int:
@@ -305,6 +306,11 @@ def _be_main(runtime: Runtime, topology: Topology, caller: Caller, writer: int) 
     except TestbedError as error:
         relay.show({"error": str(error), "exit_code": error.exit_code})
         code = error.exit_code
+    except OSError as error:
+        if (full := disk_is_full(error)) is None:
+            raise
+        relay.show({"error": str(full), "exit_code": full.exit_code})
+        code = full.exit_code
     except KeyboardInterrupt:
         code = 130
     finally:

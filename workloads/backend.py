@@ -11,6 +11,7 @@ import atexit
 import functools
 import importlib
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -244,7 +245,10 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         if self._thread.is_alive():
             self._tasks.put(None)
             self._thread.join(_END_TIMEOUT_S)
-            self._write_statistics()
+            try:
+                self._write_statistics()
+            except OSError as error:  # the training itself is done
+                print(f"the result lacks this worker's statistics: {error.strerror}", file=sys.stderr)
             if self._job:
                 self._job.board.leave()
 

@@ -217,9 +217,13 @@ class JobEnv:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:
-        """Leaves this worker's statistics for the job's result; a later call replaces an earlier one
-        whole.
+        """Leaves this worker's statistics for the job's result; a later call replaces an earlier one whole.
+        Raises OSError, and leaves nothing of it, where they cannot be written.
         """
         draft = self.stats.with_suffix(".draft")
-        draft.write_text(json.dumps(dict(stats)))
-        draft.replace(self.stats)
+        try:
+            draft.write_text(json.dumps(dict(stats)))
+            draft.replace(self.stats)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise

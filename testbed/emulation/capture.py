@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from testbed.contract import pcap
 from testbed.emulation.layout import layout
@@ -101,26 +103,40 @@ def answer(
     with Tap(wire) as tap, _file(path, caller, files) as file:
         emit({"capturing": wire.name})
         try:
-            done = tap.capture(file.write, count, seconds, stop)
+            done = tap.capture(partial(_write_whole, file), count, seconds, stop)
         except OSError as error:
-            raise TestbedError(f"write {path}: {error.strerror}") from error
+            raise TestbedError(
+                f"write {path}: {error.strerror}; it has the frames until then, {file.tell()} bytes"
+            ) from error
     ends = ("from the ToR", "to it") if wire.a.namespace is None else (f"from {wire.name}", "to it")
     return {**asdict(done), "from": ends[0], "to": ends[1]}
 
 
 @contextlib.contextmanager
-def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[BinaryIO]:
+def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[FileIO]:
     """The emptied file, which is the user's; locked while it is written, for whoever waits until it is
     whole.
     """
     fd = files.open_output(path, caller)
-    with os.fdopen(fd, "wb") as file:
+    with FileIO(fd, "wb") as file:  # without a buffer, whose rest would be written once more at the end
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RequestError(f"--output {path}: another capture is writing it") from None
         os.ftruncate(fd, 0)
         yield file
+
+
+def _write_whole(file: FileIO, data: bytes) -> None:
+    """Appends all of it, or nothing. Raises OSError."""
+    begun = file.tell()
+    try:
+        while data:
+            data = data[file.write(data) :]
+    except OSError:
+        file.seek(begun)
+        file.truncate()
+        raise
 
 
 class Tap:

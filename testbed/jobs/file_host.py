@@ -33,6 +33,24 @@ def opened(path: str, flags: int) -> int:
     return fd
 
 
+def replace(fd: int, content: bytes) -> None:
+    """Makes this the content of an ordinary file. Raises OSError, and leaves what the file had, where there
+    is no room for it.
+    """
+    had = os.fstat(fd).st_size
+    try:
+        if len(content) > had:
+            os.posix_fallocate(fd, had, len(content) - had)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            os.ftruncate(fd, had)
+            raise
+    at = 0
+    while at < len(content):
+        at += os.pwrite(fd, content[at:], at)
+    os.ftruncate(fd, len(content))
+
+
 def answer(peer: _socket.socket, action: str, path: str) -> None:
     """Raises OSError for what cannot be done with the path."""
     if action == "read":
@@ -41,11 +59,17 @@ def answer(peer: _socket.socket, action: str, path: str) -> None:
             peer.send(b"+" + piece)
         peer.send(b".")
     elif action == "write":
+        is_new = not os.path.lexists(path)
         fd = opened(path, os.O_WRONLY | os.O_CREAT)
-        os.ftruncate(fd, 0)
+        pieces = []
         while piece := peer.recv(PIECE_BYTES):
-            while piece:
-                piece = piece[os.write(fd, piece) :]
+            pieces.append(piece)
+        try:
+            replace(fd, b"".join(pieces))
+        except OSError:
+            if is_new:
+                os.unlink(path)
+            raise
         peer.send(b"+")
     else:
         fd = opened(path, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if action == "log" else 0))

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import RequestError, TestbedError, disk_is_full
 from testbed.rpc.peer import Peer
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -169,9 +169,11 @@ class Connection:
             answer = json.dumps({"ok": True, "result": result}).encode()
         except TestbedError as error:
             self._reply({"ok": False, "exit_code": error.exit_code, "error": str(error)})
-        except (
-            Exception
-        ) as error:  # a defect: the client must not hang on it, and the server's log must show it
+        except Exception as error:
+            if isinstance(error, OSError) and (full := disk_is_full(error)):
+                self._reply({"ok": False, "exit_code": full.exit_code, "error": str(full)})
+                return
+            # a defect: the client must not hang on it, and the server's log must show it
             traceback.print_exc(file=sys.stderr)
             self._reply(
                 {"ok": False, "exit_code": 1, "error": f"{request['op']}: {type(error).__name__}: {error}"}

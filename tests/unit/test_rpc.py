@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -33,6 +34,8 @@ def answer(request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected
             return "done"
         case "host":
             raise HostError("no tools")
+        case "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/run/optinc/x/jobs/1")
         case "wait":
             assert disconnected.wait(60)
             LEFT.set()
@@ -166,6 +169,12 @@ def test_a_handler_that_breaks_is_said_and_its_trace_is_in_the_log(
     assert "Traceback" in capfd.readouterr().err
     with pytest.raises(TestbedError, match="add: KeyError: 'b'"):
         rpc.call(served, "add", a=2)
+
+
+def test_a_full_disk_is_no_defect(served: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TestbedError, match=r"^write /run/optinc/x/jobs/1: No space left on device$"):
+        rpc.call(served, "full")
+    assert capfd.readouterr().err == ""
 
 
 def test_nobody_waits_for_a_client_that_does_not_read(served: Path) -> None:
