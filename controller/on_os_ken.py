@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import controller as connections
@@ -25,16 +27,7 @@ class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has 
             self.send(b"", close_socket=True)
 
 
-def _listen_and_run(application: str, host: str, port: int) -> None:
-    begin(
-        application,
-        host,
-        port,
-        manager=AppManager,
-        connections=connections,
-        settings=cfg,
-        datapath=_Datapath,
-    )
-
-
+_listen_and_run = partial(
+    begin, manager=AppManager, connections=connections, settings=cfg, datapath=_Datapath
+)
 API = RyuApi("os-ken", OSKenApp, ofp_event, handler, ofproto_v1_3, _listen_and_run)

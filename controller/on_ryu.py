@@ -112,19 +112,11 @@ class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has 
         return True
 
 
+_begin = partial(begin, manager=AppManager, connections=connections, settings=cfg, datapath=_Datapath)
+
+
 def _listen_and_run(application: str, host: str, port: int) -> None:
-    _RYU.start(
-        partial(
-            begin,
-            application,
-            host,
-            port,
-            manager=AppManager,
-            connections=connections,
-            settings=cfg,
-            datapath=_Datapath,
-        )
-    )
+    _RYU.start(partial(_begin, application, host, port))
 
 
 API = RyuApi("ryu", RyuApp, ofp_event, handler, ofproto_v1_3, _listen_and_run)
