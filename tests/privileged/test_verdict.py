@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ import pytest
 from testbed.run import series_path
 from testbed.telemetry.verdict import LIMITS
 from tests.conftest import lacking
-from tests.privileged.commands import ROOT, Testbed, command, running
+from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
 
@@ -81,7 +82,8 @@ def every_core_taken() -> Iterator[None]:
 def run(testbed: Testbed, folder: Path, *argv: str) -> tuple[dict[str, Any], str]:
     """The job's result, and the last line that the command said."""
     out = folder / "r.json"
-    done = command("testbed.run", "--name", testbed.name, "--place", "u1:2", "--json", str(out), *argv)
+    place = [] if "--place" in argv else ["--place", "u1:2"]
+    done = command("testbed.run", "--name", testbed.name, *place, "--json", str(out), *argv)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(out.read_text())), done.stderr.splitlines()[-1]
 
@@ -200,3 +202,48 @@ def test_links_without_rates_are_never_trustworthy(tmp_path: Path) -> None:
         result, line = run(testbed, tmp_path, PACED, *FAST)
     assert line.startswith("verdict: not trustworthy: no rates: the machine is what is measured"), line
     assert result["bound"] is None
+
+
+@contextlib.contextmanager
+def a_neighbour_across(testbed: Testbed) -> Iterator[None]:
+    """A job of a worker in either unit, once it sends: it sums, without a pause, until it is ended."""
+    neighbour = start(
+        "testbed.run", "--name", testbed.name, "--sync", "ring", "--place", "u1:1,u2:1",
+        PACED, "300", SLOW[1], "0",
+    )  # fmt: skip
+
+    def sends() -> bool:
+        state = json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout)
+        return any("o" in link["name"] and link["bytes"] > 1e6 for link in state["links"])
+
+    with bounded(neighbour, 280):
+        wait_for(sends, "the neighbour's sums cross the optical switch")
+        yield
+        assert neighbour.poll() is None, "the neighbour sent all the while"
+        neighbour.send_signal(signal.SIGTERM)
+        neighbour.communicate(timeout=WAIT_S)
+
+
+ACROSS = "units: [{{hosts: 3}}, {{hosts: 2}}]\nhost_rate_mbps: {}\noptical_rate_mbps: {}\nscale: 1\n"
+
+
+def test_a_neighbours_full_link_excuses_no_delay(tmp_path: Path) -> None:
+    """An optical link is full all the while, of a job beside this one, which stays in its unit."""
+    config = tmp_path / "testbed.yaml"
+    config.write_text(ACROSS.format(FAST_MBPS, SLOW_MBPS))
+    with running(str(config)) as testbed, a_neighbour_across(testbed), every_core_taken():
+        result, line = run(testbed, tmp_path, PACED, *FAST)
+    assert result["bound"]["shared"]
+    assert line.startswith("verdict: not trustworthy: machine-bound: "), result["bound"]
+    assert result["bound"]["link"].startswith("u1h")
+
+
+def test_the_share_that_a_neighbour_leaves_is_the_links(tmp_path: Path) -> None:
+    config = tmp_path / "testbed.yaml"
+    config.write_text(ACROSS.format(10 * SLOW_MBPS, SLOW_MBPS))
+    with running(str(config)) as testbed, a_neighbour_across(testbed):
+        result, line = run(testbed, tmp_path, "--place", "u1:1,u2:1", "--sync", "ring", PACED, "8", *SLOW[1:])
+    assert result["bound"]["shared"]
+    assert result["bound"]["link"].startswith(("u1o", "u2o"))
+    alone_ms = 104.6  # of a vector in full segments at 10 Mb/s; beside another job at most twice that
+    assert 1.1 * alone_ms < result["bound"]["link_ms"] < 2.01 * alone_ms, (line, result["bound"])
