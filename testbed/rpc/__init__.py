@@ -1,6 +1,7 @@
 """Requests over a unix socket: one JSON object a line. Imports nothing of the project but errors.
 
-A request is {"op": ..., other arguments}. While it is worked on, lines {"event": {...}} may come; the last
+A request is {"op": ..., other arguments}. While it is worked on, lines {"event": {...}} may come, one with
+"passes": true beside a descriptor (SCM_RIGHTS); descriptors go to clients, and none is taken from them. The last
 line is {"ok": true, "result": ...} or {"ok": false, "exit_code": ..., "error": "one line"}, after which the
 server closes the connection. One connection carries one request; closing it early tells the handler so.
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import RequestError, TestbedError, from_exit_code
+
+_PIECE_BYTES = 1 << 16
 
 
 def call(
@@ -22,7 +25,7 @@ def call(
     **arguments: Any,
 ) -> Any:
     """Asks and returns the result. Raises the error that the server raised, or TestbedError when it does not
-    answer.
+    answer. An event that came with a descriptor has it as `fd`, which is then the receiver's to close.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -36,12 +39,15 @@ def call(
             connection.settimeout(timeout_s)
             with suppress(BrokenPipeError, ConnectionResetError):  # refused early: the reply says why
                 connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
-            with connection.makefile("rb") as lines:
-                for line in lines:
+            with closing(_lines(connection)) as lines:
+                for line, fds in lines:
                     message = json.loads(line)
                     if "event" in message:
+                        passed = {"fd": fds.pop(0)} if "passes" in message and fds else {}
                         if on_event:
-                            on_event(message["event"])
+                            on_event(message["event"] | passed)
+                        elif passed:
+                            os.close(passed["fd"])
                         continue
                     if message["ok"]:
                         return message["result"]
@@ -59,3 +65,26 @@ def call(
         except OSError as error:
             raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
     raise TestbedError(f"{op} at {path}: the server went away before it answered")
+
+
+def _lines(connection: socket.socket) -> Generator[tuple[bytes, list[int]], None, None]:
+    """Each line, with the descriptors that have come and that nobody has taken out of the list yet; what is
+    left in it is closed in the end.
+    """
+    rest, fds = b"", list[int]()
+    try:
+        while True:
+            data, passed, _, _ = socket.recv_fds(connection, _PIECE_BYTES, 1)
+            for fd in passed:  # Python 3.11's recv_fds does not pass on MSG_CMSG_CLOEXEC
+                os.set_inheritable(fd, False)
+            fds += passed
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield line, fds
+            if not data:
+                if rest:
+                    yield rest, fds
+                return
+    finally:
+        for fd in fds:
+            os.close(fd)

@@ -31,7 +31,11 @@ REQUEST_S = 10.0  # from the connection to the end of the request's line
 BACKLOG_BYTES, MOST_BACKLOG_BYTES = 1 << 20, 4 << 20
 _PIECE_BYTES = 1 << 16
 
-Emit = Callable[[dict[str, Any]], None]
+
+class Emit(Protocol):
+    """Sends an event, and with it a descriptor if there is one, which stays the caller's. Waits for nobody."""
+
+    def __call__(self, event: dict[str, Any], fd: int | None = None) -> None: ...
 
 
 class Handler(Protocol):
@@ -66,7 +70,7 @@ class Connection:
         self._lock = threading.Lock()  # the fields below
         self.state = State.ASKING
         self.since = time.monotonic()  # in which it is in that state
-        self._backlog: deque[bytes] = deque()
+        self._backlog: deque[tuple[bytes, int | None]] = deque()  # a line, and a descriptor of its own
         self._backlog_bytes = 0
         self._missed_lines = self._missed_bytes = 0
         self._threads = 1
@@ -80,6 +84,8 @@ class Connection:
         finally:
             with self._lock:
                 self.state = State.CLOSED
+                for _, fd in self._backlog:
+                    _let_go(fd)
                 self._backlog.clear()
                 os.close(self._wake)
                 self._close()
@@ -185,8 +191,8 @@ class Connection:
 
     # ------------------------------------------------------------------ what goes to the client
 
-    def _emit(self, event: dict[str, Any]) -> None:
-        line = json.dumps({"event": event}).encode() + b"\n"
+    def _emit(self, event: dict[str, Any], fd: int | None = None) -> None:
+        line = json.dumps({"event": event} | ({} if fd is None else {"passes": True})).encode() + b"\n"
         with self._lock:
             if self.state is not State.WORKING:
                 return
@@ -197,7 +203,7 @@ class Connection:
                 self._missed_lines += 1
                 self._missed_bytes += len(str(event.get("output", "")).encode(errors="replace"))
                 return
-            self._put(line)
+            self._put(line, None if fd is None else os.dup(fd))
 
     def _reply(self, answer: dict[str, Any] | bytes) -> None:
         line = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -214,10 +220,10 @@ class Connection:
         self._missed_lines = self._missed_bytes = 0
         self._put(json.dumps({"event": {"missed": missed}}).encode() + b"\n")
 
-    def _put(self, line: bytes) -> None:
+    def _put(self, line: bytes, fd: int | None = None) -> None:
         if not self._backlog:
             os.eventfd_write(self._wake, 1)
-        self._backlog.append(line)
+        self._backlog.append((line, fd))
         self._backlog_bytes += len(line)
 
     def _pump(self) -> None:
@@ -225,34 +231,41 @@ class Connection:
         the server gives it up.
         """
         reading, piece = True, b""
+        passed: int | None = None
         while True:
             with self._lock:
                 if self.state is State.CLOSED:
-                    return
+                    return _let_go(passed)
                 if not piece and self._backlog:
-                    piece = self._next_piece()
+                    piece, passed = self._next_piece()
                 if not piece and self.state is State.ANSWERED:
                     return
             ready = self._poll((select.POLLIN if reading else 0) | (select.POLLOUT if piece else 0), None)
             if ready & select.POLLIN and reading:
                 reading = self._look()
             if ready & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
-                return
+                return _let_go(passed)
             if ready & select.POLLOUT and piece:
                 try:
-                    piece = piece[self._socket.send(piece) :]
+                    piece = piece[
+                        socket.send_fds(self._socket, [piece], [] if passed is None else [passed]) :
+                    ]
                 except BlockingIOError:
                     continue
                 except OSError:  # it went away
-                    return
+                    return _let_go(passed)
+                _let_go(passed)  # it went with the first byte
+                passed = None
 
-    def _next_piece(self) -> bytes:
-        taken, size = [], 0
-        while self._backlog and size < _PIECE_BYTES:
-            taken.append(self._backlog.popleft())
+    def _next_piece(self) -> tuple[bytes, int | None]:
+        """Lines, and the descriptor that goes with them: a line that has one begins a piece."""
+        line, fd = self._backlog.popleft()
+        taken, size = [line], len(line)
+        while self._backlog and size < _PIECE_BYTES and self._backlog[0][1] is None:
+            taken.append(self._backlog.popleft()[0])
             size += len(taken[-1])
         self._backlog_bytes -= size
-        return b"".join(taken)
+        return b"".join(taken), fd
 
     def _look(self) -> bool:
         """Notes whether the client has closed its side. What comes after a request is nothing, and is not
@@ -287,6 +300,11 @@ class Connection:
             self.state, self.since = state, time.monotonic()
             os.eventfd_write(self._wake, 1)
             return True
+
+
+def _let_go(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
 
 
 def _no_number(name: str) -> float:

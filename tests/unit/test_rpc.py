@@ -46,6 +46,15 @@ def answer(request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected
             emit({"note": "all of it"})
             FLOODED.set()
             return "done"
+        case "pass":
+            emit({"number": 0})
+            for number in (1, 2):
+                reader, writer = os.pipe()
+                os.write(writer, b"%d" % number)
+                os.close(writer)
+                emit({"number": number}, reader)
+                os.close(reader)
+            return "passed"
         case "who":
             return [peer.uid, peer.gid, sorted(peer.groups)]
         case "soon":
@@ -72,6 +81,26 @@ def test_result_events_and_errors(served: Path) -> None:
         rpc.call(served, "host")
     with pytest.raises(RequestError, match="op other"):
         rpc.call(served, "other")
+
+
+def test_an_event_has_the_descriptor_that_was_sent_with_it(served: Path) -> None:
+    events: list[dict[str, Any]] = []
+    assert rpc.call(served, "pass", on_event=events.append) == "passed"
+    assert events.pop(0) == {"number": 0}
+    for event in events:
+        assert not os.get_inheritable(event["fd"])
+        assert os.read(event["fd"], 9) == b"%d" % event["number"]
+        os.close(event["fd"])
+
+
+def test_descriptors_that_nobody_takes_are_closed(served: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        assert rpc.call(served, "pass") == "passed"
+    deadline = time.monotonic() + 60  # the server closes its end of a connection a moment after the reply
+    while len(os.listdir("/proc/self/fd")) > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_socket_is_the_owner_s_alone(served: Path) -> None:
