@@ -18,6 +18,8 @@ COMMANDS = {
     "circuits": "its optical circuits: show, plan, set",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
     "capture": "the frames of one of its links, as a pcap file",
+    "exec": "one command in one of its hosts, or a shell there",
+    "shell": "Mininet's prompt on it",
     "down": "end it",
     "reproduce": "a published figure, run again, beside the paper's",
     "demo": "up, train with each kind of synchronisation, report, down",

@@ -25,6 +25,7 @@ from typing import Any
 from testbed import rpc
 from testbed.emulation import capture, faults
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.jobs.commands import Commands
 from testbed.jobs.job import numbers, reason
 from testbed.jobs.manager import Jobs, held_hosts
 from testbed.jobs.names import mount_names
@@ -37,6 +38,7 @@ from testbed.topology.model import Topology
 
 _TICK_S = 0.2
 _JOBS_END_S = 8.0
+_COMMANDS_END_S = 5.0
 
 
 class Ended(Exception):
@@ -96,6 +98,7 @@ class Daemon:
                 self._files,
             )
             fabric = self._network.fabric
+            self._commands = Commands(fabric.popen_in)
             self._scheduler = Scheduler(
                 self._topology,
                 self._jobs,
@@ -120,6 +123,7 @@ class Daemon:
                     self._state = "ending"
                     self._network.ending.set()
                     self._main.say(phase="ending", done=0, total=0)
+                    self._commands.stop_all(why, _COMMANDS_END_S)
                     self._scheduler.end(why)
                     self._jobs.stop_all(why, _JOBS_END_S)
 
@@ -195,11 +199,15 @@ class Daemon:
                 return disconnected.is_set() or self._state == "ending"
 
             return capture.answer(self._topology, asker, request, emit, is_over, self._files)
+        if operation == "exec":
+            if asker.uid != 0:  # which only root can be, and root may do all of this without asking
+                asker.check_may_act(self._owner)
+            return self._commands.answer(request, asker, emit, disconnected)
         if operation == "down":
             self._end.set()
             return None
         raise RequestError(
-            f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, capture, down"
+            f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, capture, exec, down"
         )
 
     def _summary(self) -> dict[str, Any]:

@@ -51,6 +51,8 @@ SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv4/conf/default/rp_filter": "0",
     "net/ipv4/conf/all/rp_filter": "0",
+    # ping without a capability, for every group: sockets that send and get ICMP echoes and nothing else
+    "net/ipv4/ping_group_range": "0 2147483647",
 }
 _ETHERNET_BYTES = 14
 _FRAME_OVERHEAD_BYTES = _ETHERNET_BYTES + 4  # with a VLAN tag

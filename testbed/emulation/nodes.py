@@ -113,6 +113,10 @@ class FabricIntf(Intf):  # type: ignore[misc]
             self.ip, self.prefixLen = ip.split("/")
         return {}
 
+    def updateIP(self) -> str | None:
+        """It stays as the fabric configured it; Mininet's own asks ifconfig, which a machine may not have."""
+        return self.ip
+
     def delete(self) -> None:
         self.node.delIntf(self)
         self.link = None
@@ -132,10 +136,11 @@ class FabricLink(Link):  # type: ignore[misc]
 class FabricNet(Mininet):  # type: ignore[misc]
     """Mininet over a fabric that is up. Its own start and stop change nothing."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, **parts: Any) -> None:
+        """`parts`: other classes of hosts, switches and links, as Mininet's constructor takes them."""
         Mininet.inited = True  # its initialisation changes settings of the whole host
-        parts = {"host": FabricHost, "switch": FabricSwitch, "link": FabricLink, "intf": FabricIntf}
-        super().__init__(topo=FabricTopo(topology=topology), controller=None, **parts)
+        ours = {"host": FabricHost, "switch": FabricSwitch, "link": FabricLink, "intf": FabricIntf}
+        super().__init__(topo=FabricTopo(topology=topology), controller=None, **(ours | parts))
 
     def end_shells(self) -> None:
         """End the shells that commands started."""

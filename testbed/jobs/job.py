@@ -51,7 +51,7 @@ class JobRequest:
             place=None if place is None else parse_place(word(place, "place")),
             caller=caller,
             cwd=str(absolute(request.get("cwd"), "cwd")),
-            environ=_environ(request.get("environ")),
+            environ=environ(request.get("environ")),
             logs=None if request.get("logs") is None else absolute(request["logs"], "logs"),
             timeout_s=None if limit_s is None else float(limit_s),
             restarts=integer(request, "restarts", 0, low=0, high=MOST_RESTARTS),
@@ -98,7 +98,8 @@ def reason(request: Mapping[str, Any], default: str) -> str:
     return " ".join(shown(request.get("reason", default)).split())
 
 
-def _environ(raw: object) -> dict[str, str]:
+def environ(raw: object) -> dict[str, str]:
+    """Names and values. Raises RequestError."""
     if not isinstance(raw, dict) or any(not name or "=" in name for name in raw):
         raise RequestError("environ: names and values are accepted, the names without an equals sign")
     return {word(name, "environ"): word(value, f"environ: {name}") for name, value in raw.items()}

@@ -1,5 +1,5 @@
 """Processes of a job that left their session, and so outlived it. Known by the job's description in their
-environment.
+environment. Those of a session, for who has one to end.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from testbed.jobs.ready import ready
 
 _GONE_S = 5.0
 _EXEC_S = 1.0
-_VSIZE, _ENV_END = 20, 48  # in /proc/PID/stat, of the fields after the program's name
+_STATE, _SESSION, _VSIZE, _ENV_END = 0, 3, 20, 48  # in /proc/PID/stat, of the fields after the program's name
 
 
 def end_leftovers(variable: str, values: Collection[str], processes: Path = Path("/proc")) -> int:
@@ -24,6 +24,20 @@ def end_leftovers(variable: str, values: Collection[str], processes: Path = Path
     job and the worker.
     """
     wanted = {f"{variable}={value}".encode() for value in values}
+    return _end(lambda folder: not wanted.isdisjoint(_environment(folder).split(b"\0")), processes)
+
+
+def end_session(leader: int, processes: Path = Path("/proc")) -> int:
+    """The same for every process in the session of this leader, which is not reaped yet."""
+
+    def belongs(folder: Path) -> bool:
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        return int(fields[_SESSION]) == leader and fields[_STATE] != "Z"
+
+    return _end(belongs, processes)
+
+
+def _end(belongs: Callable[[Path], bool], processes: Path) -> int:
     pidfds = []
     for folder in processes.iterdir():
         if not folder.name.isdigit():
@@ -34,8 +48,8 @@ def end_leftovers(variable: str, values: Collection[str], processes: Path = Path
         ):
             pidfd = os.pidfd_open(int(folder.name))
             undo.callback(os.close, pidfd)
-            # Read after the number is held: the process that it names now is the one that is killed.
-            if not wanted.isdisjoint(_environment(folder).split(b"\0")):
+            # Looked at after the number is held: the process that it names now is the one that is killed.
+            if belongs(folder):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 undo.pop_all()
                 pidfds.append(pidfd)

@@ -33,7 +33,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class Emit(Protocol):
-    """Sends an event, and with it a descriptor if there is one, which stays the caller's. Waits for nobody."""
+    """Sends an event, and a descriptor with it if given, which stays the caller's. Waits for nobody."""
 
     def __call__(self, event: dict[str, Any], fd: int | None = None) -> None: ...
 

@@ -199,6 +199,10 @@ def capture(**changes: Any) -> dict[str, Any]:
     return {"op": "capture", "link": "u1h1", "count": 1, "seconds": 0.05, **changes}
 
 
+def exec_(**changes: Any) -> dict[str, Any]:
+    return {"op": "exec", "host": "u1h1", "argv": ["true"], "cwd": "/", "environ": {}, **changes}
+
+
 PASSED = "it is done"
 BY_FILE = "PermissionError: [Errno 13] Permission denied"
 NOT_AS = "and only root may act as somebody else"
@@ -240,6 +244,11 @@ ROWS: dict[str, Row] = {
     "cancel as root": (lambda f: {"op": "cancel", "jobs": [], "uid": 0}, NOT_AS, PASSED),
     "cancel": (lambda f: {"op": "cancel", "jobs": []}, PASSED, PASSED),
     "stop": (lambda f: {"op": "stop", "job": 1}, "not a running job", "not a running job"),
+    "exec": (lambda f: exec_(), PASSED, PASSED),
+    "exec as root": (lambda f: exec_(uid=0), NOT_AS, PASSED),
+    "exec as a stranger": (lambda f: exec_(uid=STRANGER), NOT_AS, f"{NOT_HERE} {STRANGER}"),
+    "exec as the owner": (lambda f: exec_(uid=OWNER), PASSED, PASSED),
+    "exec nowhere": (lambda f: exec_(host="u9h1"), "there are u1h1, u1h2,", "there are u1h1, u1h2,"),
     "nothing": (lambda f: {"op": "become"}, "accepted are", "accepted are"),
 }  # fmt: skip
 
@@ -339,6 +348,19 @@ def test_a_working_folder_is_entered_as_the_user(
     assert answer["ok"], answer
     assert answer["result"]["failure"] == f"start worker 0 on u1h1: enter {folder / where}: {reason}"
     assert not [event for event in events if "output" in event]
+
+
+@pytest.mark.needs("xdp", "ovs")
+@pytest.mark.parametrize(("asker", "uid"), [("owner", None), ("root", OWNER)])
+def test_a_command_enters_it_as_the_user_too(
+    testbed: Testbed, folder: Path, asker: str, uid: int | None
+) -> None:
+    request = exec_(cwd=str(folder / "roots"), uid=uid)
+    answer, _ = ask(Runtime.of(testbed.name).socket, request, ASKERS[asker])
+    assert answer["result"] == {
+        "exit_code": 126,
+        "failure": f"enter {folder / 'roots'}: Permission denied",
+    }
 
 
 @pytest.mark.needs("xdp", "ovs")

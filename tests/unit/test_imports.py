@@ -22,7 +22,14 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.errors", "testbed.contract"}),
     frozenset({"testbed.topology", "testbed.ocs", "testbed.inc", "testbed.scheduling", "testbed.simulation"}),
     frozenset(
-        {"testbed.environment", "testbed.headers", "testbed.rpc", "testbed.runtime", "testbed.probing"}
+        {
+            "testbed.attach",
+            "testbed.environment",
+            "testbed.headers",
+            "testbed.rpc",
+            "testbed.runtime",
+            "testbed.probing",
+        }
     ),
     frozenset(
         {

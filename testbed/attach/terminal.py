@@ -1,0 +1,113 @@
+"""The terminal of whoever runs a command in a host, and the one that the command gets in its place.
+
+A command cannot be given its user's own terminal: that belongs to the session of a shell outside, whose
+signals and job control do not reach it. So it gets a pseudo-terminal, whose other end is relayed here, as ssh
+does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import termios
+import tty
+from typing import Any, Self
+
+_PIECE_BYTES = 1 << 16
+STANDARD = (0, 1, 2)
+
+
+class Terminal:
+    """A pseudo-terminal like the one at `outside`, standard input. Leaving the block gives the latter back as
+    it was.
+    """
+
+    def __init__(self, outside: int = 0) -> None:
+        self._outside = outside
+        self._before: list[Any] | None = None
+        self.ended = False  # nobody is at the other end any more
+        self.master, self.slave = os.openpty()
+        os.set_blocking(self.master, False)
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(self.slave, termios.TCSANOW, termios.tcgetattr(outside))
+        self.resize()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+        self.close_slave()
+        os.close(self.master)
+
+    def streams(self) -> list[int]:
+        """What the command gets as its standard input, output and error: those that are a terminal are this
+        one.
+        """
+        return [self.slave if os.isatty(each) else each for each in STANDARD]
+
+    def close_slave(self) -> None:
+        """Once the command has it: from then on its last holder's end is the end of what is read here."""
+        if self.slave >= 0:
+            os.close(self.slave)
+            self.slave = -1
+
+    def resize(self) -> None:
+        """Make it as large as the one outside; who is in it hears of that by SIGWINCH."""
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(
+                self.master, termios.TIOCSWINSZ, fcntl.ioctl(self._outside, termios.TIOCGWINSZ, bytes(8))
+            )
+
+    def take(self) -> None:
+        """Every key goes to the command from now on, those that send signals too; not while this process is
+        in the background, whose terminal is somebody else's.
+        """
+        if self._before is None and self.is_ours():
+            with contextlib.suppress(termios.error):
+                before = termios.tcgetattr(self._outside)
+                tty.setraw(self._outside, termios.TCSADRAIN)
+                self._before = before
+
+    def restore(self) -> None:
+        """The terminal outside, as it was."""
+        if self._before is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self._outside, termios.TCSADRAIN, self._before)
+            self._before = None
+
+    def is_ours(self) -> bool:
+        """Whether this process is in the foreground, or the terminal is of no session that tells."""
+        try:
+            return os.tcgetpgrp(self._outside) == os.getpgrp()
+        except OSError:
+            return True
+
+    def read(self) -> bytes | None:
+        """What the command has written; None when that is nothing now, b"" when there will be no more."""
+        try:
+            return os.read(self.master, _PIECE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:  # EIO
+            self.ended = True
+            return b""
+
+    def show(self, data: bytes) -> None:
+        """On the terminal outside, at whichever of the standard streams it is."""
+        target = next((each for each in (1, 2, 0) if os.isatty(each)), 1)
+        _write(target, data)
+
+    def type(self, keys: bytes) -> int:
+        """How many of these keys it took."""
+        try:
+            return os.write(self.master, keys)
+        except OSError:
+            return 0
+
+
+def _write(fd: int, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # it is gone: the end of the command says more
+        while data:
+            data = data[os.write(fd, data) :]

@@ -1,0 +1,258 @@
+"""A running testbed as a Mininet network, from outside: hosts whose commands go through `testbed exec`, with
+the rights of whoever has this process and no others.
+
+What Mininet would change of a network is not changed here. Links go down and up by the daemon's faults.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from subprocess import Popen
+from typing import Any
+
+from mininet.log import output
+from mininet.node import Node
+
+from testbed import rpc
+from testbed.emulation.nodes import FabricHost, FabricLink, FabricNet, FabricSwitch
+from testbed.errors import RequestError, TestbedError
+from testbed.runtime import Runtime
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+MOST_SHELLS = 32  # at once, of hosts that only whole-network commands used: half of what the daemon takes
+_LOOK_S = 0.2
+_LISTENING_S = 10.0
+
+
+class RemoteHost(FabricHost):
+    """A host of a testbed that another process has. Its shell starts at its first command; `is_kept` is
+    whether somebody may have left something in it.
+    """
+
+    def __init__(
+        self, name: str, testbed: str, make_room: Callable[[RemoteHost], None], **params: Any
+    ) -> None:
+        self._entering = [sys.executable, "-m", "testbed.exec", "--name", testbed, name, "--"]
+        self._make_room = make_room
+        self.is_kept = False
+        super().__init__(name, **params)
+
+    def _ensure_shell(self) -> None:
+        if (
+            self.shell is not None and self.shell.poll() is not None
+        ):  # `exit` was typed to it, or its testbed ended
+            self.end_shell()
+        if self.shell is None:
+            self._make_room(self)
+            self._started = False
+        super()._ensure_shell()
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        try:
+            super().startShell(mnopts)
+        except EndedError:
+            self.end_shell()
+            raise
+
+    def end_shell(self) -> None:
+        """Without it. The next command has one of its own."""
+        if self.shell is not None:
+            self.shell.kill()  # what it ran ends with it
+            self.cleanup()
+        self.waiting, self._started, self.is_kept, self.readbuf = False, False, False, ""
+
+    def terminate(self) -> None:
+        self.end_shell()
+        self._ended = True
+
+    def _popen(self, cmd: list[str], **params: Any) -> Any:
+        """Mininet begins a command with `mnexec` and its options, which enter no namespace here."""
+        words = cmd[2:] if cmd[0] == "mnexec" else cmd
+        started = Popen([*self._entering, *words], start_new_session=True, **params)
+        if (
+            params.get("stdin") is self.slave and self.slave is not None
+        ):  # its shell: the end of it is to be read
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, self.slave, inheritable=False)
+            os.close(nothing)
+        return started
+
+    def read(self, size: int = 1024) -> str:
+        try:
+            if data := super().read(size):
+                return str(data)
+        except OSError:  # EIO: nobody has the other end
+            pass
+        said = self.readbuf.strip().splitlines()
+        self.end_shell()
+        raise EndedError(said[-1] if said else f"{self.name}: its shell has ended")
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> Any:
+        self._ensure_shell()
+        return super().sendCmd(*args, **kwargs)
+
+
+class EndedError(TestbedError):
+    """A host's shell ended, or never began."""
+
+
+class RemoteSwitch(FabricSwitch):
+    """A switch, to be looked at. No command runs in it: it is the testbed's own, in the namespace of its
+    daemon.
+    """
+
+    def __init__(self, name: str, state: Callable[[], dict[str, Any]], **params: Any) -> None:
+        self._state = state
+        super().__init__(name, **params)
+
+    def _refused(self, *_args: Any, **_kwargs: Any) -> Any:
+        raise RequestError(
+            f"{self.name}: commands run in hosts, and this is a switch of the testbed's; "
+            f"testbed status, circuits, capture and fault are about switches and their links"
+        )
+
+    cmd = sendCmd = popen = pexec = dpctl = vsctl = start = stop = _refused
+
+    def connected(self) -> bool:
+        """Whether the controller has every switch."""
+        return bool(self._state()["controller"].get("ready"))
+
+    def terminate(self) -> None:
+        """Nothing: it is the testbed's."""
+
+
+class RemoteLink(FabricLink):
+    """A wire, whose state is what the daemon says of it."""
+
+    def __init__(self, *args: Any, state: Callable[[], dict[str, Any]], **params: Any) -> None:
+        self._state = state
+        super().__init__(*args, **params)
+
+    def __str__(self) -> str:
+        """Every host's device is eth0: the host is said as well, as Mininet names a host's device itself."""
+        ends = (self.intf1, self.intf2)
+        return "<->".join(
+            f"{end.node}-{end}" if isinstance(end.node, FabricHost) else str(end) for end in ends
+        )
+
+    def status(self) -> str:
+        state, name = self._state(), link_name(self)
+        if name not in [link["name"] for link in state["links"]]:
+            return "(MISSING MISSING)"
+        lost = {
+            fault["direction"] for fault in state["faults"] if fault["link"] == name and fault["loss"] >= 1
+        }
+        return f"({'DOWN' if 'up' in lost else 'OK'} {'DOWN' if 'down' in lost else 'OK'})"
+
+
+class RemoteNet(FabricNet):
+    """The running testbed `runtime`. Raises the daemon's errors, and RequestError for who may not ask it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._state: dict[str, Any] = {}
+        self._state_at = float("-inf")
+        self.state()
+        topology = Topology.from_json(runtime.topology.read_text())
+        self._shells: list[RemoteHost] = []  # the one that was started last is the last
+        super().__init__(
+            topology,
+            host=partial(RemoteHost, testbed=runtime.name, make_room=self._make_room),
+            switch=partial(RemoteSwitch, state=self.state),
+            link=partial(RemoteLink, state=self.state),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What `testbed status` says, not older than a moment: many links are asked one after the other."""
+        if time.monotonic() - self._state_at > _LOOK_S:
+            self._state = rpc.call(self._runtime.socket, "status")
+            self._state_at = time.monotonic()
+        return self._state
+
+    def _make_room(self, newcomer: RemoteHost) -> None:
+        self._shells = [host for host in self._shells if host.shell is not None and host is not newcomer]
+        idle = [host for host in self._shells if not host.is_kept and not host.waiting]
+        for host in idle[: max(0, len(self._shells) + 1 - MOST_SHELLS)]:
+            host.end_shell()
+            self._shells.remove(host)
+        self._shells.append(newcomer)
+
+    def end_shells(self) -> None:
+        for host in self.hosts:
+            host.terminate()
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
+        """Down: every frame is lost, both ways; up: no fault is left. Over the daemon's faults."""
+        for name in (src, dst):
+            if name not in self.nameToNode:
+                raise RequestError(f"link: no node {name}; nodes are {', '.join(self.nameToNode)}")
+        links = self.linksBetween(self.nameToNode[src], self.nameToNode[dst])
+        names = sorted(link_name(link) for link in links)
+        if not names:
+            raise RequestError(f"link: {src} and {dst} are not connected; the command net says what is")
+        change = {"action": "clear"} if status == "up" else {"action": "set", "fault": {"loss": 1.0}}
+        rpc.call(self._runtime.socket, "fault", links=names, **change)
+        self._state_at = float("-inf")
+        lost = "every frame is lost" if status == "down" else "no fault is left"
+        output(f"*** {', '.join(names)}: {lost}, both ways; testbed fault list shows all\n")
+
+    def iperf(
+        self,
+        hosts: Sequence[RemoteHost] | None = None,
+        l4Type: str = "TCP",
+        udpBw: str = "10M",
+        fmt: str | None = None,
+        seconds: int = 5,
+        port: int = 5001,
+    ) -> list[str]:
+        """As Mininet's, whose own ends every iperf of this user's by name, in all hosts: here only the server
+        that was started.
+        """
+        client, server = hosts or (self.hosts[0], self.hosts[-1])
+        if client.cmd("command -v iperf").strip() == "":
+            raise RequestError("iperf: not found; it is Debian's package iperf")
+        words = [
+            "iperf",
+            "-p",
+            str(port),
+            *(["-u"] if l4Type == "UDP" else []),
+            *(["-f", fmt] if fmt else []),
+        ]
+        output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
+        serving = server.popen([*words, "-s"])
+        try:
+            _await_listening(server, port, l4Type.lower())
+            sending = ["-c", server.IP(), "-t", str(seconds), *(["-b", udpBw] if l4Type == "UDP" else [])]
+            sent = client.pexec([*words, *sending])[0]
+        finally:
+            serving.terminate()
+            received = serving.communicate()[0].decode(errors="replace")
+        result = [self._parseIperf(received), self._parseIperf(sent)]
+        result = [udpBw, *result] if l4Type == "UDP" else result
+        output(f"*** Results: {result}\n")
+        return result
+
+
+def link_name(link: RemoteLink) -> str:
+    """As the testbed's commands have it: a host's link has the host's name, an optical port's the port's."""
+    for intf in (link.intf1, link.intf2):
+        if isinstance(intf.node, FabricHost):
+            return str(intf.node.name)
+    unit = link.intf1 if link.intf1.node.name != addresses.OXC_BRIDGE else link.intf2
+    return str(unit.name).replace("-", "")
+
+
+def _await_listening(host: Node, port: int, kind: str) -> None:
+    """Until somebody in the host has that port. RequestError if nobody does."""
+    deadline = time.monotonic() + _LISTENING_S
+    look = ["grep", "-qsiE", f"^ *[0-9]+: [0-9A-F]+:{port:04X} ", f"/proc/net/{kind}", f"/proc/net/{kind}6"]
+    while host.pexec(look)[2] != 0:
+        if time.monotonic() > deadline:
+            raise RequestError(f"iperf: no server at port {port} of {host} after {_LISTENING_S:g} s")
+        select.select([], [], [], _LOOK_S)

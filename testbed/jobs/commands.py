@@ -1,0 +1,148 @@
+"""Single commands in hosts, each for a client that waits for it: their number and their life, from the
+daemon's side. What is run, and how it is attached to its client, is the keeper's (testbed/attach).
+
+A command ends with its client and with the testbed, and all that it started ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from testbed.attach import keeper
+from testbed.emulation.spawner import Started
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.job import absolute, environ, word, words
+from testbed.jobs.leftovers import end_leftovers, end_session
+from testbed.jobs.ready import ready
+from testbed.rpc import Emit
+from testbed.runtime import Caller
+
+MOST = 64  # at once, of a testbed
+VARIABLE = "TESTBED_COMMAND"
+_HUP_S = 2.0  # from SIGHUP to SIGKILL
+_TICK_S = 0.1
+
+Popen = Callable[..., Started]  # of testbed/emulation/fabric.py: popen_in(host, argv, **options)
+
+
+class Commands:
+    """Thread-safe. `popen_in` raises RequestError for a host that is not there."""
+
+    def __init__(self, popen_in: Popen, most: int = MOST) -> None:
+        self._popen_in, self._most = popen_in, most
+        self._running = 0
+        self._why_ending: str | None = None
+        self._changed = threading.Condition()  # the two above
+
+    def answer(
+        self, request: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
+    ) -> dict[str, Any]:
+        """The daemon's request `exec`: runs `argv` in `host` as `caller` until it has ended. Its exit code,
+        and what kept it from being run, if something did.
+        """
+        host, argv = word(request.get("host"), "host"), words(request.get("argv"), "argv")
+        if not argv or not argv[0]:
+            raise RequestError("argv: a program and its arguments are accepted")
+        cwd, token = str(absolute(request.get("cwd"), "cwd")), secrets.token_hex(8)
+        env = environment(environ(request.get("environ")), caller) | {VARIABLE: token}
+        with self._place(), self._process(host, argv, env, cwd, caller, emit) as process:
+            self._wait(process, disconnected)
+            # not reaped yet: its number is still that of its session
+            end_session(process.pid)
+            end_leftovers(VARIABLE, [token])
+            code = process.wait()
+            if self._why_ending and not disconnected.is_set():
+                raise TestbedError(self._why_ending)
+            return {"exit_code": code if code >= 0 else 128 - code, "failure": process.why_not()}
+
+    def stop_all(self, why: str, within_s: float) -> None:
+        """Ends all of them, and takes no more."""
+        with self._changed:
+            self._why_ending = why
+            self._changed.wait_for(lambda: not self._running, within_s)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        with self._changed:
+            if self._why_ending:
+                raise TestbedError(self._why_ending)
+            if self._running >= self._most:
+                raise RequestError(f"{self._most} commands run in hosts already: wait until one has ended")
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _process(
+        self, host: str, argv: tuple[str, ...], env: Mapping[str, str], cwd: str, caller: Caller, emit: Emit
+    ) -> Iterator[Started]:
+        """The command's keeper, whose socket the client has been sent."""
+        theirs, keepers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, keepers:
+            try:
+                process = self._popen_in(
+                    host,
+                    [sys.executable, "-I", "-S", keeper.__file__, str(keepers.fileno()), *argv],
+                    uid=caller.uid,
+                    gid=caller.gid,
+                    groups=caller.groups,
+                    env=env,
+                    cwd=cwd,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(keepers.fileno(),),
+                    new_session=True,
+                )
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                raise RequestError(f"run {argv[0]} in {host}: {error}") from error
+            emit({"host": host}, theirs.fileno())
+        try:
+            yield process
+        finally:
+            process.kill()  # nothing, once it is reaped
+            process.wait()
+
+    def _wait(self, process: Started, disconnected: threading.Event) -> None:
+        """Until the keeper has ended, or has been ended."""
+        pidfd, kill_at = os.pidfd_open(process.pid), float("inf")
+        try:
+            while not ready([pidfd], _TICK_S):
+                if kill_at == float("inf") and (disconnected.is_set() or self._why_ending):
+                    kill_at = time.monotonic() + _HUP_S
+                    _signal(pidfd, signal.SIGTERM)
+                if time.monotonic() > kill_at:
+                    _signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+
+
+def _signal(pidfd: int, number: signal.Signals) -> None:
+    """Not by Popen, which would reap what has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def environment(environ: Mapping[str, str], caller: Caller) -> dict[str, str]:
+    """The client's own, without what a testbed tells its jobs."""
+    env = {name: value for name, value in environ.items() if not name.startswith("TESTBED_")}
+    known = {
+        "HOME": caller.home,
+        "USER": caller.user,
+        "LOGNAME": caller.user,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+    }
+    return known | env

@@ -1,0 +1,42 @@
+"""`testbed shell`: Mininet's own prompt on a running testbed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from testbed import environment
+
+
+def main(argv: list[str]) -> int:
+    """0 after a prompt; after a script, the code of its first command that failed; see testbed/errors.py."""
+    from testbed.errors import HostError
+    from testbed.runtime import DEFAULT_NAME, Runtime
+
+    parser = argparse.ArgumentParser(
+        prog="testbed shell",
+        description="Mininet's prompt: u1h1 ping u2h1, pingall, dump, links, py net.get('u1h1').IP(), help. "
+        "Commands run in hosts as the user who asks.",
+    )
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser.add_argument(
+        "-c",
+        dest="commands",
+        action="append",
+        metavar="COMMAND",
+        help="do this, without a prompt; may be repeated",
+    )
+    options = parser.parse_args(argv)
+    runtime = Runtime.of(options.name)
+    runtime.require_alive()
+    try:
+        from testbed.emulation import prompt
+    except ImportError as error:
+        raise HostError(f"Mininet: {error}; install Debian's package mininet") from error
+    return prompt.converse(runtime, options.commands or (None if os.isatty(0) else sys.stdin))
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

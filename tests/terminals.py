@@ -1,0 +1,50 @@
+"""A program in a terminal of its own, as a user has it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+WAIT_S = 120.0
+
+
+class Screen:
+    """The program, and what it has written and nobody has read."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
+                signal.signal(number, signal.SIG_DFL)
+            os.execv(argv[0], list(argv))
+        self.text = ""
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        deadline = time.monotonic() + WAIT_S
+        while not (match := re.search(pattern, self.text)):
+            assert select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))[0], self.text
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            assert data, self.text
+            self.text += data.decode()
+        self.text = self.text[match.end() :]
+        return match
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def wait(self) -> int:
+        """The exit code."""
+        with suppress(OSError):
+            while data := os.read(self.fd, 65536):
+                self.text += data.decode()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
