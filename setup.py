@@ -48,7 +48,12 @@ setup(
         Extension(
             "workloads._endpoint",
             ["workloads/native/endpoint.c"],
-            depends=["workloads/native/window.h", "bpf/wire.h"],
+            depends=[
+                "workloads/native/window.h",
+                "workloads/native/contract.h",
+                "bpf/wire.h",
+                "bpf/ring.h",
+            ],
             extra_compile_args=[
                 "-O3",
                 f"-march={os.environ.get('OPTINC_MARCH', 'native')}",

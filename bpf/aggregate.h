@@ -55,7 +55,7 @@ static __always_inline void address_sum(struct gradient_packet *p, struct job *j
 	} else {
 		p->inc->op = WIRE_OP_RESULT;
 		p->inc->flags = WIRE_FLAG_FINAL;
-		p->inc->worker = bpf_htons(0xffff);
+		p->inc->worker = bpf_htons(WIRE_NO_WORKER);
 		p->inc->contributors = bpf_htons(job->total);
 		p->inc->slot = bpf_htonl((job->role == ROLE_PARTIAL ? job->up_base : job->base) + offset);
 		set_group_mac(p, job->group_ip);
@@ -145,7 +145,7 @@ static __always_inline int add(struct gradient_packet *p, struct job *job, u32 *
 		s->state = state;
 		*verdict = state == SLOT_FILLING ? V_AGGREGATED : V_COMPLETED;
 		if (state != SLOT_FILLING && s->marked)
-			p->ip->tos |= IP_ECN_CE; /* as of fragments of a datagram: RFC 3168, section 5.3 */
+			p->ip->tos |= WIRE_CE; /* as of fragments of a datagram: RFC 3168, section 5.3 */
 		if (state != SLOT_FILLING)
 			send = state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
 	}

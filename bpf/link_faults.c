@@ -8,31 +8,7 @@
 #include <uapi/linux/if_ether.h>
 #include <uapi/linux/pkt_cls.h>
 
-/* CELL_BYTES, the longest frame, is given by the loader. */
-
-/* One direction of a wire. Rates are of 2^32. */
-struct stage {
-	u64 loss, duplication, reordering, corruption;
-	u64 random;	/* xorshift64*, never 0 */
-	u64 first, next; /* frames held, by number: from first to before next */
-	u64 seen, lost, duplicated, held, released, corrupted;
-	u64 crowded;  /* to be held, and no cell was free: passed at once */
-	u64 failed;   /* a helper refused: the frame passed, or a held one is lost */
-	u64 merged;   /* more than one frame in one buffer: the link is set to merge none */
-	u32 egress;   /* the wire's other inner end */
-	u32 distance; /* a held frame goes behind the frame that came this many after it */
-	u32 cells, pad;
-};
-
-struct cell_key {
-	u32 ifindex, cell;
-};
-
-struct cell {
-	u64 due; /* by `seen` */
-	u32 length;
-	u8 frame[CELL_BYTES];
-};
+#include "link_faults.h" /* CELL_BYTES, the longest frame, is given by the loader */
 
 /*
  * By ifindex of the inner end where the frames arrive. Made and removed by the daemon, otherwise written

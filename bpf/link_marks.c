@@ -8,19 +8,7 @@
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
 
-#define FRACTION_BITS 16
-
-/*
- * One direction of a wire. Times are in ns, at the link's rate: what a byte takes, what the bucket may hold
- * back, when to mark, when it is full.
- */
-struct queue {
-	u64 byte_time; /* with FRACTION_BITS behind the point */
-	u64 bucket, threshold, limit;
-	u64 level; /* what came and has not been sent, the bucket's credit included */
-	u64 at;	   /* when it was so */
-	u64 seen, marked;
-};
+#include "link_marks.h"
 
 /*
  * By ifindex of the inner end where the frames arrive. Made by the daemon, otherwise written here. No lock: a

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
  * The optical switch: light that enters a port leaves the port at the other end of its circuit, once the
- * circuit is lit.
+ * circuit is lit. The agent's probe of the gate is not traffic.
  */
 #ifndef OPTICS_H
 #define OPTICS_H
-
-/* IEEE's ethertype for local experiments marks the agent's probe of the gate, which is not traffic. */
-#define ETH_P_PROBE 0x88b5
 
 static __always_inline int cross(struct xdp_md *ctx, u32 number)
 {
@@ -17,7 +14,7 @@ static __always_inline int cross(struct xdp_md *ctx, u32 number)
 
 	if (!circuit || (void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	probe = eth->h_proto == bpf_htons(ETH_P_PROBE);
+	probe = eth->h_proto == bpf_htons(WIRE_PROBE_ETHERTYPE);
 	if (bpf_ktime_get_ns() < circuit->lit_at_ns)
 		return probe ? XDP_DROP : counted(V_DARK, XDP_DROP);
 	if (!circuit->peer)

@@ -17,8 +17,6 @@ struct gradient_packet {
 
 #define HEADER_BYTES (sizeof(struct udphdr) + sizeof(struct wire_header)) /* UDP length of a notice */
 #define UDP_BYTES (HEADER_BYTES + 4 * WIRE_LANES)
-#define IP_ECN_CE 3
-#define DSCP_REPEATED 3 /* of what a worker sends again: RFC 2474's pool for local use */
 #define CSUM_CHUNK 512 /* most that bpf_csum_diff took at once before 6.13 */
 
 /* The IPv4 header, or 0. Frames with IP options are not ours to look into and go the slow way. */
@@ -63,7 +61,7 @@ static __always_inline int lengths_are(struct gradient_packet *p, u32 udp_bytes)
 static __always_inline int is_ours(struct wire_header *inc)
 {
 	return inc->magic == bpf_htons(WIRE_MAGIC) && inc->version == WIRE_VERSION &&
-	       inc->op >= WIRE_OP_PUSH && inc->op <= WIRE_OP_NOTICE && bpf_ntohs(inc->count) <= WIRE_LANES;
+	       WIRE_IS_OP(inc->op) && bpf_ntohs(inc->count) <= WIRE_LANES;
 }
 
 /*
@@ -75,7 +73,7 @@ static __always_inline int gradients_of(struct gradient_packet *p, void *data, v
 	point(p, data);
 	if ((void *)(p->lanes + WIRE_LANES) > end)
 		return 0;
-	return lengths_are(p, UDP_BYTES) && is_ours(p->inc) && p->inc->op != WIRE_OP_NOTICE;
+	return lengths_are(p, UDP_BYTES) && is_ours(p->inc) && WIRE_HAS_LANES(p->inc->op);
 }
 
 /* The same for a notice, which ends with the header. */
@@ -84,7 +82,7 @@ static __always_inline int notice_of(struct gradient_packet *p, void *data, void
 	point(p, data);
 	if ((void *)(p->inc + 1) > end)
 		return 0;
-	return lengths_are(p, HEADER_BYTES) && is_ours(p->inc) && p->inc->op == WIRE_OP_NOTICE;
+	return lengths_are(p, HEADER_BYTES) && is_ours(p->inc) && !WIRE_HAS_LANES(p->inc->op);
 }
 
 /*
@@ -124,7 +122,7 @@ static __always_inline void set_udp_checksum(struct gradient_packet *p, u32 byte
 /* Whether a queue on its way was long (RFC 3168: congestion experienced). */
 static __always_inline int is_marked(struct gradient_packet *p)
 {
-	return (p->ip->tos & IP_ECN_CE) == IP_ECN_CE;
+	return (p->ip->tos & WIRE_CE) == WIRE_CE;
 }
 
 static __always_inline void set_ip_checksum(struct iphdr *ip)
@@ -145,7 +143,7 @@ static __always_inline void readdress(struct gradient_packet *p, __be32 from, __
 {
 	p->ip->saddr = from;
 	p->ip->daddr = to;
-	p->ip->ttl = 64;
+	p->ip->ttl = WIRE_TTL;
 	set_ip_checksum(p->ip);
 }
 

@@ -132,7 +132,7 @@ int tor_port(struct xdp_md *ctx)
 		return forward(data, ip, port->owner);
 	/* 239/8 is for results; what comes from another unit to other addresses passes through. */
 	if (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
-	    (ip->daddr & bpf_htonl(0xff000000)) != bpf_htonl(0xef000000))
+	    (ip->daddr & bpf_htonl(0xff000000)) != bpf_htonl((u32)WIRE_GROUP_BYTE << 24))
 		return forward(data, ip, port->owner);
 
 	if (notice_of(p, data, end)) {

@@ -55,7 +55,7 @@ static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, s
 	bpf_xdp_load_bytes(ctx, (void *)p->lanes - (void *)p->eth, r->lanes, sizeof(r->lanes));
 	r->contributors = bpf_ntohs(p->inc->contributors);
 	r->flags = p->inc->flags | (is_marked(p) ? RESULT_MARKED : 0) |
-		   (p->ip->tos >> 2 == DSCP_REPEATED ? RESULT_REPEATED : 0);
+		   (p->ip->tos >> 2 == WIRE_DSCP_REPEATED ? RESULT_REPEATED : 0);
 	barrier(); /* x86 keeps stores in order; the compiler must, too */
 	*(volatile u64 *)&r->sequence = sequence;
 	barrier();

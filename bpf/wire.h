@@ -1,27 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Rendered by testbed/contract/emit.py from testbed/contract/spec.py; `make contract` renders it again. */
+/* Generated from testbed/contract/spec.py, operations.py by `make contract`: do not edit. */
 #ifndef WIRE_H
 #define WIRE_H
 
 #define WIRE_MAGIC 0x4f49
 #define WIRE_VERSION 1
 #define WIRE_UDP_PORT 47001
-#ifndef WIRE_LANES
-#define WIRE_LANES 360 /* at MTU 1500; a fabric with another one says so to the compiler */
-#endif
 #define WIRE_MAX_WORKERS 64
-
-#define WIRE_OP_PUSH 1
-#define WIRE_OP_PARTIAL 2
-#define WIRE_OP_RESULT 3
-#define WIRE_OP_NOTICE 4
+#define WIRE_NO_WORKER 0xffff /* in a result */
+#define WIRE_TTL 64 /* of what is made on the way */
+#define WIRE_ECT 2 /* ECN-capable (RFC 3168) */
+#define WIRE_CE 3 /* congestion experienced: both bits */
+#define WIRE_DSCP_REPEATED 3 /* of what a worker sends again */
+#define WIRE_GROUP_BYTE 239 /* the first of a group's address */
+#define WIRE_PROBE_ETHERTYPE 0x88b5 /* of the agent's question to the optics */
+#define WIRE_OP_PUSH 1 /* worker to its switch: this worker's gradients of a fragment */
+#define WIRE_OP_PARTIAL 2 /* switch to PS: the sum over the workers of one unit */
+#define WIRE_OP_RESULT 3 /* towards the workers: the sum over all workers */
+#define WIRE_OP_NOTICE 4 /* to the sender of a push or partial sum: congestion */
 #define WIRE_FLAG_FINAL 1
 #define WIRE_FLAG_DEGRADED 2
 #define WIRE_FLAG_ECN 4
 #define WIRE_FLAG_RETRANSMIT 8
+#define WIRE_FRAME_HEADERS_BYTES 42 /* Ethernet, IPv4, UDP */
+#ifndef WIRE_LANES
+#define WIRE_LANES 360 /* at MTU 1500; for another one the loader says how many */
+#endif
+
+#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_NOTICE)
+#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE)
 
 struct wire_header {
-	__be16 magic; /* 0x4F49 */
+	__be16 magic; /* 0x4f49 */
 	__u8 version; /* of this format */
 	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice */
 	__u8 flags; /* 1 final, 2 degraded, 4 ECN, 8 retransmit */

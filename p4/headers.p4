@@ -3,13 +3,12 @@
 #ifndef HEADERS_P4
 #define HEADERS_P4
 
-#define SLOTS 1024 // of a switch
 #include "wire.p4"
+#include "places.p4"
 #include <lanes.p4> // this folder's is for MTU 1500, wide; testbed/bmv2/compile.py puts others before it
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8> IPPROTO_UDP = 17;
-const bit<8> SUM_TTL = 64;
 const bit<16> IPV4_BYTES = 20;
 const bit<16> NOTICE_BYTES = 8 + WIRE_HEADER_BYTES; // UDP length of a packet without lanes
 const bit<16> LANES_BYTES = NOTICE_BYTES + 4 * WIRE_LANES; // and with them
@@ -51,23 +50,6 @@ struct headers_t {
     lanes_h    held; // room to work in: never valid, so that BMv2 neither sends it nor copies it with each packet
 }
 
-// Who sits behind the port that a packet came in by.
-const bit<2> PORT_FABRIC = 0; // another switch
-const bit<2> PORT_HOST = 1;   // a host that takes part in no job
-const bit<2> PORT_WORKER = 2;
-const bit<2> PORT_PS = 3;
-
-// What a slot is.
-const bit<8> SLOT_EMPTY = 0;
-const bit<8> SLOT_FILLING = 1;
-const bit<8> SLOT_PARTIAL = 2; // all local contributions are in
-const bit<8> SLOT_FINAL = 3;   // the lanes hold the result
-
-// What a job's sum made here is: also what a slot is then.
-const bit<8> ROLE_TRANSIT = 1;            // nothing is summed here: results pass through
-const bit<8> ROLE_PARTIAL = SLOT_PARTIAL; // to be sent to the parameter server
-const bit<8> ROLE_FINAL = SLOT_FINAL;     // the result
-
 // Where a packet goes.
 const bit<3> SEND_NOTHING = 0;
 const bit<3> SEND_ROUTE = 1;  // by its destination address
@@ -82,23 +64,6 @@ struct port_t {
     bit<16> worker; // its number
 }
 
-// A job as this switch knows it: testbed/inc/job.py.
-struct job_t {
-    bit<64> members;    // bitmap of the workers expected here
-    bit<32> generation;
-    bit<8>  role;
-    bit<32> base;       // MemID
-    bit<32> size;       // Size
-    bit<16> total;      // workers of the job
-    bit<16> local;      // workers summed here
-    bit<16> index;      // of this unit in the job
-    bit<32> result_base; // MemID where the results are made
-    bit<32> self_ip;
-    bit<32> up_ip;      // of the parameter server
-    bit<32> group_ip;
-    bit<16> group;      // multicast group
-}
-
 // The slot that a packet names.
 struct slot_t {
     bit<32> index;
@@ -109,6 +74,8 @@ struct slot_t {
     bit<64> bitmap; // whose contributions are in
     bit<64> mine;   // this worker's bit
 }
+
+const bit<32> UNDECIDED = 0xffff; // no verdict yet
 
 // v1model begins with zeros.
 struct metadata_t {

@@ -54,13 +54,13 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
             if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
                 meta.verdict = V_FORWARDED;
             }
-        } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address && hdr.ipv4.dstAddr[31:24] != 239) {
+        } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address && hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
             // 239/8 is for results; what comes from another unit to other addresses passes through
             meta.send = SEND_ROUTE;
             meta.verdict = V_FORWARDED;
         } else if (!hdr.wire.isValid() || hdr.wire.magic != WIRE_MAGIC || hdr.wire.version != WIRE_VERSION
-                   || hdr.wire.op < WIRE_OP_PUSH || hdr.wire.op > WIRE_OP_NOTICE || hdr.wire.count > WIRE_LANES
-                   || hdr.lanes.isValid() == (hdr.wire.op == WIRE_OP_NOTICE)
+                   || !WIRE_IS_OP(hdr.wire.op) || hdr.wire.count > WIRE_LANES
+                   || hdr.lanes.isValid() != WIRE_HAS_LANES(hdr.wire.op)
                    || (hdr.udp.length == LANES_BYTES && !hdr.lanes.isValid())) {
             meta.verdict = V_MALFORMED;
         } else {

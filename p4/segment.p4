@@ -4,23 +4,7 @@
 #define SEGMENT_P4
 
 control JobOf(in headers_t hdr, inout metadata_t meta) {
-    @name(".set_job") action set_job(bit<64> members, bit<32> generation, bit<8> role, bit<32> base, bit<32> size, bit<16> total,
-                                     bit<16> local, bit<16> index, bit<32> result_base, bit<32> self_ip, bit<32> up_ip,
-                                     bit<32> group_ip, bit<16> group) {
-        meta.job.members = members;
-        meta.job.generation = generation;
-        meta.job.role = role;
-        meta.job.base = base;
-        meta.job.size = size;
-        meta.job.total = total;
-        meta.job.local = local;
-        meta.job.index = index;
-        meta.job.result_base = result_base;
-        meta.job.self_ip = self_ip;
-        meta.job.up_ip = up_ip;
-        meta.job.group_ip = group_ip;
-        meta.job.group = group;
-    }
+#include "set_job.p4"
     @name(".no_job") action no_job() {
         meta.verdict = V_BAD_JOB;
     }
@@ -46,7 +30,7 @@ control Segment(in headers_t hdr, inout metadata_t meta) {
         meta.slot.mine = 64w1 << (bit<8>) hdr.wire.worker;
         meta.slot.offset = hdr.wire.slot - meta.job.base;
         meta.slot.index = hdr.wire.slot;
-        if (hdr.wire.worker >= 64 || meta.job.members & meta.slot.mine == 0) {
+        if (hdr.wire.worker >= WIRE_MAX_WORKERS || meta.job.members & meta.slot.mine == 0) {
             meta.verdict = V_BAD_WORKER;
         } else if (meta.slot.offset >= meta.job.size) {
             meta.verdict = V_BAD_SLOT;

@@ -12,7 +12,6 @@
 @name(".slot_count") register<bit<16>>(SLOTS) slot_count;     // valid lanes, as the last packet said
 
 const bit<16> MARKED = 0x8000; // a contribution came with congestion experienced (RFC 3168)
-const bit<8> ECN_CE = 3;
 
 // The slot's fragment against the packet's. Fragments compare as signed differences, for they wrap.
 control Fragment(in headers_t hdr, inout metadata_t meta) {
@@ -63,7 +62,7 @@ control Count(inout headers_t hdr, inout metadata_t meta) {
         slot_arrived.read(arrived, meta.slot.index);
         arrived = arrived * (bit<16>) (meta.slot.is_new ^ 1) + 1;
         arrived = arrived | (MARKED * (bit<16>) (hdr.ipv4.diffserv[1:1] & hdr.ipv4.diffserv[0:0]));
-        hdr.ipv4.diffserv = hdr.ipv4.diffserv | (ECN_CE * (bit<8>) arrived[15:15]); // the sum's, where this completes it
+        hdr.ipv4.diffserv = hdr.ipv4.diffserv | (WIRE_CE * (bit<8>) arrived[15:15]); // the sum's, where this completes it
         complete = (bit<1>) (arrived & ~MARKED == meta.job.local);
         meta.slot.state = SLOT_FILLING + (meta.job.role - SLOT_FILLING) * (bit<8>) complete;
         meta.verdict = V_AGGREGATED + (V_COMPLETED - V_AGGREGATED) * (bit<32>) complete;

@@ -12,7 +12,7 @@ control AddressSum(inout headers_t hdr, inout metadata_t meta) {
         hdr.wire.trailer = 0;
         hdr.ipv4.srcAddr = meta.job.self_ip;
         hdr.ipv4.dstAddr = ip;
-        hdr.ipv4.ttl = SUM_TTL;
+        hdr.ipv4.ttl = WIRE_TTL;
     }
     action make_partial() {
         address(meta.job.up_ip);
@@ -26,7 +26,7 @@ control AddressSum(inout headers_t hdr, inout metadata_t meta) {
         address(meta.job.group_ip);
         hdr.wire.op = WIRE_OP_RESULT;
         hdr.wire.flags = WIRE_FLAG_FINAL;
-        hdr.wire.worker = 0xffff;
+        hdr.wire.worker = WIRE_NO_WORKER;
         hdr.wire.contributors = meta.job.total;
         hdr.ethernet.dstAddr = 48w0x01005e000000 | (bit<48>) meta.job.group_ip[22:0]; // RFC 1112
         meta.send = SEND_GROUP;

@@ -1,24 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered by testbed/contract/emit.py from testbed/contract/spec.py; `make contract` renders it again.
+// Generated from testbed/contract/spec.py, operations.py by `make contract`: do not edit.
 #ifndef WIRE_P4
 #define WIRE_P4
 
 const bit<16> WIRE_MAGIC = 0x4f49;
 const bit<8> WIRE_VERSION = 1;
 const bit<16> WIRE_UDP_PORT = 47001;
-#define WIRE_HEADER_BYTES 32
-
-const bit<8> WIRE_OP_PUSH = 1;
-const bit<8> WIRE_OP_PARTIAL = 2;
-const bit<8> WIRE_OP_RESULT = 3;
-const bit<8> WIRE_OP_NOTICE = 4;
+const bit<16> WIRE_MAX_WORKERS = 64;
+const bit<16> WIRE_NO_WORKER = 0xffff; // in a result
+const bit<8> WIRE_TTL = 64; // of what is made on the way
+const bit<8> WIRE_ECT = 2; // ECN-capable (RFC 3168)
+const bit<8> WIRE_CE = 3; // congestion experienced: both bits
+const bit<8> WIRE_DSCP_REPEATED = 3; // of what a worker sends again
+const bit<8> WIRE_GROUP_BYTE = 239; // the first of a group's address
+const bit<16> WIRE_PROBE_ETHERTYPE = 0x88b5; // of the agent's question to the optics
+const bit<8> WIRE_OP_PUSH = 1; // worker to its switch: this worker's gradients of a fragment
+const bit<8> WIRE_OP_PARTIAL = 2; // switch to PS: the sum over the workers of one unit
+const bit<8> WIRE_OP_RESULT = 3; // towards the workers: the sum over all workers
+const bit<8> WIRE_OP_NOTICE = 4; // to the sender of a push or partial sum: congestion
 const bit<8> WIRE_FLAG_FINAL = 1;
 const bit<8> WIRE_FLAG_DEGRADED = 2;
 const bit<8> WIRE_FLAG_ECN = 4;
 const bit<8> WIRE_FLAG_RETRANSMIT = 8;
+#define WIRE_HEADER_BYTES 32
+
+#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_NOTICE)
+#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE)
 
 header wire_h {
-    bit<16> magic; // 0x4F49
+    bit<16> magic; // 0x4f49
     bit<8> version; // of this format
     bit<8> op; // 1 push, 2 partial, 3 result, 4 notice
     bit<8> flags; // 1 final, 2 degraded, 4 ECN, 8 retransmit

@@ -84,9 +84,15 @@ def fingerprint() -> str:
         output_of(str(SYSTEM_PYTHON), "--version").encode(),
         processor_features(),
     ]
-    sources = (CHECKOUT / "setup.py", *sorted((CHECKOUT / "workloads" / "native").glob("*.c")))
+    sources = (CHECKOUT / "setup.py", *endpoint_sources())
     parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, Path(__file__))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def endpoint_sources() -> tuple[Path, ...]:
+    """What the endpoint is compiled of: its own folder, and the contract's headers that it includes."""
+    native = CHECKOUT / "workloads" / "native"
+    return (*sorted(native.glob("*.[ch]")), CHECKOUT / "bpf" / "wire.h", CHECKOUT / "bpf" / "ring.h")
 
 
 def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> bytes:

@@ -122,7 +122,7 @@ class Network:
         }
 
     def verdicts(self) -> dict[str, int]:
-        """What XDP programs and switches did with packets: names in bpf/maps.h and p4/verdicts.p4."""
+        """What XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
         counts = self.switches.verdicts()
         counts.update(self.plane.verdicts())
         return dict(counts)

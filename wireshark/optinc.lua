@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
--- Rendered by testbed/contract/emit.py from testbed/contract/spec.py; `make contract` renders it again.
+-- Generated from testbed/contract/spec.py, operations.py by `make contract`: do not edit.
 -- wireshark -X lua_script:wireshark/optinc.lua FILE.pcap
 
 local optinc = Proto("optinc", "Gradient aggregation")
 local ops = {[1] = "PUSH", [2] = "PARTIAL", [3] = "RESULT", [4] = "NOTICE"}
 local f = optinc.fields
--- 0x4F49
+-- 0x4f49
 f.magic = ProtoField.uint16("optinc.magic", "magic", base.HEX)
 -- of this format
 f.version = ProtoField.uint8("optinc.version", "version")

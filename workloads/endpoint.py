@@ -24,7 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import mapping
+from testbed.contract import endpoint as contract
+from testbed.contract import mapping, spec
+from testbed.contract.endpoint import Event
+from testbed.contract.records import Kind, Record
 from workloads.job_env import Board
 from workloads.quantiser import DisagreementError, Floats, NotFiniteError
 
@@ -32,10 +35,8 @@ Lanes = npt.NDArray[np.uint32]
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
 _MAX_UNDER_WAY = 128
-_ECT_0 = 2  # in the IP header's ECN field (RFC 3168): links may mark these packets
 _AFTER_GOOD_END_S = 5.0  # without a result, for longer than a busy machine holds a process up
 _WARN_AFTER_S = 20.0  # then after 60 s, 180 s, ... of silence
-_IDLE, _DONE, _QUIET, _NOT_FINITE, _DISAGREE = range(5)  # enum event
 
 
 class PeersMissingError(RuntimeError):
@@ -46,33 +47,30 @@ class RejoinError(RuntimeError):
     """A worker process started again in a generation that it had begun before."""
 
 
+_KINDS: dict[Kind, Any] = {
+    Kind.U32: ctypes.c_uint32,
+    Kind.U64: ctypes.c_uint64,
+    Kind.S32: ctypes.c_int32,
+    Kind.BE32: ctypes.c_uint32,
+    Kind.F64: ctypes.c_double,
+    **dict.fromkeys((Kind.U32_IN, Kind.F64_IN, Kind.U64_OUT), ctypes.c_void_p),
+}
+
+
+def _fields(record: Record) -> list[tuple[str, Any]]:
+    return [(member.name, _KINDS[member.kind]) for member in record.members]
+
+
 class _Settings(ctypes.Structure):
     """struct settings."""
 
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("ring_fd", "wake_fd", "socket_fd", "event_fd")),
-        *((name, ctypes.c_uint32) for name in ("job", "worker", "workers", "generation")),
-        *((name, ctypes.c_uint32) for name in ("lanes", "slot_base", "slots", "vote_slots")),
-        *(
-            (name, ctypes.c_uint32)
-            for name in ("ring_entries", "first_vote", "address", "port", "share", "pad")
-        ),
-        ("rate_mbps", ctypes.c_double),
-        ("places", ctypes.c_void_p),
-        ("rate_now", ctypes.c_void_p),
-        ("progress", ctypes.c_void_p),
-    ]
+    _fields_ = _fields(contract.SETTINGS)
 
 
 class Counters(ctypes.Structure):
     """What an endpoint did; struct counters. Windows are in packets."""
 
-    _fields_ = [
-        *((name, ctypes.c_uint64) for name in ("pushed", "retransmitted", "timeouts", "wakes")),
-        *((name, ctypes.c_uint64) for name in ("notices", "reductions")),
-        *((name, ctypes.c_double) for name in ("window", "window_min", "window_sum", "rtt_us")),
-        *((name, ctypes.c_uint64) for name in ("window_samples", "marked")),
-    ]
+    _fields_ = _fields(contract.COUNTERS)
 
 
 def library() -> ctypes.CDLL:
@@ -126,7 +124,7 @@ class Endpoint:
         with contextlib.ExitStack() as stack:
             udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
-            udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECT_0)
+            udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, spec.ECT)  # links may mark these packets
             # not connected: a result that wakes this process comes from wherever the last sum was made
             udp.bind(("", int(settings["port"])))
             event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -211,22 +209,22 @@ class Endpoint:
         number, told, silent_ns = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
         if self._broken:
             raise self._broken
-        event = _QUIET
-        while event == _QUIET:
+        event = int(Event.QUIET)
+        while event == Event.QUIET:
             event = self._library.endpoint_run(
                 self._handle, ctypes.byref(number), ctypes.byref(told), ctypes.byref(silent_ns)
             )
-            if event == _QUIET:
+            if event == Event.QUIET:
                 self._check_peers(silent_ns.value / 1e9)
         self._warn_after_s = _WARN_AFTER_S
-        assert event != _IDLE
+        assert event != Event.IDLE
         assert number.value == self._finished
         self._finished += 1
-        if event == _NOT_FINITE:
+        if event == Event.NOT_FINITE:
             raise NotFiniteError(
                 f"{told.value} of {self._workers} workers have NaN or infinity in their gradients"
             )
-        if event == _DISAGREE:
+        if event == Event.DISAGREE:
             length = self._under_way[0].size
             self._broken = DisagreementError(
                 f"the workers reduce arrays of different lengths; this one has {length} elements"

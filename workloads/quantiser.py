@@ -22,16 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.contract import spec
+from testbed.contract.endpoint import (
+    CHECK_FACTOR,
+    CHECK_SHIFT,
+    EXPONENTS,
+    LENGTH_LANES,
+    SCALE_MAX,
+    SPECIAL,
+)
 
 Floats = npt.NDArray[np.float32]
 
-EXPONENTS = 256  # lanes of the one-hot vector
-SPECIAL = 255  # exponent of infinity and NaN
-# each worker adds its length, and a check of the length's square: sums other than W times ours mean a
-# disagreement
-LENGTH_LANES = 2
 FIRST_LANE = LENGTH_LANES  # of the one-hot vector
-SCALE_MAX = 126  # keeps 2**s and 2**-s normal numbers
 
 
 class NotFiniteError(ArithmeticError):
@@ -57,7 +59,7 @@ def length_check(length: int) -> int:
     """26 bits of the length's square. Lengths whose sum and whose squares' sum are W times ours are all
     ours.
     """
-    return (length * length * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 38
+    return (length * length * CHECK_FACTOR & 0xFFFFFFFFFFFFFFFF) >> CHECK_SHIFT
 
 
 def scale_lanes(exponent: int, length: int) -> npt.NDArray[np.uint32]:

@@ -22,25 +22,33 @@ from typing import Any
 
 from testbed.bmv2.program import P4_DIR, target
 from testbed.contract import spec
-from testbed.contract.emit import P4_LAYOUTS, ROOT, p4_lanes
+from testbed.contract.emit import ROOT
+from testbed.contract.render_p4 import P4_LAYOUTS, p4_lanes
 from testbed.errors import HostError, TestbedError
 
 SOURCES = P4_DIR
 KEPT_MTUS = (1500, spec.MAX_MTU)
 _COMPILERS = ("p4c-bm2-ss", "p4c")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TIMEOUT_S = 900  # registers of 854 lanes take half a minute of CPU time, or two where p4c is not optimised
 # where in a source something was, and on whose disk: of no use to the switch, and other on every machine
 _DROPPED = frozenset({"source_info", "program"})
 
 
 def sources_hash(layout: str, lanes: int) -> str:
-    """Of all that a program is made of."""
+    """Of all that a program is made of: no comment is."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.glob("*.p4")):
         if path.name != "lanes.p4":
-            digest.update(f"{path.name}\0{path.read_text()}\0".encode())
-    digest.update(p4_lanes(layout, lanes).encode())
+            digest.update(f"{path.name}\0{_said(path.read_text())}\0".encode())
+    digest.update(_said(p4_lanes(layout, lanes)).encode())
     return digest.hexdigest()
+
+
+def _said(source: str) -> str:
+    """What the compiler looks at: no words of comments, but their lines, by which it names tables."""
+    bare = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), source)
+    return "\n".join(line.rstrip() for line in bare.splitlines())
 
 
 def recorded_hash(compiled: Path) -> str:

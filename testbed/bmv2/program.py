@@ -5,17 +5,15 @@ nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-from testbed.contract import spec
-from testbed.contract.emit import P4_LAYOUTS
+from testbed.contract import spec, verdicts
+from testbed.contract.render_p4 import P4_LAYOUTS
 from testbed.environment import data_folder
 from testbed.errors import HostError, RequestError
 
 P4_DIR = data_folder("p4")
 COMPILED = P4_DIR / "compiled"
-_CONSTANT = re.compile(r"^const bit<\d+> ([A-Z0-9_]+) = (\w+);", re.MULTILINE)
 
 
 def target(layout: str, lanes: int, folder: Path = COMPILED) -> Path:
@@ -45,23 +43,9 @@ def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
     )
 
 
-def verdict_names(source: Path = P4_DIR / "verdicts.p4") -> dict[int, str]:
+def verdict_names() -> dict[int, str]:
     """Index in the counter array `verdicts` -> name."""
-    found = numbers("V_", source)
-    del found["count"]  # says how many there are
-    return {index: name for name, index in found.items()}
-
-
-def numbers(prefix: str, source: Path = P4_DIR / "headers.p4") -> dict[str, int]:
-    """The constants of a source whose names begin so: the rest of the name, in small letters -> value."""
-    said = dict(_CONSTANT.findall(source.read_text()))
-    return {name.removeprefix(prefix).lower(): _value(name, said) for name in said if name.startswith(prefix)}
-
-
-def _value(name: str, said: Mapping[str, str]) -> int:
-    """A constant may be another one's."""
-    text = said[name]
-    return _value(text, said) if text in said else int(text, 0)
+    return verdicts.names(verdicts.Engine.P4)
 
 
 def _mtu(lanes: int) -> int:

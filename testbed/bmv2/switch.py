@@ -4,7 +4,6 @@ that it is to the engine.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import threading
 import time
@@ -16,14 +15,14 @@ from typing import Self
 
 from testbed.bmv2 import routes as routing
 from testbed.bmv2.process import BINARY, SwitchProcess, ended_words
-from testbed.bmv2.program import numbers, verdict_names
+from testbed.bmv2.program import verdict_names
 from testbed.bmv2.runtime import Action, Key, NoAnswerError, Runtime
+from testbed.contract.places import P4_JOB, SLOTS
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import SettingError, TestbedError
 from testbed.inc.job import Job, Role, Sender
 from testbed.topology import addresses
 
-SLOTS = 1024  # p4/headers.p4
 QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
 FLOOD_GROUP = 1
 MAX_GROUPS = 4096  # the switch's own limit
@@ -270,28 +269,18 @@ class _EndedError(TestbedError):
 
 
 def job_data(job: Job, group: int) -> tuple[int, ...]:
-    """The parameters of p4/segment.p4's `set_job`."""
-    return (
-        job.members,
-        job.generation,
-        _roles()[job.role],
-        job.base,
-        job.size,
-        job.total,
-        job.local,
-        job.index,
-        job.base if job.role is Role.FINAL else job.up_base,
-        _ip(job.self_ip),
-        _ip(job.up_ip),
-        _ip(job.group_ip),
-        group,
-    )
-
-
-@functools.cache
-def _roles() -> dict[Role, int]:
-    said = numbers("ROLE_")
-    return {role: said[role.value] for role in Role}
+    """The parameters of the P4 program's `set_job`, in their order."""
+    values = {
+        **{
+            name: getattr(job, name)
+            for name in ("members", "generation", "base", "size", "total", "local", "index")
+        },
+        **{name: _ip(getattr(job, name)) for name in ("self_ip", "up_ip", "group_ip")},
+        "role": int(job.role),
+        "result_base": job.base if job.role is Role.FINAL else job.up_base,
+        "group": group,
+    }
+    return tuple(values[parameter.name] for parameter in P4_JOB)
 
 
 def _from(sender: Sender | None, unit: int) -> Action:

@@ -17,13 +17,7 @@ from testbed.contract.codec import Header
 ETHERTYPE_IPV4, IPPROTO_UDP = 0x0800, 17
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-TTL = 64
-DSCP_REPEATED = 3  # of what a worker sends again: RFC 2474's pool for local use
-ECT, CE = (
-    0b10,
-    0b11,
-)  # the IP header's ECN field (RFC 3168): the sender heeds marks; a queue on the way was long
-OPS = frozenset(spec.Op)
+TTL, DSCP_REPEATED, ECT, CE = spec.TTL, spec.DSCP_REPEATED, spec.ECT, spec.CE
 NO_LANES: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
 
 
@@ -100,9 +94,9 @@ class Frame:
             raise ValueError("not a UDP datagram to the gradient port")
         total, size = int.from_bytes(data[16:18], "big"), int.from_bytes(data[38:40], "big")
         header = Header.unpack(data[HEADERS_BYTES:])
-        if header.op not in OPS:
+        if header.op not in spec.OPS:
             raise ValueError(f"op {header.op}")
-        count = 0 if header.op == spec.Op.NOTICE else lanes
+        count = lanes if spec.OPS[header.op].body is spec.Body.LANES else 0
         expected = UDP_BYTES + spec.HEADER_BYTES + 4 * count
         if (total, size) != (IPV4_BYTES + expected, expected) or len(data) < ETHERNET_BYTES + total:
             raise ValueError(

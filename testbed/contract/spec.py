@@ -1,8 +1,8 @@
-"""THE wire format of gradient packets. Every other statement of it (C, P4, NumPy, scapy) is rendered from
-here.
+"""THE header of gradient packets, and the numbers around it. Every other statement of it (C, P4, NumPy,
+scapy, Lua) is rendered from here; the operations are in `operations`.
 
 A packet is Ethernet, IPv4 without options, UDP with its checksum to `UDP_PORT`, the header below, and exactly
-as many lanes as the fabric's MTU holds (`lanes_for`); a notice has no lanes. All fields are in network byte
+as many lanes as the fabric's MTU holds (`lanes_for`), or none (`Op.body`). All fields are in network byte
 order. What is done with packets: docs/protocol.md.
 
 A lane is an unsigned 32-bit number. A worker sends `q + bias` with `bias = floor(2**31 / workers)` and `|q| <
@@ -13,7 +13,13 @@ need that, and an int32 adder does not mind. The receiver takes `contributors * 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+
+from testbed.contract.numbers import Number, named
+from testbed.contract.operations import OPS as OPS
+from testbed.contract.operations import Body as Body
+from testbed.contract.operations import Flag as Flag
+from testbed.contract.operations import Op as Op
+from testbed.contract.operations import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,34 +36,16 @@ class Field:
         return self.bits // 8
 
 
-class Op(IntEnum):
-    """What a packet asks for."""
-
-    PUSH = 1  # worker to its switch: this worker's gradients of a fragment
-    PARTIAL = 2  # switch to PS: the sum over the workers of one unit
-    RESULT = 3  # towards the workers: the sum over all workers
-    NOTICE = 4  # to the sender of a push or partial sum: congestion; without lanes
-
-
-class Flag(IntFlag):
-    """Bits of the `flags` field."""
-
-    FINAL = 1  # the lanes hold the sum over all workers of the job
-    DEGRADED = 2  # the sum lacks workers; `contributors` says how many are in it
-    ECN = 4  # congestion: a fragment met a slot that was still taken by another
-    RETRANSMIT = 8  # the sender sent this packet before
-
-
 MAGIC = 0x4F49  # "OI"
 VERSION = 1
 UDP_PORT = 47001
 LANES = 360  # at Ethernet's MTU: 20 + 8 + 32 + 4 * 360 = 1500
 
 HEADER: tuple[Field, ...] = (
-    Field("magic", 16, "0x4F49"),
+    Field("magic", 16, f"{MAGIC:#06x}"),
     Field("version", 8, "of this format"),
-    Field("op", 8, "1 push, 2 partial, 3 result, 4 notice"),
-    Field("flags", 8, "1 final, 2 degraded, 4 ECN, 8 retransmit"),
+    Field("op", 8, listed(Op)),
+    Field("flags", 8, listed(Flag)),
     Field("reserved", 8, "zero"),
     Field("job", 16, "job id, unique among the running jobs of a testbed"),
     Field("worker", 16, "rank of the sender; in a partial, the index of the sender's unit in the job"),
@@ -72,12 +60,36 @@ HEADER: tuple[Field, ...] = (
 
 HEADER_BYTES = sum(field.bytes for field in HEADER)
 PAYLOAD_BYTES = HEADER_BYTES + 4 * LANES  # of the UDP datagram
-FRAME_BYTES = 14 + 20 + 8 + PAYLOAD_BYTES
+FRAME_HEADERS_BYTES = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
+FRAME_BYTES = FRAME_HEADERS_BYTES + PAYLOAD_BYTES
 
 MAX_MTU = (
     3476  # the largest frame that veth gives to an XDP program in one buffer has 3490 bytes (4 KiB pages)
 )
 MAX_WORKERS = 64  # a bitmap of contributors is one 64-bit word
+NO_WORKER = 0xFFFF  # the field `worker` of a result
+
+TTL = 64  # of what a switch or PS makes; what passes through keeps its own
+ECT, CE = 0b10, 0b11  # the IP header's ECN field (RFC 3168): the sender heeds marks; a queue was long
+DSCP_REPEATED = 3  # of what a worker sends again: RFC 2474's pool for local use
+GROUP_BYTE = 239  # results go to addresses in 239/8 (RFC 2365), and nothing else does
+PROBE_ETHERTYPE = 0x88B5  # the agent asks whether a port is lit; IEEE's, for local experiments
+
+NUMBERS: tuple[Number, ...] = (
+    Number("WIRE_MAGIC", MAGIC, 16, in_hex=True),
+    Number("WIRE_VERSION", VERSION, 8),
+    Number("WIRE_UDP_PORT", UDP_PORT, 16),
+    Number("WIRE_MAX_WORKERS", MAX_WORKERS, 16),
+    Number("WIRE_NO_WORKER", NO_WORKER, 16, "in a result", in_hex=True),
+    Number("WIRE_TTL", TTL, 8, "of what is made on the way"),
+    Number("WIRE_ECT", ECT, 8, "ECN-capable (RFC 3168)"),
+    Number("WIRE_CE", CE, 8, "congestion experienced: both bits"),
+    Number("WIRE_DSCP_REPEATED", DSCP_REPEATED, 8, "of what a worker sends again"),
+    Number("WIRE_GROUP_BYTE", GROUP_BYTE, 8, "the first of a group's address"),
+    Number("WIRE_PROBE_ETHERTYPE", PROBE_ETHERTYPE, 16, "of the agent's question to the optics", in_hex=True),
+    *named("WIRE_OP_", Op, 8),
+    *named("WIRE_FLAG_", Flag, 8),
+)
 
 
 def bias(workers: int) -> int:
@@ -95,3 +107,12 @@ def lanes_for(mtu: int) -> int:
 def payload_bytes(lanes: int) -> int:
     """Of the UDP datagram with so many lanes."""
     return HEADER_BYTES + 4 * lanes
+
+
+def conditions() -> list[tuple[str, str]]:
+    """What C and P4 ask of an `op`: macros of one argument, and their conditions."""
+    known = " || ".join(f"(op) == WIRE_OP_{op.name}" for op in Op)
+    if list(map(int, Op)) == list(range(int(min(Op)), int(max(Op)) + 1)):  # one comparison less to a packet
+        known = f"(op) >= WIRE_OP_{min(Op).name} && (op) <= WIRE_OP_{max(Op).name}"
+    bare = " && ".join(f"(op) != WIRE_OP_{op.name}" for op in Op if op.body is Body.NONE)
+    return [("WIRE_IS_OP", known), ("WIRE_HAS_LANES", bare)]

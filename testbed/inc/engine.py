@@ -394,4 +394,4 @@ def group_ip(job: int) -> str:
     """Where a job's results are addressed to: 239.192/14, the organization-local scope (RFC 2365), and the
     job.
     """
-    return f"239.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"
+    return f"{spec.GROUP_BYTE}.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

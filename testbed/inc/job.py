@@ -5,20 +5,13 @@ engine.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
-
-class Role(Enum):
-    """What a job's sum made here is."""
-
-    FINAL = "final"  # the result
-    PARTIAL = "partial"  # to be sent to the parameter server
-    TRANSIT = "transit"  # nothing is summed here: results pass through
+from testbed.contract.places import Role as Role
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as one aggregator knows it; the fields are those of `struct job` in bpf/maps.h."""
+    """A job as one aggregator knows it; testbed/contract/places.py has its records in the data planes."""
 
     members: int  # bitmap of the contributors expected here
     generation: int

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from testbed.contract import frame, spec
 from testbed.contract.frame import CorruptError, Frame
+from testbed.contract.verdicts import Verdict
 from testbed.errors import RequestError
 from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.pull import PullSide
 from testbed.simulation.ways import Emission, Outcome, To, Ways, back, behind
 
-NO_WORKER = 0xFFFF  # in a result
-_MULTICAST = b"\xef"  # 239, the first byte of a group
+_MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Slot:
 
 
 class Aggregator:
-    """A ToR switch with the address `ip`, or with `is_host` a host. Verdicts are named as in bpf/maps.h.
+    """A ToR switch with the address `ip`, or with `is_host` a host. Verdicts are those of the contract.
 
     `ways` of a switch says by which ports frames leave. What a worker at a host pulls is its `pull_side`'s.
     """
@@ -91,9 +91,9 @@ class Aggregator:
         try:
             packet = Frame.parse(data, self._lanes)
         except CorruptError:
-            return "corrupt", []
+            return Verdict.CORRUPT, []
         except ValueError:
-            return "malformed", []
+            return Verdict.MALFORMED, []
         return self._at_host(packet, data, port) if self._is_host else self._at_switch(packet, data, port)
 
     def _is_ours(self, data: bytes) -> bool:
@@ -102,30 +102,30 @@ class Aggregator:
 
     def _elsewhere(self, data: bytes) -> Outcome:
         if self._is_host or not frame.is_ipv4(data):
-            return ("passed" if self._is_host else "to_ovs"), [behind(data)]
+            return ("passed" if self._is_host else Verdict.TO_OVS), [behind(data)]
         return self._forward(data)
 
     def _forward(self, data: bytes) -> Outcome:
         emission = self.ways.route(data)
-        return "forwarded" if emission.to is To.ROUTE else "to_ovs", [emission]
+        return Verdict.FORWARDED if emission.to is To.ROUTE else Verdict.TO_OVS, [emission]
 
     def _at_switch(self, packet: Frame, data: bytes, port: int) -> Outcome:
         header = packet.header
         if not self._may_send(port, packet):
-            return "bad_sender", []
+            return Verdict.BAD_SENDER, []
         if header.op == spec.Op.NOTICE and packet.destination_ip != self._ip:
             return self._forward(data)
         job = self._jobs.get(header.job)
         if job is None:
-            return "bad_job", []
+            return Verdict.BAD_JOB, []
         if header.generation != job.generation:
-            return "bad_generation", []
+            return Verdict.BAD_GENERATION, []
         if header.op == spec.Op.PUSH:
             return self._sum(packet, job, port)
         if header.op == spec.Op.NOTICE:
             if not job.members:
-                return "bad_worker", []
-            return "notice", [self.ways.to_group(To.WORKERS, data, header.job, port)]
+                return Verdict.BAD_WORKER, []
+            return Verdict.NOTICE, [self.ways.to_group(To.WORKERS, data, header.job, port)]
         return self._pass_result(packet, data, job, port)
 
     def _may_send(self, port: int, packet: Frame) -> bool:
@@ -148,62 +148,62 @@ class Aggregator:
         header = packet.header
         if header.op in (spec.Op.RESULT, spec.Op.NOTICE):
             if self.pull_side is None:
-                return "bad_job", []
+                return Verdict.BAD_JOB, []
             is_result = header.op == spec.Op.RESULT
             return self.pull_side.take(packet, data) if is_result else self.pull_side.heed(packet)
         if header.op == spec.Op.PUSH:
-            return "malformed", []
+            return Verdict.MALFORMED, []
         job = self._jobs.get(header.job)
         if job is None or header.op != spec.Op.PARTIAL or packet.destination_ip != self._ip:
-            return "bad_job", []
+            return Verdict.BAD_JOB, []
         if header.generation != job.generation:
-            return "bad_generation", []
+            return Verdict.BAD_GENERATION, []
         return self._sum(packet, job, port)
 
     def _pass_result(self, packet: Frame, data: bytes, job: Job, port: int) -> Outcome:
         header = packet.header
         if job.role is Role.FINAL or packet.destination_ip != job.group_ip:
-            return "malformed", []
+            return Verdict.MALFORMED, []
         if job.role is Role.PARTIAL:
             offset = (header.slot - job.up_base) % 2**32
             if offset >= job.size:
-                return "bad_slot", []
+                return Verdict.BAD_SLOT, []
             held = self._slots[job.base + offset]
             at = (held.generation, held.fragment)
             if held.complete and not held.final and at == (header.generation, header.fragment):
                 held.lanes, held.count, held.final = packet.lanes.copy(), header.count, True
-        return "result", [self.ways.to_group(To.OTHERS, data, header.job, port)]
+        return Verdict.RESULT, [self.ways.to_group(To.OTHERS, data, header.job, port)]
 
     def _sum(self, packet: Frame, job: Job, port: int) -> Outcome:
         """Steps 3 to 9."""
         header = packet.header
         if header.worker >= spec.MAX_WORKERS or not job.members >> header.worker & 1:
-            return "bad_worker", []
+            return Verdict.BAD_WORKER, []
         offset = (header.slot - job.base) % 2**32
         if offset >= job.size:
-            return "bad_slot", []
+            return Verdict.BAD_SLOT, []
         held, bit = self._slots[job.base + offset], 1 << header.worker
         newer = _difference(header.fragment, held.fragment) if held.generation == job.generation else 1
         if newer < 0:
-            return "stale", []
+            return Verdict.STALE, []
         if newer > 0:
             if held.generation == job.generation and not held.complete:
-                return "mismatch", [self._notice(packet, job, port)]
+                return Verdict.MISMATCH, [self._notice(packet, job, port)]
             held = self._slots[job.base + offset] = Slot(
                 job.generation, header.fragment, 0, lanes=np.zeros(self._lanes, np.uint32)
             )
         elif held.members & bit:
             if not held.complete:
-                return "duplicate", []
-            return "resent", [self._sum_of(held, packet, job, port, repeated=True)]
+                return Verdict.DUPLICATE, []
+            return Verdict.RESENT, [self._sum_of(held, packet, job, port, repeated=True)]
         held.lanes = held.lanes + packet.lanes  # modulo 2**32
         held.members |= bit
         held.marked |= packet.is_marked
         held.count = header.count
         if held.members != job.members:
-            return "aggregated", []
+            return Verdict.AGGREGATED, []
         held.complete, held.final = True, job.role is Role.FINAL
-        return "completed", [self._sum_of(held, packet, job, port, repeated=False)]
+        return Verdict.COMPLETED, [self._sum_of(held, packet, job, port, repeated=False)]
 
     # ------------------------------------------------------------------ what goes out
 
@@ -216,7 +216,7 @@ class Aggregator:
                 header,
                 op=spec.Op.RESULT,
                 flags=spec.Flag.FINAL,
-                worker=NO_WORKER,
+                worker=spec.NO_WORKER,
                 contributors=job.total,
                 slot=(job.up_base if job.role is Role.PARTIAL else job.base) + offset,
             )

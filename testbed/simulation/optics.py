@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from testbed.contract import spec
+from testbed.contract.verdicts import Verdict
 from testbed.simulation.ways import Emission, Outcome, To, back
 
 # ethertype of the agent's question whether a port is lit, which is no traffic and is not counted
-PROBE = b"\x88\xb5"
+PROBE = spec.PROBE_ETHERTYPE.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
@@ -22,7 +24,7 @@ class Circuit:
 
 
 class CrossConnect:
-    """An optical switch with these ports. Verdicts are named as in bpf/maps.h, `probe` for what is not
+    """An optical switch with these ports. Verdicts are those of the contract, `probe` for what is not
     counted.
     """
 
@@ -52,9 +54,9 @@ class CrossConnect:
         """The verdict on a frame that enters a port, and the frame that leaves. The frame stays as it is."""
         circuit, is_probe = self._circuits[port], data[12:14] == PROBE
         if now_ns < circuit.lit_at_ns:
-            return "probe" if is_probe else "dark", []
+            return "probe" if is_probe else Verdict.DARK, []
         if circuit.peer is None:
-            return "probe" if is_probe else "unlit", []
+            return "probe" if is_probe else Verdict.UNLIT, []
         if is_probe:
             return "probe", [back(data, port)]
-        return "lit", [Emission(To.CIRCUIT, data, (circuit.peer,))]
+        return Verdict.LIT, [Emission(To.CIRCUIT, data, (circuit.peer,))]

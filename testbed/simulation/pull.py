@@ -14,20 +14,15 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import frame
+from testbed.contract import frame, rings
 from testbed.contract.frame import Frame, mac_bytes
+from testbed.contract.verdicts import Verdict
 from testbed.simulation.ways import Outcome, behind
-
-RESULT_MARKED = 0x100  # of a stored result's flags, as in bpf/maps.h: it came with congestion experienced
-RESULT_REPEATED = 0x200  # a repetition completed it, or asked for it
-
-MARKED, REPEATED = 0x100, 0x200  # in the ring, beside the packet's flags: RESULT_* in bpf/maps.h
-DSCP_REPEATED = 3  # of what a worker sends again
 
 
 @dataclass(frozen=True, slots=True)
 class Puller:
-    """A worker as its host knows it; the fields are those of `struct puller` in bpf/maps.h."""
+    """A worker as its host knows it; the fields are those of `PULLER` in testbed/contract/places.py."""
 
     job: int
     generation: int
@@ -43,12 +38,12 @@ class Stored:
 
     fragment: int
     contributors: int
-    flags: int  # those of the wire, RESULT_MARKED and RESULT_REPEATED
+    flags: int  # those of the packet and of `rings.Stored`
     lanes: npt.NDArray[np.uint32]
 
 
 class PullSide:
-    """A worker's ring, and the words that it shares with its worker. Verdicts are named as in bpf/maps.h."""
+    """A worker's ring, and the words that it shares with its worker. Verdicts are those of the contract."""
 
     def __init__(self, puller: Puller) -> None:
         self.puller = puller
@@ -67,27 +62,27 @@ class PullSide:
         header = packet.header
         place = (header.slot - self.puller.base) % 2**32
         if place >= self.puller.size:
-            return "bad_slot", []
+            return Verdict.BAD_SLOT, []
         held = self.ring[place]
         if held is not None and (header.fragment - held.fragment + 2**31) % 2**32 <= 2**31:
-            return "pull_duplicate", []
-        flags = header.flags | (RESULT_MARKED if packet.is_marked else 0)
-        flags |= RESULT_REPEATED if packet.tos >> 2 == frame.DSCP_REPEATED else 0
+            return Verdict.PULL_DUPLICATE, []
+        flags = header.flags | (rings.Stored.MARKED if packet.is_marked else 0)
+        flags |= rings.Stored.REPEATED if packet.tos >> 2 == frame.DSCP_REPEATED else 0
         self.ring[place] = Stored(header.fragment, header.contributors, flags, packet.lanes)
         self.received = (self.received + 1) % 2**32
-        return "pulled", [behind(self._woken(data))] if self.received == self.wake_at else []
+        return Verdict.PULLED, [behind(self._woken(data))] if self.received == self.wake_at else []
 
     def heed(self, packet: Frame) -> Outcome:
         """The verdict on a notice."""
         refused = self._refused(packet)
         if not refused:
             self.notices = (self.notices + 1) % 2**32
-        return refused or "notice", []
+        return refused or Verdict.NOTICE, []
 
     def _refused(self, packet: Frame) -> str:
         if packet.header.job != self.puller.job:
-            return "bad_job"
-        return "" if packet.header.generation == self.puller.generation else "bad_generation"
+            return Verdict.BAD_JOB
+        return "" if packet.header.generation == self.puller.generation else Verdict.BAD_GENERATION
 
     def _woken(self, data: bytes) -> bytes:
         """The result, addressed to the host itself; without a UDP checksum, which was that of the group's

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from testbed.contract.places import Port
 from testbed.errors import TestbedError
 from testbed.inc.engine import Ring
-from testbed.inc.job import Job, Role, Sender
+from testbed.inc.job import Job, Sender
 from testbed.inc.segments import NoRoomError
 from testbed.topology import addresses
 from testbed.xdp import layout
@@ -33,7 +34,6 @@ from testbed.xdp.syscall import (
 )
 
 NO_ENTRY = layout.SIZES["MAX_JOBS"]  # of `jobs`: one past its end
-_ROLES = {Role.FINAL: layout.ROLE_FINAL, Role.PARTIAL: layout.ROLE_PARTIAL, Role.TRANSIT: layout.ROLE_TRANSIT}
 
 
 class Cells:
@@ -93,7 +93,7 @@ class _Place:
             entry[name] = getattr(job, name)
         for name in ("self_ip", "up_ip", "group_ip"):
             entry[name] = ip_number(getattr(job, name))
-        entry["id"], entry["role"], entry["unit"] = number, _ROLES[job.role], job.index
+        entry["id"], entry["role"], entry["unit"] = number, job.role, job.index
         entry["group"] = self._group(number)
         if job.size:
             entry["aggregator"] = self._made_slots()[0]
@@ -213,9 +213,9 @@ class XdpSwitch(_Place):
         """A port names its job's entry, so that a push takes one look-up less."""
         sender = self._senders.get(host)
         told: dict[str, int] = {}
-        kind = layout.PORT_HOST
+        kind = Port.HOST
         if sender:
-            kind = layout.PORT_PS if sender.worker is None else layout.PORT_WORKER
+            kind = Port.PS if sender.worker is None else Port.WORKER
             entry = self._entries.get(sender.job, NO_ENTRY)
             told = {"job": sender.job, "worker": sender.worker or 0, "index": entry}
         set_port(self._programs, self._ports[host], self._owner, host, kind, **told)

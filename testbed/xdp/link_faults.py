@@ -1,7 +1,7 @@
 """Compiles and loads bpf/link_faults.c, and keeps its maps: a stage for each direction of a wire, and the
 cells for frames held back.
 
-Owns what user space must know of the C side; attaching the program to devices is
+What both sides know is in testbed/contract/links.py; attaching the program to devices is
 testbed/emulation/faults.py's.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 
-import numpy as np
-
+from testbed.contract import links
 from testbed.errors import SettingError
 from testbed.xdp.compiled import MapLayout
 from testbed.xdp.layout import DEVICE
@@ -18,28 +17,21 @@ from testbed.xdp.link_program import LinkProgram
 from testbed.xdp.syscall import map_delete, map_update, u32
 
 PROGRAM, MAPS = "link_fault", ("stages", "cells")
-COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted", "crowded", "failed", "merged")
-_RATES = ("loss", "duplication", "reordering", "corruption")
-_STAGE = np.dtype(
-    [
-        *((name, "=u8") for name in (*_RATES, "random", "first", "next", *COUNTERS)),
-        *((name, "=u4") for name in ("egress", "distance", "cells", "pad")),
-    ]
-)
-_CELL_HEADER_BYTES = 12  # due, length; the frame follows
+COUNTERS = tuple(counter.name for counter in links.FAULT_COUNTERS)
+_STAGE = links.STAGE.dtype()
 
 
 class FaultProgram(LinkProgram):
     """The program of faults, with a stage for each direction and the cells of each stage."""
 
     def __init__(self, longest_frame_bytes: int) -> None:
-        stages = MapLayout(MAPS[0], DEVICE, _STAGE, "testbed/xdp/link_faults.py")
+        stages = MapLayout(MAPS[0], DEVICE, _STAGE, "testbed/contract/links.py")
         flags = [f"-DCELL_BYTES={longest_frame_bytes}"]
         super().__init__("fault stage", "link_faults.c", PROGRAM, stages, flags)
         self._cells = self._compiled.map_fd(MAPS[1])
         self._cell_bytes = ctypes.sizeof(self._compiled.bpf[MAPS[1]].Leaf)
         self._made: dict[int, int] = {}  # ifindex -> cells
-        if self._cell_bytes < _CELL_HEADER_BYTES + longest_frame_bytes:
+        if self._cell_bytes < links.CELL.offset("frame") + longest_frame_bytes:
             self._compiled.close()
             raise SettingError(
                 f"bpf/link_faults.c: a cell has {self._cell_bytes} bytes, too few for a frame of "
@@ -60,7 +52,7 @@ class FaultProgram(LinkProgram):
         `rates` are the shares (0 to 1) of frames lost, copied, held back and corrupted; `seed` is any number
         of 64 bits.
         """
-        settings = {name: round(share * 2**32) for name, share in zip(_RATES, rates, strict=True)}
+        settings = {name: round(share * 2**32) for name, share in zip(links.FAULT_RATES, rates, strict=True)}
         self.drop_stage(ifindex)
         self._made[ifindex] = cells
         for cell in range(cells):

@@ -1,6 +1,6 @@
 """Compiles and loads bpf/link_marks.c, and keeps its map: a queue for each direction of a wire.
 
-Owns what user space must know of the C side; attaching the program to devices is
+What both sides know is in testbed/contract/links.py; attaching the program to devices is
 testbed/emulation/marks.py's.
 """
 
@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from testbed.contract import links
 from testbed.xdp.compiled import MapLayout
 from testbed.xdp.layout import DEVICE
 from testbed.xdp.link_program import LinkProgram
 
 PROGRAM, MAPS = "link_mark", ("queues",)
-COUNTERS = ("seen", "marked")
-_FRACTION_BITS = 16
-_QUEUE = np.dtype(
-    [(name, "=u8") for name in ("byte_time", "bucket", "threshold", "limit", "level", "at", *COUNTERS)]
-)
+COUNTERS = tuple(counter.name for counter in links.MARK_COUNTERS)
+_QUEUE = links.QUEUE.dtype()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ class QueueSpec:
             return round(size * 1e9 / self.rate_bytes_per_s)
 
         return {
-            "byte_time": round((1 << _FRACTION_BITS) * 1e9 / self.rate_bytes_per_s),
+            "byte_time": round((1 << links.FRACTION_BITS) * 1e9 / self.rate_bytes_per_s),
             "bucket": time_ns(self.bucket_bytes),
             "threshold": time_ns(self.threshold_bytes),
             "limit": time_ns(self.limit_bytes),
@@ -49,7 +45,7 @@ class MarkProgram(LinkProgram):
     """The marking program, with a queue for each direction."""
 
     def __init__(self) -> None:
-        queues = MapLayout(MAPS[0], DEVICE, _QUEUE, "testbed/xdp/link_marks.py")
+        queues = MapLayout(MAPS[0], DEVICE, _QUEUE, "testbed/contract/links.py")
         super().__init__("marking queue", "link_marks.c", PROGRAM, queues)
 
     def set_queue(self, ifindex: int, spec: QueueSpec) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from testbed.errors import SettingError, TestbedError
 from testbed.xdp.compiled import Compiled, MapLayout
 from testbed.xdp.layout import BPF_DIR
+from testbed.xdp.program import source as with_includes
 from testbed.xdp.syscall import map_delete, map_lookup, map_update, program_id, u32
 
 
@@ -31,7 +32,7 @@ class LinkProgram:
     ) -> None:
         self._what, self._record = what, records.value
         self._compiled = Compiled(
-            f"bpf/{source}", (BPF_DIR / source).read_text(), {program: "SCHED_CLS"}, [records], flags
+            f"bpf/{source}", with_includes(BPF_DIR / source), {program: "SCHED_CLS"}, [records], flags
         )
         self.fd = self._compiled.program_fd(program)
         self._records = self._compiled.map_fd(records.name)

@@ -17,7 +17,8 @@ from typing import Self
 
 import numpy as np
 
-from testbed.contract.spec import lanes_for
+from testbed.contract import spec
+from testbed.contract.places import Port
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.xdp import layout
@@ -37,7 +38,7 @@ from testbed.xdp.syscall import (
 
 PINNED_MAPS = ("routes", "circuits", "verdicts")
 PINNED_PROGRAM = "oxc_port"
-PROBE_FRAME = bytes(12) + b"\x88\xb5" + bytes(46)
+PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class PinnedPlane:
             raise SettingError(f"routes of unit {unit}: set {len(wanted)}, read back {len(there)} or others")
 
     def verdicts(self) -> dict[str, int]:
-        """What the programs did with packets, counted since the start: names in bpf/maps.h."""
+        """What the programs did with packets, counted since the start, by `contract.verdicts`."""
         return verdict_counts(self._verdicts)
 
     def _route_keys(self, unit: int) -> list[bytes]:
@@ -200,10 +201,10 @@ class XdpPlane:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.programs = stack.enter_context(Programs(lanes_for(self._mtu)))
+            self.programs = stack.enter_context(Programs(spec.lanes_for(self._mtu)))
             for port in self._switch_ports:
                 at_host = port.unit and addresses.is_host_port(port.number)
-                kind = layout.PORT_HOST if at_host else layout.PORT_FABRIC
+                kind = Port.HOST if at_host else Port.FABRIC
                 set_port(self.programs, socket.if_nametoindex(port.device), port.unit, port.number, kind)
             for port in self._switch_ports:
                 self.programs.attach("tor_port" if port.unit else "oxc_port", port.device)
@@ -224,7 +225,7 @@ class XdpPlane:
         self._stack.__exit__(kind, error, trace)
 
     def verdicts(self) -> dict[str, int]:
-        """What the programs did with packets, counted since the start: names in bpf/maps.h."""
+        """What the programs did with packets, counted since the start, by `contract.verdicts`."""
         return verdict_counts(self.programs.map_fd("verdicts"))
 
     def lose(self, ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:

@@ -49,16 +49,12 @@ class Programs:
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
         """`text` is compiled in place of bpf/programs.c: what tests make of it."""
         self.lanes = lanes
-        sizes = {**layout.SIZES, "WIRE_LANES": lanes}
         self.compiled = Compiled(
             "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c"),
             dict.fromkeys(PROGRAMS, "XDP"),
-            [MapLayout(name, *types, "testbed/xdp/layout.py") for name, types in layout.maps(lanes).items()],
-            [
-                "-Werror=implicit-function-declaration",
-                *(f"-D{name}={value}" for name, value in sizes.items()),
-            ],
+            [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
+            ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
         )
 
     def __enter__(self) -> Self:
@@ -114,7 +110,7 @@ def verdict_counts(fd: int) -> dict[str, int]:
 
     cpus = _possible_cpus()
     counts = {}
-    for index, name in enumerate(layout.verdict_names()):
+    for index, name in layout.verdict_names().items():
         data = map_lookup(fd, index.to_bytes(4, "little"), 8 * cpus)
         counts[name] = int(np.frombuffer(data or b"", dtype=np.uint64).sum())
     return counts

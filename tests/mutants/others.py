@@ -91,8 +91,8 @@ P4 = (
         ),
         (
             "who is no member contributes",
-            "hdr.wire.worker >= 64 || meta.job.members & meta.slot.mine == 0",
-            "hdr.wire.worker >= 64",
+            "hdr.wire.worker >= WIRE_MAX_WORKERS || meta.job.members & meta.slot.mine == 0",
+            "hdr.wire.worker >= WIRE_MAX_WORKERS",
         ),
     ),
     *_in(
@@ -240,7 +240,7 @@ ENDPOINT = _in(
         "largest = here ? i : largest;",
         "largest = here && !largest ? i : largest;",
     ),
-    ("a worker's NaN is a number", "} else if (largest == SPECIAL) {", "} else if (0) {"),
+    ("a worker's NaN is a number", "} else if (largest == VOTE_SPECIAL) {", "} else if (0) {"),
     (
         "lengths are not compared",
         "op->outcome = EVENT_DISAGREE;\n		else if (is_carried",

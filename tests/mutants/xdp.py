@@ -170,7 +170,7 @@ XDP = (
             "	sum = (sum & 0xffff) + (sum >> 16);\n	ip->check",
             "	ip->check",
         ),
-        ("what is made here keeps the TTL", "	p->ip->ttl = 64;\n", ""),
+        ("what is made here keeps the TTL", "	p->ip->ttl = WIRE_TTL;\n", ""),
         ("a group's MAC address has 24 bits of it", "(ip >> 16) & 0x7f", "(ip >> 16) & 0xff"),
     ),
     *_in(
@@ -219,7 +219,7 @@ XDP = (
             "u64 sequence = fragment + 1;",
         ),
         ("a worker is not told of queues", "(is_marked(p) ? RESULT_MARKED : 0)", "0"),
-        ("any other class is a repetition", "p->ip->tos >> 2 == DSCP_REPEATED", "p->ip->tos >> 2 != 0"),
+        ("any other class is a repetition", "p->ip->tos >> 2 == WIRE_DSCP_REPEATED", "p->ip->tos >> 2 != 0"),
         ("contributors are not told", "	r->contributors = bpf_ntohs(p->inc->contributors);\n", ""),
         ("the last lane is not copied", "sizeof(r->lanes));", "sizeof(r->lanes) - 4);"),
         ("results are not counted", "	__sync_fetch_and_add(&wake->received, 1);\n", ""),

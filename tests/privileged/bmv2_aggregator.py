@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from testbed.bmv2.program import numbers
 from testbed.bmv2.routes import mac_number
 from testbed.bmv2.runtime import Action, Key, Runtime
 from testbed.bmv2.switch import Bmv2Switch
+from testbed.contract.places import SlotState
 from testbed.inc.job import Job, Sender
 from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
@@ -38,7 +38,6 @@ MARK_NEAR, MARK_ALL = "02:ff:00:00:ff:fe", "02:ff:00:00:ff:ff"
 NEAR_GROUP, ALL_GROUP = 4094, 4095
 NEAR = (*GROUP, ROUTED, PLAIN, MARKED)
 LATE_S = 60.0
-_SLOT = numbers("SLOT_")
 _ALL = 3  # ETH_P_ALL
 _MTU = 9000  # fuzzed frames may be longer than the fabric's
 
@@ -193,8 +192,8 @@ class Bmv2Aggregator:
                 generation,
                 fragment,
                 members % 2**64,
-                state >= _SLOT["partial"],
-                state == _SLOT["final"],
+                state >= SlotState.PARTIAL,
+                state == SlotState.FINAL,
                 None,
             )
             if state

@@ -12,9 +12,9 @@ import socket
 import time
 from collections.abc import Mapping
 
+from testbed.contract.places import Port
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.inc.job import Role, Sender
-from testbed.xdp import layout
 from testbed.xdp.engine import Cells, XdpSwitch
 from testbed.xdp.plane import set_port
 from testbed.xdp.program import Programs
@@ -39,7 +39,7 @@ def inside(programs: Programs, _: Mapping[int, int]) -> dict[int, list[int]]:
         ports = {port: socket.if_nametoindex(name) for port, name in wires.names.items()}
         switch = XdpSwitch(Cells(programs), UNIT, {port: ports[port] for port in (*WORKERS, PS_PORT)})
         for port in (*OPTICAL, MARKS_FROM):
-            set_port(programs, ports[port], UNIT, port, layout.PORT_FABRIC)
+            set_port(programs, ports[port], UNIT, port, Port.FABRIC)
         for port, (sender,) in WORKERS.items():
             switch.bind(port, sender)
         switch.bind(PS_PORT, Sender(JOB, None))

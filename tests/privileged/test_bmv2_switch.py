@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from testbed.bmv2.program import numbers
 from testbed.bmv2.runtime import ANSWER_S
+from testbed.contract.places import Role
 from tests.at_once import at_once
 from tests.privileged.bmv2_run import BURST, found
 
@@ -44,12 +44,12 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     seen = found("admits")
     assert seen["before its group"] == "u1: job 5: admitted before its group was set"
     assert seen["emptied"] == list(range(64, 64 + 101))
-    tor, ps, group, roles = TOR, 0x0A000203, 0xEFC00005, numbers("ROLE_")
+    tor, ps, group = TOR, 0x0A000203, 0xEFC00005
     assert seen["admitted"] == {
-        "5": ["set_job", 7, 7, roles["final"], 64, 101, 3, 3, 0, 64, tor, 0, group, 2]
+        "5": ["set_job", 7, 7, int(Role.FINAL), 64, 101, 3, 3, 0, 64, tor, 0, group, 2]
     }
     assert seen["replaced"] == {
-        "5": ["set_job", 3, 8, roles["partial"], 64, 101, 4, 2, 1, 64, tor, ps, group, 2]
+        "5": ["set_job", 3, 8, int(Role.PARTIAL), 64, 101, 4, 2, 1, 64, tor, ps, group, 2]
     }
     assert seen["kept its slots"] == 1024
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}

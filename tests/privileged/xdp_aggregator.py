@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from testbed.contract.places import Port
 from testbed.inc.job import Job, Sender
 from testbed.simulation.pull import Puller, Stored
 from testbed.simulation.ways import Emission, Route, To
@@ -117,7 +118,7 @@ class XdpAggregator:
         assert self._place.slots >= SLOTS
         if not self._is_host:
             for port, ifindex in self._ports.items():
-                set_port(self._programs, ifindex, self._unit, port, layout.PORT_FABRIC)
+                set_port(self._programs, ifindex, self._unit, port, Port.FABRIC)
             self.set_routes({})
         return self
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 
+from testbed.contract.places import Port
 from testbed.simulation.ways import Emission, To
 from testbed.xdp import layout
 from testbed.xdp.plane import PinnedPlane, set_port
@@ -28,7 +29,7 @@ class XdpOptics:
         devices = {port: socket.if_indextoname(ifindex) for port, ifindex in ports.items()}
         self._plane = PinnedPlane(*fds, self._program, programs.map_fd("verdicts"), devices)
         for port, ifindex in ports.items():
-            set_port(programs, ifindex, 0, port, layout.PORT_FABRIC)
+            set_port(programs, ifindex, 0, port, Port.FABRIC)
         self.darken(list(ports), 0)
         self.disconnect(list(ports))
 

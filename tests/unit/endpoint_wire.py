@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from testbed.contract import mapping, spec
+from testbed.contract import mapping, rings, spec
 from testbed.contract.codec import Header
+from testbed.contract.endpoint import Event
 from testbed.contract.frame import Frame
 from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.pull import Puller, PullSide
@@ -35,9 +36,11 @@ JOB, GENERATION, BASE, SIZE = 5, 9, 100, 48
 DATA_SLOTS = SIZE - mapping.VOTE_SLOTS
 LIMIT = DATA_SLOTS // 2
 TOR_IP = "10.0.1.254"
-IDLE, DONE, QUIET, NOT_FINITE, DISAGREE = range(5)  # enum event
+IDLE, DONE, QUIET, NOT_FINITE, DISAGREE = Event
 LATE_S = 30.0
-_RESULT_BYTES = 16 + 4 * spec.LANES
+_RESULT_BYTES = rings.RESULT.dtype(spec.LANES).itemsize
+_AT = {name: rings.RESULT.offset(name) for name in ("contributors", "flags", "lanes")}
+_WAKE_AT, _NOTICES = (rings.WAKE.offset(name) for name in ("wake_at", "notices"))
 
 
 def worker_ip(worker: int) -> str:
@@ -181,7 +184,7 @@ class Rack:
     def notify(self, worker: int) -> None:
         """A notice for this worker."""
         end = self.ends[worker]
-        struct.pack_into("=I", end.wake, 8, struct.unpack_from("=I", end.wake, 8)[0] + 1)
+        struct.pack_into("=I", end.wake, _NOTICES, struct.unpack_from("=I", end.wake, _NOTICES)[0] + 1)
 
     def vote_for(self, worker: int, vector: np.ndarray) -> None:
         """The first vote of a worker that never comes, on a vector of floats."""
@@ -267,7 +270,7 @@ class Rack:
             return
         packet = Frame.parse(data)
         place = packet.header.slot - BASE
-        end.side.wake_at = struct.unpack_from("=I", end.wake, 4)[0]
+        end.side.wake_at = struct.unpack_from("=I", end.wake, _WAKE_AT)[0]
         if packet.header.fragment < mapping.FIRST_VOTE:  # before the worker can read it and push the next
             end.had.add(packet.header.fragment)
             while end.done in end.had:
@@ -277,11 +280,12 @@ class Rack:
             return
         at = place * _RESULT_BYTES
         struct.pack_into("=Q", end.ring, at, 0)
-        end.ring[at + 16 : at + _RESULT_BYTES] = packet.lanes.astype(">u4").tobytes()
-        struct.pack_into("=II", end.ring, at + 8, packet.header.contributors, packet.header.flags)
+        end.ring[at + _AT["lanes"] : at + _RESULT_BYTES] = packet.lanes.astype(">u4").tobytes()
+        struct.pack_into("=I", end.ring, at + _AT["contributors"], packet.header.contributors)
+        struct.pack_into("=I", end.ring, at + _AT["flags"], packet.header.flags)
         struct.pack_into("=Q", end.ring, at, packet.header.fragment + 1)
         struct.pack_into("=I", end.wake, 0, end.side.received)
-        if end.side.received == struct.unpack_from("=I", end.wake, 4)[0]:
+        if end.side.received == struct.unpack_from("=I", end.wake, _WAKE_AT)[0]:
             self._switch.sendto(b"wake", end.address)
 
 

@@ -4,7 +4,7 @@ written.
 
 from __future__ import annotations
 
-import re
+import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ from testbed.bmv2 import process, program
 from testbed.bmv2.routes import mac_number
 from testbed.bmv2.runtime import Action, Key, Runtime, _port_map
 from testbed.bmv2.switch import job_data
-from testbed.contract.emit import P4_LAYOUTS
+from testbed.contract.places import P4_JOB
+from testbed.contract.render_p4 import P4_LAYOUTS
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.inc.job import Job, Role
 from testbed.topology.model import BMV2_LAYOUTS
@@ -41,25 +42,6 @@ def test_an_mtu_without_a_program_names_those_with_one(tmp_path: Path) -> None:
         program.compiled("tall", 1500, tmp_path)
     with pytest.raises(HostError, match="no P4 program of the layout wide"):
         program.compiled("wide", 1500, tmp_path / "nothing")
-
-
-def test_verdicts_are_named_as_the_program_counts_them() -> None:
-    names = program.verdict_names()
-    assert sorted(names) == list(range(len(names)))
-    assert {"forwarded", "switched", "unroutable", "aggregated", "completed", "corrupt"} <= set(
-        names.values()
-    )
-    counts = re.search(r"V_COUNT = (\d+);", (program.P4_DIR / "verdicts.p4").read_text())
-    assert counts is not None
-    assert int(counts[1]) == len(names)
-
-
-def test_a_constant_may_be_another_ones() -> None:
-    slots, roles = program.numbers("SLOT_"), program.numbers("ROLE_")
-    assert list(slots) == ["empty", "filling", "partial", "final"]
-    assert (roles["partial"], roles["final"]) == (slots["partial"], slots["final"])
-    assert set(roles) == {role.value for role in Role}
-    assert len(set(roles.values())) == len(roles)
 
 
 def _fake_switch(folder: Path, script: str) -> None:
@@ -124,17 +106,18 @@ def test_keys_and_actions_as_they_are_sent() -> None:
 
 
 def test_a_job_in_the_order_of_the_programs_parameters() -> None:
-    source = (program.P4_DIR / "segment.p4").read_text()
-    found = re.search(r"action set_job\((.*?)\)", source, re.DOTALL)
-    assert found is not None
-    names = [part.split()[-1] for part in found[1].split(",")]
+    loaded = json.loads(program.compiled("wide", 1500).read_text())
+    (action,) = (action for action in loaded["actions"] if action["name"] == "set_job")
+    names = [parameter["name"] for parameter in action["runtime_data"]]
+    widths = [parameter["bitwidth"] for parameter in action["runtime_data"]]
+    assert [(field.name, field.bits) for field in P4_JOB] == list(zip(names, widths, strict=True))
     job = Job(1, 2, Role.PARTIAL, 3, 4, 5, 6, 7, 8, "0.0.0.9", "0.0.0.10", "0.0.0.11")
     told = dict(zip(names, job_data(job, 12), strict=True))
     assert told == {
         **{
             "members": 1,
             "generation": 2,
-            "role": program.numbers("ROLE_")["partial"],
+            "role": Role.PARTIAL,
             "base": 3,
             "size": 4,
             "total": 5,

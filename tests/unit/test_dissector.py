@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scapy.utils import rdpcap
 
-from testbed.contract import emit, pcap, spec
+from testbed.contract import pcap, render_lua, spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import NO_LANES, Frame
 from testbed.contract.scapy_layer import GradientPacket
@@ -65,7 +65,7 @@ def tshark(path: Path, *arguments: str) -> list[str]:
         lacking("tshark", "tshark is not installed; remedy: apt-get install tshark")
     user = NOBODY if os.geteuid() == 0 else None
     script = path.with_suffix(".lua")
-    script.write_text(emit.lua_dissector())
+    script.write_text(render_lua.lua_dissector())
     for made in (path, script, *list(path.parents)[:3]):
         if made.stat().st_uid == os.geteuid():
             made.chmod(0o755)

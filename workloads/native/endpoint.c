@@ -5,7 +5,7 @@
  * process's interpreter runs on while this waits or works.
  *
  * One thread calls endpoint_run; another may call endpoint_submit. Compiled by setup.py, called by
- * workloads/endpoint.py through ctypes, which repeats the two structs at the top.
+ * workloads/endpoint.py through ctypes; what both know is in contract.h.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -26,6 +26,9 @@
 #include <linux/types.h>
 
 #include "../../bpf/wire.h"
+#define RESULT_LANES /* as the fabric's MTU has them, told at run time */
+#include "../../bpf/ring.h"
+#include "contract.h"
 #include "window.h"
 
 #ifndef UDP_SEGMENT
@@ -40,46 +43,9 @@
 #define SRTT_FIRST_NS 1000000LL
 #define PAUSE_MIN_NS 500000LL /* between two repetitions: other workers may be later than this one */
 #define RTO_MAX_NS 250000000LL
-#define EXPONENTS 256
-#define SPECIAL 255
-#define SCALE_MAX 126
-#define FIRST_LANE 2 /* of a vote, behind the lengths' two */
 #define NEXT_RING(i) ((i) % MAX_OPS)
 
-struct settings {
-	int32_t ring_fd, wake_fd, socket_fd, event_fd;
-	uint32_t job, worker, workers, generation;
-	uint32_t lanes, slot_base, slots, vote_slots;
-	uint32_t ring_entries, first_vote, address, port; /* address: network byte order */
-	uint32_t share, pad;	/* of the fragments that the shortest queue holds; 0: unknown */
-	double rate_mbps;	/* of the link; 0: it has none, and marks nothing */
-	const uint32_t *places;	/* slots - vote_slots of them */
-	const double *rate_now;	/* what the rate has become, 0 until it changes; null: it never does */
-	uint64_t *progress;	/* fragments summed so far, for who waits for us */
-};
-
-struct counters {
-	uint64_t pushed, retransmitted, timeouts, wakes, notices, reductions;
-	double window, window_min, window_sum, rtt_us;
-	uint64_t window_samples, marked;
-};
-
-#define RESULT_MARKED 0x100   /* bpf/maps.h */
-#define RESULT_REPEATED 0x200 /* the same */
-#define TOS 2		      /* ECN-capable: ECT(0) of RFC 3168 */
-#define TOS_REPEATED (3 << 2 | TOS) /* bpf/parse.h */
-
-enum event { EVENT_IDLE, EVENT_DONE, EVENT_QUIET, EVENT_NOT_FINITE, EVENT_DISAGREE };
-
-struct result {
-	uint64_t sequence;
-	uint32_t contributors, flags; /* those of the wire, and RESULT_* */
-	uint32_t lanes[];	      /* network byte order */
-};
-
-struct wake {
-	uint32_t received, wake_at, notices, attached;
-};
+#define TOS_REPEATED (WIRE_DSCP_REPEATED << 2 | WIRE_ECT)
 
 struct op {
 	float *data;
@@ -349,7 +315,7 @@ static int send_packets(struct endpoint *e, struct wire_header *first, uint32_t 
 /* Whether a vector is so small that its vote carries everybody's values. */
 static int is_carried(struct endpoint *e, struct op *op)
 {
-	return !op->raw && op->length * e->s.workers + FIRST_LANE <= e->s.lanes;
+	return !op->raw && op->length * e->s.workers + VOTE_FIRST <= e->s.lanes;
 }
 
 /*
@@ -358,7 +324,7 @@ static int is_carried(struct endpoint *e, struct op *op)
  */
 static uint32_t length_check(uint64_t length)
 {
-	return (uint32_t)(length * length * 0x9e3779b97f4a7c15ULL >> 38);
+	return (uint32_t)(length * length * VOTE_CHECK_FACTOR >> VOTE_CHECK_SHIFT);
 }
 
 /* Votes go ahead of their vectors' turn, and wait in the same queues as data. */
@@ -386,10 +352,10 @@ static void push_votes(struct endpoint *e)
 				uint32_t bits;
 
 				memcpy(&bits, &op->data[i], 4);
-				lanes[FIRST_LANE + e->s.worker * op->length + i] = htonl(bits);
+				lanes[VOTE_FIRST + e->s.worker * op->length + i] = htonl(bits);
 			}
 		} else {
-			lanes[FIRST_LANE + (op->raw ? 0 : largest_exponent(op->data, op->length))] = htonl(1);
+			lanes[VOTE_FIRST + (op->raw ? 0 : largest_exponent(op->data, op->length))] = htonl(1);
 		}
 		h->flags = 0;
 		h->slot = htonl(e->s.slot_base + e->data_slots + e->voted % e->s.vote_slots);
@@ -504,7 +470,7 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 	op->outcome = EVENT_DONE;
 	for (uint32_t w = 0; w < e->s.workers; w++)
 		for (uint64_t i = 0; i < op->length; i++)
-			if ((ntohl(lanes[FIRST_LANE + w * op->length + i]) >> 23 & 0xff) == SPECIAL) {
+			if ((ntohl(lanes[VOTE_FIRST + w * op->length + i]) >> 23 & 0xff) == VOTE_SPECIAL) {
 				op->outcome = EVENT_NOT_FINITE;
 				op->told++;
 				break;
@@ -513,7 +479,7 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 		double sum = 0;
 
 		for (uint32_t w = 0; w < e->s.workers; w++) {
-			uint32_t bits = ntohl(lanes[FIRST_LANE + w * op->length + i]);
+			uint32_t bits = ntohl(lanes[VOTE_FIRST + w * op->length + i]);
 			float value;
 
 			memcpy(&value, &bits, 4);
@@ -528,8 +494,8 @@ static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes
 	uint32_t votes = 0, largest = 0;
 	int log_workers = 0;
 
-	for (uint32_t i = 0; i < EXPONENTS; i++) {
-		uint32_t here = ntohl(lanes[FIRST_LANE + i]);
+	for (uint32_t i = 0; i < VOTE_EXPONENTS; i++) {
+		uint32_t here = ntohl(lanes[VOTE_FIRST + i]);
 
 		votes += here;
 		largest = here ? i : largest;
@@ -537,14 +503,14 @@ static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes
 	op->told = votes;
 	if (votes != e->s.workers) {
 		op->outcome = EVENT_DISAGREE;
-	} else if (largest == SPECIAL) {
+	} else if (largest == VOTE_SPECIAL) {
 		op->outcome = EVENT_NOT_FINITE;
-		op->told = ntohl(lanes[FIRST_LANE + SPECIAL]);
+		op->told = ntohl(lanes[VOTE_FIRST + VOTE_SPECIAL]);
 	} else {
 		while ((1U << log_workers) < e->s.workers)
 			log_workers++;
 		op->scale = 30 - log_workers - ((int)largest - 126);
-		op->scale = op->scale > SCALE_MAX ? SCALE_MAX : op->scale;
+		op->scale = op->scale > VOTE_SCALE_MAX ? VOTE_SCALE_MAX : op->scale;
 		op->count = (op->length + e->s.lanes - 1) / e->s.lanes;
 		if (!op->count)
 			op->outcome = EVENT_DONE;
@@ -560,7 +526,8 @@ static int64_t on_link_ns(struct endpoint *e)
 		rate_mbps = e->s.rate_mbps;
 	if (!(rate_mbps > 0))
 		return 0;
-	return (int64_t)((e->sent - e->done + 1) * (42 + e->packet_bytes) * 8000 / rate_mbps);
+	return (int64_t)((e->sent - e->done + 1) * (WIRE_FRAME_HEADERS_BYTES + e->packet_bytes) * 8000 /
+			 rate_mbps);
 }
 
 /*

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
+/* Generated from testbed/contract/verdicts.py by `make contract`: do not edit. */
+#ifndef VERDICTS_H
+#define VERDICTS_H
+
+/* What became of a packet: the index of its counter. */
+#define V_FORWARDED 0 /* IPv4, routed by its destination address */
+#define V_TO_OVS 1 /* left to Open vSwitch */
+#define V_AGGREGATED 2 /* a contribution was added, the sum is not complete */
+#define V_COMPLETED 3 /* the last contribution: result or partial sum sent */
+#define V_RESENT 4 /* duplicate of a complete sum: sent again from the slot */
+#define V_DUPLICATE 5 /* contribution already in the sum */
+#define V_STALE 6 /* fragment older than the slot's */
+#define V_MISMATCH 7 /* slot still collecting an older fragment: the sender is told */
+#define V_BAD_JOB 8 /* no such job here */
+#define V_BAD_GENERATION 9 /* another incarnation of the job */
+#define V_BAD_SLOT 10 /* outside the job's segment */
+#define V_BAD_WORKER 11 /* not a member */
+#define V_BAD_SENDER 12 /* not what the worker or PS at that port may send */
+#define V_MALFORMED 13 /* wrong length, magic, version, op or count */
+#define V_CORRUPT 14 /* UDP checksum wrong or missing */
+#define V_LOCK_BUSY 15 /* slot lock not had in time */
+#define V_RESULT 16 /* result passed on to the job's group */
+#define V_PULLED 17 /* result stored in the worker's ring */
+#define V_PULL_DUPLICATE 18 /* result the ring had already */
+#define V_NOTICE 19 /* congestion notice passed on, or told to the worker */
+#define V_DARK 20 /* arrived at a dark optical port */
+#define V_UNLIT 21 /* arrived at an optical port without a circuit */
+#define V_LIT 22 /* crossed the optical switch */
+#define V_FAULT 23 /* lost on purpose */
+#define V_COUNT 26 /* how many counters there are */
+
+#endif

@@ -1,0 +1,57 @@
+"""The operations: what a packet asks for, and what its body is.
+
+An operation is one entry here, and nothing else says its number; docs/protocol.md says what is done with it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntFlag
+from typing import Self
+
+from testbed.contract.numbers import Choice
+
+
+class Body(Enum):
+    """What follows the header."""
+
+    LANES = "lanes"  # as many as the fabric's MTU holds
+    NONE = "none"
+
+
+class Op(Choice):
+    """The field `op`: number, body, meaning."""
+
+    body: Body
+
+    def __new__(cls, value: int, body: Body, meaning: str) -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.body, member.meaning = body, meaning
+        return member
+
+    PUSH = 1, Body.LANES, "worker to its switch: this worker's gradients of a fragment"
+    PARTIAL = 2, Body.LANES, "switch to PS: the sum over the workers of one unit"
+    RESULT = 3, Body.LANES, "towards the workers: the sum over all workers"
+    NOTICE = 4, Body.NONE, "to the sender of a push or partial sum: congestion"
+
+
+OPS: dict[int, Op] = {int(op): op for op in Op}
+"""By number, for what comes in."""
+
+
+class Flag(IntFlag):
+    """Bits of the field `flags`."""
+
+    FINAL = 1  # the lanes hold the sum over all workers of the job
+    DEGRADED = 2  # the sum lacks workers; `contributors` says how many are in it
+    ECN = 4  # congestion: a fragment met a slot that was still taken by another
+    RETRANSMIT = 8  # the sender sent this packet before
+
+
+def listed(members: type[Op] | type[Flag]) -> str:
+    """`1 push, 2 partial, ...`: the field's meaning."""
+    return ", ".join(f"{int(member)} {_spelled(str(member.name))}" for member in members)
+
+
+def _spelled(name: str) -> str:
+    return name if name == "ECN" else name.lower()

@@ -1,0 +1,88 @@
+"""A record: a C struct that two languages share, stated as data. NumPy's type is derived here, the C text in
+`render_c`, a ctypes structure where a process calls C (workloads/endpoint.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+
+class Kind(Enum):
+    """A member's type in C and in NumPy. A pointer is a 64-bit word outside C."""
+
+    U8 = "__u8", "u1"
+    U16 = "__u16", "=u2"
+    U32 = "__u32", "=u4"
+    U64 = "__u64", "=u8"
+    S32 = "__s32", "=i4"
+    BE16 = "__be16", ">u2"
+    BE32 = "__be32", ">u4"
+    F64 = "double", "=f8"
+    U32_IN = "const __u32 *", "=u8"
+    F64_IN = "const double *", "=u8"
+    U64_OUT = "__u64 *", "=u8"
+
+    @property
+    def in_c(self) -> str:
+        return self.value[0]
+
+    @property
+    def in_numpy(self) -> str:
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """As many elements as a packet has lanes, over `per`. `in_c` is the macro for how many those are."""
+
+    per: int = 1
+    in_c: str = "WIRE_LANES"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a record: one element, so many, as many as lanes, or as many as the compiler is told (a
+    macro's name).
+    """
+
+    name: str
+    kind: Kind
+    meaning: str = ""
+    count: int | Lanes | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A struct. Members are aligned by themselves: padding is a member, so that no compiler adds any."""
+
+    name: str
+    members: tuple[Member, ...]
+    meaning: str = ""
+
+    def dtype(self, lanes: int = 0, **sizes: int) -> np.dtype:
+        """NumPy's type of it on a fabric with so many lanes a packet; `sizes` are the macros' values."""
+        fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
+        for member in self.members:
+            count = member.count
+            if count is None:
+                fields.append((member.name, member.kind.in_numpy))
+                continue
+            if isinstance(count, Lanes):
+                count = lanes // count.per
+            fields.append(
+                (member.name, member.kind.in_numpy, (sizes[count] if isinstance(count, str) else count,))
+            )
+        return np.dtype(fields)
+
+    def offset(self, name: str) -> int:
+        """Where a member begins; those before it are not counted in lanes or macros."""
+        before = self.members[: [member.name for member in self.members].index(name)]
+        return Record(self.name, before).dtype().itemsize if before else 0
+
+
+def members(kind: Kind, *names: str) -> tuple[Member, ...]:
+    """Members of one kind whose names say all."""
+    return tuple(Member(name, kind) for name in names)
