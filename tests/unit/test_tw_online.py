@@ -10,10 +10,17 @@ from testbed.scheduling.model import Fabric, Job, Progress
 from testbed.scheduling.room import Loads
 from testbed.simulation.fluid import simulate
 from testbed.simulation.settings import SETTINGS
+from tests.bench import tw_online
 from tests.bench.tw_online import RULES, Choice, Reoptimised, shown
 
 # Four ports a unit of 40 Gb/s, one place for INC; TS of 1 s without loss.
 FABRIC = Fabric.uniform(3, 4, 1, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine must not cut a program short: each takes a tenth of a second."""
+    monkeypatch.setattr(tw_online, "SOLVE_S", 60.0)
 
 
 def waiting(*jobs: Job) -> list[Progress]:
