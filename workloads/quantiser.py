@@ -103,7 +103,7 @@ def bound(scale: int, workers: int) -> float:
 
 def largest_error(largest: float, workers: int) -> float:
     """What `bound` comes to for workers whose largest magnitude is `largest`, whatever its binade: the form
-    that README has.
+    that docs/training.md has.
     """
     return workers * max(largest * 2.0 ** (math.ceil(math.log2(workers)) - 30), 2.0 ** (-SCALE_MAX - 1))
 

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from testbed.__main__ import COMMANDS
+from tests.bench.tour import rewritten
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 FOLDERS = ("testbed", "controller", "workloads", "scripts", "tests", "bpf", "p4", "docs")
+README_LINES = 150
 KINDS = frozenset({".py", ".c", ".h", ".p4", ".md", ".yaml"})
 NAMING = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in KINDS)
 
@@ -65,3 +69,23 @@ def test_a_document_that_is_named_is_there() -> None:
     }
     assert {document for _, document in named} & {"docs/protocol.md", "docs/verdict.md"}
     assert sorted(pair for pair in named if not (ROOT / pair[1]).exists()) == []
+
+
+def test_the_readme_is_short_and_leads_to_every_document() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= README_LINES
+    linked = {str(ROOT / link) for link in re.findall(r"\]\((docs/[^)#]+)", readme)}
+    assert [name(path) for path in DOCUMENTS if path.parts[-2] == "docs" and str(path) not in linked] == []
+
+
+def test_every_command_has_its_line() -> None:
+    lines = re.findall(r"^\| `testbed (\w+)", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
+    assert sorted(COMMANDS) == sorted(set(lines))
+
+
+def test_what_a_tour_prints_is_written_into_it() -> None:
+    document = "a\n<!-- shown: ^b|e$ -->\n```console\n$ one\nold\n$ two\n```\n```console\n$ three\n```\n"
+    printed = {"one": "b\nc\nd \ne \n", "two": "", "three": "f\n"}
+    assert rewritten(document, printed.__getitem__) == (
+        "a\n<!-- shown: ^b|e$ -->\n```console\n$ one\nb\n...\n$ two\n```\n```console\n$ three\nf\n```\n"
+    )
