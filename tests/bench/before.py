@@ -30,7 +30,7 @@ from tests.privileged.fault_scenarios import TIMES
 from tests.privileged.inside import MARK
 
 LIMIT_S = 300
-ROUNDS_TIMES = "4"
+ROUNDS_TIMES = "2"
 UNITS = 64
 _LOSS = """
 from tests.privileged import fault_scenarios, inside
@@ -92,7 +92,7 @@ def unshaped(checkout: Path) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "goodput.json"
         script = [_python(checkout), "-m", "tests.bench.goodput", "--cases", "unshaped", "--kinds", "inc"]
-        _said(checkout, [*script, "--rounds", "8", "--json", str(file)])
+        _said(checkout, [*script, "--rounds", "4", "--json", str(file)])
         rows = json.loads(file.read_text())["goodput"]
     found = {f"no rate, {row['workers']} workers": row["found"]["inc"]["goodput_mbps"] for row in rows}
     return {**found, "no rate, geometric mean": statistics.geometric_mean(found.values())}

@@ -98,6 +98,16 @@ def test_the_window_is_half_a_segment() -> None:
     assert 8 <= len(pushed) <= LIMIT
 
 
+def test_a_worker_that_hears_nothing_pushes_its_last_fragment_again_first() -> None:
+    """A later result than one that is missing tells of a gap; so the timer is for the last one."""
+    with rack(2, absent=[1]) as network:
+        network.vote_for(1, np.ones(spec.LANES * 3 * DATA_SLOTS, np.float32))
+        network.run([[np.ones(spec.LANES * 3 * DATA_SLOTS, np.float32)]], quiet=5)
+        pushes = {at: times for at, times in network.ends[0].pushes.items() if at < mapping.FIRST_VOTE}
+    assert network.wrong == []
+    assert pushes[max(pushes)] > pushes[0] >= 1
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("length", [50, 5_000])
 def test_a_value_that_is_not_finite_is_told_to_all(bad: float, length: int) -> None:

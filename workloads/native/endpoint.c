@@ -592,6 +592,15 @@ static int64_t rto(struct endpoint *e)
 	return slow > RTO_MIN_NS ? slow : RTO_MIN_NS;
 }
 
+/*
+ * When a worker that hears nothing probes, which costs a packet: after two round trips (RFC 8985, section 7.2). Their deviation is not
+ * in it: where links lose, it is made of others' repairs, and every timer would wait for those.
+ */
+static int64_t probe_ns(struct endpoint *e)
+{
+	return 2 * e->srtt_ns > RTO_MIN_NS ? 2 * e->srtt_ns : RTO_MIN_NS;
+}
+
 static int take_votes(struct endpoint *e)
 {
 	uint64_t before = e->known;
@@ -743,9 +752,10 @@ static uint64_t missing(struct endpoint *e)
 	return count;
 }
 
+/* The last one first, a probe as in RFC 8985, section 7: its result tells of all gaps before it, and close_gaps needs no timer for them. */
 static void expire(struct endpoint *e)
 {
-	uint64_t limit = 1ULL << (3 * e->silent < 7 ? 3 * e->silent : 7), pushed = 0;
+	uint64_t limit = 1ULL << (3 * e->silent < 7 ? 3 * e->silent : 7), pushed = 0, last = e->sent;
 	int64_t now = now_ns();
 
 	e->counters.timeouts++;
@@ -754,7 +764,13 @@ static void expire(struct endpoint *e)
 	e->clean_from = e->sent;
 	for (uint64_t v = e->known; v < e->voted; v++)
 		push_again(e, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
-	for (uint64_t f = e->done; f < e->sent && pushed < limit; f++)
+	while (last > e->done && has_data(e, last - 1))
+		last--;
+	if (last > e->done) {
+		push_again(e, packet(e, last - 1), &e->sent_at[(last - 1) % e->limit], now);
+		pushed++;
+	}
+	for (uint64_t f = e->done; f + 1 < last && pushed < limit; f++)
 		if (!has_data(e, f)) {
 			push_again(e, packet(e, f), &e->sent_at[f % e->limit], now);
 			pushed++;
@@ -843,7 +859,7 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 		repeat_votes(e);
 		gap_ns = close_gaps(e);
 		outstanding = gap_ns < 0 ? e->sent - e->done + (e->voted - e->known) : missing(e);
-		timeout_ns = e->rto_ns + on_link_ns(e);
+		timeout_ns = (e->silent ? e->rto_ns : probe_ns(e)) + on_link_ns(e);
 		if (wait_for_more(e, outstanding, gap_ns >= 0 && gap_ns < timeout_ns ? gap_ns : timeout_ns))
 			continue;
 		if (now_ns() - e->quiet_from < timeout_ns)
