@@ -61,9 +61,10 @@ class Fabric:
             raise
 
     def _up(self) -> None:
-        # Open vSwitch starts on one core while the devices are made on another.
+        # Open vSwitch starts, and the marking program is compiled, while the devices are made.
         self._release.callback(self.openvswitch.stop)
         self.openvswitch.launch()
+        marks = self._release.enter_context(LinkMarks(self._layout.wires))
         self._release.callback(self._namespaces.remove_all)
         names = self._layout.namespaces
         for path, value in SYSCTLS.items():
@@ -75,7 +76,8 @@ class Fabric:
         self._release.callback(self._wires.close)
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._layout.hosts, self._progress)
-        self._marks = self._release.enter_context(LinkMarks(self._namespaces[WIRES], self._layout.wires))
+        marks.attach(self._namespaces[WIRES])
+        self._marks = marks
         self._faults = LinkFaults(self._namespaces[WIRES], self._layout.wires)
         self._release.callback(self._faults.close)
         bridges = self._layout.bridges

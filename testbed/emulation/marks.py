@@ -10,7 +10,7 @@ program.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from testbed.emulation.ingress import attach
@@ -48,33 +48,48 @@ def queue_of(wire: WireSpec) -> QueueSpec:
 
 
 class LinkMarks:
-    """The marking of a fabric's shaped links. A context manager; entering attaches, leaving lets go of the
-    program.
+    """The marking of a fabric's shaped links. A context manager: entering begins to compile the program on a
+    thread, so that devices are made meanwhile, `attach` waits for it; leaving lets go of the program. Where
+    no link has a rate there is none.
     """
 
-    def __init__(self, namespace: int, wires: Sequence[WireSpec]) -> None:
+    def __init__(self, wires: Sequence[WireSpec]) -> None:
         self._wires = {wire.name: wire for wire in wires if wire.rate_mbps is not None}
-        self._namespace = namespace
         self._inner: dict[str, tuple[int, int]] = {}
-        self._stack = ExitStack()
+        self._compiler = ThreadPoolExecutor(1, "marks")
+        self._loaded: Future[MarkProgram] | None = None
 
     def __enter__(self) -> LinkMarks:
-        with ExitStack() as stack:
-            self._program = stack.enter_context(MarkProgram())
-            with entered(self._namespace):
-                route = stack.enter_context(RouteSocket())
-            devices = route.devices() if self._wires else {}
+        if self._wires:
+            self._loaded = self._compiler.submit(MarkProgram)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._compiler.shutdown()
+        if self._loaded and not self._loaded.exception():
+            with self._loaded.result():
+                pass  # its end lets go of it
+
+    @property
+    def _program(self) -> MarkProgram:
+        assert self._loaded is not None, "links without a rate have no marks"
+        return self._loaded.result()
+
+    def attach(self, namespace: int) -> None:
+        """Puts the program in front of each shaped link's queues, in the namespace of their inner ends."""
+        if not self._wires:
+            return
+        program = self._program
+        with entered(namespace):
+            opened = RouteSocket()
+        with opened as route:
+            devices = route.devices()
             for name, wire in self._wires.items():
                 a, b = (devices[device].ifindex for device in inner_devices(wire))
                 self._inner[name] = a, b
             self.set_rates({name: wire.rate_mbps or 0.0 for name, wire in self._wires.items()})
             ends = [ifindex for pair in self._inner.values() for ifindex in pair]
-            attach(route, ends, self._program, PROGRAM, MARK_PRIORITY, "links mark what waits in them")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+            attach(route, ends, program, PROGRAM, MARK_PRIORITY, "links mark what waits in them")
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
         """Follows the links' rates, by name."""

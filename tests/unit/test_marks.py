@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.emulation import marks
 from testbed.emulation.links import End, WireSpec
-from testbed.emulation.marks import queue_of, threshold_bytes
+from testbed.emulation.marks import LinkMarks, queue_of, threshold_bytes
+from testbed.errors import HostError
 
 FRAME = 1514
 
@@ -40,3 +42,22 @@ def test_the_program_counts_in_times_at_the_links_rate(rate_mbps: float) -> None
     assert words["limit"] == pytest.approx(256 * frame_ns, abs=1)
     assert words["bucket"] == pytest.approx(max(2e6, 2 * 1518 * 8e3 / rate_mbps), rel=0.001)
     assert words["threshold"] < words["limit"] / 3.9
+
+
+class Refused:
+    """A program that this host does not load."""
+
+    def __init__(self) -> None:
+        raise HostError("load the marking program: refused")
+
+
+def test_links_without_a_rate_want_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "MarkProgram", Refused)
+    with LinkMarks([WireSpec("w", End("a"), End("b"), None, 100, 1500)]) as unshaped:
+        unshaped.attach(-1)
+
+
+def test_a_program_that_does_not_load_is_told_when_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "MarkProgram", Refused)
+    with LinkMarks([wire(200, 256)]) as shaped, pytest.raises(HostError, match="refused"):
+        shaped.attach(-1)
