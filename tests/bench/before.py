@@ -211,7 +211,10 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     checkout = arguments.checkout.resolve()
     figures: dict[str, Any] = {"host": facts(), "before": commit_of(checkout), "compared": []}
-    for row in arguments.rows.split(","):
+    if arguments.files:
+        runs = [json.loads(file.read_text()) for file in arguments.files]
+        figures = {**runs[-1], "compared": [row for run in runs for row in run["compared"]]}
+    for row in arguments.rows.split(",") if not arguments.files else ():
         figures["compared"] += [asdict(each) for each in compare(row, checkout, arguments.pairs)]
     publish("before", summary(figures), figures, arguments.json, arguments.into)
     return 0
