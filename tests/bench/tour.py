@@ -27,12 +27,12 @@ COMMAND_S = 900
 
 
 def shortened(printed: str, shown: str | None) -> list[str]:
-    """The lines that match, with `...` for each run of others."""
+    """The lines that match, with `...` for each run of others that are not blank."""
     lines: list[str] = []
-    for line in printed.splitlines():
+    for line in printed.strip("\n").splitlines():
         if shown is None or re.search(shown, line):
             lines.append(line.rstrip())
-        elif lines[-1:] != ["..."]:
+        elif line.strip() and lines[-1:] != ["..."]:
             lines.append("...")
     return lines
 

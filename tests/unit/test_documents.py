@@ -85,7 +85,7 @@ def test_every_command_has_its_line() -> None:
 
 def test_what_a_tour_prints_is_written_into_it() -> None:
     document = "a\n<!-- shown: ^b|e$ -->\n```console\n$ one\nold\n$ two\n```\n```console\n$ three\n```\n"
-    printed = {"one": "b\nc\nd \ne \n", "two": "", "three": "f\n"}
+    printed = {"one": "b\nc\nd \n\ne \n\n", "two": "", "three": "f\n"}
     assert rewritten(document, printed.__getitem__) == (
         "a\n<!-- shown: ^b|e$ -->\n```console\n$ one\nb\n...\n$ two\n```\n```console\n$ three\nf\n```\n"
     )
