@@ -593,8 +593,9 @@ static int64_t rto(struct endpoint *e)
 }
 
 /*
- * When a worker that hears nothing probes, which costs a packet: after two round trips (RFC 8985, section 7.2). Their deviation is not
- * in it: where links lose, it is made of others' repairs, and every timer would wait for those.
+ * When a worker that hears nothing probes, which costs a packet: after two round trips (RFC 8985, section
+ * 7.2). Their deviation is not in it: where links lose, it is made of others' repairs, and every timer would
+ * wait for those.
  */
 static int64_t probe_ns(struct endpoint *e)
 {
@@ -752,7 +753,10 @@ static uint64_t missing(struct endpoint *e)
 	return count;
 }
 
-/* The last one first, a probe as in RFC 8985, section 7: its result tells of all gaps before it, and close_gaps needs no timer for them. */
+/*
+ * The last one first, a probe as in RFC 8985, section 7: its result tells of all gaps before it, and close_gaps
+ * needs no timer for them.
+ */
 static void expire(struct endpoint *e)
 {
 	uint64_t limit = 1ULL << (3 * e->silent < 7 ? 3 * e->silent : 7), pushed = 0, last = e->sent;
