@@ -754,8 +754,8 @@ static uint64_t missing(struct endpoint *e)
 }
 
 /*
- * The last one first, a probe as in RFC 8985, section 7: its result tells of all gaps before it, and close_gaps
- * needs no timer for them.
+ * The last one first, a probe as in RFC 8985, section 7: its result tells of all gaps before it, and
+ * close_gaps needs no timer for them.
  */
 static void expire(struct endpoint *e)
 {
