@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     with caller.acting():
         topology = catalogue.find(options.config)
     if os.geteuid() != 0:
-        raise HostError("needs root for network namespaces and XDP; run: sudo testbed demo")
+        raise HostError(f"needs root for network namespaces and XDP; run: sudo {environment.typed('demo')}")
     out = options.out.absolute()
     with caller.acting():
         try:

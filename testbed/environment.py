@@ -159,6 +159,19 @@ def is_checkout() -> bool:
     return (CHECKOUT / "scripts" / "setup.py").exists()
 
 
+def typed(words: str) -> str:
+    """Returns a command of `testbed` as it can be typed here: in a checkout by the file in its environment,
+    since that is on no path, and sudo has a path of its own.
+    """
+    if not is_checkout():
+        return f"testbed {words}"
+    file = VENV / "bin" / "testbed"
+    try:
+        return f"{file.relative_to(Path.cwd())} {words}"
+    except (ValueError, OSError):  # elsewhere, or in a folder that is gone
+        return f"{file} {words}"
+
+
 def _module() -> str:
     """The module that Python was asked to run: from `python -m testbed.up` and from `python testbed/up.py`
     alike.

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from testbed.environment import typed
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.rpc import Peer
 
@@ -215,7 +216,9 @@ class Runtime:
         """Raises TestbedError that names what runs instead."""
         if not self.alive():
             others = running(self.folder.parent)
-            instead = f"; running: {', '.join(others)}" if others else "; none is. Start one: sudo testbed up"
+            instead = (
+                f"; running: {', '.join(others)}" if others else f"; none is. Start one: sudo {typed('up')}"
+            )
             raise TestbedError(f"testbed {self.name!r} is not running{instead}")
 
 
@@ -248,7 +251,7 @@ class Claim:
                 raise RequestError(
                     f"testbed {self.runtime.name!r} is running already (pid {pid}): choose another --name, "
                     f"or end it:"
-                    f" sudo testbed down --name {self.runtime.name}"
+                    f" {typed('down')} --name {self.runtime.name}"
                 )
             time.sleep(0.02)  # another command may be probing the lock
         try:

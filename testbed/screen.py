@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from typing import Any, TextIO
 
+from testbed.environment import typed
+
 
 class Screen:
     """Shows the daemon's messages. On a terminal a phase's line is rewritten as it goes; elsewhere it is
@@ -66,9 +68,8 @@ def summary(message: dict[str, Any], took_s: float) -> str:
             f"testbed {name!r} is up after {took_s:.1f} s (pid {message['pid']}): {ready['units']} units,"
             f" {ready['hosts']} hosts, Open vSwitch datapath {ready['datapath']}",
             f"  circuits     {circuits}",
-            f"  run a job    sudo testbed run{option} SCRIPT [ARGS...]     for example "
-            f"workloads/jobs/digits.py",
-            f"  look at it   testbed status{option}",
-            f"  end it       {'' if message['detached'] else 'Ctrl-C here, or '}sudo testbed down{option}",
+            f"  run a job    {typed('run')}{option} SCRIPT [ARGS...]",
+            f"  look at it   {typed('status')}{option}",
+            f"  end it       {'' if message['detached'] else 'Ctrl-C here, or '}{typed('down')}{option}",
         ]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from testbed import __main__ as dispatch
 from testbed import environment
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.screen import summary
 
 CHECKOUT = Path(environment.__file__).resolve().parent.parent
 COMMAND = """
@@ -142,3 +144,19 @@ def test_no_or_an_unknown_command_lists_the_commands(
     assert dispatch.main(argv) == 2
     said = capsys.readouterr().err
     assert all(command in said for command in dispatch.COMMANDS)
+
+
+def test_what_a_command_says_to_type_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a path that has no `testbed`, as sudo's has not, and from any folder."""
+    ready = {"units": 1, "hosts": 2, "circuits": [], "datapath": "netdev"}
+    message = {"ready": ready, "name": "default", "pid": 1, "detached": True}
+    for folder in (CHECKOUT, tmp_path):
+        monkeypatch.chdir(folder)
+        hints = dict(re.findall(r"^  ([a-z ]+?)   +(\S+ \w+)", summary(message, 1.0), re.MULTILINE))
+        for hint, command in (("run a job", "run"), ("look at it", "status"), ("end it", "down")):
+            program, asked = hints[hint].split()
+            assert asked == command
+            help_ = subprocess.run(
+                [program, command, "--help"], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+            )
+            assert help_.stdout.startswith(f"usage: testbed {command}"), help_.stderr

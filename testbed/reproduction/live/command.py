@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed.environment import typed
 from testbed.errors import HostError, RequestError
 from testbed.report import document, host
 from testbed.reproduction.live import ahead, plots, queue, setting, tables, throughput
@@ -49,9 +50,8 @@ def main(figure: str, argv: list[str]) -> int:
     _complete(figure, options)
     _check(figure, options)
     if os.geteuid() != 0:
-        raise HostError(
-            f"needs root for network namespaces and XDP; run: sudo testbed reproduce p4inc {figure}"
-        )
+        words = typed(f"reproduce p4inc {figure}")
+        raise HostError(f"needs root for network namespaces and XDP; run: sudo {words}")
     caller = Caller.of_this_process()
     out: Path = options.out.absolute()
     runs = out / f"{figure}.runs"
