@@ -168,11 +168,14 @@ class Environment:
     def _stamp(self) -> Path:
         return self.folder / ".setup-complete"
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is there, and its making was ended."""
+        return self.python.exists() and self._stamp.exists()
+
     def is_made_of(self, fingerprint: str) -> bool:
         """Whether it is there, whole, and of this."""
-        return (
-            self.python.exists() and self._stamp.exists() and self._stamp.read_text().strip() == fingerprint
-        )
+        return self.is_whole and self._stamp.read_text().strip() == fingerprint
 
     def begin(self) -> None:
         """It is not whole until `complete`."""

@@ -102,7 +102,8 @@ def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> bytes:
 
 
 def environment_is_current() -> bool:
-    return ENVIRONMENT.is_made_of(fingerprint())
+    # an image's layer of dependencies has no sources yet that could be asked for
+    return ENVIRONMENT.is_whole and ENVIRONMENT.is_made_of(fingerprint())
 
 
 def install_environment(with_checkout: bool = True) -> None:

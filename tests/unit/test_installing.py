@@ -72,15 +72,45 @@ def test_it_starts_as_a_file_with_nothing_but_the_systems_python(script: str, tm
     assert callable(runpy.run_path(str(path))["main"])  # in the project's environment, too
 
 
-def test_the_images_first_layer_has_all_that_set_up_imports(tmp_path: Path) -> None:
+def first_layer(folder: Path) -> Path:
+    """A checkout as far as the image has one when it installs dependencies."""
     before, _, _ = (ROOT / "Containerfile").read_text().partition("RUN python3 scripts/setup.py")
-    (tmp_path / "scripts").mkdir()
+    (folder / "scripts").mkdir()
     for line in re.findall(r"^COPY (.*) scripts/$", before, re.MULTILINE):
         for name in line.split():
-            shutil.copy(ROOT / name, tmp_path / "scripts")
+            shutil.copy(ROOT / name, folder / "scripts")
+    return folder
+
+
+def test_the_images_first_layer_has_all_that_set_up_imports(tmp_path: Path) -> None:
     argv = [*BARE, "scripts/setup.py", "--help"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    layer = first_layer(tmp_path)
+    done = subprocess.run(argv, cwd=layer, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# Set-up itself, but for what would reach for the network.
+DEPENDENCIES = """
+import sys
+sys.path.insert(0, ".")
+from scripts import installing, setup
+setup.missing_packages = lambda names: []
+installing.Environment.make = lambda self, log, *options: print("an environment")
+installing.Environment.pip_install = lambda self, what, log, *arguments: print(what, *arguments)
+sys.argv = ["setup.py", "--dependencies", "--tests"]
+sys.exit(setup.main())
+"""
+
+
+def test_the_images_first_layer_has_all_that_set_up_reads(tmp_path: Path) -> None:
+    layer = first_layer(tmp_path)
+    argv = [*BARE, "-c", DEPENDENCIES]
+    done = subprocess.run(argv, cwd=layer, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    environment, packages, *_ = done.stdout.splitlines()
+    assert environment == "an environment"
+    assert packages.endswith(f"-r {layer}/scripts/requirements.txt")
+    assert "this checkout" not in done.stdout
 
 
 def test_an_environment_is_whole_only_with_the_mark_of_what_it_is_made_of(tmp_path: Path) -> None:
