@@ -6,7 +6,7 @@
 #ifndef FORWARD_H
 #define FORWARD_H
 
-static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 owner)
+static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 owner, u32 *verdict)
 {
 	struct route_key key = {.owner = owner, .ip = ip->daddr, .prefix = 32};
 	struct route *route = routes.lookup(&key);
@@ -16,11 +16,13 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 own
 		key.prefix = 24;
 		route = routes.lookup(&key);
 	}
+	*verdict = V_TO_OVS;
 	if (!route)
-		return counted(V_TO_OVS, XDP_PASS);
+		return XDP_PASS;
+	*verdict = V_FORWARDED;
 	if (route->mac[0] | route->mac[1] | route->mac[5])
 		__builtin_memcpy(eth->h_dest, route->mac, 6);
-	return counted(V_FORWARDED, bpf_redirect(route->ifindex, 0));
+	return bpf_redirect(route->ifindex, 0);
 }
 
 #endif

@@ -21,22 +21,33 @@ BPF_HASH(ports, u32, struct port, MAX_PORTS);
 /* ---- aggregation ---- */
 
 /*
- * One entry for each switch or PS host that a job uses, and how to find it. Writer: agent at admission and
+ * One entry for each tree at each place that it uses, and how to find it. Writer: agent at admission and
  * release; readers: programs. An entry in use is written again with the same words when circuits change: what
  * changes is the map behind `group`.
  */
-BPF_ARRAY(jobs, struct job, MAX_JOBS);
-BPF_TABLE("hash", struct job_key, u32, job_index, MAX_JOBS);
+BPF_ARRAY(entries, struct entry, MAX_ENTRIES);
+BPF_TABLE("hash", struct entry_key, u32, entry_index, MAX_ENTRIES);
 
 /*
- * Per switch or PS host. Writers: programs, under the slot's lock. A slot that another job leaves behind is
+ * The lanes of a packet that has fewer than the fabric's MTU holds, and zeros behind them: programs work on
+ * all of them in any case.
+ */
+struct few {
+	u64 pairs[WIRE_LANES / 2];
+};
+
+/* Writer and reader: a program, for one packet. */
+BPF_PERCPU_ARRAY(fews, struct few, 1);
+
+/*
+ * Per place. Writers: programs, under the slot's lock. A slot that another job leaves behind is
  * told by its generation.
  */
 BPF_TABLE("array", u32, struct slot, slots_template, MAX_SLOTS);
 BPF_ARRAY_OF_MAPS(slots, "slots_template", MAX_AGGREGATORS);
 
 /*
- * Where a job's results leave a switch. Writer: agent; readers: programs through redirect. Made as large as
+ * Where a tree's results leave a place. Writer: agent; readers: programs through redirect. Made as large as
  * needed: a broadcast looks at every entry.
  */
 BPF_XDP_REDIRECT_MAP("devmap", u32, group_template, 1);
@@ -60,12 +71,13 @@ BPF_ARRAY(circuits, struct circuit, MAX_OPTICAL_PORTS);
 
 /* ---- pull ---- */
 
-/* ifindex of a worker's eth0 -> its job. Writer: agent; reader: host program. */
-BPF_HASH(pullers, u32, struct puller, MAX_HOSTS);
+/* What a worker waits for. Writer: agent; reader: host program. */
+BPF_TABLE("hash", struct puller_key, struct puller, pullers, MAX_PULLERS);
 
 /*
  * Memory-mapped by the worker process, which reads results in place, at the place of their slot in the
- * segment. Writer: the host program; one veth has one receive queue, so no two CPUs write at once.
+ * segments. Writer: the host program; one veth has one receive queue, and results of a tree come by one
+ * device, so no two CPUs write to a place of the ring at once.
  */
 BPF_F_TABLE("array", u32, struct result, ring_template, MAX_SLOTS, BPF_F_MMAPABLE);
 BPF_ARRAY_OF_MAPS(rings, "ring_template", MAX_HOSTS);

@@ -12,7 +12,8 @@ struct gradient_packet {
 	struct iphdr *ip; /* no options */
 	struct udphdr *udp;
 	struct wire_header *inc;
-	__be32 *lanes; /* WIRE_LANES of them */
+	__be32 *lanes; /* WIRE_LANES of them: in the packet, or where it has fewer, in `few` */
+	struct few *few; /* or 0 */
 };
 
 #define HEADER_BYTES (sizeof(struct udphdr) + sizeof(struct wire_header)) /* UDP length of a notice */
@@ -40,7 +41,7 @@ static __always_inline int is_inc(struct iphdr *ip, void *end)
 	struct udphdr *udp = (void *)(ip + 1);
 
 	return ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(0x3fff)) &&
-	       (void *)(udp + 1) <= end &&
+		(void *)(udp + 1) <= end &&
 	       udp->dest == bpf_htons(WIRE_UDP_PORT);
 }
 
@@ -51,6 +52,30 @@ static __always_inline void point(struct gradient_packet *p, void *data)
 	p->udp = (void *)(p->ip + 1);
 	p->inc = (void *)(p->udp + 1);
 	p->lanes = (void *)(p->inc + 1);
+	p->few = 0;
+}
+
+static __always_inline u32 lanes_bytes(struct gradient_packet *p)
+{
+	return 4 * bpf_ntohs(p->inc->lanes);
+}
+
+/*
+ * The same where those are fewer than fit, else 4. The compiler must not put both comparisons into one, in
+ * which the verifier sees no bounds.
+ */
+static __always_inline u64 few_bytes(struct gradient_packet *p)
+{
+	u64 bytes = lanes_bytes(p);
+
+	asm volatile("" : "+r"(bytes));
+	if (bytes < 4)
+		bytes = 4;
+	asm volatile("" : "+r"(bytes));
+	if (bytes >= 4 * WIRE_LANES)
+		bytes = 4;
+	asm volatile("" : "+r"(bytes));
+	return bytes;
 }
 
 static __always_inline int lengths_are(struct gradient_packet *p, u32 udp_bytes)
@@ -60,20 +85,53 @@ static __always_inline int lengths_are(struct gradient_packet *p, u32 udp_bytes)
 
 static __always_inline int is_ours(struct wire_header *inc)
 {
-	return inc->magic == bpf_htons(WIRE_MAGIC) && inc->version == WIRE_VERSION &&
-	       WIRE_IS_OP(inc->op) && bpf_ntohs(inc->count) <= WIRE_LANES;
+	return inc->magic == bpf_htons(WIRE_MAGIC) && inc->version == WIRE_VERSION && WIRE_IS_OP(inc->op) &&
+	       bpf_ntohs(inc->count) <= bpf_ntohs(inc->lanes);
+}
+
+/* Reads the lanes of a packet that has fewer than fit. Returns 0 if they are not all there. */
+static __always_inline int load_few(struct xdp_md *ctx, struct gradient_packet *p, void *into)
+{
+	return bpf_xdp_load_bytes(ctx, (void *)(p->inc + 1) - (void *)p->eth, into, few_bytes(p)) == 0;
+}
+
+/* Has programs work on a copy of such lanes, with zeros behind them. */
+static __always_inline int copy_few(struct xdp_md *ctx, struct gradient_packet *p)
+{
+	u32 zero = 0;
+	struct few *few = fews.lookup(&zero);
+	int i;
+
+	if (!few)
+		return 0;
+	for (i = 0; i < WIRE_LANES / 2; i++)
+		/* or the compiler would call memset, which is not there */
+		*(volatile u64 *)&few->pairs[i] = 0;
+	p->lanes = (void *)few;
+	p->few = few;
+	return load_few(ctx, p, few);
+}
+
+/* Puts them back. */
+static __always_inline void put_few(struct xdp_md *ctx, struct gradient_packet *p)
+{
+	bpf_xdp_store_bytes(ctx, (void *)(p->inc + 1) - (void *)p->eth, p->few, few_bytes(p));
 }
 
 /*
  * Fills *p and returns 1 if the packet carries lanes and is well formed. Its own lengths must be exact; bytes
  * behind it are ignored.
  */
-static __always_inline int gradients_of(struct gradient_packet *p, void *data, void *end)
+static __always_inline int gradients_of(struct xdp_md *ctx, struct gradient_packet *p, void *data, void *end)
 {
 	point(p, data);
-	if ((void *)(p->lanes + WIRE_LANES) > end)
+	if ((void *)(p->inc + 1) > end)
 		return 0;
-	return lengths_are(p, UDP_BYTES) && is_ours(p->inc) && WIRE_HAS_LANES(p->inc->op);
+	if (!lengths_are(p, HEADER_BYTES + lanes_bytes(p)) || !is_ours(p->inc) || !WIRE_HAS_LANES(p->inc->op))
+		return 0;
+	if (p->inc->lanes != bpf_htons(WIRE_LANES))
+		return p->inc->lanes && bpf_ntohs(p->inc->lanes) < WIRE_LANES && copy_few(ctx, p);
+	return (void *)(p->lanes + WIRE_LANES) <= end;
 }
 
 /* The same for a notice, which ends with the header. */
@@ -82,7 +140,26 @@ static __always_inline int notice_of(struct gradient_packet *p, void *data, void
 	point(p, data);
 	if ((void *)(p->inc + 1) > end)
 		return 0;
-	return lengths_are(p, HEADER_BYTES) && is_ours(p->inc) && !WIRE_HAS_LANES(p->inc->op);
+	return lengths_are(p, HEADER_BYTES) && is_ours(p->inc) && bpf_ntohs(p->inc->lanes) <= WIRE_LANES &&
+		p->inc->lanes &&
+	       !WIRE_HAS_LANES(p->inc->op);
+}
+
+/* 239/8 is for results. */
+static __always_inline int is_group(__be32 ip)
+{
+	return (ip & bpf_htonl(0xff000000)) == bpf_htonl((u32)WIRE_GROUP_BYTE << 24);
+}
+
+static __always_inline u32 part_sum(void *at, u32 bytes, u32 part)
+{
+	u32 done;
+
+#pragma unroll
+	for (done = 0; done < bytes; done += CSUM_CHUNK)
+		part = bpf_csum_diff(0, 0, at + done, bytes - done < CSUM_CHUNK ? bytes - done : CSUM_CHUNK,
+			part);
+	return part;
 }
 
 /*
@@ -91,20 +168,20 @@ static __always_inline int notice_of(struct gradient_packet *p, void *data, void
  */
 static __always_inline u16 datagram_sum(struct gradient_packet *p, u32 bytes)
 {
-	void *at = p->udp;
 	u64 sum = (u64)p->ip->saddr + p->ip->daddr + bpf_htons(IPPROTO_UDP) + p->udp->len;
-	u32 done, part = (u32)sum;
+	u32 part;
 
 	sum = (sum & 0xffffffff) + (sum >> 32);
 	part = (u32)((sum & 0xffffffff) + (sum >> 32));
-#pragma unroll
-	for (done = 0; done < bytes; done += CSUM_CHUNK)
-		part = bpf_csum_diff(0, 0, at + done, bytes - done < CSUM_CHUNK ? bytes - done : CSUM_CHUNK,
-				     part);
+	if (bytes == UDP_BYTES && p->few)
+		part = part_sum(p->few, 4 * WIRE_LANES, part_sum(p->udp, HEADER_BYTES, part));
+	else
+		part = part_sum(p->udp, bytes, part);
 	part = (part & 0xffff) + (part >> 16);
 	return (part & 0xffff) + (part >> 16);
 }
 
+/* `bytes` is HEADER_BYTES of a notice, else UDP_BYTES. */
 static __always_inline int is_intact(struct gradient_packet *p, u32 bytes)
 {
 	return p->udp->check && datagram_sum(p, bytes) == 0xffff;

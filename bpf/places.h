@@ -5,8 +5,9 @@
 
 /* Of the maps. */
 #define MAX_PORTS 8192
-#define MAX_JOBS 4096
-#define MAX_SLOTS 1024 /* of one switch or PS host */
+#define MAX_ENTRIES 4096
+#define MAX_PULLERS 16384
+#define MAX_SLOTS 1024 /* of one place */
 #define MAX_AGGREGATORS 1024
 #define MAX_GROUPS 1024
 #define MAX_ROUTES 32768
@@ -14,54 +15,62 @@
 #define MAX_HOSTS 4096
 #define MAX_FAULTS 4096
 
-#define PORT_FABRIC 0 /* optical, another switch: what comes was checked where it entered */
-#define PORT_HOST 1 /* of a host that takes part in no job */
-#define PORT_WORKER 2
-#define PORT_PS 3
+#define PORT_FABRIC 0 /* optical: what comes was checked where it entered */
+#define PORT_HOST 1 /* of a host, or of its loop */
+#define PORT_CONTROL 2 /* of whoever runs the place */
 
 #define ROLE_NONE 0 /* an entry that is not in use */
-#define ROLE_TRANSIT 1 /* nothing is summed here: results pass through */
-#define ROLE_PARTIAL 2 /* to be sent to the PS */
-#define ROLE_FINAL 3 /* the result */
+#define ROLE_TRANSIT 1 /* no contributor here: results pass through */
+#define ROLE_INNER 2 /* it goes to the place above */
+#define ROLE_TOP 3 /* it is the result */
 
 #define SLOT_EMPTY 0
 #define SLOT_FILLING 1
-#define SLOT_PARTIAL 2 /* all local contributions are in */
+#define SLOT_PARTIAL 2 /* the lanes hold the sum made here, which was sent to the place above */
 #define SLOT_FINAL 3 /* the lanes hold the result */
 
+#define SUM_MARKED 1 /* a contribution came with congestion experienced (RFC 3168) */
+#define SUM_DEGRADED 2 /* workers are missing; the number is the header flag's */
+#define NOBODY 0xffffffff /* job or worker of a port */
+
 struct port {
-	__u32 owner; /* unit of a ToR port, 0 for a port of the optical switch */
+	/* unit of a ToR port, 0 for the optical switch's; of a host's loop, the ifindex of its eth0 */
+	__u32 owner;
 	__u32 number; /* port number at the optical switch */
-	__be32 self_ip; /* address of the ToR */
+	__be32 self_ip; /* address that pushes are sent to here: of the ToR, or the loop's */
 	__u32 kind; /* PORT_* */
-	__u32 job; /* of the worker or PS at a host's port */
-	__u32 worker; /* its number */
-	__u32 index; /* the job's entry in jobs, for this ToR */
-	__u32 pad;
+	__u32 job; /* of who runs at a host's port; NOBODY: no one */
+	__u32 worker; /* its number, or NOBODY */
+	__u32 index; /* the entry of the job's first tree at this place */
+	__u32 is_place; /* whether the host is a place of the job */
 };
 
-struct job_key {
-	__u32 owner; /* unit of the ToR, or ifindex of the PS host's eth0 */
+struct entry_key {
+	__u32 owner; /* unit of the ToR, or ifindex of the host's eth0 */
 	__u32 job;
+	__u32 tree;
 };
 
-/* A job as one switch or PS host knows it. */
-struct job {
-	__u64 members; /* bitmap of the contributors expected here */
-	__u32 id;
+/* A tree of a job at a place. */
+struct entry {
+	__u64 workers; /* bitmaps of those who contribute here: of ranks, */
+	__u64 places; /* and of the numbers of places */
+	__u32 id; /* of the job */
+	__u32 tree;
 	__u32 generation;
 	__u32 role; /* ROLE_* */
 	__u32 aggregator; /* index into slots */
 	__u32 base; /* MemID: first slot of the segment */
 	__u32 size; /* Size: slots in the segment */
 	__u32 group; /* index into groups: where results go */
-	__u32 total; /* contributors in the final sum */
-	__u32 local; /* contributors in the sum made here */
-	__u32 unit; /* this unit's index in the job: the worker field of its partial sums */
-	__u32 up_base; /* MemID of the job's segment at the PS */
+	__u32 number; /* of this place, in its partial sums */
+	__u32 up_base; /* MemID at the place above */
+	__u32 result_base; /* MemID at the top */
+	__u32 lanes; /* of every packet */
 	__be32 self_ip;
-	__be32 up_ip; /* the PS */
+	__be32 up_ip; /* the place above */
 	__be32 group_ip; /* destination of results */
+	__u32 pad;
 };
 
 struct slot {
@@ -70,9 +79,10 @@ struct slot {
 	__u32 generation;
 	__u32 fragment;
 	__u32 state; /* SLOT_* */
-	__u32 count;
-	__u32 marked; /* whether a contribution came with congestion experienced (RFC 3168) */
-	__u32 pad;
+	__u32 flags; /* SUM_* */
+	__u32 contributors; /* workers in the sum */
+	__u16 count; /* of the last packet summed */
+	__u16 age; /* of the packet that completed it */
 	__u64 pairs[WIRE_LANES / 2]; /* two lanes each, the first in the upper half; one addition sums both */
 };
 
@@ -94,15 +104,22 @@ struct circuit {
 	__u32 ifindex; /* of the peer */
 };
 
+struct puller_key {
+	__u32 ifindex; /* of a host's eth0, or of its loop's outer end */
+	__u32 tree;
+};
+
 struct puller {
 	__u32 job;
 	__u32 generation;
 	__u32 ring; /* index into rings and wakes */
-	__u32 base; /* first slot, as results name it */
+	__u32 base; /* first slot of the tree's segment, as results name it */
 	__u32 size; /* slots */
+	__u32 first; /* the segment's place in the ring */
+	__u32 lanes; /* of every packet */
 	__be32 ip; /* of the host */
-	__u8 mac[6];
-	__u16 pad;
+	__u8 mac[6]; /* of the device */
+	__u16 at_place; /* whether the host is a place of any tree: results are for that, too */
 };
 
 struct fault_key {

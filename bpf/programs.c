@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* The three XDP programs: at a ToR's port, at an optical switch's port, at a host's interface. */
+/*
+ * The XDP programs: at a ToR's port, at an optical switch's port, at a host's interface, at the loop of a
+ * host that is a place; and one that is attached nowhere, and run by the agent alone, for ticks. Each takes a
+ * packet in once and counts one verdict where it ends.
+ */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
 #include <uapi/linux/in.h>
@@ -11,43 +15,57 @@
 #include "faults.h"
 #include "forward.h"
 #include "optics.h"
+#include "sum.h"
 #include "pull.h"
-#include "aggregate.h"
 
-static __always_inline struct job *job_at(u32 index, u32 id)
+#define LOST 0
+#define IS_NOTICE 1
+#define HAS_LANES 2
+
+/* What every program does first with a gradient packet. Sets the verdict if it is LOST. */
+static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex, u32 *verdict)
 {
-	struct job *job = jobs.lookup(&index);
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
-	return job && job->role != ROLE_NONE && job->id == id ? job : 0;
+	*verdict = V_CORRUPT;
+	if (notice_of(p, data, end))
+		return is_intact(p, HEADER_BYTES) ? IS_NOTICE : LOST;
+	if (!gradients_of(ctx, p, data, end)) {
+		*verdict = V_MALFORMED;
+		return LOST;
+	}
+	if (is_lost(ifindex, p)) {
+		*verdict = V_FAULT;
+		return LOST;
+	}
+	return is_intact(p, UDP_BYTES) ? HAS_LANES : LOST;
 }
 
-static __always_inline struct job *job_of(struct gradient_packet *p, u32 owner)
+static __always_inline int lost(u32 *verdict, u32 why)
 {
-	struct job_key key = {.owner = owner, .job = bpf_ntohs(p->inc->job)};
-	u32 *index = job_index.lookup(&key);
-
-	return index ? job_at(*index, key.job) : 0;
+	*verdict = why;
+	return XDP_DROP;
 }
 
-static __always_inline int multiply(void *group, u32 verdict, u64 flags)
+static __always_inline int multiply(void *group, u64 flags, u32 *verdict)
 {
 	if (!group)
-		return counted(V_BAD_JOB, XDP_DROP);
-	return counted(verdict, redirect_to_group(group, 0, BPF_F_BROADCAST | flags));
+		return lost(verdict, V_BAD_JOB);
+	return redirect_to_group(group, 0, BPF_F_BROADCAST | flags);
 }
 
-static __always_inline int to_group(struct job *job, u32 verdict, u64 flags)
+static __always_inline int to_group(struct entry *entry, u64 flags, u32 *verdict)
 {
-	u32 index = job->group;
+	u32 index = entry->group;
 
-	return multiply(groups.lookup(&index), verdict, flags);
+	return multiply(groups.lookup(&index), flags, verdict);
 }
 
-static __always_inline int to_workers(struct job *job, u32 verdict, u64 flags)
+static __always_inline int to_workers(struct entry *entry, u64 flags, u32 *verdict)
 {
-	u32 index = job->group;
+	u32 index = entry->group;
 
-	return multiply(worker_groups.lookup(&index), verdict, flags);
+	return multiply(worker_groups.lookup(&index), flags, verdict);
 }
 
 /*
@@ -60,170 +78,252 @@ static __always_inline int bounce(struct xdp_md *ctx)
 	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
-static __always_inline int notify(struct xdp_md *ctx, struct job *job)
+/*
+ * By which way what was made of a contribution or a tick leaves. `eth0` is the ifindex of a host's, 0 at the
+ * ToR of `owner`.
+ */
+static __always_inline int leave(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry, int send,
+		u32 owner, u32 eth0,
+				 u32 *verdict)
 {
-	return counted(V_MISMATCH, make_notice(ctx, job) ? bounce(ctx) : XDP_DROP);
+	u32 way;
+
+	if (send == SEND_NOTHING)
+		return XDP_DROP;
+	if (send == SEND_RESULT)
+		return to_group(entry, 0, verdict);
+	if (send == SEND_NOTICE)
+		return make_notice(ctx, entry) ? bounce(ctx) : XDP_DROP;
+	if (send == SEND_RESULT_BACK)
+		return bounce(ctx);
+	return eth0 ? bpf_redirect(eth0, 0) : forward(p->eth, p->ip, owner, &way);
 }
 
+/* A push or partial sum that is addressed to this place. */
+static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
+		u32 owner, u32 eth0, u32 *verdict)
+{
+	*verdict = checked(p, entry);
+	if (*verdict != V_FINE)
+		return XDP_DROP;
+	return leave(ctx, p, entry, add(ctx, p, entry, verdict), owner, eth0, verdict);
+}
+
+/* ---- at a ToR ---- */
+
 /*
- * Whether the worker or PS at a host's port may send this: docs/protocol.md, rule 2. What comes by an optical
- * port was checked where it entered.
+ * Whether this may come by a port: docs/protocol.md, rule 2. What comes by an optical port was checked where
+ * it entered.
  */
 static __always_inline int may_send(struct port *port, struct gradient_packet *p)
 {
 	if (port->kind == PORT_FABRIC)
-		return 1;
+		return p->inc->op != WIRE_OP_TICK;
 	if (port->job != bpf_ntohs(p->inc->job))
 		return 0;
-	if (port->kind == PORT_WORKER)
-		return p->inc->op == WIRE_OP_PUSH &&
-		       p->ip->daddr == port->self_ip && port->worker == bpf_ntohs(p->inc->worker);
-	return port->kind == PORT_PS && (p->inc->op == WIRE_OP_RESULT || p->inc->op == WIRE_OP_NOTICE);
+	if (p->inc->op == WIRE_OP_PUSH)
+		return port->worker == bpf_ntohs(p->inc->worker);
+	return port->is_place && p->inc->op != WIRE_OP_TICK;
 }
 
 /*
- * A notice for this switch: to the job's workers here. It is still addressed to this switch, so any other
+ * A notice for this switch: to the tree's workers here. It is still addressed to this switch, so any other
  * would send it back.
  */
-static __always_inline int pass_notice(struct gradient_packet *p, struct port *port)
+static __always_inline int pass_notice(struct gradient_packet *p, struct entry *entry, u32 *verdict)
 {
-	struct job *job = job_of(p, port->owner);
-
-	if (!job)
-		return counted(V_BAD_JOB, XDP_DROP);
-	if (bpf_ntohl(p->inc->generation) != job->generation)
-		return counted(V_BAD_GENERATION, XDP_DROP);
-	if (!job->members)
-		return counted(V_BAD_WORKER, XDP_DROP);
-	return to_workers(job, V_NOTICE, BPF_F_EXCLUDE_INGRESS);
+	*verdict = checked(p, entry);
+	if (*verdict != V_FINE)
+		return XDP_DROP;
+	if (entry->role == ROLE_TRANSIT)
+		return lost(verdict, V_BAD_WORKER);
+	*verdict = V_NOTICE;
+	return to_workers(entry, BPF_F_EXCLUDE_INGRESS, verdict);
 }
 
-/* A result from the PS: to the job's workers here and beyond. */
-static __always_inline int pass_result(struct gradient_packet *p, struct port *port)
+/* A result from above: to the tree's workers here and beyond. */
+static __always_inline int pass_result(struct gradient_packet *p, struct entry *entry, u32 *verdict)
 {
-	struct job *job = job_of(p, port->owner);
+	*verdict = checked(p, entry);
+	if (*verdict == V_FINE)
+		*verdict = keep_result(p, entry);
+	if (*verdict != V_FINE)
+		return XDP_DROP;
+	*verdict = V_RESULT;
+	return to_group(entry, BPF_F_EXCLUDE_INGRESS, verdict);
+}
 
-	if (!job)
-		return counted(V_BAD_JOB, XDP_DROP);
-	if (bpf_ntohl(p->inc->generation) != job->generation)
-		return counted(V_BAD_GENERATION, XDP_DROP);
-	if (p->ip->daddr != job->group_ip || job->role == ROLE_FINAL)
-		return counted(V_MALFORMED, XDP_DROP);
-	if (job->role == ROLE_PARTIAL && !keep_result(p, job))
-		return counted(V_BAD_SLOT, XDP_DROP);
-	return to_group(job, V_RESULT, BPF_F_EXCLUDE_INGRESS);
+static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		u32 ifindex, u32 *verdict)
+{
+	int kind = intake(ctx, p, ifindex, verdict);
+
+	if (kind == LOST)
+		return XDP_DROP;
+	if (!may_send(port, p))
+		return lost(verdict, V_BAD_SENDER);
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT)
+		return pass_result(p, entry_of(p, port->owner), verdict);
+	if (p->ip->daddr != port->self_ip)
+		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED)
+					      : forward(p->eth, p->ip, port->owner, verdict);
+	if (kind == IS_NOTICE)
+		return pass_notice(p, entry_of(p, port->owner), verdict);
+	return contribute(ctx, p, entry_by(p, port), port->owner, 0, verdict);
 }
 
 int tor_port(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	u32 ifindex = ctx->ingress_ifindex, verdict = V_MALFORMED;
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_TO_OVS;
 	struct port *port = ports.lookup(&ifindex);
 	struct iphdr *ip = ipv4_of(data, end);
-	struct gradient_packet packet, *p = &packet;
-	struct job *job;
-	int send;
+	struct gradient_packet packet;
+	int action = XDP_PASS;
 
 	if (!port)
 		return XDP_PASS;
-	if (!ip)
-		return counted(V_TO_OVS, XDP_PASS);
-	if (!is_inc(ip, end))
-		return forward(data, ip, port->owner);
-	/* 239/8 is for results; what comes from another unit to other addresses passes through. */
-	if (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
-	    (ip->daddr & bpf_htonl(0xff000000)) != bpf_htonl((u32)WIRE_GROUP_BYTE << 24))
-		return forward(data, ip, port->owner);
-
-	if (notice_of(p, data, end)) {
-		if (!is_intact(p, HEADER_BYTES))
-			return counted(V_CORRUPT, XDP_DROP);
-		if (!may_send(port, p))
-			return counted(V_BAD_SENDER, XDP_DROP);
-		return ip->daddr == port->self_ip ? pass_notice(p, port) : forward(data, ip, port->owner);
-	}
-	if (!gradients_of(p, data, end))
-		return counted(V_MALFORMED, XDP_DROP);
-	if (is_lost(ifindex, p))
-		return counted(V_FAULT, XDP_DROP);
-	if (!is_intact(p, UDP_BYTES))
-		return counted(V_CORRUPT, XDP_DROP);
-	if (!may_send(port, p))
-		return counted(V_BAD_SENDER, XDP_DROP);
-	if (p->inc->op == WIRE_OP_RESULT)
-		return pass_result(p, port);
-	if (p->inc->op != WIRE_OP_PUSH || port->kind != PORT_WORKER)
-		return counted(V_BAD_SENDER, XDP_DROP);
-	job = job_at(port->index, port->job);
-	if (!job)
-		return counted(V_BAD_JOB, XDP_DROP);
-
-	send = add(p, job, &verdict);
-	if (send == SEND_NOTHING)
-		return counted(verdict, XDP_DROP);
-	if (send == SEND_NOTICE)
-		return notify(ctx, job);
-	if (send == SEND_RESULT)
-		return to_group(job, verdict, 0);
-	counted(verdict, 0);
-	if (send == SEND_RESULT_BACK)
-		return bounce(ctx);
-	return forward(p->eth, p->ip, port->owner);
+	/* what comes from another unit to other addresses passes through */
+	if (ip && (!is_inc(ip, end) || (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
+		!is_group(ip->daddr))))
+		action = forward(data, ip, port->owner, &verdict);
+	else if (ip)
+		action = at_tor(ctx, &packet, port, ifindex, &verdict);
+	return counted(verdict, action);
 }
+
+/* ---- at the optical switch ---- */
 
 int oxc_port(struct xdp_md *ctx)
 {
-	u32 ifindex = ctx->ingress_ifindex;
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
 	struct port *port = ports.lookup(&ifindex);
+	int action = port ? cross(ctx, port->number, &verdict) : XDP_DROP;
 
-	return port ? cross(ctx, port->number) : XDP_DROP;
+	return counted(verdict, action);
 }
 
-/*
- * At the PS host: sums the units' partial sums. One copy of the result leaves it: the fabric multiplies it.
- */
-static __always_inline int at_ps(struct xdp_md *ctx, struct gradient_packet *p)
-{
-	u32 verdict = V_MALFORMED;
-	struct job *job = job_of(p, ctx->ingress_ifindex);
-	int send;
+/* ---- at a host ---- */
 
-	if (!job || p->ip->daddr != job->self_ip)
-		return counted(V_BAD_JOB, XDP_DROP);
-	send = add(p, job, &verdict);
-	if (send == SEND_NOTHING)
-		return counted(verdict, XDP_DROP);
-	return send == SEND_NOTICE ? notify(ctx, job) : counted(verdict, bounce(ctx));
+/*
+ * The worker's here, and the place's: what a place keeps goes to its worker as well, if that is of the job.
+ */
+static __always_inline int take_result(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex,
+		u32 *verdict)
+{
+	struct puller *puller = puller_of(p, ifindex);
+	struct entry *entry = puller && !puller->at_place ? 0 : entry_of(p, ifindex);
+
+	if (!puller && !entry)
+		return lost(verdict, V_BAD_JOB);
+	if (entry) {
+		*verdict = checked(p, entry);
+		if (*verdict == V_FINE)
+			*verdict = keep_result(p, entry);
+		if (*verdict != V_FINE)
+			return XDP_DROP;
+		if (!puller || puller->job != entry->id)
+			return lost(verdict, V_RESULT);
+	}
+	return pull(ctx, p, puller, verdict);
+}
+
+static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex, u32 *verdict)
+{
+	int kind = intake(ctx, p, ifindex, verdict);
+	struct entry *entry;
+
+	if (kind == LOST)
+		return XDP_DROP;
+	if (kind == IS_NOTICE)
+		return heed(p, puller_of(p, ifindex), verdict);
+	if (p->inc->op == WIRE_OP_RESULT)
+		return take_result(ctx, p, ifindex, verdict);
+	if (p->inc->op == WIRE_OP_TICK)
+		return lost(verdict, V_BAD_SENDER);
+	entry = entry_of(p, ifindex);
+	if (!entry || p->ip->daddr != entry->self_ip)
+		return lost(verdict, V_BAD_JOB);
+	return contribute(ctx, p, entry, 0, ifindex, verdict);
 }
 
 int host_port(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	u32 ifindex = ctx->ingress_ifindex;
 	struct iphdr *ip = ipv4_of(data, end);
-	struct gradient_packet packet, *p = &packet;
-	struct puller *puller;
+	struct gradient_packet packet;
+	u32 verdict = V_FINE;
+	int action = XDP_PASS;
 
-	if (!ip)
+	if (ip && is_inc(ip, end))
+		action = at_host(ctx, &packet, ctx->ingress_ifindex, &verdict);
+	return counted(verdict, action);
+}
+
+static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		u32 ifindex, u32 *verdict)
+{
+	int kind = intake(ctx, p, ifindex, verdict);
+
+	if (kind == LOST)
+		return XDP_DROP;
+	if (kind != HAS_LANES || p->inc->op != WIRE_OP_PUSH || p->ip->daddr != port->self_ip ||
+	    port->job != bpf_ntohs(p->inc->job) || port->worker != bpf_ntohs(p->inc->worker))
+		return lost(verdict, V_BAD_SENDER);
+	return contribute(ctx, p, entry_by(p, port), 0, port->owner, verdict);
+}
+
+/* Where the worker of a host that is a place pushes. */
+int loop_port(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
+	struct port *port = ports.lookup(&ifindex);
+	struct iphdr *ip = ipv4_of(data, end);
+	struct gradient_packet packet;
+	int action = XDP_PASS;
+
+	if (!port)
 		return XDP_PASS;
-	if (!is_inc(ip, end))
-		return XDP_PASS;
-	if (notice_of(p, data, end)) {
-		puller = pullers.lookup(&ifindex);
-		if (!is_intact(p, HEADER_BYTES))
-			return counted(V_CORRUPT, XDP_DROP);
-		return puller ? heed(p, puller) : counted(V_BAD_JOB, XDP_DROP);
-	}
-	if (!gradients_of(p, data, end))
-		return counted(V_MALFORMED, XDP_DROP);
-	if (is_lost(ifindex, p))
-		return counted(V_FAULT, XDP_DROP);
-	if (!is_intact(p, UDP_BYTES))
-		return counted(V_CORRUPT, XDP_DROP);
-	if (p->inc->op == WIRE_OP_PARTIAL)
-		return at_ps(ctx, p);
-	if (p->inc->op != WIRE_OP_RESULT)
-		return counted(V_MALFORMED, XDP_DROP);
-	puller = pullers.lookup(&ifindex);
-	return puller ? pull(ctx, p, puller) : counted(V_BAD_JOB, XDP_DROP);
+	if (ip && is_inc(ip, end))
+		action = at_loop(ctx, &packet, port, ifindex, &verdict);
+	return counted(verdict, action);
+}
+
+/* ---- ticks ---- */
+
+static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		u32 ifindex, u32 *verdict)
+{
+	int kind = intake(ctx, p, ifindex, verdict);
+	u32 owner = port ? port->owner : ifindex;
+	struct entry *entry;
+
+	if (kind == LOST)
+		return XDP_DROP;
+	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK)
+		return lost(verdict, V_BAD_SENDER);
+	entry = entry_of(p, owner);
+	*verdict = checked(p, entry);
+	if (*verdict != V_FINE)
+		return XDP_DROP;
+	return leave(ctx, p, entry, tick(ctx, p, entry, verdict), owner, port ? 0 : owner, verdict);
+}
+
+/*
+ * The control port of every place. It is attached to no device: the agent runs it on a frame, and names the
+ * place by any of the ToR's ports, or by the host's eth0, as the device that the frame came by. So nobody
+ * else can send ticks.
+ */
+int control_port(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_MALFORMED;
+	struct iphdr *ip = ipv4_of(data, end);
+	struct gradient_packet packet;
+	int action = XDP_DROP;
+
+	if (ip && is_inc(ip, end))
+		action = at_control(ctx, &packet, ports.lookup(&ifindex), ifindex, &verdict);
+	return counted(verdict, action);
 }

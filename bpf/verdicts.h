@@ -12,11 +12,11 @@
 #define V_DUPLICATE 5 /* contribution already in the sum */
 #define V_STALE 6 /* fragment older than the slot's */
 #define V_MISMATCH 7 /* slot still collecting an older fragment: the sender is told */
-#define V_BAD_JOB 8 /* no such job here */
+#define V_BAD_JOB 8 /* no such tree of such a job here */
 #define V_BAD_GENERATION 9 /* another incarnation of the job */
 #define V_BAD_SLOT 10 /* outside the job's segment */
 #define V_BAD_WORKER 11 /* not a member */
-#define V_BAD_SENDER 12 /* not what the worker or PS at that port may send */
+#define V_BAD_SENDER 12 /* not what may be sent by that port */
 #define V_MALFORMED 13 /* wrong length, magic, version, op or count */
 #define V_CORRUPT 14 /* UDP checksum wrong or missing */
 #define V_LOCK_BUSY 15 /* slot lock not had in time */
@@ -28,6 +28,9 @@
 #define V_UNLIT 21 /* arrived at an optical port without a circuit */
 #define V_LIT 22 /* crossed the optical switch */
 #define V_FAULT 23 /* lost on purpose */
-#define V_COUNT 26 /* how many counters there are */
+#define V_LATE 24 /* contribution to a sum that a tick completed: the sum is sent again */
+#define V_TICKED 25 /* a tick completed the sum: sent */
+#define V_TICK_LATE 26 /* a tick for a fragment that the slot does not wait for */
+#define V_COUNT 29 /* how many counters there are */
 
 #endif

@@ -4,7 +4,7 @@
 #define WIRE_H
 
 #define WIRE_MAGIC 0x4f49
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define WIRE_UDP_PORT 47001
 #define WIRE_MAX_WORKERS 64
 #define WIRE_NO_WORKER 0xffff /* in a result */
@@ -14,10 +14,11 @@
 #define WIRE_DSCP_REPEATED 3 /* of what a worker sends again */
 #define WIRE_GROUP_BYTE 239 /* the first of a group's address */
 #define WIRE_PROBE_ETHERTYPE 0x88b5 /* of the agent's question to the optics */
-#define WIRE_OP_PUSH 1 /* worker to its switch: this worker's gradients of a fragment */
-#define WIRE_OP_PARTIAL 2 /* switch to PS: the sum over the workers of one unit */
-#define WIRE_OP_RESULT 3 /* towards the workers: the sum over all workers */
+#define WIRE_OP_PUSH 1 /* worker to the place that it contributes to: its gradients of a fragment */
+#define WIRE_OP_PARTIAL 2 /* place to the place above: the sum of what came to it */
+#define WIRE_OP_RESULT 3 /* towards the workers: the sum made at the top */
 #define WIRE_OP_NOTICE 4 /* to the sender of a push or partial sum: congestion */
+#define WIRE_OP_TICK 5 /* to a place, by its control port alone: complete this fragment with what is there */
 #define WIRE_FLAG_FINAL 1
 #define WIRE_FLAG_DEGRADED 2
 #define WIRE_FLAG_ECN 4
@@ -27,24 +28,25 @@
 #define WIRE_LANES 360 /* at MTU 1500; for another one the loader says how many */
 #endif
 
-#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_NOTICE)
+#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_TICK)
 #define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE)
 
 struct wire_header {
 	__be16 magic; /* 0x4f49 */
 	__u8 version; /* of this format */
-	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice */
+	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice, 5 tick */
 	__u8 flags; /* 1 final, 2 degraded, 4 ECN, 8 retransmit */
-	__u8 reserved; /* zero */
+	__u8 tree; /* which tree of the job, from 0 */
 	__be16 job; /* job id, unique among the running jobs of a testbed */
-	__be16 worker; /* rank of the sender; in a partial, the index of the sender's unit in the job */
-	__be16 contributors; /* how many workers are summed in the lanes */
+	__be16 worker; /* rank of the sender; in a partial, the sending place's number; in a result, 65535 */
+	__be16 contributors; /* how many workers are in the sum: 1 in a push */
 	__be32 generation; /* which incarnation of the job; packets of another one never change a sum */
-	__be32 slot; /* of the receiving switch; in a result, of the switch or PS that summed */
-	__be32 fragment; /* counts the job's fragments from 0, never reused within a generation */
+	__be32 slot; /* of the receiving place; in a result, of the place at the top */
+	__be32 fragment; /* counts the tree's fragments from 0, never reused within a generation */
 	__be16 count; /* how many of the lanes are valid; the rest is zero padding */
-	__be16 age; /* milliseconds that the oldest contribution waited, for degraded results */
-	__be32 trailer; /* zero */
+	__be16 age; /* milliseconds that the fragment waited before a tick completed it, else 0 */
+	__be16 lanes; /* how many lanes follow; in a notice, of the packet that it answers */
+	__be16 reserved; /* zero */
 };
 
 #endif

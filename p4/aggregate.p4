@@ -19,9 +19,9 @@
 
 control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Origin() origin;
-    JobOf() job_of;
+    EntryOf() entry_of;
     Segment() segment;
-    SegmentAtServer() segment_at_server;
+    SegmentAtTop() segment_at_top;
     Fragment() fragment;
     Bitmap() bitmap;
     Count() count;
@@ -37,42 +37,45 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
         origin.apply(hdr, meta, standard);
 
         if (meta.verdict == UNDECIDED) {
-            if (hdr.wire.op == WIRE_OP_NOTICE && hdr.ipv4.dstAddr != meta.address) {
-                meta.verdict = V_FORWARDED;
-                meta.send = SEND_ROUTE;
+            if (hdr.wire.op != WIRE_OP_RESULT && hdr.wire.op != WIRE_OP_TICK && hdr.ipv4.dstAddr != meta.address) {
+                meta.verdict = V_MALFORMED; // to a group
+                if (hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
+                    meta.verdict = V_FORWARDED;
+                    meta.send = SEND_ROUTE;
+                }
             } else {
-                job_of.apply(hdr, meta);
+                entry_of.apply(hdr, meta);
             }
         }
 
         if (meta.verdict == UNDECIDED) {
-            if (hdr.wire.op == WIRE_OP_PUSH) {
+            if (hdr.wire.op == WIRE_OP_NOTICE) {
+                meta.verdict = V_BAD_WORKER;
+                if (meta.entry.role != ROLE_TRANSIT) {
+                    meta.verdict = V_NOTICE;
+                    meta.send = SEND_WORKERS;
+                }
+            } else if (hdr.wire.op != WIRE_OP_RESULT) {
                 segment.apply(hdr, meta);
                 if (meta.verdict == UNDECIDED) {
                     fragment.apply(hdr, meta);
                 }
                 if (meta.verdict == UNDECIDED) {
-                    bitmap.apply(meta);
+                    bitmap.apply(hdr, meta);
                 }
                 if (meta.verdict == UNDECIDED) {
                     count.apply(hdr, meta);
                 }
-            } else if (hdr.wire.op == WIRE_OP_NOTICE) {
-                meta.verdict = V_BAD_WORKER;
-                if (meta.job.members != 0) {
-                    meta.verdict = V_NOTICE;
-                    meta.send = SEND_WORKERS;
-                }
-            } else if (meta.job.role == ROLE_FINAL || hdr.ipv4.dstAddr != meta.job.group_ip) {
+            } else if (meta.entry.role == ROLE_TOP || hdr.ipv4.dstAddr != meta.entry.group_ip) {
                 meta.verdict = V_MALFORMED;
             } else {
-                if (meta.job.role == ROLE_PARTIAL) {
-                    segment_at_server.apply(hdr, meta);
+                if (meta.entry.role == ROLE_INNER) {
+                    segment_at_top.apply(hdr, meta);
                 }
                 if (meta.verdict == UNDECIDED) {
                     meta.verdict = V_RESULT;
                     meta.send = SEND_OTHERS;
-                    if (meta.job.role == ROLE_PARTIAL) {
+                    if (meta.entry.role == ROLE_INNER) {
                         keep_result.apply(hdr, meta);
                     }
                 }
@@ -80,7 +83,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
 
         lanes.apply(hdr.lanes, hdr.held, meta.slot.index, meta.slot.lanes);
-        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT || meta.verdict == V_MISMATCH) {
+        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT || meta.verdict == V_MISMATCH || meta.verdict == V_LATE
+            || meta.verdict == V_TICKED) {
             if (meta.verdict == V_MISMATCH) {
                 notify.apply(hdr, meta);
             } else {

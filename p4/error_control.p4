@@ -12,7 +12,7 @@ control Notify(inout headers_t hdr, inout metadata_t meta) {
         hdr.udp.length = NOTICE_BYTES;
         hdr.ipv4.totalLen = IPV4_BYTES + NOTICE_BYTES;
         hdr.ipv4.dstAddr = hdr.ipv4.srcAddr;
-        hdr.ipv4.srcAddr = meta.job.self_ip;
+        hdr.ipv4.srcAddr = meta.entry.self_ip;
         hdr.ipv4.ttl = WIRE_TTL;
         meta.send = SEND_BACK;
     }

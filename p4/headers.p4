@@ -53,15 +53,17 @@ struct headers_t {
 // Where a packet goes.
 const bit<3> SEND_NOTHING = 0;
 const bit<3> SEND_ROUTE = 1;  // by its destination address
-const bit<3> SEND_GROUP = 2;  // to all ports of the job's group
+const bit<3> SEND_GROUP = 2;  // to all ports of the tree's group
 const bit<3> SEND_OTHERS = 3; // to all of them but the one it came from
 const bit<3> SEND_BACK = 4;   // by the port it came from
-const bit<3> SEND_WORKERS = 5; // to the ports of the job's group that lead to hosts, but the one it came from
+const bit<3> SEND_WORKERS = 5; // to the ports of the tree's group that lead to hosts, but the one it came from
 
 struct port_t {
     bit<2>  kind;
-    bit<16> job;    // of the worker or parameter server behind it
-    bit<16> worker; // its number
+    bit<16> job;      // of who runs behind it
+    bit<1>  has_worker;
+    bit<16> worker;   // its number
+    bit<1>  is_place; // whether the host is a place of the job
 }
 
 // The slot that a packet names.
@@ -72,7 +74,11 @@ struct slot_t {
     bit<1>  is_new; // this packet's fragment takes the slot
     bit<2>  lanes;  // LANES_*: what to do with the lanes
     bit<64> bitmap; // whose contributions are in
-    bit<64> mine;   // this worker's bit
+    bit<64> mine;   // this contributor's bit
+    bit<16> contributors; // workers in the sum
+    bit<8>  degraded; // SUM_DEGRADED or 0
+    bit<16> count;
+    bit<16> age;
 }
 
 const bit<32> UNDECIDED = 0xffff; // no verdict yet
@@ -86,7 +92,7 @@ struct metadata_t {
     bit<32> address;     // of this switch
     bit<16> sum;         // of the datagram
     port_t  port;
-    job_t   job;
+    entry_t entry;
     slot_t  slot;
 }
 

@@ -10,7 +10,7 @@ control Multicast(inout metadata_t meta, inout standard_metadata_t standard) {
         } else if (meta.send == SEND_BACK) {
             standard.egress_spec = standard.ingress_port;
         } else {
-            standard.mcast_grp = meta.job.group;
+            standard.mcast_grp = meta.entry.group;
             meta.prune = (bit<1>) (meta.send != SEND_GROUP);
         }
     }

@@ -21,23 +21,23 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
     @name(".from_host") action from_host() {
         meta.port.kind = PORT_HOST;
     }
-    @name(".from_worker") action from_worker(bit<16> job, bit<16> worker, bit<32> ip) {
-        meta.port.kind = PORT_WORKER;
+    @name(".from_member") action from_member(bit<16> job, bit<1> has_worker, bit<16> worker, bit<1> is_place) {
+        meta.port.kind = PORT_HOST;
         meta.port.job = job;
+        meta.port.has_worker = has_worker;
         meta.port.worker = worker;
-        meta.address = ip; // as `identity` would say
+        meta.port.is_place = is_place;
     }
-    @name(".from_ps") action from_ps(bit<16> job) {
-        meta.port.kind = PORT_PS;
-        meta.port.job = job;
+    @name(".from_control") action from_control() {
+        meta.port.kind = PORT_CONTROL;
     }
     @name(".ports") table ports {
         key = { standard.ingress_port: exact; }
         actions = {
             from_fabric;
             from_host;
-            from_worker;
-            from_ps;
+            from_member;
+            from_control;
         }
         default_action = from_host(); // a port that nothing is known of is not trusted
         size = 512;
@@ -45,41 +45,42 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
 
     apply {
         ports.apply();
-        if (meta.port.kind != PORT_WORKER) {
-            identity.apply();
-        }
-        if (meta.is_gradient == 0) {
+        identity.apply();
+        if (meta.is_gradient == 0 && (meta.port.kind != PORT_CONTROL || !hdr.ipv4.isValid())) {
             meta.send = SEND_ROUTE;
             meta.verdict = V_SWITCHED;
             if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
                 meta.verdict = V_FORWARDED;
             }
         } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address && hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
-            // 239/8 is for results; what comes from another unit to other addresses passes through
+            // results have addresses of groups; what comes from another unit to other addresses passes through
             meta.send = SEND_ROUTE;
             meta.verdict = V_FORWARDED;
         } else if (!hdr.wire.isValid() || hdr.wire.magic != WIRE_MAGIC || hdr.wire.version != WIRE_VERSION
-                   || !WIRE_IS_OP(hdr.wire.op) || hdr.wire.count > WIRE_LANES
+                   || !WIRE_IS_OP(hdr.wire.op)
+                   || hdr.wire.lanes == 0 || hdr.wire.lanes > WIRE_LANES || hdr.wire.count > hdr.wire.lanes
                    || hdr.lanes.isValid() != WIRE_HAS_LANES(hdr.wire.op)
+                   || (hdr.lanes.isValid() && hdr.wire.lanes != WIRE_LANES)
                    || (hdr.udp.length == LANES_BYTES && !hdr.lanes.isValid())) {
             meta.verdict = V_MALFORMED;
         } else {
             datagram_sum.apply(hdr, meta);
             if (meta.sum != 0 || hdr.udp.checksum == 0) {
                 meta.verdict = V_CORRUPT;
-            } else if (meta.port.kind == PORT_WORKER) {
-                if (hdr.wire.op != WIRE_OP_PUSH || hdr.ipv4.dstAddr != meta.address || hdr.wire.job != meta.port.job
-                    || hdr.wire.worker != meta.port.worker) {
+            } else if (meta.port.kind == PORT_CONTROL || hdr.wire.op == WIRE_OP_TICK) {
+                if (meta.port.kind != PORT_CONTROL || hdr.wire.op != WIRE_OP_TICK) {
                     meta.verdict = V_BAD_SENDER;
                 }
-            } else if (meta.port.kind == PORT_FABRIC) {
-                // pushes and partial sums do not come from other switches to this one
-                if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
+            } else if (meta.port.kind == PORT_HOST) {
+                if (hdr.wire.job != meta.port.job) {
+                    meta.verdict = V_BAD_SENDER;
+                } else if (hdr.wire.op == WIRE_OP_PUSH) {
+                    if (meta.port.has_worker == 0 || hdr.wire.worker != meta.port.worker) {
+                        meta.verdict = V_BAD_SENDER;
+                    }
+                } else if (meta.port.is_place == 0) {
                     meta.verdict = V_BAD_SENDER;
                 }
-            } else if (meta.port.kind == PORT_HOST || hdr.wire.job != meta.port.job
-                       || (hdr.wire.op != WIRE_OP_RESULT && hdr.wire.op != WIRE_OP_NOTICE)) {
-                meta.verdict = V_BAD_SENDER;
             }
         }
     }

@@ -1,49 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which job a packet belongs to, and which slot of the job's segment <MemID, Size> it names: rule 3.
+// Which tree of which job a packet belongs to, and which slot of the tree's segment <MemID, Size> it names: rule 3.
 #ifndef SEGMENT_P4
 #define SEGMENT_P4
 
-control JobOf(in headers_t hdr, inout metadata_t meta) {
-#include "set_job.p4"
-    @name(".no_job") action no_job() {
+control EntryOf(in headers_t hdr, inout metadata_t meta) {
+#include "set_entry.p4"
+    @name(".no_entry") action no_entry() {
         meta.verdict = V_BAD_JOB;
     }
-    @name(".jobs") table jobs {
-        key = { hdr.wire.job: exact; }
-        actions = { set_job; no_job; }
-        default_action = no_job();
+    @name(".entries") table entries {
+        key = { hdr.wire.job ++ hdr.wire.tree: exact @name("tree"); }
+        actions = { set_entry; no_entry; }
+        default_action = no_entry();
         size = 256;
     }
 
     apply {
-        if (jobs.apply().hit) {
-            if (hdr.wire.generation != meta.job.generation) {
+        if (entries.apply().hit) {
+            if (hdr.wire.lanes != meta.entry.lanes) {
+                meta.verdict = V_MALFORMED;
+            } else if (hdr.wire.generation != meta.entry.generation) {
                 meta.verdict = V_BAD_GENERATION;
             }
         }
     }
 }
 
-// The segment as the switch itself counts slots, for a push.
+// The segment as this place counts slots, for a contribution or a tick. A tick is nobody's: every bit that it has to have.
 control Segment(in headers_t hdr, inout metadata_t meta) {
     apply {
+        bit<64> expected = meta.entry.workers;
         meta.slot.mine = 64w1 << (bit<8>) hdr.wire.worker;
-        meta.slot.offset = hdr.wire.slot - meta.job.base;
+        meta.slot.offset = hdr.wire.slot - meta.entry.base;
         meta.slot.index = hdr.wire.slot;
-        if (hdr.wire.worker >= WIRE_MAX_WORKERS || meta.job.members & meta.slot.mine == 0) {
+        if (hdr.wire.op == WIRE_OP_PARTIAL) {
+            expected = meta.entry.places;
+        } else if (hdr.wire.op == WIRE_OP_TICK) {
+            expected = meta.entry.workers | meta.entry.places;
+            meta.slot.mine = 64w0xffffffffffffffff;
+        }
+        if ((hdr.wire.worker >= WIRE_MAX_WORKERS && hdr.wire.op != WIRE_OP_TICK) || expected & meta.slot.mine == 0) {
             meta.verdict = V_BAD_WORKER;
-        } else if (meta.slot.offset >= meta.job.size) {
+        } else if (meta.slot.offset >= meta.entry.size) {
             meta.verdict = V_BAD_SLOT;
         }
     }
 }
 
-// And as the parameter server counts them, for its result.
-control SegmentAtServer(in headers_t hdr, inout metadata_t meta) {
+// And as the place at the top counts them, for its result.
+control SegmentAtTop(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.slot.offset = hdr.wire.slot - meta.job.result_base;
-        meta.slot.index = meta.job.base + meta.slot.offset;
-        if (meta.slot.offset >= meta.job.size) {
+        meta.slot.offset = hdr.wire.slot - meta.entry.result_base;
+        meta.slot.index = meta.entry.base + meta.slot.offset;
+        if (meta.slot.offset >= meta.entry.size) {
             meta.verdict = V_BAD_SLOT;
         }
     }

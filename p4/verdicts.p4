@@ -11,17 +11,20 @@ const bit<32> V_RESENT = 4; // duplicate of a complete sum: sent again from the 
 const bit<32> V_DUPLICATE = 5; // contribution already in the sum
 const bit<32> V_STALE = 6; // fragment older than the slot's
 const bit<32> V_MISMATCH = 7; // slot still collecting an older fragment: the sender is told
-const bit<32> V_BAD_JOB = 8; // no such job here
+const bit<32> V_BAD_JOB = 8; // no such tree of such a job here
 const bit<32> V_BAD_GENERATION = 9; // another incarnation of the job
 const bit<32> V_BAD_SLOT = 10; // outside the job's segment
 const bit<32> V_BAD_WORKER = 11; // not a member
-const bit<32> V_BAD_SENDER = 12; // not what the worker or PS at that port may send
+const bit<32> V_BAD_SENDER = 12; // not what may be sent by that port
 const bit<32> V_MALFORMED = 13; // wrong length, magic, version, op or count
 const bit<32> V_CORRUPT = 14; // UDP checksum wrong or missing
 const bit<32> V_RESULT = 16; // result passed on to the job's group
 const bit<32> V_NOTICE = 19; // congestion notice passed on, or told to the worker
-const bit<32> V_SWITCHED = 24; // not IPv4 without options: routed or switched, whatever fits
-const bit<32> V_UNROUTABLE = 25; // neither fits
-const bit<32> V_COUNT = 26; // how many counters there are
+const bit<32> V_LATE = 24; // contribution to a sum that a tick completed: the sum is sent again
+const bit<32> V_TICKED = 25; // a tick completed the sum: sent
+const bit<32> V_TICK_LATE = 26; // a tick for a fragment that the slot does not wait for
+const bit<32> V_SWITCHED = 27; // not IPv4 without options: routed or switched, whatever fits
+const bit<32> V_UNROUTABLE = 28; // neither fits
+const bit<32> V_COUNT = 29; // how many counters there are
 
 #endif

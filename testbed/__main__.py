@@ -21,6 +21,7 @@ COMMANDS = {
     "exec": "one command in one of its hosts, or a shell there",
     "shell": "Mininet's prompt on it",
     "down": "end it",
+    "systems": "the aggregation systems that jobs are summed by",
     "reproduce": "a published figure, run again, beside the paper's",
     "demo": "up, train with each kind of synchronisation, report, down",
     "doctor": "what this host can do, and the remedy for each lack",

@@ -93,7 +93,7 @@ class Daemon:
                 self._topology,
                 self._network.fabric,
                 self._network.ask,
-                self._network.engine,
+                self._network.places,
                 self._runtime.jobs,
                 self._files,
             )
@@ -103,7 +103,7 @@ class Daemon:
                 self._topology,
                 self._jobs,
                 fabric,
-                self._network.engine,
+                self._network.places,
                 self._network.ask,
                 partial(fabric.popen_in, self._topology.host_names[-1]),
                 self._files,

@@ -11,22 +11,26 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from testbed import environment, rpc
+from testbed.aggregation.admission import Places, SummingPlace, Ways
+from testbed.aggregation.forest import Forest
+from testbed.aggregation.ways import ways
 from testbed.emulation.fabric import Fabric
 from testbed.emulation.links import set_offloads
+from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import die_with_parent
 from testbed.errors import TestbedError
-from testbed.inc.engine import Aggregator, Engine
 from testbed.switches import Restart, Switches
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.xdp.engine import Cells, XdpHosts, XdpSwitch
+from testbed.xdp.engine import Cells, XdpSwitch
+from testbed.xdp.hosts import XdpHosts
 from testbed.xdp.plane import HostPort, SwitchPort, XdpPlane
 
 CONTROLLER_PORT = 6653
@@ -79,7 +83,7 @@ class Network:
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)
             stack.enter_context(self.switches)
-            self.engine = self._made_engine(stack)
+            self.places = self._made_places(stack)
             stack.callback(self._end_controller)  # before all that it uses
             self._begin_controller()
             self._await_ready()
@@ -109,17 +113,9 @@ class Network:
         except TestbedError:  # away, which `watch` sees to
             return False
 
-    def trees(self, root: int, members: Iterable[int]) -> dict[int, list[str]]:
-        """By which devices results go on from each unit, from the unit of a job's PS to the units of its
-        workers.
-        """
-        ports = self.ask(
-            "tree", root=addresses.unit_name(root), members=[addresses.unit_name(unit) for unit in members]
-        )
-        return {
-            int(unit): [addresses.optical_device(int(unit), port) for port in found]
-            for unit, found in ports.items()
-        }
+    def ways(self, forest: Forest) -> list[Ways]:
+        """By which devices the results of each tree go on from each unit, by the circuits that there are."""
+        return ways(forest, self.ask)
 
     def verdicts(self) -> dict[str, int]:
         """What XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
@@ -132,7 +128,7 @@ class Network:
         again if they have.
         """
         self.fabric.watch()
-        restarts = self.switches.watch(self.engine)
+        restarts = self.switches.watch(self.places)
         if self._controller is not None and self._controller.poll() is not None:
             if self.controller_restarts >= CONTROLLER_RESTARTS:
                 raise TestbedError(
@@ -164,9 +160,9 @@ class Network:
             for host in range(1, unit.hosts + 1)
         ]
 
-    def _made_engine(self, stack: ExitStack) -> Engine:
+    def _made_places(self, stack: ExitStack) -> Places:
         cells = Cells(self.plane.programs)
-        tors: dict[int, Aggregator] = dict(self.switches.by_unit)
+        tors: dict[int, SummingPlace] = dict(self.switches.by_unit)
         for unit in self.topology.units:
             if unit.is_programmed:
                 continue
@@ -176,11 +172,12 @@ class Network:
             }
             tors[unit.index] = tor = XdpSwitch(cells, unit.index, ports)
             stack.callback(tor.close)
-        hosts = XdpHosts(cells)
+        namespaces = {(port.unit, port.host): port.namespace for port in self._host_ports()}
+        hosts = XdpHosts(cells, namespaces, Loops(namespaces, self.topology.mtu))
         stack.callback(hosts.close)
-        engine = Engine(self.topology, tors, hosts, threading.Lock(), self.switches.any_ended)
-        stack.callback(engine.close)
-        return engine
+        places = Places(self.topology, tors, hosts, threading.Lock(), self.switches.any_ended)
+        stack.callback(places.close)
+        return places
 
     def _start_controller(self, held: bool = False) -> None:
         """`held`: it waits for `_begin_controller`."""

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
+    from testbed.aggregation.registry import find, systems
+    from testbed.contract.user_class import is_users
     from testbed.errors import RequestError, TestbedError
     from testbed.jobs.job import MOST_RESTARTS
-    from testbed.jobs.placement import SYNCS, check_sync, parse_place
+    from testbed.jobs.placement import parse_place
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
 
     parser = argparse.ArgumentParser(prog="testbed run", description="Runs a training job on a testbed.")
@@ -34,7 +36,10 @@ def main(argv: list[str]) -> int:
         "--place", metavar="UNIT:WORKERS,...", help="such as u1:2,u2:2; without it, all of the first gpu unit"
     )
     parser.add_argument(
-        "--sync", default="inc", metavar="|".join(SYNCS), help="how gradients are summed (inc)"
+        "--sync",
+        default="inc",
+        metavar="|".join([*systems(), "FILE.py:CLASS"]),
+        help="how gradients are summed (inc)",
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it"
@@ -56,7 +61,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
     options = parser.parse_args(argv)
-    check_sync(options.sync)
+    if not is_users(options.sync):
+        find(options.sync)
     if options.place is not None:
         parse_place(options.place)
     if options.timeout is not None and not options.timeout > 0:

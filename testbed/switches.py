@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Self
 
 from testbed import rpc
+from testbed.aggregation.admission import Places
 from testbed.bmv2.process import binary, ended_words
 from testbed.bmv2.program import compiled
 from testbed.bmv2.switch import Bmv2Switch
 from testbed.emulation.links import set_offloads
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.errors import TestbedError
-from testbed.inc.engine import Engine
 from testbed.topology import addresses
 from testbed.topology.model import Topology, Unit
 
@@ -112,14 +112,14 @@ class Switches:
         """Whether one has, and was not started again yet."""
         return any(switch.ended() for switch in self.by_unit.values())
 
-    def watch(self, engine: Engine) -> list[Restart]:
+    def watch(self, places: Places) -> list[Restart]:
         """Starts those that ended again; says which. One that ends again meanwhile is for the next call.
 
         TestbedError if one ended for good: after RESTARTS attempts to start it within RESTARTS_WITHIN_S.
         """
         self._probe()
         ended = [(unit, how) for unit, switch in self.by_unit.items() if (how := switch.ended())]
-        restarts = [self._restart(unit, how, engine) for unit, how in ended]
+        restarts = [self._restart(unit, how, places) for unit, how in ended]
         return [restart for restart in restarts if restart]
 
     def _probe(self) -> None:
@@ -131,7 +131,7 @@ class Switches:
             with contextlib.suppress(TestbedError):
                 switch.verdicts()
 
-    def _restart(self, unit: int, how: str, engine: Engine) -> Restart | None:
+    def _restart(self, unit: int, how: str, places: Places) -> Restart | None:
         now, before = time.monotonic(), self._restarted_at[unit]
         if len(before) == RESTARTS and now - before[0] < RESTARTS_WITHIN_S:
             within = f"{RESTARTS} times within {RESTARTS_WITHIN_S:g} s"
@@ -146,7 +146,7 @@ class Switches:
 
         self._untold.add(unit)
         try:
-            jobs = engine.restart(unit, restart)
+            jobs = places.restart(unit, restart)
         except TestbedError:
             if not switch.ended():
                 raise  # no further call would try again

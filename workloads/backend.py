@@ -364,7 +364,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         self._job.write_stats(
             {
                 "rank": self._job.rank,
-                "engine": self._job.sync,
+                "transport": self._job.transport,
                 "allreduce": self._statistics.summary(),
                 "timeline": self._timeline.summary() if self._sees_all else None,
                 **counters,

@@ -136,12 +136,13 @@ class Endpoint:
                 event_fd=event,
                 vote_slots=mapping.VOTE_SLOTS,
                 first_vote=mapping.FIRST_VOTE,
-                address=int.from_bytes(socket.inet_aton(str(settings["address"])), "little"),
+                address=int.from_bytes(socket.inet_aton(str(settings["trees"][0]["address"])), "little"),
                 rate_mbps=float(settings["rate_mbps"] or 0),
                 places=self._places.ctypes.data,
                 rate_now=board.rate_address(),
                 share=int(settings["share"] or 0),
                 progress=board.progress_address(),
+                slot_base=int(settings["trees"][0]["slot_base"]),
                 **{
                     name: int(settings[name])
                     for name in (
@@ -150,7 +151,6 @@ class Endpoint:
                         "workers",
                         "generation",
                         "lanes",
-                        "slot_base",
                         "slots",
                         "port",
                     )
@@ -180,6 +180,10 @@ class Endpoint:
         very many are under way.
         """
         self._submit(array, raw=False)
+
+    def submit_lanes(self, lanes: Lanes) -> None:
+        """Gives raw lanes to be summed in place, without scaling; sums must stay below 2**32."""
+        self._submit(lanes, raw=True)
 
     def _submit(self, array: np.ndarray, raw: bool) -> None:
         assert array.flags.c_contiguous
@@ -239,7 +243,7 @@ class Endpoint:
     def sum_lanes(self, lanes: Lanes) -> Lanes:
         """Sums raw lanes over the workers, without scaling; sums must stay below 2**32."""
         out = np.ascontiguousarray(lanes, np.uint32).copy()
-        self._submit(out, raw=True)
+        self.submit_lanes(out)
         self.finish()
         return out
 

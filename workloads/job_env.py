@@ -177,7 +177,8 @@ class JobEnv:
     generation: int
     rank: int
     world_size: int
-    sync: str
+    system: str
+    transport: str
     hosts: tuple[str, ...]
     board: Board
     stats: Path
@@ -206,7 +207,8 @@ class JobEnv:
                 generation=told["generation"],
                 rank=told["rank"],
                 world_size=len(hosts),
-                sync=told["sync"],
+                system=told["system"],
+                transport=told["transport"],
                 hosts=hosts,
                 board=Board.from_settings(told["board"], told["rank"], hosts, told["ps_host"]),
                 stats=Path(told["stats"]),

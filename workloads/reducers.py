@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from testbed.contract.transports import PACKETS, SERVER
+from testbed.contract.user_class import is_users, load
 from workloads.job_env import JobEnv
 from workloads.quantiser import Floats
 
@@ -66,9 +68,16 @@ class ParameterServer:
 
 
 def reducer_for(job: JobEnv, timeout_s: float) -> Reducer | None:
-    """The reducer that the job's `sync` asks for; None for the ring."""
-    if job.sync == "inc":
+    """The reducer by which the job's workers speak: a user's own system may bring one, by its method
+    `reducer(job, timeout_s)`. None where gloo does it all.
+    """
+    if is_users(job.system):
+        system = load(job.system)()
+        if callable(getattr(system, "reducer", None)):
+            own: Reducer = system.reducer(job, timeout_s)
+            return own
+    if job.transport == PACKETS:
         return InNetwork(job, timeout_s)
-    if job.sync == "ps":
+    if job.transport == SERVER:
         return ParameterServer(job, timeout_s)
     return None

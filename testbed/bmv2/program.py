@@ -21,6 +21,11 @@ def target(layout: str, lanes: int, folder: Path = COMPILED) -> Path:
     return folder / f"{layout}-{lanes}.json"
 
 
+def lanes_of(program: Path) -> int:
+    """How many lanes the packets of a compiled program have."""
+    return int(program.stem.rpartition("-")[2])
+
+
 def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
     """What `simple_switch` loads on a fabric of this MTU in bytes.
 

@@ -13,14 +13,15 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Self
 
+from testbed.aggregation.entries import Entry, Role, Sender
 from testbed.bmv2 import routes as routing
 from testbed.bmv2.process import BINARY, SwitchProcess, ended_words
-from testbed.bmv2.program import verdict_names
+from testbed.bmv2.program import lanes_of, verdict_names
 from testbed.bmv2.runtime import Action, Key, NoAnswerError, Runtime
-from testbed.contract.places import P4_JOB, SLOTS
+from testbed.contract import places as contract
+from testbed.contract.places import P4_ENTRY, SLOTS
 from testbed.emulation.offloads import FeatureControl, wire_features
-from testbed.errors import SettingError, TestbedError
-from testbed.inc.job import Job, Role, Sender
+from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.topology import addresses
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
@@ -99,32 +100,41 @@ class Bmv2Switch:
 
     # ------------------------------------------------------------------ what the engine tells it
 
-    def set_group(self, number: int, devices: Sequence[str]) -> None:
-        """By which ports a job's results leave; called before `admit`. Replaces in one step."""
+    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
+        """By which ports the results of a job's tree leave; called before `admit`. Replaces in one step."""
         ports = [self._port(device) for device in devices]
+        key = (number, tree)
         with self._asking():
-            if number in self._groups:
-                self._runtime.replace_group(*self._groups[number], ports)
+            if key in self._groups:
+                self._runtime.replace_group(*self._groups[key], ports)
                 return
             used = {group for group, _ in self._groups.values()}
             group = next((group for group in range(FLOOD_GROUP + 1, MAX_GROUPS) if group not in used), None)
             if group is None:
                 raise TestbedError(f"{self._name}: job {number}: no more multicast groups")
-            self._groups[number] = (group, self._runtime.add_group(group, ports))
+            self._groups[key] = (group, self._runtime.add_group(group, ports))
 
-    def admit(self, number: int, job: Job) -> None:
-        """Puts a job's entry. If it is new, its segment's slots are empty; else the entry is replaced in one
-        step.
+    def admit(self, number: int, entry: Entry) -> None:
+        """Puts the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
+        replaced in one step.
         """
+        key = (number, entry.tree)
+        lanes = lanes_of(self._program)
+        if entry.lanes != lanes:
+            raise RequestError(
+                f"{self._name}: job {number}: packets of {entry.lanes} lanes; its P4 program takes "
+                f"{lanes}"
+            )
         with self._asking():
-            if number not in self._groups:
+            if key not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
-            entry = Action("set_job", job_data(job, self._groups[number][0]))
-            if number in self._jobs:
-                self._runtime.replace_entry("jobs", self._jobs[number], entry)
+            action = Action("set_entry", entry_data(entry, self._groups[key][0]))
+            if key in self._entries:
+                self._runtime.replace_entry("entries", self._entries[key], action)
                 return
-            self.empty(job.base, job.size)
-            self._jobs[number] = self._runtime.add_entry("jobs", Key(number, 16), entry)
+            self.empty(entry.base, entry.size)
+            match = Key(number << 8 | entry.tree, 24)
+            self._entries[key] = self._runtime.add_entry("entries", match, action)
 
     def empty(self, base: int, size: int) -> None:
         """Empties slots: a job is not to find what another left there."""
@@ -135,28 +145,33 @@ class Bmv2Switch:
         """Who may send gradients by the port of this host; None: nobody. A switch that ended lets nobody."""
         try:
             with self._asking():
-                self._runtime.replace_entry("ports", self._senders[host], _from(sender, self._unit))
+                self._runtime.replace_entry("ports", self._senders[host], _from(sender))
         except _EndedError:
             if sender:
                 raise
 
-    def release(self, number: int) -> None:
-        """Takes a job's entry and group; nothing if it has none, or if the switch ended, and they with it.
+    def release(self, number: int, tree: int | None = None) -> None:
+        """Takes a job's entries and groups, or those of one tree; nothing if it has none, or if the switch
+        ended, and they with it.
 
         A packet that is being worked on may still find the job's slots; no later job minds, for its
         generation is another.
         """
+        held = {*self._entries, *self._groups}
+        mine = [key for key in held if key[0] == number and tree in (None, key[1])]
         try:
             with self._asking():
-                if number in self._jobs:
-                    self._runtime.delete_entry("jobs", self._jobs[number])
-                    del self._jobs[number]
-                if number in self._groups:
-                    self._runtime.delete_group(*self._groups[number])
-                    del self._groups[number]
+                for key in mine:
+                    if key in self._entries:
+                        self._runtime.delete_entry("entries", self._entries[key])
+                        del self._entries[key]
+                    if key in self._groups:
+                        self._runtime.delete_group(*self._groups[key])
+                        del self._groups[key]
         except _EndedError:
-            self._jobs.pop(number, None)
-            self._groups.pop(number, None)
+            for key in mine:
+                self._entries.pop(key, None)
+                self._groups.pop(key, None)
 
     def verdicts(self) -> dict[str, int]:
         """What became of packets, counted since the process started."""
@@ -167,8 +182,8 @@ class Bmv2Switch:
     # ------------------------------------------------------------------ under the lock
 
     def _forget(self) -> None:
-        self._jobs: dict[int, int] = {}  # job -> handle of its entry
-        self._groups: dict[int, tuple[int, int]] = {}  # job -> group, handle of its node
+        self._entries: dict[tuple[int, int], int] = {}  # (job, tree) -> handle of the entry
+        self._groups: dict[tuple[int, int], tuple[int, int]] = {}  # (job, tree) -> group, handle of its node
         self._senders: dict[int, int] = {}  # host -> handle of its port's entry
 
     def _start(self) -> None:
@@ -268,27 +283,35 @@ class _EndedError(TestbedError):
     """There is no process to ask."""
 
 
-def job_data(job: Job, group: int) -> tuple[int, ...]:
-    """The parameters of the P4 program's `set_job`, in their order."""
+_ROLES = {
+    Role.TOP: contract.Role.TOP,
+    Role.INNER: contract.Role.INNER,
+    Role.TRANSIT: contract.Role.TRANSIT,
+}
+
+
+def entry_data(entry: Entry, group: int) -> tuple[int, ...]:
+    """The parameters of the P4 program's `set_entry`, in their order."""
     values = {
         **{
-            name: getattr(job, name)
-            for name in ("members", "generation", "base", "size", "total", "local", "index")
+            name: getattr(entry, name)
+            for name in (
+                *("workers", "places", "generation", "base", "size", "number"),
+                *("up_base", "result_base", "lanes"),
+            )
         },
-        **{name: _ip(getattr(job, name)) for name in ("self_ip", "up_ip", "group_ip")},
-        "role": int(job.role),
-        "result_base": job.base if job.role is Role.FINAL else job.up_base,
+        **{name: _ip(getattr(entry, name)) for name in ("self_ip", "up_ip", "group_ip")},
+        "role": int(_ROLES[entry.role]),
         "group": group,
     }
-    return tuple(values[parameter.name] for parameter in P4_JOB)
+    return tuple(values[parameter.name] for parameter in P4_ENTRY)
 
 
-def _from(sender: Sender | None, unit: int) -> Action:
+def _from(sender: Sender | None) -> Action:
     if sender is None:
         return _FROM_HOST
-    if sender.worker is None:
-        return Action("from_ps", (sender.job,))
-    return Action("from_worker", (sender.job, sender.worker, _ip(addresses.tor_ip(unit))))
+    worker = (0, 0) if sender.worker is None else (1, sender.worker)
+    return Action("from_member", (sender.job, *worker, int(sender.is_place)))
 
 
 def _ip(address: str) -> int:

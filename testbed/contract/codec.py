@@ -18,9 +18,9 @@ HEADER_DTYPE = np.dtype([(field.name, f">u{field.bytes}") for field in spec.HEAD
 
 
 def packet_dtype(lanes: int) -> np.dtype:
-    """A packet's UDP payload with so many lanes."""
+    """A packet's UDP payload with so many lanes, which are `gradients`; `lanes` is the header's field."""
     return np.dtype(
-        [*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("lanes", ">u4", (lanes,))]
+        [*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("gradients", ">u4", (lanes,))]
     )
 
 
@@ -42,11 +42,12 @@ class Header:
     fragment: int
     count: int
     flags: int = 0
+    tree: int = 0
     age: int = 0
+    lanes: int = spec.LANES
     magic: int = spec.MAGIC
     version: int = spec.VERSION
     reserved: int = 0
-    trailer: int = 0
 
     def pack(self) -> bytes:
         """The header's bytes on the wire."""

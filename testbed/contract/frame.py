@@ -85,7 +85,7 @@ class Frame:
 
     @classmethod
     def parse(cls, data: bytes, lanes: int = spec.LANES) -> Frame:
-        """Reads a frame; bytes behind the packet are ignored. `lanes` is what a packet of this fabric holds.
+        """Reads a frame; bytes behind the packet are ignored. `lanes` is the most that this fabric's hold.
 
         Raises ValueError if it is no well-formed gradient packet, CorruptError if only its UDP checksum is
         zero or wrong.
@@ -96,14 +96,16 @@ class Frame:
         header = Header.unpack(data[HEADERS_BYTES:])
         if header.op not in spec.OPS:
             raise ValueError(f"op {header.op}")
-        count = lanes if spec.OPS[header.op].body is spec.Body.LANES else 0
+        count = header.lanes if spec.OPS[header.op].body is spec.Body.LANES else 0
+        if not 1 <= header.lanes <= lanes:
+            raise ValueError(f"{header.lanes} lanes; 1 to {lanes} fit")
         expected = UDP_BYTES + spec.HEADER_BYTES + 4 * count
         if (total, size) != (IPV4_BYTES + expected, expected) or len(data) < ETHERNET_BYTES + total:
             raise ValueError(
                 f"{len(data)} bytes, IPv4 length {total}, UDP length {size}; UDP length is to be {expected}"
             )
-        if header.count > lanes:
-            raise ValueError(f"count {header.count} of {lanes} lanes")
+        if header.count > header.lanes:
+            raise ValueError(f"count {header.count} of {header.lanes} lanes")
         start = ETHERNET_BYTES + IPV4_BYTES
         datagram = data[start : start + size]
         given = int.from_bytes(datagram[6:8], "big")
@@ -138,7 +140,11 @@ class Frame:
             "ttl",
             "tos",
         )
-        return {**named, **{name: getattr(self, name) for name in addresses}, "lanes": self.lanes.tolist()}
+        return {
+            **named,
+            **{name: getattr(self, name) for name in addresses},
+            "gradients": self.lanes.tolist(),
+        }
 
 
 def mac_bytes(mac: str) -> bytes:

@@ -29,10 +29,11 @@ class Op(Choice):
         member.body, member.meaning = body, meaning
         return member
 
-    PUSH = 1, Body.LANES, "worker to its switch: this worker's gradients of a fragment"
-    PARTIAL = 2, Body.LANES, "switch to PS: the sum over the workers of one unit"
-    RESULT = 3, Body.LANES, "towards the workers: the sum over all workers"
+    PUSH = 1, Body.LANES, "worker to the place that it contributes to: its gradients of a fragment"
+    PARTIAL = 2, Body.LANES, "place to the place above: the sum of what came to it"
+    RESULT = 3, Body.LANES, "towards the workers: the sum made at the top"
     NOTICE = 4, Body.NONE, "to the sender of a push or partial sum: congestion"
+    TICK = 5, Body.LANES, "to a place, by its control port alone: complete this fragment with what is there"
 
 
 OPS: dict[int, Op] = {int(op): op for op in Op}
@@ -42,7 +43,7 @@ OPS: dict[int, Op] = {int(op): op for op in Op}
 class Flag(IntFlag):
     """Bits of the field `flags`."""
 
-    FINAL = 1  # the lanes hold the sum over all workers of the job
+    FINAL = 1  # the lanes hold the sum made at the top of the tree
     DEGRADED = 2  # the sum lacks workers; `contributors` says how many are in it
     ECN = 4  # congestion: a fragment met a slot that was still taken by another
     RETRANSMIT = 8  # the sender sent this packet before

@@ -15,12 +15,11 @@ U32, U64, BE32 = Kind.U32, Kind.U64, Kind.BE32
 
 
 class Port(Choice):
-    """Who sits behind a switch's port."""
+    """Who sits behind a place's port."""
 
-    FABRIC = 0, "optical, another switch: what comes was checked where it entered"
-    HOST = 1, "of a host that takes part in no job"
-    WORKER = 2
-    PS = 3
+    FABRIC = 0, "optical: what comes was checked where it entered"
+    HOST = 1, "of a host, or of its loop"
+    CONTROL = 2, "of whoever runs the place"
 
 
 class SlotState(Choice):
@@ -28,25 +27,37 @@ class SlotState(Choice):
 
     EMPTY = 0
     FILLING = 1
-    PARTIAL = 2, "all local contributions are in"
+    PARTIAL = 2, "the lanes hold the sum made here, which was sent to the place above"
     FINAL = 3, "the lanes hold the result"
 
 
 class Role(Choice):
-    """What a job's sum made here is; the slot of a complete sum is in the state of the same number."""
+    """What becomes of the sum made at a place; the slot of a complete sum is in the state of the same
+    number.
+    """
 
     NONE = 0, "an entry that is not in use"
-    TRANSIT = 1, "nothing is summed here: results pass through"
-    PARTIAL = int(SlotState.PARTIAL), "to be sent to the PS"
-    FINAL = int(SlotState.FINAL), "the result"
+    TRANSIT = 1, "no contributor here: results pass through"
+    INNER = int(SlotState.PARTIAL), "it goes to the place above"
+    TOP = int(SlotState.FINAL), "it is the result"
 
 
-SLOTS = 1024  # of a switch or PS host
+class Sum(Choice):
+    """Flags of a slot."""
+
+    MARKED = 1, "a contribution came with congestion experienced (RFC 3168)"
+    DEGRADED = 2, "workers are missing; the number is the header flag's"
+
+
+NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
+
+SLOTS = 1024  # of a place
 
 SIZES: tuple[Number, ...] = (
     Number("MAX_PORTS", 8192, 32),
-    Number("MAX_JOBS", 4096, 32),
-    Number("MAX_SLOTS", SLOTS, 32, "of one switch or PS host"),
+    Number("MAX_ENTRIES", 4096, 32),
+    Number("MAX_PULLERS", 16384, 32),
+    Number("MAX_SLOTS", SLOTS, 32, "of one place"),
     Number("MAX_AGGREGATORS", 1024, 32),
     Number("MAX_GROUPS", 1024, 32),
     Number("MAX_ROUTES", 32768, 32),
@@ -59,59 +70,68 @@ SIZES: tuple[Number, ...] = (
 PORT = Record(
     "port",
     (
-        Member("owner", U32, "unit of a ToR port, 0 for a port of the optical switch"),
+        Member(
+            "owner",
+            U32,
+            "unit of a ToR port, 0 for the optical switch's; of a host's loop, the ifindex of its eth0",
+        ),
         Member("number", U32, "port number at the optical switch"),
-        Member("self_ip", BE32, "address of the ToR"),
+        Member("self_ip", BE32, "address that pushes are sent to here: of the ToR, or the loop's"),
         Member("kind", U32, "PORT_*"),
-        Member("job", U32, "of the worker or PS at a host's port"),
-        Member("worker", U32, "its number"),
-        Member("index", U32, "the job's entry in jobs, for this ToR"),
-        Member("pad", U32),
+        Member("job", U32, "of who runs at a host's port; NOBODY: no one"),
+        Member("worker", U32, "its number, or NOBODY"),
+        Member("index", U32, "the entry of the job's first tree at this place"),
+        Member("is_place", U32, "whether the host is a place of the job"),
     ),
 )
 
-JOB_KEY = Record(
-    "job_key", (Member("owner", U32, "unit of the ToR, or ifindex of the PS host's eth0"), Member("job", U32))
+ENTRY_KEY = Record(
+    "entry_key",
+    (Member("owner", U32, "unit of the ToR, or ifindex of the host's eth0"), *members(U32, "job", "tree")),
 )
 
-JOB = Record(
-    "job",
+ENTRY = Record(
+    "entry",
     (
-        Member("members", U64, "bitmap of the contributors expected here"),
-        Member("id", U32),
+        Member("workers", U64, "bitmaps of those who contribute here: of ranks,"),
+        Member("places", U64, "and of the numbers of places"),
+        Member("id", U32, "of the job"),
+        Member("tree", U32),
         Member("generation", U32),
         Member("role", U32, "ROLE_*"),
         Member("aggregator", U32, "index into slots"),
         Member("base", U32, "MemID: first slot of the segment"),
         Member("size", U32, "Size: slots in the segment"),
         Member("group", U32, "index into groups: where results go"),
-        Member("total", U32, "contributors in the final sum"),
-        Member("local", U32, "contributors in the sum made here"),
-        Member("unit", U32, "this unit's index in the job: the worker field of its partial sums"),
-        Member("up_base", U32, "MemID of the job's segment at the PS"),
+        Member("number", U32, "of this place, in its partial sums"),
+        Member("up_base", U32, "MemID at the place above"),
+        Member("result_base", U32, "MemID at the top"),
+        Member("lanes", U32, "of every packet"),
         Member("self_ip", BE32),
-        Member("up_ip", BE32, "the PS"),
+        Member("up_ip", BE32, "the place above"),
         Member("group_ip", BE32, "destination of results"),
+        Member("pad", U32),
     ),
-    "A job as one switch or PS host knows it.",
+    "A tree of a job at a place.",
 )
 
-P4_JOB: tuple[Field, ...] = (
-    Field("members", 64, "bitmap of the workers expected here"),
+P4_ENTRY: tuple[Field, ...] = (
+    Field("workers", 64, "bitmap of the ranks that push here"),
+    Field("places", 64, "bitmap of the numbers of the places whose sums come here"),
     Field("generation", 32, ""),
     Field("role", 8, "ROLE_*"),
     Field("base", 32, "MemID"),
     Field("size", 32, "Size"),
-    Field("total", 16, "workers of the job"),
-    Field("local", 16, "workers summed here"),
-    Field("index", 16, "of this unit in the job"),
-    Field("result_base", 32, "MemID where the results are made"),
+    Field("number", 16, "of this place, in its partial sums"),
+    Field("up_base", 32, "MemID at the place above"),
+    Field("result_base", 32, "MemID at the top"),
+    Field("lanes", 16, "of every packet"),
     Field("self_ip", 32, ""),
-    Field("up_ip", 32, "of the PS"),
+    Field("up_ip", 32, "of the place above"),
     Field("group_ip", 32, ""),
     Field("group", 16, "multicast group"),
 )
-"""The same for the P4 program: the parameters of its action `set_job`, in this order."""
+"""The same for the P4 program: the parameters of its action `set_entry`, in this order."""
 
 SLOT = Record(
     "slot",
@@ -125,9 +145,10 @@ SLOT = Record(
         Member("generation", U32),
         Member("fragment", U32),
         Member("state", U32, "SLOT_*"),
-        Member("count", U32),
-        Member("marked", U32, "whether a contribution came with congestion experienced (RFC 3168)"),
-        Member("pad", U32),
+        Member("flags", U32, "SUM_*"),
+        Member("contributors", U32, "workers in the sum"),
+        Member("count", Kind.U16, "of the last packet summed"),
+        Member("age", Kind.U16, "of the packet that completed it"),
         Member(
             "pairs", U64, "two lanes each, the first in the upper half; one addition sums both", Lanes(per=2)
         ),
@@ -161,20 +182,31 @@ CIRCUIT = Record(
     ),
 )
 
+PULLER_KEY = Record(
+    "puller_key",
+    (Member("ifindex", U32, "of a host's eth0, or of its loop's outer end"), Member("tree", U32)),
+)
+
 PULLER = Record(
     "puller",
     (
         Member("job", U32),
         Member("generation", U32),
         Member("ring", U32, "index into rings and wakes"),
-        Member("base", U32, "first slot, as results name it"),
+        Member("base", U32, "first slot of the tree's segment, as results name it"),
         Member("size", U32, "slots"),
+        Member("first", U32, "the segment's place in the ring"),
+        Member("lanes", U32, "of every packet"),
         Member("ip", BE32, "of the host"),
-        Member("mac", Kind.U8, count=6),
-        Member("pad", Kind.U16),
+        Member("mac", Kind.U8, "of the device", 6),
+        Member(
+            "at_place",
+            Kind.U16,
+            "whether the host is a place of any tree: results are for that, too",
+        ),
     ),
 )
 
 FAULT_KEY = Record("fault_key", members(U32, "ifindex", "fragment"))
 
-RECORDS = (PORT, JOB_KEY, JOB, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, PULLER, FAULT_KEY)
+RECORDS = (PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, PULLER_KEY, PULLER, FAULT_KEY)

@@ -87,6 +87,9 @@ def places_header() -> str:
         "",
         *_defines(named("SLOT_", places.SlotState, 32)),
         "",
+        *_defines(named("SUM_", places.Sum, 32)),
+        *_defines([places.NOBODY]),
+        "",
         *(line for record in places.RECORDS for line in _struct(record)),
     )
     return _file("PLACES_H", ("places",), _without_last(body))

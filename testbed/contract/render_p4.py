@@ -69,23 +69,26 @@ def places_header() -> str:
         "// What a slot is.",
         *_constants(named("SLOT_", places.SlotState, 8)),
         "",
-        "// What a job's sum made here is: also what a slot is then.",
+        "// What becomes of the sum made here: also what a slot is then.",
         *_constants(named("ROLE_", (role for role in places.Role if role is not places.Role.NONE), 8)),
         "",
-        "// A job as this switch knows it.",
-        *_struct("struct", "job_t", places.P4_JOB),
+        "// Flags of a slot.",
+        *_constants(named("SUM_", places.Sum, 8)),
+        "",
+        "// A tree of a job as this switch knows it.",
+        *_struct("struct", "entry_t", places.P4_ENTRY),
     )
     return _file("PLACES_P4", ("places",), body)
 
 
-def set_job() -> str:
-    """p4/set_job.p4, which a control includes: an action that takes a job's fields one by one."""
-    parameters = [f"bit<{field.bits}> {field.name}" for field in places.P4_JOB]
+def set_entry() -> str:
+    """p4/set_entry.p4, which a control includes: an action that takes an entry's fields one by one."""
+    parameters = [f"bit<{field.bits}> {field.name}" for field in places.P4_ENTRY]
     lines = (
         "// SPDX-License-Identifier: Apache-2.0",
         f"// {note('places')}",
-        '    @name(".set_job") action set_job(' + (",\n" + " " * 37).join(parameters) + ") {",
-        *(f"        meta.job.{field.name} = {field.name};" for field in places.P4_JOB),
+        '    @name(".set_entry") action set_entry(' + (",\n" + " " * 41).join(parameters) + ") {",
+        *(f"        meta.entry.{field.name} = {field.name};" for field in places.P4_ENTRY),
         "    }",
     )
     return "\n".join(lines) + "\n"

@@ -46,12 +46,14 @@ def _field(field: spec.Field) -> Field[Any, Any]:
 
 
 class GradientPacket(Packet):
-    """A header and its lanes; a notice has none. `lanes` are numbers."""
+    """A header and its lanes; a notice has none. `gradients` are the lanes' numbers, `lanes` says how
+    many.
+    """
 
     name = "Gradient"
     fields_desc = [  # noqa: RUF012 (scapy's metaclass reads it)
         *(_field(field) for field in spec.HEADER),
-        FieldListField("lanes", [], IntField("lane", 0), max_count=_MOST_LANES),
+        FieldListField("gradients", [], IntField("gradient", 0), max_count=_MOST_LANES),
     ]
 
     @classmethod

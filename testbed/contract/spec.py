@@ -2,8 +2,8 @@
 scapy, Lua) is rendered from here; the operations are in `operations`.
 
 A packet is Ethernet, IPv4 without options, UDP with its checksum to `UDP_PORT`, the header below, and exactly
-as many lanes as the fabric's MTU holds (`lanes_for`), or none (`Op.body`). All fields are in network byte
-order. What is done with packets: docs/protocol.md.
+as many lanes as its field `lanes` says, at most what the fabric's MTU holds (`lanes_for`), or none
+(`Op.body`). All fields are in network byte order. What is done with packets: docs/protocol.md.
 
 A lane is an unsigned 32-bit number. A worker sends `q + bias` with `bias = floor(2**31 / workers)` and `|q| <
 bias`, so that a sum over all workers never carries out of its lane: switches that add several lanes at once
@@ -37,7 +37,7 @@ class Field:
 
 
 MAGIC = 0x4F49  # "OI"
-VERSION = 1
+VERSION = 2
 UDP_PORT = 47001
 LANES = 360  # at Ethernet's MTU: 20 + 8 + 32 + 4 * 360 = 1500
 
@@ -46,16 +46,17 @@ HEADER: tuple[Field, ...] = (
     Field("version", 8, "of this format"),
     Field("op", 8, listed(Op)),
     Field("flags", 8, listed(Flag)),
-    Field("reserved", 8, "zero"),
+    Field("tree", 8, "which tree of the job, from 0"),
     Field("job", 16, "job id, unique among the running jobs of a testbed"),
-    Field("worker", 16, "rank of the sender; in a partial, the index of the sender's unit in the job"),
-    Field("contributors", 16, "how many workers are summed in the lanes"),
+    Field("worker", 16, "rank of the sender; in a partial, the sending place's number; in a result, 65535"),
+    Field("contributors", 16, "how many workers are in the sum: 1 in a push"),
     Field("generation", 32, "which incarnation of the job; packets of another one never change a sum"),
-    Field("slot", 32, "of the receiving switch; in a result, of the switch or PS that summed"),
-    Field("fragment", 32, "counts the job's fragments from 0, never reused within a generation"),
+    Field("slot", 32, "of the receiving place; in a result, of the place at the top"),
+    Field("fragment", 32, "counts the tree's fragments from 0, never reused within a generation"),
     Field("count", 16, "how many of the lanes are valid; the rest is zero padding"),
-    Field("age", 16, "milliseconds that the oldest contribution waited, for degraded results"),
-    Field("trailer", 32, "zero"),
+    Field("age", 16, "milliseconds that the fragment waited before a tick completed it, else 0"),
+    Field("lanes", 16, "how many lanes follow; in a notice, of the packet that it answers"),
+    Field("reserved", 16, "zero"),
 )
 
 HEADER_BYTES = sum(field.bytes for field in HEADER)

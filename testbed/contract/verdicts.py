@@ -43,11 +43,11 @@ class Verdict(StrEnum):
         Engine.XDP | Engine.P4,
         "slot still collecting an older fragment: the sender is told",
     )
-    BAD_JOB = "bad_job", Engine.XDP | Engine.P4, "no such job here"
+    BAD_JOB = "bad_job", Engine.XDP | Engine.P4, "no such tree of such a job here"
     BAD_GENERATION = "bad_generation", Engine.XDP | Engine.P4, "another incarnation of the job"
     BAD_SLOT = "bad_slot", Engine.XDP | Engine.P4, "outside the job's segment"
     BAD_WORKER = "bad_worker", Engine.XDP | Engine.P4, "not a member"
-    BAD_SENDER = "bad_sender", Engine.XDP | Engine.P4, "not what the worker or PS at that port may send"
+    BAD_SENDER = "bad_sender", Engine.XDP | Engine.P4, "not what may be sent by that port"
     MALFORMED = "malformed", Engine.XDP | Engine.P4, "wrong length, magic, version, op or count"
     CORRUPT = "corrupt", Engine.XDP | Engine.P4, "UDP checksum wrong or missing"
     LOCK_BUSY = "lock_busy", Engine.XDP, "slot lock not had in time"
@@ -59,6 +59,13 @@ class Verdict(StrEnum):
     UNLIT = "unlit", Engine.XDP, "arrived at an optical port without a circuit"
     LIT = "lit", Engine.XDP, "crossed the optical switch"
     FAULT = "fault", Engine.XDP, "lost on purpose"
+    LATE = (
+        "late",
+        Engine.XDP | Engine.P4,
+        "contribution to a sum that a tick completed: the sum is sent again",
+    )
+    TICKED = "ticked", Engine.XDP | Engine.P4, "a tick completed the sum: sent"
+    TICK_LATE = "tick_late", Engine.XDP | Engine.P4, "a tick for a fragment that the slot does not wait for"
     SWITCHED = "switched", Engine.P4, "not IPv4 without options: routed or switched, whatever fits"
     UNROUTABLE = "unroutable", Engine.P4, "neither fits"
 

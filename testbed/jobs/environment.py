@@ -66,7 +66,8 @@ def job_description(
     job_id: int,
     generation: int,
     rank: int,
-    sync: str,
+    system: str,
+    transport: str,
     hosts: Sequence[str],
     board: Mapping[str, Any],
     stats: Path,
@@ -76,7 +77,7 @@ def job_description(
     gate: int | None = None,
 ) -> str:
     """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. With a gate, what comes through it
-    replaces sync, engine and ps.
+    replaces transport, engine and ps.
     """
     return json.dumps(
         ({} if gate is None else {"gate": gate})
@@ -85,7 +86,8 @@ def job_description(
             "job_id": job_id,
             "generation": generation,
             "rank": rank,
-            "sync": sync,
+            "system": system,
+            "transport": transport,
             "hosts": list(hosts),
             "board": dict(board),
             "stats": str(stats),

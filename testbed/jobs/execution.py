@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.aggregation.admission import Admission
+from testbed.contract.transports import SERVER
 from testbed.emulation.spawner import Started
-from testbed.inc.engine import Admission
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import PS_PORT_BASE, VARIABLE, job_description, worker_environment
@@ -117,9 +118,9 @@ class Executor:
             "id": job.id,
             "testbed": self._name,
             "script": job.request.script,
-            "sync": job.placement.sync,
+            "sync": job.layout.system,
             "notes": job.notes,
-            "placement": [addresses.unit_name(unit) for unit, _ in job.placement.workers],
+            "placement": [addresses.unit_name(unit) for unit, _ in job.layout.workers],
             "ps_host": job.ps_host,
             "failure": outcome.failure,
             "workers": [
@@ -195,15 +196,26 @@ class Executor:
             fds = admission.worker_fds(rank) if admission else []
             stats = folder / f"stats-{rank}{start}.json"
             description = job_description(
-                self._name, job.id, job.generation, rank, job.placement.sync, job.hosts, board.settings(),
-                stats, engine, ps_address, job.ps_host, gates.fd(rank) if gates else None,
-            )  # fmt: skip
+                self._name,
+                job.id,
+                job.generation,
+                rank,
+                job.layout.system,
+                job.layout.transport,
+                job.hosts,
+                board.settings(),
+                stats,
+                engine,
+                ps_address,
+                job.ps_host,
+                gates.fd(rank) if gates else None,
+            )
             env = worker_environment(
                 request.environ,
                 request.caller,
                 rank=rank,
                 world_size=len(job.hosts),
-                master=addresses.host_ip(*job.placement.workers[0]),
+                master=addresses.host_ip(*job.layout.workers[0]),
                 job_id=job.id,
                 description=description,
                 attempt=attempt,
@@ -252,11 +264,11 @@ class Executor:
 
 def ps_address_of(job: Job) -> tuple[str, int] | None:
     """Where the job's parameter server listens; None for one that sums otherwise."""
-    if job.placement.sync != "ps" or job.placement.ps is None:
+    if job.layout.transport != SERVER or job.layout.server is None:
         return None
-    return addresses.host_ip(*job.placement.ps), PS_PORT_BASE + job.id % 1000
+    return addresses.host_ip(*job.layout.server), PS_PORT_BASE + job.id % 1000
 
 
 def traffic_of(job: Job, mtu: int) -> Traffic:
     """Where the job's sums go."""
-    return Traffic(job.placement.sync, tuple(job.hosts), job.ps_host, mtu)
+    return Traffic(job.layout.transport, tuple(job.hosts), job.ps_host, mtu, job.layout.forest)

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.registry import find
+from testbed.aggregation.system import Layout
+from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.board import JobBoard
 from testbed.jobs.launch import JobProcesses
-from testbed.jobs.placement import Placement, check_sync, parse_place
+from testbed.jobs.placement import parse_place
 from testbed.runtime import Caller
 from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, shown
@@ -47,7 +50,7 @@ class JobRequest:
         return cls(
             script=word(request.get("script"), "script"),
             arguments=words(request.get("arguments"), "arguments"),
-            sync=check_sync(word(request.get("sync"), "sync")),
+            sync=_sync(word(request.get("sync"), "sync")),
             place=None if place is None else parse_place(word(place, "place")),
             caller=caller,
             cwd=str(absolute(request.get("cwd"), "cwd")),
@@ -58,6 +61,11 @@ class JobRequest:
             with_series=request.get("series") is True,
             preload=request.get("preload") is True,
         )
+
+
+def _sync(name: str) -> str:
+    """The name of a system, or of a user's class of one. RequestError for another."""
+    return name if is_users(name) else find(name).name
 
 
 def word(raw: object, key: str) -> str:
@@ -112,7 +120,7 @@ class Job:
     id: int
     generation: int
     request: JobRequest
-    placement: Placement
+    layout: Layout
     state: str = "starting"
     began_unix: float = field(default_factory=time.time)
     stop_reason: str | None = None
@@ -124,11 +132,11 @@ class Job:
     @property
     def hosts(self) -> list[str]:
         """Of the workers, by rank."""
-        return [addresses.host_name(*host) for host in self.placement.workers]
+        return [addresses.host_name(*host) for host in self.layout.workers]
 
     @property
     def ps_host(self) -> str | None:
-        return addresses.host_name(*self.placement.ps) if self.placement.ps else None
+        return addresses.host_name(*self.layout.server) if self.layout.server else None
 
     def status(self) -> dict[str, Any]:
         board = self.board  # another thread takes it away
@@ -137,7 +145,7 @@ class Job:
             "state": self.state,
             "user": self.request.caller.user,
             "script": self.request.script,
-            "sync": self.placement.sync,
+            "sync": self.layout.system,
             "hosts": self.hosts,
             "ps_host": self.ps_host,
             "running_s": round(time.time() - self.began_unix, 3),

@@ -9,26 +9,33 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.aggregation.admission import Admission, Places
+from testbed.aggregation.registry import find
+from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.system import Layout, Rack, Site, System
+from testbed.aggregation.ways import ways
+from testbed.contract.user_class import is_users
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
-from testbed.inc.engine import Admission, Engine, Member
-from testbed.inc.segments import NoRoomError
 from testbed.jobs import result
 from testbed.jobs.execution import Executor, traffic_of
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.launch import Emit
 from testbed.jobs.observation import Observation
-from testbed.jobs.placement import Host, Placement, Rack, at_parameter_server, place
+from testbed.jobs.placement import place_workers
 from testbed.jobs.retry import outliving_switches
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
+from testbed.jobs.user_system import UserSystem
 from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+from testbed.topology.places import Host
 
 MAX_JOB_ID = 65535  # 16 bits in the wire format
 
@@ -55,14 +62,15 @@ class Jobs:
         topology: Topology,
         hosts: Hosts,
         controller: Controller,
-        engine: Engine | None,
+        places: Places | None,
         folder: Path,
         files: UserFiles,
     ) -> None:
-        self._topology, self._hosts, self._controller, self._engine = topology, hosts, controller, engine
+        self._topology, self._hosts, self._controller, self._places = topology, hosts, controller, places
         self.racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
         self.sampler = Sampler(hosts, self._segments, holders=self._holders)
-        template = Template(lambda argv, **options: hosts.popen_in(topology.host_names[-1], argv, **options))
+        self._spawn = partial(hosts.popen_in, topology.host_names[-1])
+        template = Template(self._spawn)
         self.executor = Executor(name, hosts, folder, template, files)
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
@@ -170,8 +178,8 @@ class Jobs:
 
     def _segments(self) -> dict[str, int]:
         """How many segments are taken, by switch, or by PS host."""
-        taken = self._engine.occupancy() if self._engine else {}
-        return {addresses.aggregator_name(owner): count for owner, count in taken.items()}
+        taken = self._places.occupancy() if self._places else {}
+        return {str(place): count for place, count in taken.items()}
 
     def _holders(self) -> dict[str, int]:
         """Which job has each host that is taken."""
@@ -179,7 +187,7 @@ class Jobs:
             return {
                 addresses.host_name(*host): job.id
                 for job in self._jobs.values()
-                for host in job.placement.hosts()
+                for host in job.layout.hosts()
             }
 
     # ------------------------------------------------------------------ for jobs that are scheduled
@@ -190,7 +198,7 @@ class Jobs:
             return self._new_number()[1]
 
     def hold(
-        self, job_id: int, request: JobRequest, choose: Callable[[set[Host]], Placement | None]
+        self, job_id: int, request: JobRequest, choose: Callable[[set[Host]], Layout | None]
     ) -> Job | None:
         """A job of that number with the hosts that `choose` names, told which are busy; None where it names
         none.
@@ -198,16 +206,16 @@ class Jobs:
         with self._lock:
             if self._closed:
                 raise TestbedError("the testbed is ending")
-            placement = choose(self._busy())
-            if placement is None:
+            layout = choose(self._busy())
+            if layout is None:
                 return None
-            job = self._jobs[job_id] = Job(job_id, next(self._numbers), request, placement)
+            job = self._jobs[job_id] = Job(job_id, next(self._numbers), request, layout)
             return job
 
-    def replace(self, job: Job, placement: Placement) -> None:
+    def replace(self, job: Job, layout: Layout) -> None:
         """The job has these hosts from now on, and gives up the others that it had."""
         with self._lock:
-            job.placement = placement
+            job.layout = layout
 
     def drop(self, job: Job) -> None:
         """Its hosts are free again."""
@@ -218,10 +226,10 @@ class Jobs:
     def joining_units(self) -> list[int]:
         """The numbers of those jobs that asked for circuits."""
         with self._lock:
-            return [job.id for job in self._jobs.values() if job.placement.demands]
+            return [job.id for job in self._jobs.values() if job.layout.demands]
 
     def _busy(self) -> set[Host]:
-        return {host for job in self._jobs.values() for host in job.placement.hosts()}
+        return {host for job in self._jobs.values() for host in job.layout.hosts()}
 
     def _new_number(self) -> tuple[int, int]:
         """A generation, and the number of a job that begins with it."""
@@ -236,62 +244,82 @@ class Jobs:
     @contextlib.contextmanager
     def _held(self, request: JobRequest) -> Iterator[Job]:
         """A number and hosts that no other job has."""
-        joined = self._joined_units()
-        with self._lock:
-            if self._closed:
-                raise TestbedError("the testbed is ending")
-            placement = place(self.racks, self._busy(), request.sync, request.place, joined)
-            self._check_engines(placement)
-            generation, job_id = self._new_number()
-            job = self._jobs[job_id] = Job(job_id, generation, request, placement)
+        system, joined = self._system(request), self._joined_units()
+        job = None
+        while job is None:  # others may take hosts while a system lays the job out
+            with self._lock:
+                busy = self._busy()
+            workers = place_workers(self.racks, busy, request.place)
+            layout = system.lay_out(workers, Site(tuple(self.racks), frozenset(busy), joined))
+            self._check_engines(layout, system.engines)
+            job = self._taken(request, layout)
         try:
             yield job
         finally:
             with self._idle:
-                del self._jobs[job_id]
+                del self._jobs[job.id]
                 self._idle.notify_all()
 
-    def _joined_units(self) -> list[tuple[int, int]]:
-        pairs = self._controller("circuits")["circuits"]
-        return [(addresses.parse_optical_port(a)[0], addresses.parse_optical_port(b)[0]) for a, b in pairs]
+    def _taken(self, request: JobRequest, layout: Layout) -> Job | None:
+        """A job with the layout's hosts; None if one of them is another job's by now."""
+        with self._lock:
+            if self._closed:
+                raise TestbedError("the testbed is ending")
+            if layout.hosts() & self._busy():
+                return None
+            generation, job_id = self._new_number()
+            job = self._jobs[job_id] = Job(job_id, generation, request, layout)
+            return job
 
-    def _check_engines(self, placement: Placement) -> None:
-        if placement.sync != "inc":
+    def _system(self, request: JobRequest) -> System:
+        if not is_users(request.sync):
+            return find(request.sync)
+        return UserSystem(self._spawn, request.sync, request.caller, request.cwd, request.environ)
+
+    def _joined_units(self) -> frozenset[frozenset[int]]:
+        pairs = self._controller("circuits")["circuits"]
+        return frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
+
+    def _check_engines(self, layout: Layout, accepted: frozenset[str]) -> None:
+        """RequestError where a switch is to sum that has no program of the job's system."""
+        if layout.forest is None:
             return
-        for unit in sorted({unit for unit, _ in placement.workers}):
-            if self._engine is None or self._topology.unit(unit).engine == "none":
+        for place in layout.forest.places:
+            if not place.is_switch:
+                continue
+            engine = "none" if self._places is None else self._topology.unit(place.unit).engine
+            if engine not in accepted:
                 raise RequestError(
-                    f"--sync inc: {addresses.unit_name(unit)} has no aggregation engine (engine: none);"
-                    " accepted there are ring and ps"
+                    f"--sync {layout.system}: {place} has engine: {engine}, which cannot sum for it; "
+                    f"accepted are units with {' or '.join(sorted(accepted))}, and there ring and ps"
                 )
 
     @contextlib.contextmanager
     def _network(self, job: Job) -> Iterator[Admission | None]:
         """Circuits for this job and all that run, and its place on the aggregators."""
         admission = outliving_switches(
-            lambda: self._admit(job), self._engine, lambda: job.stop_reason is not None
+            lambda: self._admit(job), self._places, lambda: job.stop_reason is not None
         )
         try:
             yield admission
         finally:
-            if admission and self._engine:
-                self._engine.release(job.id)
+            if admission and self._places:
+                self._places.release(job.id)
 
     def _admit(self, job: Job) -> Admission | None:
         with self._optics:
             self._ask_for_circuits(job)
-            if job.placement.sync == "inc" and self._engine:
-                members = [Member(rank, *host) for rank, host in enumerate(job.placement.workers)]
-                trees = self._trees(job.placement)
+            forest = job.layout.forest
+            if forest and self._places:
                 try:
-                    return self._engine.admit(job.id, job.generation, members, job.placement.ps, trees)
+                    return self._places.admit(job.id, job.generation, forest, ways(forest, self._controller))
                 except NoRoomError as full:
-                    self._use_parameter_server(job, full)
+                    self._lay_out_instead(job, full)
                     self._ask_for_circuits(job)
         return None
 
     def _ask_for_circuits(self, job: Job) -> None:
-        if not job.placement.demands:
+        if not job.layout.demands:
             return
         if self.circuits_are_scheduled():
             raise RequestError(
@@ -300,29 +328,34 @@ class Jobs:
             )
         with self._lock:
             jobs = list(self._jobs.values())
-        demands = list(dict.fromkeys(pair for each in jobs for pair in each.placement.demands))
+        demands = list(dict.fromkeys(pair for each in jobs for pair in each.layout.demands))
         names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
-        if self._controller("request", demands=names) is not None and self._engine:
+        if self._controller("request", demands=names) is not None and self._places:
             for other in jobs:
-                if other is not job and other.placement.sync == "inc" and other.placement.ps:
-                    self._engine.reroute(other.id, self._trees(other.placement))
+                if other is not job and other.layout.forest and other.layout.demands:
+                    self._places.reroute(other.id, ways(other.layout.forest, self._controller))
 
-    def _use_parameter_server(self, job: Job, full: NoRoomError) -> None:
-        """The job sums at its PS instead: no INC capacity is left (P4INC-AOI, section IV). Raises
-        RequestError without a host for it.
+    def _lay_out_instead(self, job: Job, full: NoRoomError) -> None:
+        """The job is summed by the system that its own names for when no place has room, on the same workers
+        and, where it has one, by the same server. Raises RequestError where there is no such system, or it
+        finds no host.
         """
+        instead = None if is_users(job.layout.system) else find(job.layout.system).instead
+        if instead is None:
+            raise full
         joined = self._joined_units()
         with self._lock:
             busy = {
-                host for other in self._jobs.values() if other is not job for host in other.placement.hosts()
+                host for other in self._jobs.values() if other is not job for host in other.layout.hosts()
             }
-            job.placement = at_parameter_server(self.racks, busy, job.placement, joined)
+            site = Site(tuple(self.racks), frozenset(busy), joined, job.layout.server)
+            job.layout = find(instead).lay_out(job.layout.workers, site)
         job.notes.append(f"no INC capacity ({full}): sums at the parameter server on {job.ps_host}")
 
     def across_units(self) -> list[Job]:
         """The running jobs whose sums cross the optical switch."""
         with self._lock:
-            return [job for job in self._jobs.values() if job.placement.sync == "inc" and job.placement.ps]
+            return [job for job in self._jobs.values() if job.layout.forest and job.layout.demands]
 
     def follow_circuits(self) -> None:
         """Sends the results of running jobs by the circuits that there are now, whoever changed them.
@@ -333,19 +366,8 @@ class Jobs:
         with self._optics:
             for job in self.across_units():
                 with contextlib.suppress(TestbedError):
-                    if self._engine:
-                        self._engine.reroute(job.id, self._trees(job.placement))
-
-    def _trees(self, placement: Placement) -> dict[int, list[str]]:
-        """By which devices a job's results go on from each unit, from its parameter server's unit."""
-        if placement.ps is None:
-            return {}
-        members = [addresses.unit_name(unit) for unit in sorted({unit for unit, _ in placement.workers})]
-        ports = self._controller("tree", root=addresses.unit_name(placement.ps[0]), members=members)
-        return {
-            int(unit): [addresses.optical_device(int(unit), port) for port in found]
-            for unit, found in ports.items()
-        }
+                    if self._places and job.layout.forest:
+                        self._places.reroute(job.id, ways(job.layout.forest, self._controller))
 
     @staticmethod
     def _stop_reason(job: Job, disconnected: threading.Event, began: float) -> Callable[[], str | None]:

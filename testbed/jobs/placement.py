@@ -1,5 +1,4 @@
-"""Where a job's processes run and which circuits that needs. Pure: what is free, and what is joined, are
-arguments.
+"""Where a job's workers run. Pure: what is free is an argument.
 
 Units and hosts are numbers from 1, a host is the pair (unit, host); names are made by
 testbed/topology/addresses.py.
@@ -7,53 +6,17 @@ testbed/topology/addresses.py.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
+from testbed.aggregation.system import Layout, Rack
+from testbed.contract.transports import SERVER
 from testbed.errors import RequestError
 from testbed.topology import addresses
+from testbed.topology.places import Host
 
-SYNCS = ("inc", "ring", "ps")
-
-Host = tuple[int, int]
 _PLACE = re.compile(r"u([1-9][0-9]*):([0-9]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Rack:
-    """What placement must know of a unit."""
-
-    unit: int
-    role: str
-    hosts: int
-
-    def members(self) -> list[Host]:
-        return [(self.unit, host) for host in range(1, self.hosts + 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Workers by rank, the host of the parameter server (None if the job has none), and the demands on the
-    optics.
-    """
-
-    sync: str
-    workers: tuple[Host, ...]
-    ps: Host | None
-    demands: tuple[tuple[int, int], ...]
-
-    def hosts(self) -> set[Host]:
-        return {*self.workers, *([self.ps] if self.ps else [])}
-
-
-def check_sync(sync: str) -> str:
-    """The kind of synchronisation, if it is one. Raises RequestError."""
-    if sync not in SYNCS:
-        raise RequestError(f"--sync {sync!r}: accepted are {', '.join(SYNCS)}")
-    return sync
 
 
 def parse_place(text: str) -> tuple[tuple[int, int], ...]:
@@ -104,35 +67,6 @@ def place_workers(
     return chosen
 
 
-def choose_ps(
-    racks: Sequence[Rack],
-    busy: Collection[Host],
-    workers: Sequence[Host],
-    circuits: Iterable[tuple[int, int]],
-) -> Host:
-    """The host of the parameter server: the first free one of a cpu unit, preferably one that needs few new
-    circuits.
-
-    Where no cpu unit has a free host, any unit's will do. `circuits` are the pairs of units that are joined
-    now.
-    """
-    joined = {frozenset(pair) for pair in circuits}
-    taken = {*busy, *workers}
-    units = {unit for unit, _ in workers}
-
-    def cost(host: Host) -> tuple[bool, int, Host]:
-        new = sum(1 for unit in units if unit != host[0] and frozenset((unit, host[0])) not in joined)
-        return roles[host[0]] != "cpu", new, host
-
-    roles = {rack.unit: rack.role for rack in racks}
-    free = [host for rack in racks for host in rack.members() if host not in taken]
-    if not free:
-        raise RequestError(
-            "no free host for the parameter server: place fewer workers, or wait for a job to end"
-        )
-    return min(free, key=cost)
-
-
 def place_in_queue(
     racks: Sequence[Rack],
     busy: Collection[Host],
@@ -141,7 +75,7 @@ def place_in_queue(
     together: bool,
     ps_unit: int | None,
     random: Random,
-) -> Placement | None:
+) -> Layout | None:
     """Hosts for a scheduled job and its parameter server; None while there are too few.
 
     Where nothing is `wanted`, workers go to a random gpu unit that has room for all of them, else, unless
@@ -162,7 +96,7 @@ def place_in_queue(
     able = [unit for unit in allowed if left[unit]]
     if not able:
         return None
-    return Placement("ps", tuple(chosen), left[random.choice(able)][0], ())
+    return Layout("ps", tuple(chosen), SERVER, left[random.choice(able)][0])
 
 
 def _drawn(
@@ -178,42 +112,6 @@ def _drawn(
         workers -= min(workers, most)
         del rest[unit]
     return found
-
-
-def demands(sync: str, workers: Sequence[Host], ps: Host | None) -> tuple[tuple[int, int], ...]:
-    """The pairs of units that the job's traffic joins, each pair once."""
-    units = list(dict.fromkeys(unit for unit, _ in workers))
-    if sync == "ring":
-        around = itertools.pairwise([*[unit for unit, _ in workers], workers[0][0]])
-        pairs = [pair for pair in around if pair[0] != pair[1]]
-    else:
-        pairs = [(unit, ps[0]) for unit in units if unit != ps[0]] if ps else []
-    once: dict[frozenset[int], tuple[int, int]] = {}
-    for pair in pairs:
-        once.setdefault(frozenset(pair), pair)
-    return tuple(once.values())
-
-
-def place(
-    racks: Sequence[Rack],
-    busy: Collection[Host],
-    sync: str,
-    wanted: Sequence[tuple[int, int]] | None,
-    circuits: Iterable[tuple[int, int]],
-) -> Placement:
-    """All of the above. A job that sums in the network within one unit needs no parameter server."""
-    workers = place_workers(racks, busy, wanted)
-    needs_ps = sync == "ps" or (sync == "inc" and len({unit for unit, _ in workers}) > 1)
-    ps = choose_ps(racks, busy, workers, circuits) if needs_ps else None
-    return Placement(check_sync(sync), tuple(workers), ps, demands(sync, workers, ps))
-
-
-def at_parameter_server(
-    racks: Sequence[Rack], busy: Collection[Host], placed: Placement, circuits: Iterable[tuple[int, int]]
-) -> Placement:
-    """The same workers, summing at a parameter server: the one they have, or a free host."""
-    ps = placed.ps or choose_ps(racks, busy, placed.workers, circuits)
-    return Placement("ps", placed.workers, ps, demands("ps", placed.workers, ps))
 
 
 def _names(by_unit: Mapping[int, Rack]) -> str:

@@ -9,8 +9,6 @@ are found in FILE's folder and in the working one.
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -18,9 +16,9 @@ import socket
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
+from testbed.contract.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling.catalogue import NAMES, make
 from testbed.scheduling.messages import plan_to_json, state_from_json
@@ -29,41 +27,18 @@ from testbed.scheduling.model import Plan, Policy
 
 def policy_of(name: str, seed: int) -> Policy:
     """RequestError that names what is wrong with it."""
-    if ":" not in name:
+    if not is_users(name):
         return make(name, seed)
-    where, _, attribute = name.rpartition(":")
-    sys.path += [
-        str(Path(where).absolute().parent),
-        os.getcwd(),
-    ]  # last: none of them stands in for Python's own
     try:
-        module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-        factory = getattr(module, attribute)
+        factory = load(name)
         wants_seed = "seed" in inspect.signature(factory).parameters
         policy: Policy = factory(seed=seed) if wants_seed else factory()
         if not callable(getattr(policy, "plan", None)):
-            raise TypeError(f"{attribute} has no method plan")
+            raise TypeError(f"{name.rpartition(':')[2]} has no method plan")
     except Exception as error:  # a user's code may raise anything
         traceback.print_exc()
         raise RequestError(f"policy {name}: {in_a_line(error)}") from error
     return policy
-
-
-def in_a_line(error: Exception) -> str:
-    """Its kind, and the first line of what it says; all of it is in the log."""
-    said, _, rest = str(error).partition("\n")
-    return f"{type(error).__name__}: {said}{' ...' if rest else ''}"
-
-
-def _file(path: Path) -> Any:
-    name = f"policy_{path.stem}"  # a file may be called as one of Python's modules
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def main(argv: list[str]) -> int:

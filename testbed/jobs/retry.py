@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from testbed.aggregation.admission import Places
 from testbed.errors import RequestError, TestbedError
-from testbed.inc.engine import Engine
 
 BACK_WITHIN_S = 30.0
 _LOOK_S = 0.05
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def outliving_switches(
     attempt: Callable[[], T],
-    engine: Engine | None,
+    places: Places | None,
     given_up: Callable[[], bool],
     within_s: float = BACK_WITHIN_S,
 ) -> T:
@@ -26,18 +26,18 @@ def outliving_switches(
     """
     deadline: float | None = None
     while True:
-        before = engine.restarts() if engine else 0
+        before = places.restarts() if places else 0
         try:
             return attempt()
         except RequestError:
             raise
         except TestbedError:
-            if engine is None or (before is not None and engine.restarts() == before):
+            if places is None or (before is not None and places.restarts() == before):
                 raise  # for another reason
             deadline = deadline or time.monotonic() + within_s
             if time.monotonic() > deadline:
                 raise
-            while engine.restarts() is None:
+            while places.restarts() is None:
                 if given_up() or time.monotonic() > deadline:
                     raise
                 time.sleep(_LOOK_S)

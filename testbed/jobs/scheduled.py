@@ -7,21 +7,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from testbed.aggregation.admission import Admission, Places
+from testbed.aggregation.forest import Forest, below_top
+from testbed.aggregation.system import Layout
+from testbed.contract.transports import PACKETS, SERVER
 from testbed.errors import TestbedError
-from testbed.inc.engine import Admission, Engine, Member
 from testbed.jobs import result
 from testbed.jobs.execution import ps_address_of, traffic_of
 from testbed.jobs.gates import Gates
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.manager import Jobs
 from testbed.jobs.observation import Hosts, Observation
-from testbed.jobs.placement import Placement
 from testbed.jobs.submission import JobSpec
 from testbed.topology import addresses
+from testbed.topology.places import Host, switch
 
 START_UP_S = 120.0  # from a job's processes to their gates
 
@@ -102,7 +105,7 @@ class Runner:
         self,
         jobs: Jobs,
         links: Links,
-        engine: Engine | None,
+        places: Places | None,
         mtu: int,
         host_mbps: float,
         lock: threading.RLock,
@@ -110,10 +113,10 @@ class Runner:
         changed: Callable[[Scheduled], None],
         note: Callable[[str], None],
     ) -> None:
-        self._jobs, self._links, self._engine, self._mtu, self._host_mbps = (
+        self._jobs, self._links, self._places, self._mtu, self._host_mbps = (
             jobs,
             links,
-            engine,
+            places,
             mtu,
             host_mbps,
         )
@@ -122,7 +125,7 @@ class Runner:
     def begin(self, one: Scheduled, job: Job) -> None:
         """Starts its processes, which wait at their gates."""
         one.job, one.gates, one.state, one.placed_s = job, Gates(len(job.hosts)), "starting", self._clock()
-        one.ps_unit = job.placement.ps[0] if job.placement.ps else 0
+        one.ps_unit = job.layout.server[0] if job.layout.server else 0
         threading.Thread(
             target=self._run, args=(one, job, one.gates), name=f"job-{job.id}", daemon=True
         ).start()
@@ -138,24 +141,24 @@ class Runner:
             if one.state != "ready" or job is None or one.gates is None:
                 return False
             settings: dict[str, Any] = {
-                "sync": "ps",
+                "transport": SERVER,
                 "engine": {},
                 "ps": ps_address_of(job),
                 "ps_host": job.ps_host,
             }
-            if inc is not None and self._engine is not None:
-                members = [Member(rank, *host) for rank, host in enumerate(job.placement.workers)]
-                one.admission = self._engine.admit(job.id, job.generation, members)
+            admitted = None if inc is None else at_switch(job.layout.workers, inc + 1)
+            if admitted is not None and admitted.forest is not None and self._places is not None:
+                one.admission = self._places.admit(job.id, job.generation, admitted.forest)
             try:
                 self._links.set_rates(dict.fromkeys(job.hosts, rate_mbps))
             except TestbedError:
                 self._give_back(one, job)
                 raise
-            if one.admission is not None:
-                settings = {"sync": "inc", "ps": None, "ps_host": None}
+            if one.admission is not None and admitted is not None:
+                settings = {"transport": PACKETS, "ps": None, "ps_host": None}
                 if job.processes is not None:
                     job.processes.dismiss_server()
-                self._jobs.replace(job, Placement("inc", job.placement.workers, None, ()))
+                self._jobs.replace(job, admitted)
             started_s = self._clock()  # before a worker can begin
             for rank in range(len(job.hosts)):
                 engine = one.admission.worker_env(rank) | {"rate_mbps": rate_mbps} if one.admission else {}
@@ -247,10 +250,17 @@ class Runner:
     def _give_back(self, one: Scheduled, job: Job) -> None:
         """Its links' rates, and its place on a switch, whether or not the rates could be set."""
         with contextlib.ExitStack() as after:
-            if one.admission is not None and self._engine is not None:
+            if one.admission is not None and self._places is not None:
                 one.admission = None
-                after.callback(self._engine.release, job.id)
+                after.callback(self._places.release, job.id)
             self._links.set_rates(dict.fromkeys(job.hosts, self._host_mbps))
+
+
+def at_switch(workers: Sequence[Host], unit: int) -> Layout:
+    """The layout of workers in one unit that its switch sums for."""
+    return Layout(
+        "inc", tuple(workers), PACKETS, forest=Forest(tuple(workers), (below_top(workers, switch(unit)),))
+    )
 
 
 def describe(one: Scheduled) -> dict[str, Any]:
@@ -262,7 +272,7 @@ def describe(one: Scheduled) -> dict[str, Any]:
         "state": one.state,
         "workers": one.spec.workers,
         "hosts": job.hosts if job else [],
-        "units": [addresses.unit_name(unit) for unit in dict.fromkeys(u for u, _ in job.placement.workers)]
+        "units": [addresses.unit_name(unit) for unit in dict.fromkeys(u for u, _ in job.layout.workers)]
         if job
         else [],
         "ps_host": job.ps_host if job else None,

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.admission import Places
 from testbed.errors import RequestError, TestbedError
-from testbed.inc.engine import Engine
 from testbed.jobs import submission
 from testbed.jobs.job import JobRequest, absolute
 from testbed.jobs.manager import Jobs
@@ -68,14 +68,14 @@ class Scheduler:
         topology: Topology,
         jobs: Jobs,
         links: Links,
-        engine: Engine | None,
+        places: Places | None,
         controller: Callable[..., Any],
         spawn: Spawn,
         files: UserFiles,
         folder: Path,
         note: Callable[[str], None],
     ) -> None:
-        self._topology, self._jobs, self._links, self._engine = topology, jobs, links, engine
+        self._topology, self._jobs, self._links, self._places = topology, jobs, links, places
         self._controller, self._spawn, self._files, self._folder, self._note = (
             controller,
             spawn,
@@ -229,7 +229,7 @@ class Scheduler:
                     f"job {others[0]} of testbed run has circuits of its own; wait for its end, or end it"
                 )
             session = Session(
-                self._topology, fabric, wanted.seed, self._jobs, self._links, self._engine, self._controller,
+                self._topology, fabric, wanted.seed, self._jobs, self._links, self._places, self._controller,
                 self._complain, self._tell,
             )  # fmt: skip
             batch = self._batch(wanted, request, asked, session)

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
 
+from testbed.aggregation.admission import Places
+from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
-from testbed.inc.engine import Engine
-from testbed.inc.segments import NoRoomError
 from testbed.jobs.manager import Jobs
-from testbed.jobs.placement import Host, Placement, place_in_queue
+from testbed.jobs.placement import place_in_queue
 from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError
 from testbed.jobs.scheduled import Links, Runner, Scheduled
 from testbed.jobs.submission import JobSpec
@@ -33,6 +34,7 @@ from testbed.scheduling.model import Job as ModelJob
 from testbed.simulation.fluid import check_plan
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+from testbed.topology.places import Host, switch
 
 
 class Asking(Protocol):
@@ -68,15 +70,15 @@ class Session:
         seed: int,
         jobs: Jobs,
         links: Links,
-        engine: Engine | None,
+        places: Places | None,
         controller: Callable[..., Any],
         note: Callable[[str], None],
         tell: Callable[[Scheduled, str], None],
     ) -> None:
         self._topology, self.fabric, self.seed = topology, fabric, seed
-        self._jobs, self._engine, self._controller, self._note, self._tell = (
+        self._jobs, self._places, self._controller, self._note, self._tell = (
             jobs,
-            engine,
+            places,
             controller,
             note,
             tell,
@@ -101,7 +103,7 @@ class Session:
         self._ending = self._over = False
         host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
         self._runner = Runner(
-            jobs, links, engine, topology.mtu, host_mbps, self.lock, self.clock, self._changed, note
+            jobs, links, places, topology.mtu, host_mbps, self.lock, self.clock, self._changed, note
         )
 
     def clock(self) -> float:
@@ -212,7 +214,7 @@ class Session:
             self._runner.begin(one, job)
             self._tell(one, f"on {' '.join(job.hosts)}")
 
-    def _hosts_for(self, spec: JobSpec, random: Random) -> Callable[[set[Host]], Placement | None]:
+    def _hosts_for(self, spec: JobSpec, random: Random) -> Callable[[set[Host]], Layout | None]:
         racks = self._jobs.racks
         return lambda busy: place_in_queue(
             racks, busy, spec.workers, spec.place, spec.together, spec.ps, random
@@ -247,15 +249,15 @@ class Session:
         assert one.job is not None
         update_s = one.spec.iterations * one.spec.update_ms / 1e3
         return live.model_job(
-            one.id, one.job.placement.workers, one.ps_unit, one.gigabits, update_s, one.arrival or 0
+            one.id, one.job.layout.workers, one.ps_unit, one.gigabits, update_s, one.arrival or 0
         )
 
     def _fabric_now(self, shown: Sequence[Scheduled]) -> Fabric:
         """With the places that jobs of `testbed run` leave."""
-        taken = self._engine.occupancy() if self._engine else {}
+        taken = self._places.occupancy() if self._places else {}
         ours = [one.inc for one in shown if one.inc is not None]
         inc = tuple(
-            max(0, places - max(0, taken.get(unit + 1, 0) - ours.count(unit)))
+            max(0, places - max(0, taken.get(switch(unit + 1), 0) - ours.count(unit)))
             for unit, places in enumerate(self.fabric.inc)
         )
         return replace(self.fabric, inc=inc)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from testbed.aggregation.system import Rack
 from testbed.contract.spec import MAX_WORKERS
 from testbed.errors import RequestError
-from testbed.jobs.placement import Rack, parse_place, place_in_queue
+from testbed.jobs.placement import parse_place, place_in_queue
 from testbed.simulation.arrivals import poisson_s, stream
 from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text

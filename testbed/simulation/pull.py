@@ -1,9 +1,9 @@
 """The reference pull side: what a worker's host does with results and notices. docs/protocol.md says the same
 in words.
 
-The ring has a place for each slot of the job's segment and holds the newest result of each: it never fills,
-for a newer result takes its place's older one whether the worker has read that or not, and the worker's
-window sees to it that it has. Pure: no I/O, no clock.
+The ring has a place for each slot of the job's segments, tree after tree, and holds the newest result of
+each: it never fills, for a newer result takes its place's older one whether the worker has read that or not,
+and the worker's window sees to it that it has. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.contract import frame, rings
+from testbed.contract.codec import Header
 from testbed.contract.frame import Frame, mac_bytes
 from testbed.contract.verdicts import Verdict
 from testbed.simulation.ways import Outcome, behind
@@ -26,10 +27,25 @@ class Puller:
 
     job: int
     generation: int
-    base: int  # the segment's first slot, as results name it
-    size: int
+    bases: tuple[int, ...]  # by tree: the segment's first slot, as results name it
+    size: int  # slots of each segment
+    lanes: int  # of every packet of the job
     ip: str
     mac: str
+
+    @property
+    def places(self) -> int:
+        """How many places its ring has."""
+        return len(self.bases) * self.size
+
+    def has(self, header: Header) -> bool:
+        """Whether a packet is of a tree of its job."""
+        return header.job == self.job and header.tree < len(self.bases)
+
+    def place(self, tree: int, slot: int) -> int | None:
+        """The place in the ring of a tree's slot, as results name it."""
+        offset = (slot - self.bases[tree]) % 2**32
+        return tree * self.size + offset if offset < self.size else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,7 @@ class PullSide:
 
     def __init__(self, puller: Puller) -> None:
         self.puller = puller
-        self.ring: list[Stored | None] = [None] * puller.size
+        self.ring: list[Stored | None] = [None] * puller.places
         self.received = 0  # results stored
         self.wake_at = 0  # the worker's: the value of `received` at which it is woken
         self.notices = 0
@@ -60,8 +76,8 @@ class PullSide:
         if refused:
             return refused, []
         header = packet.header
-        place = (header.slot - self.puller.base) % 2**32
-        if place >= self.puller.size:
+        place = self.puller.place(header.tree, header.slot)
+        if place is None:
             return Verdict.BAD_SLOT, []
         held = self.ring[place]
         if held is not None and (header.fragment - held.fragment + 2**31) % 2**32 <= 2**31:
@@ -80,9 +96,12 @@ class PullSide:
         return refused or Verdict.NOTICE, []
 
     def _refused(self, packet: Frame) -> str:
-        if packet.header.job != self.puller.job:
+        header, puller = packet.header, self.puller
+        if not puller.has(header):
             return Verdict.BAD_JOB
-        return "" if packet.header.generation == self.puller.generation else Verdict.BAD_GENERATION
+        if header.lanes != puller.lanes:
+            return Verdict.MALFORMED
+        return "" if header.generation == puller.generation else Verdict.BAD_GENERATION
 
     def _woken(self, data: bytes) -> bytes:
         """The result, addressed to the host itself; without a UDP checksum, which was that of the group's

@@ -1,5 +1,5 @@
-"""By which ports of a switch a frame leaves: the groups of its jobs, its routes, and the port that the frame
-came by. Pure.
+"""By which ports of a switch or host a frame leaves: the groups of its trees, its routes, and the port that
+the frame came by. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from testbed.topology import addresses
 class To(Enum):
     """What decides by which ports a frame leaves."""
 
-    GROUP = "group"  # every port of the job's group
+    GROUP = "group"  # every port of the tree's group
     OTHERS = "others"  # every port of the group but the one it came from
     WORKERS = "workers"  # of those, the ones that lead to hosts: none that leads to another switch
     BACK = "back"  # the port it came from
@@ -55,20 +55,20 @@ class Ways:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[int, tuple[int, ...]] = {}
+        self._groups: dict[tuple[int, int], tuple[int, ...]] = {}  # (job, tree) -> ports
         self._routes: dict[tuple[int, int], Route] | None = None
 
-    def set_group(self, number: int, ports: Sequence[int]) -> None:
-        """By which ports a job's results leave."""
-        self._groups[number] = tuple(sorted(ports))
+    def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
+        """By which ports the results of a tree of job `number` leave."""
+        self._groups[number, tree] = tuple(sorted(ports))
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         """Replaces the table: (IPv4 address, prefix 32 or 24) -> route."""
         self._routes = {(int(IPv4Address(ip)), prefix): route for (ip, prefix), route in routes.items()}
 
-    def to_group(self, to: To, data: bytes, number: int, port: int) -> Emission:
-        """To all of the job's group, to the others, or to those that are hosts'."""
-        ports = self._groups.get(number)
+    def to_group(self, to: To, data: bytes, key: tuple[int, int], port: int) -> Emission:
+        """To all of the group of a (job, tree), to the others, or to those that are hosts'."""
+        ports = self._groups.get(key)
         if ports is not None and to is not To.GROUP:
             ports = tuple(
                 each for each in ports if each != port and (to is To.OTHERS or addresses.is_host_port(each))

@@ -1,4 +1,4 @@
-"""How many bytes a collective needs on which links, by the kind of synchronisation. Pure: formulas of
+"""How many bytes a collective needs on which links, by where the job's sums are made. Pure: formulas of
 docs/verdict.md.
 
 Bytes are of whole frames, as links count them. Frames that were sent again, or that other jobs sent, are no
@@ -7,11 +7,14 @@ part of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from testbed.aggregation.forest import Forest
 from testbed.contract.spec import lanes_for, payload_bytes
+from testbed.contract.transports import GLOO, SERVER
 from testbed.telemetry.timelines import Collective
+from testbed.topology import addresses
 
 UP, DOWN = "up", "down"
 _ETHERNET_BYTES, _UDP_BYTES, _TCP_BYTES = 14, 28, 52  # TCP: with time stamps, as Linux sends them
@@ -26,18 +29,15 @@ _GRADIENT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Where a job's sums go: its kind of synchronisation, its workers' hosts by rank, the host where partial
-    sums or vectors meet.
+    """Where a job's sums go: how its workers speak, their hosts by rank, the host where partial
+    sums or vectors meet, and the forest, where the network sums.
     """
 
-    sync: str
+    transport: str
     hosts: tuple[str, ...]
     ps_host: str | None
     mtu: int
-
-    @property
-    def units(self) -> int:
-        return len({unit_of(host) for host in self.hosts})
+    forest: Forest | None = None
 
 
 def unit_of(name: str) -> str:
@@ -70,13 +70,47 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
         heard = collective.size_bytes * (workers - 1) / workers * tcp_framing(traffic.mtu)
         return tuple(Need(host, DOWN, heard) for host in traffic.hosts)
     size_bytes = _worker_bytes(traffic, collective)
-    found = [Need(traffic.hosts[worker], UP, size_bytes, (worker,)) for worker in everybody]
-    found += [Need(host, DOWN, size_bytes) for host in traffic.hosts]
+    if traffic.forest is not None:
+        shares = _shares(traffic.forest)
+        return tuple(
+            need
+            for number, share in enumerate(shares)
+            for need in _of_tree(traffic.forest, number, share * size_bytes)
+        )
+    sent = [Need(traffic.hosts[worker], UP, size_bytes, (worker,)) for worker in everybody]
+    sent += [Need(host, DOWN, size_bytes) for host in traffic.hosts]
     if traffic.ps_host is not None:
-        met = workers if traffic.sync == "ps" else traffic.units
-        found.append(Need(traffic.ps_host, DOWN, met * size_bytes, tuple(everybody)))
-        found.append(Need(traffic.ps_host, UP, (workers if traffic.sync == "ps" else 1) * size_bytes))
-    return tuple(found)
+        sent.append(Need(traffic.ps_host, DOWN, workers * size_bytes, tuple(everybody)))
+        sent.append(Need(traffic.ps_host, UP, workers * size_bytes))
+    return tuple(sent)
+
+
+def _shares(forest: Forest) -> list[float]:
+    """The part of the fragments that each tree takes."""
+    total = sum(tree.share for tree in forest.trees)
+    return [tree.share / total for tree in forest.trees]
+
+
+def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
+    """Of a tree by which so many bytes go up from each worker, and come down to each receiver. What a host
+    sums of its own worker crosses no link.
+    """
+    top = forest.trees[number].top
+    down = set(forest.receivers(number))
+    for node in top.nodes():
+        host, ranks = node.place.at, tuple(node.ranks())
+        remote = [rank for rank in node.workers if forest.workers[rank] != host]
+        for rank in remote:
+            yield Need(addresses.host_name(*forest.workers[rank]), UP, size_bytes, (rank,))
+        if host is None:
+            continue
+        met = len(remote) + len(node.below)
+        if met:
+            yield Need(addresses.host_name(*host), DOWN, met * size_bytes, ranks)
+        yield Need(addresses.host_name(*host), UP, size_bytes, () if node is top else ranks)
+        down = down - {host} if node is top else down | {host}
+    for host in sorted(down):
+        yield Need(addresses.host_name(*host), DOWN, size_bytes)
 
 
 def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], float]:
@@ -87,42 +121,59 @@ def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], 
     if not collective.summed:
         return {}
     size_bytes = _worker_bytes(traffic, collective)
-    units = [unit_of(host) for host in traffic.hosts]
-    found: dict[tuple[str, str], float] = {}
-    for sender, receiver, sent in _flows(traffic, units):
+    crossed: dict[tuple[str, str], float] = {}
+    for sender, receiver, sent, taken in _flows(traffic):
         if sender != receiver:
-            found[sender, UP] = found.get((sender, UP), 0.0) + sent * size_bytes
-            found[receiver, DOWN] = found.get((receiver, DOWN), 0.0) + size_bytes
-    return found
+            crossed[sender, UP] = crossed.get((sender, UP), 0.0) + sent * size_bytes
+            crossed[receiver, DOWN] = crossed.get((receiver, DOWN), 0.0) + taken * size_bytes
+    return crossed
 
 
-def _flows(traffic: Traffic, units: Sequence[str]) -> list[tuple[str, str, float]]:
-    """From which unit to which a worker's bytes go, and how often the first must send them: a result of inc
-    is multiplied where circuits part, perhaps not in the unit that it comes from.
+def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
+    """From which unit to which a worker's bytes go, how many of them the first must send, and the second
+    takes: a tree's result is multiplied where circuits part, perhaps not in the unit that it comes from.
     """
+    if traffic.forest is not None:
+        for number, share in enumerate(_shares(traffic.forest)):
+            for sender, receiver, sent in _flows_of_tree(traffic.forest, number):
+                yield addresses.unit_name(sender), addresses.unit_name(receiver), share * sent, share
+        return
+    units = [unit_of(host) for host in traffic.hosts]
     if traffic.ps_host is None:  # a ring, in the order of ranks
-        return [(units[at - 1], unit, 1.0) for at, unit in enumerate(units)]
+        yield from ((units[at - 1], unit, 1.0, 1.0) for at, unit in enumerate(units))
+        return
     home = unit_of(traffic.ps_host)
-    if traffic.sync == "ps":
-        return [flow for unit in units for flow in ((unit, home, 1.0), (home, unit, 1.0))]
-    others = [unit for unit in dict.fromkeys(units) if unit != home]
-    return [flow for unit in others for flow in ((unit, home, 1.0), (home, unit, 1 / len(others)))]
+    for unit in units:
+        yield unit, home, 1.0, 1.0
+        yield home, unit, 1.0, 1.0
+
+
+def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[int, int, float]]:
+    top = forest.trees[number].top
+    for node in top.nodes():
+        for rank in node.workers:
+            yield forest.workers[rank][0], node.place.unit, 1.0
+        for child in node.below:
+            yield child.place.unit, node.place.unit, 1.0
+    others = sorted({unit for unit, _ in forest.receivers(number)} - {top.place.unit})
+    for unit in others:
+        yield top.place.unit, unit, 1 / len(others)
 
 
 def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
     """What each worker sends of a sum, and takes."""
     workers = len(traffic.hosts)
-    if traffic.sync == "inc":
+    if traffic.forest is not None:
         return float(pushed_frames(collective, workers, traffic.mtu) * frame_bytes(traffic.mtu))
     size_bytes = collective.size_bytes * tcp_framing(traffic.mtu)
-    return size_bytes * 2 * (workers - 1) / workers if traffic.sync == "ring" else size_bytes
+    return size_bytes * 2 * (workers - 1) / workers if traffic.transport == GLOO else size_bytes
 
 
 def tail(traffic: Traffic, collective: Collective) -> Need | None:
     """What a parameter server's link must still carry when it has taken all of a collective: the sums of the
     last chunks.
     """
-    if traffic.sync != "ps" or traffic.ps_host is None or not collective.summed:
+    if traffic.transport != SERVER or traffic.ps_host is None or not collective.summed:
         return None
     length = collective.size_bytes // _GRADIENT_BYTES
     chunk = min(length, max(_PS_LEAST, min(_PS_MOST, -(-length // _PS_PARTS))))

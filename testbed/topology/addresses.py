@@ -11,6 +11,13 @@ OXC_BRIDGE = "oxc"
 OXC_DPID = 0x1000
 _OXC_STRIDE = 64
 _OPTICAL_BASE = 200
+HOST_DEVICE = "eth0"  # a host's one link
+# A host that sums for a worker of its own: a pair of devices within it, and the address that is behind it.
+LOOP_WORKER_DEVICE, LOOP_PLACE_DEVICE = "sum0", "sum1"
+LOOP_PLACE_IP = "169.254.78.1"  # RFC 3927: of one link only
+LOOP_WORKER_IP, LOOP_PREFIX = "169.254.78.2", 30
+LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
+CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the testbed, ticks
 
 
 def unit_name(unit: int) -> str:
@@ -53,9 +60,14 @@ def host_ifindex(unit: int, host: int) -> int:
     return 0x10000 + (unit << 8) + host
 
 
-def aggregator_name(number: int) -> str:
-    """Of a unit's ToR by the unit's number, of a PS host by its ifindex."""
-    return unit_name(number) if number < 0x10000 else host_name((number >> 8) & 0xFF, number & 0xFF)
+def loop_ifindex(unit: int, host: int) -> int:
+    """Of the worker's end of a host's loop; no other device of the testbed has it."""
+    return 0x60000 + (unit << 8) + host
+
+
+def loop_place_ifindex(unit: int, host: int) -> int:
+    """Of the place's end of a host's loop; no other device of the testbed has it."""
+    return 0x70000 + (unit << 8) + host
 
 
 def tor_dpid(unit: int) -> int:

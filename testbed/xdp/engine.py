@@ -1,5 +1,4 @@
-"""What sums by XDP programs, each told by testbed.inc.engine: the ToRs, the PS hosts, and the rings that
-hosts pull results into.
+"""What sums by XDP programs: the places at ToRs and at hosts.
 
 All of them live in the same maps (bpf/maps.h); `Cells` knows which cells are free. Nothing here is safe for
 several threads.
@@ -9,31 +8,55 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from testbed.contract.places import Port
+from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.aggregation.segments import NoRoomError
+from testbed.contract import places, spec
+from testbed.contract.codec import Header
+from testbed.contract.frame import Frame
 from testbed.errors import TestbedError
-from testbed.inc.engine import Ring
-from testbed.inc.job import Job, Sender
-from testbed.inc.segments import NoRoomError
 from testbed.topology import addresses
+from testbed.topology.places import Host
 from testbed.xdp import layout
-from testbed.xdp.plane import ip_number, set_port
-from testbed.xdp.program import Programs
+from testbed.xdp.plane import NO_ENTRY, ip_number, put_port, set_port
+from testbed.xdp.program import Programs, in_namespace
 from testbed.xdp.syscall import (
-    F_MMAPABLE,
     MAP_TYPE_ARRAY,
     MAP_TYPE_DEVMAP,
     map_create,
     map_delete,
-    map_lookup,
     map_update,
+    run_live,
     u32,
 )
 
-NO_ENTRY = layout.SIZES["MAX_JOBS"]  # of `jobs`: one past its end
+_ROLES = {role: places.Role[role.name] for role in Role}
+_SAME_NAMES = (
+    "tree",
+    "generation",
+    "workers",
+    "places",
+    "number",
+    "base",
+    "size",
+    "up_base",
+    "result_base",
+    "lanes",
+)
+
+Key = tuple[int, int]  # a job's number, and one of its trees
+
+
+class Loops(Protocol):
+    """What makes the loop of a host, the pair of devices by which a worker reaches its own host's place."""
+
+    def make(self, host: Host) -> None: ...
+    def remove(self, host: Host) -> None: ...
 
 
 class Cells:
@@ -53,7 +76,7 @@ class Cells:
 
 
 _CELLS = {
-    "jobs": ("entries for jobs at switches", "MAX_JOBS"),
+    "entries": ("entries for trees at places", "MAX_ENTRIES"),
     "groups": ("groups of result ports", "MAX_GROUPS"),
     "slots": ("aggregators", "MAX_AGGREGATORS"),
     "rings": ("rings for results", "MAX_HOSTS"),
@@ -61,7 +84,7 @@ _CELLS = {
 
 
 class _Place:
-    """Jobs' entries and slots of the ToR of unit `owner`, or of the PS host whose eth0 has the ifindex
+    """Entries, groups and slots of the ToR of unit `owner`, or of the host whose eth0 has the ifindex
     `owner`.
     """
 
@@ -70,7 +93,9 @@ class _Place:
     def __init__(self, cells: Cells, owner: int) -> None:
         self._cells, self._programs, self._owner = cells, cells.programs, owner
         self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
-        self._entries: dict[int, int] = {}  # job -> cell of `jobs`
+        self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
+        self._groups: dict[Key, int] = {}  # cell of `groups`
+        self._senders: dict[int, Sender] = {}  # by host
 
     def close(self) -> None:
         """Drops the slots' descriptor."""
@@ -83,39 +108,134 @@ class _Place:
         """Descriptor of the array of its slots."""
         return self._made_slots()[1]
 
-    def admit(self, number: int, job: Job) -> None:
-        if number not in self._entries:
-            if job.size:
-                self.empty(job.base, job.size)
-            self._entries[number] = self._cells.take("jobs")
-        entry = np.zeros((), layout.JOB)
-        for name in ("members", "generation", "base", "size", "total", "local", "up_base"):
-            entry[name] = getattr(job, name)
+    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
+        """By which devices the results of a tree leave; called before `admit`. Replaces in one step."""
+        if (number, tree) not in self._groups:
+            self._groups[number, tree] = self._cells.take("groups")
+        cell = self._groups[number, tree]
+        self._inside(lambda: self._put_groups(cell, [socket.if_nametoindex(device) for device in devices]))
+
+    def admit(self, number: int, entry: Entry) -> None:
+        """Puts the entry of a tree of job `number`. If it is new here, its segment's slots are empty
+        afterwards; else the entry is replaced in one step.
+        """
+        key = (number, entry.tree)
+        is_new = key not in self._entries
+        if is_new:
+            if entry.size:
+                self.empty(entry.base, entry.size)
+            self._entries[key] = (self._cells.take("entries"), entry)
+        cell = self._entries[key][0]
+        self._entries[key] = (cell, entry)
+        record = np.zeros((), layout.ENTRY)
+        for name in _SAME_NAMES:
+            record[name] = getattr(entry, name)
         for name in ("self_ip", "up_ip", "group_ip"):
-            entry[name] = ip_number(getattr(job, name))
-        entry["id"], entry["role"], entry["unit"] = number, job.role, job.index
-        entry["group"] = self._group(number)
-        if job.size:
-            entry["aggregator"] = self._made_slots()[0]
-        cell = u32(self._entries[number])
-        map_update(self._programs.map_fd("jobs"), cell, entry.tobytes())
-        map_update(self._programs.map_fd("job_index"), self._key(number), cell)
+            record[name] = ip_number(getattr(entry, name))
+        record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key]
+        if entry.size:
+            record["aggregator"] = self._made_slots()[0]
+        map_update(self._programs.map_fd("entries"), u32(cell), record.tobytes())
+        map_update(self._programs.map_fd("entry_index"), self._key(key), u32(cell))
+        if is_new:
+            self._entries_changed(number)
 
-    def _forget(self, number: int) -> bool:
-        """Takes a job's entry away, if it has one. Programs may look at it still."""
-        if number not in self._entries:
-            return False
-        cell = self._entries.pop(number)
-        map_delete(self._programs.map_fd("job_index"), self._key(number))
-        map_update(self._programs.map_fd("jobs"), u32(cell), bytes(layout.JOB.itemsize))
-        self._cells.free("jobs", cell)
-        return True
+    def release(self, number: int, tree: int | None = None) -> None:
+        """Takes the entry and the group of a tree away, or of all trees of the job; nothing if there are
+        none. A packet that is worked on may still touch their slots: whoever has those next is of another
+        generation.
+        """
+        for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
+            cell, _ = self._entries.pop(key)
+            map_delete(self._programs.map_fd("entry_index"), self._key(key))
+            map_update(self._programs.map_fd("entries"), u32(cell), bytes(layout.ENTRY.itemsize))
+            self._entries_changed(number)
+            self._cells.free("entries", cell)
+        for key in [key for key in self._groups if key[0] == number and tree in (None, key[1])]:
+            group = self._groups.pop(key)
+            # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the
+            # entry.
+            for name in ("groups", "worker_groups"):
+                map_delete(self._programs.map_fd(name), u32(group))
+            self._cells.free("groups", group)
 
-    def _group(self, _number: int) -> int:
-        return 0
+    def bind(self, host: int, sender: Sender | None) -> None:
+        """Who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
+        if sender is None:
+            self._senders.pop(host, None)
+        else:
+            self._senders[host] = sender
+        self._set_sender(host)
 
-    def _key(self, number: int) -> bytes:
-        return np.array((self._owner, number), layout.JOB_KEY).tobytes()
+    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
+        """Has the sum of a fragment sent as it is, without who has not contributed, if the slot still waits
+        for that fragment; `age`: how long it has waited, in milliseconds. TestbedError if the tree is not
+        here.
+        """
+        if (number, tree) not in self._entries:
+            raise TestbedError(f"tick job {number}, tree {tree}: it is not summed at this place")
+        entry = self._entries[number, tree][1]
+        header = Header(
+            op=spec.Op.TICK, job=number, worker=0, contributors=0, generation=entry.generation, slot=slot,
+            fragment=fragment, count=0, tree=tree, age=min(age, 0xFFFF), lanes=entry.lanes,
+        )  # fmt: skip
+        empty = np.zeros(entry.lanes, np.uint32)
+        mac = addresses.mac_of(entry.self_ip)
+        data = Frame(header, empty, entry.self_ip, entry.self_ip, mac, mac).pack()
+        program, device = self._programs.program_fd("control_port"), self._device()
+        self._inside(lambda: run_live(program, data, device))
+
+    def empty(self, base: int, size: int) -> None:
+        """Forgets what slots hold, which no tree may be using."""
+        empty = bytes(layout.slot(self._programs.lanes).itemsize)
+        for number in range(base, base + size):
+            map_update(self.slot_array(), u32(number), empty)
+
+    # ---- what differs between a ToR and a host ----
+
+    def _inside(self, work: Callable[[], None]) -> None:
+        """Does `work` in the network namespace where the place's devices are."""
+        work()
+
+    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    def _set_sender(self, host: int) -> None:
+        raise NotImplementedError
+
+    def _device(self) -> int:
+        """The ifindex by which control_port knows the place."""
+        raise NotImplementedError
+
+    def _entries_changed(self, number: int) -> None:
+        """After an entry of a job came or went."""
+        for host, sender in self._senders.items():
+            if sender.job == number:
+                self._set_sender(host)
+
+    # ----
+
+    def _put_group(self, name: str, cell: int, ports: Sequence[int]) -> None:
+        """An entry of one of the two maps of groups: `ports` are ifindices."""
+        fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(ports)), 0, "group")
+        try:
+            for position, port in enumerate(ports):
+                map_update(fd, u32(position), u32(port))
+            map_update(self._programs.map_fd(name), u32(cell), u32(fd))
+        finally:
+            os.close(fd)  # the outer map holds it
+
+    def _sender(self, sender: Sender) -> dict[str, int]:
+        """Of `struct port`. It names the entry of the job's first tree, so that a push takes one look-up
+        less.
+        """
+        trees = [tree for number, tree in self._entries if number == sender.job]
+        index = self._entries[sender.job, min(trees)][0] if trees else NO_ENTRY
+        worker = places.NOBODY.value if sender.worker is None else sender.worker
+        return {"job": sender.job, "worker": worker, "index": index, "is_place": int(sender.is_place)}
+
+    def _key(self, key: Key) -> bytes:
+        return np.array((self._owner, *key), layout.ENTRY_KEY).tobytes()
 
     def _made_slots(self) -> tuple[int, int]:
         if self._slots is None:
@@ -133,22 +253,6 @@ class _Place:
             self._slots = (cell, fd)
         return self._slots
 
-    def empty(self, base: int, size: int) -> None:
-        """Forgets what slots hold, which no job may be using."""
-        empty = bytes(layout.slot(self._programs.lanes).itemsize)
-        for number in range(base, base + size):
-            map_update(self.slot_array(), u32(number), empty)
-
-
-class XdpPsHost(_Place):
-    """A PS host, by the ifindex of its eth0."""
-
-    def release(self, number: int) -> None:
-        if self._forget(number):
-            # An update of a map of maps returns when no program looks at what it looked at before (RCU).
-            cell, fd = self._made_slots()
-            map_update(self._programs.map_fd("slots"), u32(cell), u32(fd))
-
 
 class XdpSwitch(_Place):
     """A unit's ToR. `ports` are the ifindices of its hosts' ports, by host."""
@@ -156,131 +260,86 @@ class XdpSwitch(_Place):
     def __init__(self, cells: Cells, unit: int, ports: Mapping[int, int]) -> None:
         super().__init__(cells, unit)
         self._ports = ports
-        self._groups: dict[int, int] = {}  # job -> cell of `groups`
-        self._senders: dict[int, Sender] = {}  # by host
 
-    def set_group(self, number: int, devices: Sequence[str]) -> None:
-        if number not in self._groups:
-            self._groups[number] = self._cells.take("groups")
-        ports = [socket.if_nametoindex(device) for device in devices]
+    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
         to_hosts = set(self._ports.values())
-        self._put_group("groups", number, ports)
-        self._put_group("worker_groups", number, [port for port in ports if port in to_hosts])
-
-    def _put_group(self, name: str, number: int, ports: Sequence[int]) -> None:
-        """A job's entry in one of the two maps of groups: `ports` are ifindices."""
-        fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(ports)), 0, "group")
-        try:
-            for position, port in enumerate(ports):
-                map_update(fd, u32(position), u32(port))
-            map_update(self._programs.map_fd(name), u32(self._groups[number]), u32(fd))
-        finally:
-            os.close(fd)  # the outer map holds it
-
-    def bind(self, host: int, sender: Sender | None) -> None:
-        if sender is None:
-            self._senders.pop(host, None)
-        else:
-            self._senders[host] = sender
-        self._set_sender(host)
-
-    def admit(self, number: int, job: Job) -> None:
-        is_new = number not in self._entries
-        super().admit(number, job)
-        if is_new:
-            self._set_senders_of(number)
-
-    def release(self, number: int) -> None:
-        if self._forget(number):
-            self._set_senders_of(number)
-        group = self._groups.pop(number, None)
-        if group is not None:
-            # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the
-            # entry.
-            for name in ("groups", "worker_groups"):
-                map_delete(self._programs.map_fd(name), u32(group))
-            self._cells.free("groups", group)
-
-    def _group(self, number: int) -> int:
-        return self._groups[number]
-
-    def _set_senders_of(self, number: int) -> None:
-        for host, sender in self._senders.items():
-            if sender.job == number:
-                self._set_sender(host)
+        self._put_group("groups", cell, ports)
+        self._put_group("worker_groups", cell, [port for port in ports if port in to_hosts])
 
     def _set_sender(self, host: int) -> None:
-        """A port names its job's entry, so that a push takes one look-up less."""
         sender = self._senders.get(host)
-        told: dict[str, int] = {}
-        kind = Port.HOST
-        if sender:
-            kind = Port.PS if sender.worker is None else Port.WORKER
-            entry = self._entries.get(sender.job, NO_ENTRY)
-            told = {"job": sender.job, "worker": sender.worker or 0, "index": entry}
-        set_port(self._programs, self._ports[host], self._owner, host, kind, **told)
+        fields = self._sender(sender) if sender else {}
+        set_port(self._programs, self._ports[host], self._owner, host, places.Port.HOST, **fields)
+
+    def _device(self) -> int:
+        return next(iter(self._ports.values()))
 
 
-class XdpHosts:
-    """The rings at hosts, and their places as parameter servers."""
+class XdpHostPlace(_Place):
+    """A host. Its devices are in the network namespace at `namespace` (None: the caller's)."""
 
-    def __init__(self, cells: Cells) -> None:
-        self._cells, self._programs = cells, cells.programs
-        self._rings: dict[
-            int, tuple[int, Ring]
-        ] = {}  # by ifindex: cell of `rings` and of `wakes`, descriptors
-        self._ps_hosts: dict[int, XdpPsHost] = {}
+    def __init__(
+        self,
+        cells: Cells,
+        host: Host,
+        namespace: Path | None,
+        loops: Loops | None,
+        changed: Callable[[], None],
+    ) -> None:
+        """Without `loops` its loop is there already. `changed` is called after entries came or went."""
+        super().__init__(cells, addresses.host_ifindex(*host))
+        self._host, self._loop = host, addresses.loop_place_ifindex(*host)
+        self._namespace, self._loops, self._changed = namespace, loops, changed
 
-    def close(self) -> None:
-        """Drops the descriptors of the parameter servers' slots."""
-        for place in self._ps_hosts.values():
-            place.close()
+    def bind(self, host: int, sender: Sender | None) -> None:
+        """Opens the loop for a worker on this host, before a group names it; None: takes it away."""
+        if self._loops and sender and not self._senders:
+            self._loops.make(self._host)
+            try:
+                self._inside(self._attach_loop)
+            except BaseException:
+                self._loops.remove(self._host)
+                raise
+        if self._loops and sender is None and self._senders:
+            self._loops.remove(self._host)
+        super().bind(host, sender)
 
-    def parameter_server(self, unit: int, host: int) -> XdpPsHost:
-        ifindex = addresses.host_ifindex(unit, host)
-        return self._ps_hosts.setdefault(ifindex, XdpPsHost(self._cells, ifindex))
+    def _attach_loop(self) -> None:
+        self._programs.attach("loop_port", addresses.LOOP_PLACE_DEVICE)
+        self._programs.attach("host_port", addresses.LOOP_WORKER_DEVICE)
 
-    def attach(self, unit: int, host: int, job: int, generation: int, base: int, size: int) -> Ring:
-        ifindex = addresses.host_ifindex(unit, host)
-        if map_lookup(self._programs.map_fd("pullers"), u32(ifindex), layout.PULLER.itemsize) is not None:
-            raise TestbedError(f"admit job {job}: {addresses.host_name(unit, host)} is in another job")
-        cell, ring = self._made_ring()
-        self._rings[ifindex] = (cell, ring)
-        puller = np.zeros((), layout.PULLER)
-        puller["job"], puller["generation"], puller["ring"] = job, generation, cell
-        puller["base"], puller["size"] = base, size
-        puller["ip"] = ip_number(addresses.host_ip(unit, host))
-        mac = addresses.host_mac(unit, host)
-        puller["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
-        try:
-            map_update(self._programs.map_fd("rings"), u32(cell), u32(ring.fd))
-            map_update(self._programs.map_fd("wakes"), u32(cell), u32(ring.wake_fd))
-            map_update(self._programs.map_fd("pullers"), u32(ifindex), puller.tobytes())
-        except BaseException:
-            self.detach(unit, host)
-            raise
-        return ring
+    @property
+    def has_entries(self) -> bool:
+        return bool(self._entries)
 
-    def _made_ring(self) -> tuple[int, Ring]:
-        cell = self._cells.take("rings")
-        item = layout.result(self._programs.lanes).itemsize
-        fd = -1
-        try:
-            fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.SLOTS, F_MMAPABLE, "ring")
-            wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
-        except BaseException:
-            if fd >= 0:
-                os.close(fd)
-            self._cells.free("rings", cell)
-            raise
-        return cell, Ring(fd, layout.SLOTS, wake)
+    def _inside(self, work: Callable[[], None]) -> None:
+        if self._namespace:
+            in_namespace(self._namespace, work)
+        else:
+            work()
 
-    def detach(self, unit: int, host: int) -> None:
-        ifindex = addresses.host_ifindex(unit, host)
-        cell, ring = self._rings.pop(ifindex)
-        map_delete(self._programs.map_fd("pullers"), u32(ifindex))
-        for name in ("rings", "wakes"):  # returns when no program writes there (RCU)
-            map_delete(self._programs.map_fd(name), u32(cell))
-        self._cells.free("rings", cell)
-        for fd in (ring.fd, ring.wake_fd):
-            os.close(fd)
+    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
+        self._put_group("groups", cell, ports)
+
+    def _set_sender(self, host: int) -> None:
+        sender = self._senders.get(host)
+        if sender is None:
+            map_delete(self._programs.map_fd("ports"), u32(self._loop))
+            return
+        self_ip = ip_number(addresses.LOOP_PLACE_IP)
+        put_port(
+            self._programs,
+            self._loop,
+            owner=self._owner,
+            number=host,
+            self_ip=self_ip,
+            kind=places.Port.HOST,
+            **self._sender(sender),
+        )
+
+    def _device(self) -> int:
+        return self._owner
+
+    def _entries_changed(self, number: int) -> None:
+        super()._entries_changed(number)
+        self._changed()

@@ -1,7 +1,7 @@
 """The maps of bpf/maps.h as NumPy types: which record of the contract is each one's key and value.
 
-`compiled.check_layout` compares each type here with what the compiler made of the C struct and refuses
-to start on a difference.
+`compiled.check_layout` compares each type here with what the compiler made of the C struct and refuses to
+start on a difference.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ SIZES = {size.name: size.value for size in places.SIZES}
 SLOTS = places.SLOTS
 
 PORT = places.PORT.dtype()
-JOB_KEY = places.JOB_KEY.dtype()
-JOB = places.JOB.dtype()
+ENTRY_KEY = places.ENTRY_KEY.dtype()
+ENTRY = places.ENTRY.dtype()
 ROUTE_KEY = places.ROUTE_KEY.dtype()
 ROUTE = places.ROUTE.dtype()
 CIRCUIT = places.CIRCUIT.dtype()
+PULLER_KEY = places.PULLER_KEY.dtype()
 PULLER = places.PULLER.dtype()
 WAKE = rings.WAKE.dtype()
 FAULT_KEY = places.FAULT_KEY.dtype()
@@ -42,11 +43,11 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
     """Map name -> (key, value)."""
     return {
         "ports": (DEVICE, PORT),
-        "jobs": (DEVICE, JOB),
-        "job_index": (JOB_KEY, DEVICE),
+        "entries": (DEVICE, ENTRY),
+        "entry_index": (ENTRY_KEY, DEVICE),
         "routes": (ROUTE_KEY, ROUTE),
         "circuits": (DEVICE, CIRCUIT),
-        "pullers": (DEVICE, PULLER),
+        "pullers": (PULLER_KEY, PULLER),
         "faults": (FAULT_KEY, DEVICE),
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),

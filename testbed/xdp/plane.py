@@ -17,8 +17,9 @@ from typing import Self
 
 import numpy as np
 
+from testbed.aggregation.entries import NO_IP
 from testbed.contract import spec
-from testbed.contract.places import Port
+from testbed.contract.places import NOBODY, Port
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.xdp import layout
@@ -38,6 +39,8 @@ from testbed.xdp.syscall import (
 
 PINNED_MAPS = ("routes", "circuits", "verdicts")
 PINNED_PROGRAM = "oxc_port"
+NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
+NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
 PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
 
@@ -68,15 +71,20 @@ def ip_number(ip: str) -> int:
 
 def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int, **sender: int) -> None:
     """Says what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send
-    gradients by it: `job`, `worker`, and `index`, the job's entry in jobs.
+    gradients by it (`put_port`).
     """
-    entry = np.zeros((), layout.PORT)
-    entry["owner"], entry["number"], entry["kind"] = unit, number, kind
-    if unit:
-        entry["self_ip"] = ip_number(addresses.tor_ip(unit))
-    for name, value in sender.items():
-        entry[name] = value
-    map_update(programs.map_fd("ports"), u32(ifindex), entry.tobytes())
+    self_ip = addresses.tor_ip(unit) if unit else NO_IP
+    put_port(programs, ifindex, owner=unit, number=number, self_ip=ip_number(self_ip), kind=kind, **sender)
+
+
+def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
+    """Replaces a device's `struct port`; nobody sends by it but whom `job`, `worker`, `is_place` name, and
+    `index` is the entry of that job's first tree.
+    """
+    port = np.zeros((), layout.PORT)
+    for name, value in {**NOBODY_SENDS, **fields}.items():
+        port[name] = value
+    map_update(programs.map_fd("ports"), u32(ifindex), port.tobytes())
 
 
 class PinnedPlane:

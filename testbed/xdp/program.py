@@ -18,7 +18,7 @@ from testbed.errors import TestbedError
 from testbed.xdp import layout
 from testbed.xdp.compiled import Compiled, MapLayout
 
-PROGRAMS = ("tor_port", "oxc_port", "host_port")
+PROGRAMS = ("tor_port", "oxc_port", "host_port", "loop_port", "control_port")
 _XDP_FLAGS_DRV_MODE = 1 << 2
 _CLONE_NEWNET = 0x40000000
 

@@ -169,11 +169,11 @@ def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -
 def inside(words: str) -> dict[str, Any]:
     """In the namespaces: the network of a case, and its jobs at once."""
     private_mounts("bench")
-    from testbed.inc.engine import Member
     from testbed.jobs.names import mount_names
     from testbed.network import Network
     from testbed.topology import addresses
     from testbed.topology.load import parse
+    from tests.forests import p4inc
 
     told = json.loads(words)
     jobs = [
@@ -194,27 +194,26 @@ def inside(words: str) -> dict[str, Any]:
             network.ask("request", demands=[[addresses.unit_name(unit) for unit in pair] for pair in pairs])
         running = []
         for number, job in enumerate(jobs, 1):
-            members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(job.members)]
-            trees = network.trees(job.ps[0], {unit for unit, _ in job.members}) if job.ps else None
-            admission = network.engine.admit(number, number, members, job.ps, trees)
-            stack.callback(network.engine.release, number)
+            forest = p4inc(job.members, job.ps)
+            admission = network.places.admit(number, number, forest, network.ways(forest))
+            stack.callback(network.places.release, number)
             settings = {"bytes": VECTOR_BYTES, "library": told["library"]}
             running.append(
                 [
                     network.fabric.popen_in(
-                        addresses.host_name(member.unit, member.host),
+                        addresses.host_name(*host),
                         [
                             sys.executable,
                             "-m",
                             "tests.bench.congestion_worker",
-                            json.dumps(admission.worker_env(member.worker) | settings),
+                            json.dumps(admission.worker_env(worker) | settings),
                         ],
                         cwd=ROOT,
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
-                        pass_fds=admission.worker_fds(member.worker),
+                        pass_fds=admission.worker_fds(worker),
                     )
-                    for member in members
+                    for worker, host in enumerate(job.members)
                 ]
             )
         processes = [process for job_processes in running for process in job_processes]

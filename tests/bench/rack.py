@@ -182,26 +182,20 @@ def serving(network: Any, setup: Setup, trial: Trial, folder: Path) -> Iterator[
 
 def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
     """Inside: one trial on a running network."""
-    from testbed.inc.engine import Member
     from testbed.topology import addresses
+    from tests.forests import p4inc
 
     places = [(unit, host) for unit, hosts in enumerate(setup.hosts, 1) for host in range(1, hosts + 1)]
-    members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(places)]
-    ps, trees = None, None
-    if len(setup.hosts) > 1:
-        ps = (len(setup.hosts) + 1, 1)
-        units = [unit for unit, hosts in enumerate(setup.hosts, 1) if hosts]
-        network.ask(
-            "request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units]
-        )
-        trees = network.trees(ps[0], units)
-    admission = network.engine.admit(number, number, members, ps, trees, size=trial.segment)
+    forest = p4inc(places, (len(setup.hosts) + 1, 1) if len(setup.hosts) > 1 else None)
+    if forest.demands():
+        network.ask("request", demands=[list(map(addresses.unit_name, pair)) for pair in forest.demands()])
+    admission = network.places.admit(number, number, forest, network.ways(forest), size=trial.segment)
     with ExitStack() as stack:
-        stack.callback(network.engine.release, number)
+        stack.callback(network.places.release, number)
         server = stack.enter_context(serving(network, setup, trial, folder)) if "ps" in trial.kinds else None
         processes = []
-        for member in members:
-            settings = admission.worker_env(member.worker) | {
+        for worker, host in enumerate(places):
+            settings = admission.worker_env(worker) | {
                 "kinds": trial.kinds,
                 "bytes": trial.size_bytes,
                 "turns": trial.turns,
@@ -212,9 +206,9 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 "server_job": PS_JOB,
                 "switches": [switch.pid for switch in network.switches.by_unit.values()],
             }
-            log = (folder / f"{number}-{member.worker}.log").open("w+")
+            log = (folder / f"{number}-{worker}.log").open("w+")
             process = network.fabric.popen_in(
-                addresses.host_name(member.unit, member.host),
+                addresses.host_name(*host),
                 [
                     *pinned(trial.core),
                     sys.executable,
@@ -226,7 +220,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=_ENVIRONMENT,
-                pass_fds=admission.worker_fds(member.worker),
+                pass_fds=admission.worker_fds(worker),
             )
             processes.append((process, log))
         found = []

@@ -45,14 +45,19 @@ P4 = (
         ),
         (
             "a worker speaks for another",
-            "\n                    || hdr.wire.worker != meta.port.worker) {",
-            ") {",
+            "if (meta.port.has_worker == 0 || hdr.wire.worker != meta.port.worker) {",
+            "if (meta.port.has_worker == 0) {",
         ),
-        ("a count above the lanes passes", " || hdr.wire.count > WIRE_LANES\n", "\n"),
+        ("a count above the lanes passes", " || hdr.wire.count > hdr.wire.lanes\n", "\n"),
         (
-            "switches push to switches",
-            "if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {",
-            "if (hdr.wire.op == WIRE_OP_PARTIAL) {",
+            "a host that is no place sends sums",
+            "} else if (meta.port.is_place == 0) {",
+            "} else if (false) {",
+        ),
+        (
+            "anybody ticks",
+            "} else if (meta.port.kind == PORT_CONTROL || hdr.wire.op == WIRE_OP_TICK) {",
+            "} else if (meta.port.kind == PORT_CONTROL) {",
         ),
     ),
     *_in(
@@ -65,7 +70,7 @@ P4 = (
         ),
         (
             "another generation keeps its slot",
-            "difference != 0 || meta.slot.state == SLOT_EMPTY || generation != meta.job.generation) {",
+            "difference != 0 || meta.slot.state == SLOT_EMPTY || generation != meta.entry.generation) {",
             "difference != 0 || meta.slot.state == SLOT_EMPTY) {",
         ),
         (
@@ -74,9 +79,30 @@ P4 = (
             "meta.slot.bitmap = meta.slot.bitmap;",
         ),
         (
-            "a copy of a complete sum is a duplicate",
-            "} else if (meta.slot.state == SLOT_FILLING) {",
-            "} else if (meta.slot.state != SLOT_EMPTY) {",
+            "who comes after a tick is added",
+            "} else if (meta.slot.is_new == 0 && meta.slot.state != SLOT_FILLING) {",
+            "} else if (meta.slot.is_new == 0 && meta.slot.bitmap & meta.slot.mine != 0) {",
+        ),
+        (
+            "who comes after a tick is a repetition",
+            "                meta.verdict = V_LATE;\n",
+            "",
+        ),
+        (
+            "a partial sum is one worker",
+            " + hdr.wire.contributors * (bit<16>) is_partial;",
+            " + (bit<16>) is_partial;",
+        ),
+        (
+            "a degraded partial sum makes a whole one",
+            "(hdr.wire.flags & WIRE_FLAG_DEGRADED) * (bit<8>) is_partial | ",
+            "",
+        ),
+        ("a ticked sum is whole", " | SUM_DEGRADED * (bit<8>) is_tick;", ";"),
+        (
+            "a tick completes what is complete",
+            "} else if (hdr.wire.op == WIRE_OP_TICK && meta.slot.state != SLOT_FILLING) {",
+            "} else if (false) {",
         ),
     ),
     *_in(
@@ -84,21 +110,28 @@ P4 = (
         "p4/segment.p4",
         (
             "one slot behind the segment is the job's",
-            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset >= meta.job.size) "
+            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset >= "
+            "meta.entry.size) "
             "{",
-            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset > meta.job.size) "
+            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset > "
+            "meta.entry.size) "
             "{",
         ),
         (
             "who is no member contributes",
-            "hdr.wire.worker >= WIRE_MAX_WORKERS || meta.job.members & meta.slot.mine == 0",
-            "hdr.wire.worker >= WIRE_MAX_WORKERS",
+            " || expected & meta.slot.mine == 0) {",
+            ") {",
+        ),
+        (
+            "a place's number is a worker's",
+            "            expected = meta.entry.places;\n",
+            "",
         ),
     ),
     *_in(
         Kind.P4,
         "p4/shadow.p4",
-        ("any fragment's result is kept", " && fragment == hdr.wire.fragment) {", ") {"),
+        ("any fragment's result is kept", " && fragment == hdr.wire.fragment\n", "\n"),
         (
             "a kept result is still a partial sum",
             "            slot_state.write(meta.slot.index, SLOT_FINAL);\n",
@@ -109,16 +142,21 @@ P4 = (
         Kind.P4,
         "p4/sum.p4",
         (
-            "a result counts this unit's workers",
-            "hdr.wire.contributors = meta.job.total;",
-            "hdr.wire.contributors = meta.job.local;",
+            "a sum counts what its last packet did",
+            "        hdr.wire.contributors = meta.slot.contributors;\n",
+            "",
+        ),
+        (
+            "a partial sum names the slot as the top counts",
+            "address(meta.entry.up_base, meta.entry.up_ip);",
+            "address(meta.entry.result_base, meta.entry.up_ip);",
         ),
         (
             "a sum asked for again goes to the group",
             "                meta.send = SEND_BACK;\n",
             "                meta.send = SEND_GROUP;\n",
         ),
-        ("a sum has the age of its last packet", "        hdr.wire.age = 0;\n", ""),
+        ("a sum has the age of its last packet", "        hdr.wire.age = meta.slot.age;\n", ""),
     ),
     *_in(
         Kind.P4,

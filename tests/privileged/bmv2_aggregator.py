@@ -18,15 +18,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from testbed.aggregation.entries import Entry, Sender
 from testbed.bmv2.routes import mac_number
 from testbed.bmv2.runtime import Action, Key, Runtime
 from testbed.bmv2.switch import Bmv2Switch
-from testbed.contract.places import SlotState
-from testbed.inc.job import Job, Sender
+from testbed.contract.places import SlotState, Sum
 from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
 from tests.vectors.build import OPTICAL, SLOTS
 from tests.vectors.in_step import Held
+from tests.vectors.world import way_to
 
 ROUTED, PLAIN, MARKED = 250, 251, 252  # ports: to all IPv4 addresses; to all else; of the marks
 GROUP = (
@@ -95,7 +96,7 @@ class Bmv2Aggregator:
     def __init__(self, switch: Bmv2Switch, wires: Wires, runtime: Runtime) -> None:
         self.switch, self._wires, self.runtime = switch, wires, runtime
         self._ports_of = {opened.fileno(): port for port, opened in wires.sockets.items()}
-        self._admitted: set[int] = set()
+        self._admitted: set[tuple[int, int]] = set()  # (job, tree)
         self._group: tuple[int, ...] = GROUP
         self._number = 0
         self._verdicts: dict[str, int] = {}  # as they stand since the last frame
@@ -116,10 +117,12 @@ class Bmv2Aggregator:
 
     def fresh(self) -> None:
         """No jobs, no senders, no slot in use."""
-        for number in list(self._admitted):
+        for number, _ in list(self._admitted):
             self.release(number)
         for entry in self.runtime.entries("ports"):
-            self.runtime.replace_entry("ports", entry.handle, Action("from_fabric"))
+            is_control = entry.value == addresses.CONTROL_PORT
+            action = Action("from_control" if is_control else "from_fabric")
+            self.runtime.replace_entry("ports", entry.handle, action)
         self.runtime.fill_register("slot_state", 0, self.switch.slots, 0)
 
     # ------------------------------------------------------------------ what an engine of the vectors does
@@ -127,7 +130,7 @@ class Bmv2Aggregator:
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
         self.switch.bind(port, next(iter(senders), None))
 
-    def set_group(self, number: int, ports: Sequence[int]) -> None:
+    def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
         """Nothing: GROUP and the port that a frame comes by are every job's, for marks at more ports take
         more time.
         """
@@ -135,23 +138,23 @@ class Bmv2Aggregator:
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         """Nothing: all addresses are routed to ROUTED."""
 
-    def admit(self, number: int, job: Job) -> None:
-        self._admitted.add(number)
-        self._set_group(number)
-        self.switch.admit(number, job)
+    def admit(self, number: int, entry: Entry) -> None:
+        self._admitted.add((number, entry.tree))
+        self._set_group(number, entry.tree)
+        self.switch.admit(number, entry)
 
-    def release(self, number: int) -> None:
-        self.switch.release(number)
-        self._admitted.discard(number)
+    def release(self, number: int, tree: int | None = None) -> None:
+        self.switch.release(number, tree)
+        self._admitted = {key for key in self._admitted if key[0] != number or tree not in (None, key[1])}
 
-    def _set_group(self, number: int) -> None:
-        self.switch.set_group(number, [self._wires.names[port] for port in self._group])
+    def _set_group(self, number: int, tree: int) -> None:
+        self.switch.set_group(number, tree, [self._wires.names[port] for port in self._group])
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
         if port not in self._group:
             self._group = tuple(sorted({*GROUP, port}))
-            for number in self._admitted:
-                self._set_group(number)
+            for key in self._admitted:
+                self._set_group(*key)
         before = self._verdicts or self.switch.verdicts()
         caught = self._through(data, port, MARK_NEAR, NEAR)
         after = self._verdicts = self.switch.verdicts()
@@ -166,6 +169,8 @@ class Bmv2Aggregator:
         if not caught:
             return verdict, []
         left = tuple(sorted(at for at, _ in caught))
+        if verdict == "switched" and port == addresses.CONTROL_PORT:  # marks have to come through there
+            return "malformed", []
         if verdict == "switched":  # what the other switches leave to Open vSwitch
             return "to_ovs", [Emission(To.STACK, frames.pop())]
         return verdict, [Emission(self._where(left, port), frames.pop())]
@@ -186,6 +191,7 @@ class Bmv2Aggregator:
     def slots_held(self) -> list[Held | None]:
         """What each slot holds; not its lanes, for Thrift tells no more than 64 bits of a register."""
         names = ("slot_state", "slot_generation", "slot_fragment", "slot_bitmap")
+        names += ("slot_contributors", "slot_flags", "slot_age")
         cells = zip(*(self.runtime.register(name)[:SLOTS] for name in names), strict=True)
         return [
             Held(
@@ -195,10 +201,13 @@ class Bmv2Aggregator:
                 state >= SlotState.PARTIAL,
                 state == SlotState.FINAL,
                 None,
+                contributors,
+                bool(flags & Sum.DEGRADED),
+                age,
             )
             if state
             else None
-            for state, generation, fragment, members in cells
+            for state, generation, fragment, members, contributors, flags, age in cells
         ]
 
     # ------------------------------------------------------------------ a frame's way
@@ -256,7 +265,7 @@ def _received(opened: socket.socket) -> Iterator[bytes]:
 @contextmanager
 def aggregator(program: Path, log: Path, hosts: Iterable[int], unit: int = 1) -> Iterator[Bmv2Aggregator]:
     """A switch of a unit, with ports for these hosts, in the calling process's network namespace."""
-    ports = [*hosts, *OPTICAL, ROUTED, PLAIN, MARKED]
+    ports = [*hosts, *OPTICAL, way_to(2), ROUTED, PLAIN, MARKED, addresses.CONTROL_PORT]
     with ExitStack() as stack:
         wires = stack.enter_context(Wires(unit, ports))
         numbers = {name: port for port, name in wires.names.items()}

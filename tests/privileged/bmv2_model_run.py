@@ -34,17 +34,18 @@ def main(tried: str, examples: str) -> None:
         tempfile.TemporaryDirectory() as log,
         aggregator(program, Path(log), HOSTS) as first,
         aggregator(program, Path(log), HOSTS, unit=2) as second,
+        aggregator(program, Path(log), HOSTS, unit=3) as third,
     ):
 
         @contextmanager
         def make(node: int, is_host: bool) -> Iterator[Bmv2Aggregator]:
             assert not is_host
-            engine = (first, second)[node]
+            engine = (first, second, third)[node]
             engine.fresh()
             yield engine
             assert engine.strays() == []
 
-        trial = Trial(make, False, int(examples), ("final", "partial"))
+        trial = Trial(make, False, int(examples), ("final", "partial", "middle"))
         counts = trial.mutated(MUTATIONS) if tried == "mutated" else getattr(trial, tried)()
     print(MARK + json.dumps(counts))
 

@@ -15,24 +15,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.bmv2.program import compiled
 from testbed.bmv2.routes import set_routes
 from testbed.bmv2.runtime import ANSWER_S, Action, Key, Runtime
 from testbed.bmv2.switch import Bmv2Switch
 from testbed.emulation.namespaces import private_mounts
 from testbed.errors import TestbedError
-from testbed.inc.job import Job, Role, Sender
 from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
 from tests.privileged.packets import MARK, outcome
 
 HOSTS = (1, 2, 3)
 MTU = 1500
-JOB = Job(0b111, 7, Role.FINAL, 64, 101, 3, 3, 0, 0, "10.0.1.254", "0.0.0.0", "239.192.0.5")
+JOB = Entry(
+    tree=0, generation=7, workers=0b111, places=0, number=0, base=64, size=101, up_base=0, result_base=64,
+    self_ip="10.0.1.254", up_ip=NO_IP, group_ip="239.192.0.5", lanes=360,
+)  # fmt: skip
 DEADLINE_S = 60.0
 BURST = 509  # a window is 512 packets at most
 SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python has no name for it
@@ -103,7 +107,7 @@ def settles() -> Any:
     """What a new switch knows."""
     with switch() as one:
         runtime = Runtime(1)
-        tables = {name: table(runtime, name) for name in ("ports", "jobs", "routes", "stations")}
+        tables = {name: table(runtime, name) for name in ("ports", "entries", "routes", "stations")}
         groups = {group: sorted(ports) for group, ports in runtime.groups().items()}
         return {"tables": tables, "groups": groups, "verdicts": one.verdicts(), "ended": one.ended()}
 
@@ -115,31 +119,29 @@ def admits() -> Any:
         seen: dict[str, Any] = {}
         runtime.fill_register("slot_state", 0, 1024, 3)
         seen["before its group"] = refused(lambda: one.admit(5, JOB))
-        one.set_group(5, ["u1-h1", "u1-h3"])
-        one.set_group(6, ["u1-h2"])
+        one.set_group(5, 0, ["u1-h1", "u1-h3"])
+        one.set_group(6, 0, ["u1-h2"])
         one.admit(5, JOB)
         states = runtime.register("slot_state")
         seen["emptied"] = [index for index, state in enumerate(states) if state == 0]
-        seen["admitted"] = table(runtime, "jobs")
-        one.set_group(5, ["u1-h1", "u1-o1"])
+        seen["admitted"] = table(runtime, "entries")
+        one.set_group(5, 0, ["u1-h1", "u1-o1"])
         runtime.fill_register("slot_state", 0, 1024, 3)
-        one.admit(
-            5, Job(0b11, 8, Role.PARTIAL, 64, 101, 4, 2, 1, 64, "10.0.1.254", "10.0.2.3", "239.192.0.5")
-        )
-        seen["replaced"] = table(runtime, "jobs")
+        one.admit(5, replace(JOB, generation=8, workers=0b11, number=1, up_base=64, up_ip="10.0.2.3"))
+        seen["replaced"] = table(runtime, "entries")
         seen["kept its slots"] = runtime.register("slot_state").count(3)
         seen["groups"] = {group: sorted(ports) for group, ports in runtime.groups().items()}
         one.bind(1, Sender(5, 0))
-        one.bind(3, Sender(5, None))
+        one.bind(3, Sender(5, None, is_place=True))
         seen["bound"] = table(runtime, "ports")
         one.bind(1, None)
         one.release(5)
         one.release(5)
         one.release(997)
-        seen["released"] = [table(runtime, "jobs"), sorted(runtime.groups()), table(runtime, "ports")]
-        one.set_group(7, ["u1-h1"])
+        seen["released"] = [table(runtime, "entries"), sorted(runtime.groups()), table(runtime, "ports")]
+        one.set_group(7, 0, ["u1-h1"])
         seen["reused"] = sorted(runtime.groups())
-        seen["no such port"] = refused(lambda: one.set_group(8, ["u1-h4"]))
+        seen["no such port"] = refused(lambda: one.set_group(8, 0, ["u1-h4"]))
         return seen
 
 
@@ -172,10 +174,10 @@ def refuses() -> Any:
     with switch():
         runtime = Runtime(1)
         return [
-            refused(lambda: runtime.add_entry("nothing", Key(1, 16), Action("no_job"))),
+            refused(lambda: runtime.add_entry("nothing", Key(1, 16), Action("no_entry"))),
             refused(lambda: runtime.add_entry("ports", Key(1, 9), Action("from_host"))),
-            refused(lambda: runtime.add_entry("ports", Key(9, 9), Action("set_job"))),
-            refused(lambda: runtime.delete_entry("jobs", 997)),
+            refused(lambda: runtime.add_entry("ports", Key(9, 9), Action("set_entry"))),
+            refused(lambda: runtime.delete_entry("entries", 997)),
             refused(lambda: runtime.fill_register("slot_state", 0, 1025, 0)),
             refused(lambda: runtime.counters("verdicts", [0, 9999, 1])),
             runtime.counters("verdicts", [0, 1]),  # the answers are those of these questions
@@ -196,7 +198,7 @@ def dies_and_comes_again() -> Any:
     with switch() as one:
         controller = Runtime(1)
         seen: dict[str, Any] = {}
-        one.set_group(5, ["u1-h1"])
+        one.set_group(5, 0, ["u1-h1"])
         one.admit(5, JOB)
         one.bind(1, Sender(5, 0))
         set_routes(controller, {"u1-o1": 201}, {("10.0.2.0", 24): ("u1-o1", "")})
@@ -206,7 +208,7 @@ def dies_and_comes_again() -> Any:
         _await(one.ended, "the end is seen")
         seen["ended"] = one.ended()
         seen["admit"] = refused(lambda: one.admit(6, JOB))
-        seen["group"] = refused(lambda: one.set_group(6, []))
+        seen["group"] = refused(lambda: one.set_group(6, 0, []))
         seen["verdicts"] = refused(one.verdicts)
         seen["controller"] = refused(lambda: controller.entries("routes"))
         seen["bind"] = refused(lambda: one.bind(1, Sender(5, 0)))
@@ -217,9 +219,9 @@ def dies_and_comes_again() -> Any:
         starter.join()
         seen["again"] = one.ended()
         seen["another"] = one.pid != pid
-        seen["jobs"], seen["routes"] = table(controller, "jobs"), table(controller, "routes")
+        seen["jobs"], seen["routes"] = table(controller, "entries"), table(controller, "routes")
         seen["ports"] = table(controller, "ports")
-        one.set_group(5, ["u1-h1"])
+        one.set_group(5, 0, ["u1-h1"])
         one.admit(5, JOB)
         seen["crossed"] = sorted(arrives(["e1-2", "e1-3"], lambda: send("e1-1", FRAME)))
         os.kill(one.pid or 0, signal.SIGKILL)
@@ -251,12 +253,12 @@ def hangs_under_a_job(asked: str) -> Any:
             "admit": lambda: one.admit(5, JOB),
             "bind": lambda: one.bind(1, Sender(5, 0)),
             "bind nobody": lambda: one.bind(1, None),
-            "set_group": lambda: one.set_group(6, ["u1-h2"]),
+            "set_group": lambda: one.set_group(6, 0, ["u1-h2"]),
             "verdicts": one.verdicts,
         }
 
         def start_job() -> None:
-            one.set_group(5, ["u1-h1"])
+            one.set_group(5, 0, ["u1-h1"])
             one.admit(5, JOB)
             one.bind(1, Sender(5, 0))
 
@@ -272,7 +274,7 @@ def hangs_under_a_job(asked: str) -> Any:
         seen["restarted"] = one.ended()
         start_job()
         runtime = Runtime(1)
-        seen["jobs"] = [entry.action.name for entry in runtime.entries("jobs")]
+        seen["jobs"] = [entry.action.name for entry in runtime.entries("entries")]
         seen["ports"], seen["groups"] = table(runtime, "ports"), sorted(runtime.groups())
         return seen
 
@@ -281,10 +283,10 @@ def disagrees() -> Any:
     """An entry that another client took away, and a group that is read back as it was not set."""
     with switch() as one:
         seen: dict[str, Any] = {}
-        one.set_group(5, ["u1-h1"])
+        one.set_group(5, 0, ["u1-h1"])
         one.admit(5, JOB)
         other = Runtime(1)
-        other.delete_entry("jobs", other.entries("jobs")[0].handle)
+        other.delete_entry("entries", other.entries("entries")[0].handle)
         process, waited = one._process, list[float]()
         assert process is not None
         ended = process.ended
@@ -299,7 +301,7 @@ def disagrees() -> Any:
         del process.ended
         seen["runs"] = one.ended()
         one._runtime.groups = lambda: {}  # type: ignore[method-assign]
-        seen["unset"] = refused(lambda: one.set_group(5, ["u1-h1"]))
+        seen["unset"] = refused(lambda: one.set_group(5, 0, ["u1-h1"]))
         seen["ended"] = one.ended()
         del one._runtime.groups
         one.restart()
@@ -372,7 +374,7 @@ def side_by_side() -> Any:
     """Two switches, one of each layout, and what each left behind."""
     before = sorted(os.listdir("/tmp"))
     with switch(1) as one, switch(2, "registers", verbose=True) as two:
-        one.set_group(5, ["u1-h1"])
+        one.set_group(5, 0, ["u1-h1"])
         crossed = [
             sorted(arrives([f"e{unit}-2", f"e{unit}-3"], partial(send, f"e{unit}-1", FRAME)))
             for unit in (1, 2)

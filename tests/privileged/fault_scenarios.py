@@ -21,10 +21,11 @@ from typing import Any
 
 from testbed.emulation.faults import LinkFault
 from testbed.emulation.offloads import FeatureControl, wire_features
-from testbed.inc.engine import Member
 from testbed.network import Network
 from testbed.topology import addresses
+from testbed.topology.places import Host
 from testbed.xdp.reload import reload
+from tests.forests import p4inc
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = 61  # in a round
@@ -83,20 +84,20 @@ class Running:
 
     network: Network
     number: int
-    members: list[Member]
+    hosts: Sequence[Host]
     processes: list[subprocess.Popen[bytes]]
     admission: Any
     settings: dict[str, Any]
 
-    def start(self, member: Member) -> subprocess.Popen[bytes]:
-        settings = json.dumps({**self.admission.worker_env(member.worker), **self.settings})
+    def start(self, worker: int) -> subprocess.Popen[bytes]:
+        settings = json.dumps({**self.admission.worker_env(worker), **self.settings})
         return self.network.fabric.popen_in(
-            addresses.host_name(member.unit, member.host),
+            addresses.host_name(*self.hosts[worker]),
             [sys.executable, "-m", "tests.privileged.fault_worker", settings],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=self.admission.worker_fds(member.worker),
+            pass_fds=self.admission.worker_fds(worker),
         )
 
     def _hear(self, expected: bytes) -> None:
@@ -134,7 +135,7 @@ class Running:
         """What each worker said at its end; {} of one that was killed."""
         self._let_end()
         said = [process.communicate(timeout=ENDS_S)[0].splitlines() for process in self.processes]
-        self.network.engine.release(self.number)
+        self.network.places.release(self.number)
         return [json.loads(lines[-1]) if lines and lines[-1].startswith(b"{") else {} for lines in said]
 
 
@@ -165,18 +166,13 @@ def prepare(
     says.
     """
     rounds = rounds or _rounds(network)
-    trees = None
-    if ps:
-        units = sorted({unit for unit, _ in hosts})
-        network.ask(
-            "request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units]
-        )
-        trees = network.trees(ps[0], units)
-    members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(hosts)]
-    admission = network.engine.admit(number, next(_generations), members, ps, trees)
+    forest = p4inc(hosts, ps)
+    if forest.demands():
+        network.ask("request", demands=[list(map(addresses.unit_name, pair)) for pair in forest.demands()])
+    admission = network.places.admit(number, next(_generations), forest, network.ways(forest))
     settings = {"rounds": rounds, "fragments": FRAGMENTS, "timeout_s": timeout_s}
-    running = Running(network, number, members, [], admission, settings)
-    running.processes = [running.start(member) for member in members]
+    running = Running(network, number, hosts, [], admission, settings)
+    running.processes = [running.start(worker) for worker in range(len(hosts))]
     return running
 
 
@@ -277,7 +273,7 @@ def reconfigured(network: Network) -> dict[str, Any]:
             [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
         )
         events.append(network.ask("apply", circuits=wirings[turn % 2]))
-        network.engine.reroute(1, network.trees(PS[0], [1, 2]))
+        network.places.reroute(1, network.ways(running.admission.forest))
     ended = time.monotonic()
     found = figures(running.found(), started, ended)
     return {**found, "dark_ms": [event["measured_ms"] for event in events if event]}
@@ -335,7 +331,7 @@ def restarted(network: Network) -> list[dict[str, Any]]:
     running.first()
     running.processes[1].kill()
     running.processes[1].communicate()
-    running.processes[1] = running.start(running.members[1])
+    running.processes[1] = running.start(1)
     return [
         {"wrong": worker["wrong"], "rounds": len(worker["ends"]), "error": worker["error"]}
         for worker in running.found()

@@ -15,19 +15,20 @@ from testbed.contract.codec import Header
 
 def main() -> None:
     settings, count = json.loads(sys.argv[1]), int(sys.argv[2])
+    way = settings["trees"][0]
     header = Header(
         op=spec.Op.PUSH,
         job=settings["job"],
         worker=settings["worker"],
         contributors=1,
         generation=settings["generation"],
-        slot=settings["slot_base"] + settings["slots"] - mapping.VOTE_SLOTS,
+        slot=way["slot_base"] + settings["slots"] - mapping.VOTE_SLOTS,
         fragment=mapping.FIRST_VOTE + mapping.VOTE_SLOTS,
         count=spec.LANES,
     )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         for _ in range(count):
-            udp.sendto(header.pack() + bytes(4 * spec.LANES), (settings["address"], settings["port"]))
+            udp.sendto(header.pack() + bytes(4 * spec.LANES), (way["address"], settings["port"]))
             time.sleep(0.02)
 
 

@@ -6,9 +6,8 @@ from testbed.xdp.engine import Cells
 from testbed.xdp.program import Programs
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import UNIT, XdpAggregator
-from tests.vectors.build import FABRIC, ROUTES
-from tests.vectors.in_step import Trial
-from tests.vectors.world import UPLINK
+from tests.vectors.in_step import KINDS, Trial
+from tests.vectors.world import HOST_PORT, way_to
 
 EXAMPLES = 25
 
@@ -18,14 +17,18 @@ def inside(
 ) -> dict[str, int]:
     """How often each verdict was given in a method of Trial."""
     cells = Cells(programs)
-    # a second switch has devices that the first does without: its worlds are small
-    second = {**{port: ports[10 + port] for port in range(1, 8)}, UPLINK: ports[FABRIC[1]]}
-    second |= {port: ports[20 + at] for at, port in enumerate({route.port for route in ROUTES.values()})}
+    # other switches of a world have devices that the first does without: worlds are small
+    others = {
+        node: {
+            **{port: ports[12 * node + port] for port in range(1, HOST_PORT + 1)},
+            **{way_to(unit): ports[12 * node + HOST_PORT + 1 + unit] for unit in range(3)},
+        }
+        for node in (1, 2)
+    }
     with Observed(programs) as observed:
 
         def make(node: int, is_host: bool) -> XdpAggregator:
-            mine = second if node == 1 else ports
-            return XdpAggregator(cells, observed, mine, is_host, node + 1 or UNIT)
+            return XdpAggregator(cells, observed, others.get(node, ports), is_host, node + 1 or UNIT)
 
-        trial = Trial(make, True, int(examples), ("final", "partial", "ps"))
+        trial = Trial(make, True, int(examples), tuple(KINDS))
         return dict(getattr(trial, tried)())

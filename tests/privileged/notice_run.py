@@ -12,15 +12,15 @@ import socket
 import time
 from collections.abc import Mapping
 
+from testbed.aggregation.entries import Sender
 from testbed.contract.places import Port
 from testbed.emulation.offloads import FeatureControl, wire_features
-from testbed.inc.job import Role, Sender
 from testbed.xdp.engine import Cells, XdpSwitch
 from testbed.xdp.plane import set_port
 from testbed.xdp.program import Programs
 from testbed.xdp.syscall import run_live
 from tests.privileged.bmv2_aggregator import Wires
-from tests.vectors.build import JOB, OPTICAL, job_across, lanes, result_from_ps, workers_at_ports
+from tests.vectors.build import JOB, OPTICAL, job_across, job_passing, lanes, result_from_ps, workers_at_ports
 from tests.vectors.units import told
 
 UNIT, PS_PORT, MARKS_FROM = 1, 9, 10
@@ -42,11 +42,11 @@ def inside(programs: Programs, _: Mapping[int, int]) -> dict[int, list[int]]:
             set_port(programs, ports[port], UNIT, port, Port.FABRIC)
         for port, (sender,) in WORKERS.items():
             switch.bind(port, sender)
-        switch.bind(PS_PORT, Sender(JOB, None))
+        switch.bind(PS_PORT, Sender(JOB, None, True))
         for job, group in ((JOB, GROUP), (MARK_JOB, (*GROUP, PS_PORT))):
-            switch.set_group(job, [wires.names[port] for port in group])
+            switch.set_group(job, 0, [wires.names[port] for port in group])
         switch.admit(JOB, job_across())
-        switch.admit(MARK_JOB, job_across(role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0))
+        switch.admit(MARK_JOB, job_passing())
         try:
             program = programs.program_fd("tor_port")
             return {

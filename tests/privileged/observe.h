@@ -30,7 +30,7 @@ static __always_inline int note_verdict(u32 verdict, int action)
 
 	if (s && s->counted < SEEN_VERDICTS)
 		s->verdicts[s->counted & (SEEN_VERDICTS - 1)] = verdict;
-	if (s)
+	if (s && verdict < V_COUNT)
 		s->counted++;
 	return counted(verdict, action);
 }

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed import rpc
-from testbed.inc.engine import Member
 from testbed.network import Network
 from testbed.topology import addresses
+from tests.forests import p4inc
 from tests.privileged.echoes import Echoes
 
 END_S = 120.0
@@ -121,14 +121,15 @@ def sums_while_rewired(network: Network) -> dict[str, Any]:
         [["u1o2", "u2o2"], ["u2o1", "u3o2"]],
     ]
     events: list[Any] = []
+    members = [(1, 1), (1, 2), (2, 1)]
 
     def rewire() -> None:
         for turn in range(9):
             events.append(network.ask("apply", circuits=wirings[turn % 3]))
-            network.engine.reroute(13, network.trees(3, [1, 2]))
+            network.places.reroute(13, network.ways(p4inc(members, (3, 1))))
             time.sleep(0.1)  # of sums over these circuits
 
-    workers = job(network, 13, [(1, 1), (1, 2), (2, 1)], (3, 1), rewire)
+    workers = job(network, 13, members, (3, 1), rewire)
     return {"workers": workers, "events": len(events)}
 
 
@@ -142,27 +143,22 @@ def job(
     """Workers that all-reduce known arrays; what each of them found. They go on until `meanwhile` has
     returned.
     """
-    trees = None
-    if ps:
-        units = sorted({unit for unit, _ in hosts})
-        network.ask(
-            "request", demands=[[addresses.unit_name(unit), addresses.unit_name(ps[0])] for unit in units]
-        )
-        trees = network.trees(ps[0], units)
-    members = [Member(worker, unit, host) for worker, (unit, host) in enumerate(hosts)]
-    admission = network.engine.admit(number, number, members, ps, trees)
+    forest = p4inc(hosts, ps)
+    if forest.demands():
+        network.ask("request", demands=[list(map(addresses.unit_name, pair)) for pair in forest.demands()])
+    admission = network.places.admit(number, number, forest, network.ways(forest))
     try:
         processes = []
-        for member in members:
-            settings = json.dumps(admission.worker_env(member.worker))
+        for worker, host in enumerate(hosts):
+            settings = json.dumps(admission.worker_env(worker))
             processes.append(
                 network.fabric.popen_in(
-                    addresses.host_name(member.unit, member.host),
+                    addresses.host_name(*host),
                     [sys.executable, "-m", "tests.privileged.summing_worker", settings],
                     cwd=Path(__file__).resolve().parents[2],
                     stdin=subprocess.PIPE if meanwhile else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
-                    pass_fds=admission.worker_fds(member.worker),
+                    pass_fds=admission.worker_fds(worker),
                 )
             )
         if meanwhile:
@@ -176,14 +172,14 @@ def job(
                 process.stdin = None
         return [json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in processes]
     finally:
-        network.engine.release(number)
+        network.places.release(number)
 
 
 def congestion(network: Network) -> dict[str, Any]:
     """A worker whose first slot is taken when a push of a later fragment comes, in its name, for the same
     slot.
     """
-    admission = network.engine.admit(15, 15, [Member(0, 1, 1), Member(1, 1, 2)])
+    admission = network.places.admit(15, 15, p4inc([(1, 1), (1, 2)]))
 
     def start(module: str, worker: int, *words: str) -> subprocess.Popen[bytes]:
         return network.fabric.popen_in(
@@ -210,13 +206,13 @@ def congestion(network: Network) -> dict[str, Any]:
     found = [
         json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in (first, second)
     ]
-    network.engine.release(15)
+    network.places.release(15)
     return {"workers": found, "verdicts": network.verdicts()}
 
 
 def rejoin(network: Network) -> dict[str, Any]:
     """A worker's process that starts a second time with what the first was told."""
-    admission = network.engine.admit(14, 14, [Member(0, 1, 1)])
+    admission = network.places.admit(14, 14, p4inc([(1, 1)]))
     argv = [sys.executable, "-m", "tests.privileged.summing_worker", json.dumps(admission.worker_env(0))]
     ended = [
         network.fabric.popen_in(
@@ -229,23 +225,23 @@ def rejoin(network: Network) -> dict[str, Any]:
         ).communicate(timeout=END_S)[0]
         for _ in range(2)
     ]
-    network.engine.release(14)
+    network.places.release(14)
     return {"first": json.loads(ended[0].splitlines()[-1]), "again": ended[1].decode()}
 
 
 def refusals(network: Network) -> list[str]:
     """What the engine says to jobs that it cannot take."""
     said = []
-    members = [Member(0, 1, 1), Member(1, 1, 2)]
-    network.engine.admit(1, 1, members)
-    for number, other in ((1, [Member(0, 2, 1)]), (2, members), (3, [Member(0, 1, 3), Member(1, 2, 3)])):
+    forest = p4inc([(1, 1), (1, 2)])
+    network.places.admit(1, 1, forest)
+    for number, other in ((1, p4inc([(2, 1)])), (2, forest)):
         try:
-            network.engine.admit(number, number, other)
+            network.places.admit(number, number, other)
         except Exception as error:  # the finding
             said.append(f"{type(error).__name__}: {error}")
-    held = network.engine.occupancy()
-    network.engine.release(1)
-    return [*said, str(held), str(network.engine.occupancy())]
+    held = network.places.occupancy()
+    network.places.release(1)
+    return [*said, *(f"{place} {jobs}" for place, jobs in held.items()), str(network.places.occupancy())]
 
 
 def socket_mode(network: Network) -> int:

@@ -27,7 +27,7 @@ def test_a_new_switch_knows_its_hosts_and_no_job() -> None:
     seen = found("settles")
     assert seen["tables"] == {
         "ports": AS_HOSTS,
-        "jobs": {},
+        "entries": {},
         "routes": {},
         "stations": {
             "ffffffffffff": ["flood", 1],
@@ -46,20 +46,20 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     assert seen["emptied"] == list(range(64, 64 + 101))
     tor, ps, group = TOR, 0x0A000203, 0xEFC00005
     assert seen["admitted"] == {
-        "5": ["set_job", 7, 7, int(Role.FINAL), 64, 101, 3, 3, 0, 64, tor, 0, group, 2]
+        "500": ["set_entry", 7, 0, 7, int(Role.TOP), 64, 101, 0, 0, 64, 360, tor, 0, group, 2]
     }
     assert seen["replaced"] == {
-        "5": ["set_job", 3, 8, int(Role.PARTIAL), 64, 101, 4, 2, 1, 64, tor, ps, group, 2]
+        "500": ["set_entry", 3, 0, 8, int(Role.INNER), 64, 101, 1, 64, 64, 360, tor, ps, group, 2]
     }
     assert seen["kept its slots"] == 1024
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
     assert seen["bound"] == {
-        "1": ["from_worker", 5, 0, tor],
+        "1": ["from_member", 5, 1, 0, 0],
         "2": ["from_host"],
-        "3": ["from_ps", 5],
+        "3": ["from_member", 5, 0, 0, 1],
         **FABRIC,
     }
-    assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_ps", 5]}]
+    assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_member", 5, 0, 0, 1]}]
     assert seen["reused"] == [1, 2, 3]
     assert seen["no such port"] == "u1: no port u1-h4; there are u1-h1, u1-h2, u1-h3, u1-o1"
 
@@ -82,7 +82,7 @@ def test_what_the_switch_refuses_is_one_line_and_the_connection_stays_in_step() 
         "u1's simple_switch: entry of nothing: invalid table name",
         "u1's simple_switch: entry of ports: duplicate entry",
         "u1's simple_switch: entry of ports: invalid action name",
-        "u1's simple_switch: entry of jobs: invalid handle",
+        "u1's simple_switch: entry of entries: invalid handle",
         "u1's simple_switch: register slot_state: invalid index",
         "u1's simple_switch: counter verdicts: invalid index",
         [0, 0],
@@ -129,7 +129,7 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
     ended_by = re.fullmatch(r"did not answer within 5 s \((.+)\)", seen["ended"])
     assert ended_by
     assert ended_by[1] in (
-        "entry of jobs",
+        "entry of entries",
         "entry of ports",
         "group 2",
         "group 3",
@@ -146,13 +146,13 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
         "verdicts": ended,
     }
     assert seen["restarted"] is None
-    assert seen["jobs"] == ["set_job"]
-    assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_worker", 5, 0, TOR]}, [1, 2])
+    assert seen["jobs"] == ["set_entry"]
+    assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_member", 5, 1, 0, 0]}, [1, 2])
 
 
 def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_switch() -> None:
     seen = found("disagrees")
-    assert seen["refused"] == "u1's simple_switch: entry of jobs: invalid handle"
+    assert seen["refused"] == "u1's simple_switch: entry of entries: invalid handle"
     assert seen["waited_s"] == [0.0], "asked whether it runs, and not waited for its end"
     assert seen["runs"] is None
     assert seen["unset"] == f"u1's simple_switch ended ({seen['ended']})"

@@ -27,6 +27,7 @@ MET = {
             "mismatch",
         ),
         *("duplicate", "resent", "aggregated", "completed", "result", "notice", "forwarded", "to_ovs"),
+        *("late", "ticked", "tick_late"),
     },
     "host": {
         *(
@@ -41,6 +42,7 @@ MET = {
             "duplicate",
         ),
         *("resent", "aggregated", "completed", "pulled", "pull_duplicate", "notice", "passed"),
+        *("late", "ticked", "tick_late", "result", "bad_sender"),
     },
     "optics": {"dark", "unlit", "lit", "probe"},
 }

@@ -22,8 +22,8 @@ def verdicts() -> dict[str, dict[str, int]]:
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
-    """Pushes, losses, repeats, overtaking and retransmissions, in one unit and over two."""
-    met = {"aggregated", "completed", "duplicate", "resent", "result", "forwarded"}
+    """Pushes, losses, repeats, overtaking, retransmissions and ticks, over trees of all shapes."""
+    met = {"aggregated", "completed", "duplicate", "resent", "result", "forwarded", "ticked", "tick_late"}
     assert set(verdicts["worlds"]) >= met
 
 
@@ -38,6 +38,7 @@ def test_schedules_that_keep_no_window(verdicts: dict[str, dict[str, int]]) -> N
         "bad_slot",
         "bad_generation",
         "bad_job",
+        *("ticked", "tick_late", "late", "result"),
     }
     assert set(verdicts["schedules"]) >= met
 

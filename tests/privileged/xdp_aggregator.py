@@ -11,18 +11,20 @@ import mmap
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
-from testbed.contract.places import Port
-from testbed.inc.job import Job, Sender
+from testbed.aggregation.entries import Entry, Sender
+from testbed.contract.places import Port, Sum
+from testbed.simulation.aggregator import ETH0, LOOP_PORT
 from testbed.simulation.pull import Puller, Stored
 from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
 from testbed.xdp import layout
-from testbed.xdp.engine import Cells, XdpHosts, XdpPsHost, XdpSwitch
+from testbed.xdp.engine import Cells, XdpHostPlace, XdpSwitch
+from testbed.xdp.hosts import XdpHosts
 from testbed.xdp.plane import PinnedPlane, set_port
 from testbed.xdp.program import verdict_counts
 from testbed.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
@@ -33,7 +35,6 @@ from tests.vectors.in_step import Held
 UNIT = 1  # TOR_IP's
 HOST_UNIT, HOST = 3, 1  # PS_IP's
 _STATES = {0: (False, False), 1: (False, False), 2: (True, False), 3: (True, True)}  # -> complete, final
-_PASSED_ON = ("forwarded", "to_ovs")  # counted beside the verdict on a partial sum that leaves
 _VERDICTS = layout.verdict_names()
 
 
@@ -42,18 +43,25 @@ def devices() -> Iterator[dict[int, int]]:
     """A device for each port, in the calling process's network namespace: port number -> ifindex. No frame
     goes over them.
 
-    Port 0 is a host's, with the ifindex that a testbed gives to eth0 of host 1 in unit 3.
+    Port 0 is a host's, with the ifindex that a testbed gives to eth0 of host 1 in unit 3; LOOP_PORT its
+    loop's.
     """
     ports = [*HOST_PORTS, *FABRIC]
     names = {port: f"p{port}" for port in ports}
     pairs = zip(ports[::2], ports[1::2], strict=True)
     lines = [f"link add {names[a]} type veth peer name {names[b]}" for a, b in pairs]
-    lines.append(f"link add p0 index {addresses.host_ifindex(HOST_UNIT, HOST)} type veth peer name p0peer")
+    for name, ifindex in (
+        ("p0", addresses.host_ifindex(HOST_UNIT, HOST)),
+        ("loop", addresses.loop_place_ifindex(HOST_UNIT, HOST)),
+    ):
+        lines.append(f"link add {name} index {ifindex} type veth peer name {name}peer")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
     try:
-        yield {port: socket.if_nametoindex(name) for port, name in {**names, 0: "p0"}.items()}
+        yield {
+            port: socket.if_nametoindex(name) for port, name in {**names, 0: "p0", LOOP_PORT: "loop"}.items()
+        }
     finally:
-        gone = [f"link delete {name}" for name in ("p0", *(names[port] for port in ports[::2]))]
+        gone = [f"link delete {name}" for name in ("p0", "loop", *(names[port] for port in ports[::2]))]
         subprocess.run(["ip", "-batch", "-"], input="\n".join(gone), text=True, check=True)
 
 
@@ -70,8 +78,13 @@ class _Switch(_Unemptied, XdpSwitch):
     pass
 
 
-class _PsHost(_Unemptied, XdpPsHost):
+class _HostPlace(_Unemptied, XdpHostPlace):
     pass
+
+
+class _Hosts(XdpHosts):
+    def _made_place(self, host: tuple[int, int], changed: Callable[[], None]) -> XdpHostPlace:
+        return _HostPlace(self._cells, host, None, None, changed)
 
 
 class _Ring:
@@ -99,16 +112,15 @@ class XdpAggregator:
         self, cells: Cells, observed: Observed, ports: dict[int, int], is_host: bool = False, unit: int = UNIT
     ) -> None:
         self._programs, self._observed, self._unit = cells.programs, observed, unit
-        self._program = self._programs.program_fd("host_port" if is_host else "tor_port")
         self._is_host = is_host
-        # a host has one port, whatever number it is called by
-        self._ports = (
-            dict.fromkeys(range(256), ports[0]) if is_host else {p: i for p, i in ports.items() if p}
-        )
-        self._numbers = {ports[0]: 1} if is_host else {ifindex: port for port, ifindex in self._ports.items()}
+        names = (0, LOOP_PORT)
+        self._ports = {port: ifindex for port, ifindex in ports.items() if (port in names) == is_host}
+        if is_host:
+            self._ports[ETH0] = self._ports.pop(0)
+        self._numbers = {ifindex: port for port, ifindex in self._ports.items()}
         hosts = {port: ifindex for port, ifindex in self._ports.items() if addresses.is_host_port(port)}
-        self._place = _PsHost(cells, ports[0]) if is_host else _Switch(cells, unit, hosts)
-        self._hosts = XdpHosts(cells)
+        self._hosts = _Hosts(cells)
+        self._place = self._hosts.place((HOST_UNIT, HOST)) if is_host else _Switch(cells, unit, hosts)
         self._ring: _Ring | None = None
         self._admitted: set[int] = set()
         self.noted: Counter[str] = Counter()  # what the programs counted, all of it
@@ -126,6 +138,8 @@ class XdpAggregator:
         for number in list(self._admitted):
             self.release(number)
         self.detach()
+        if self._is_host:
+            self._place.bind(HOST, None)
         self._place.close()
 
     def verdicts(self) -> dict[str, int]:
@@ -135,12 +149,10 @@ class XdpAggregator:
     # ------------------------------------------------------------------ what an engine of the vectors does
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
-        assert isinstance(self._place, XdpSwitch)
-        self._place.bind(port, next(iter(senders), None))
+        self._place.bind(HOST if self._is_host else port, next(iter(senders), None))
 
-    def set_group(self, number: int, ports: Sequence[int]) -> None:
-        if isinstance(self._place, XdpSwitch):
-            self._place.set_group(number, [socket.if_indextoname(self._ports[port]) for port in ports])
+    def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
+        self._place.set_group(number, tree, [socket.if_indextoname(self._ports[port]) for port in ports])
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         if self._is_host:
@@ -151,21 +163,21 @@ class XdpAggregator:
             self._unit, {key: (names[key], route.mac or "") for key, route in routes.items()}
         )
 
-    def admit(self, number: int, job: Job) -> None:
-        self._place.admit(number, job)
+    def admit(self, number: int, entry: Entry) -> None:
+        self._place.admit(number, entry)
         self._admitted.add(number)
 
-    def release(self, number: int) -> None:
-        self._place.release(number)
-        self._admitted.discard(number)
+    def release(self, number: int, tree: int | None = None) -> None:
+        self._place.release(number, tree)
 
     def attach(self, puller: Puller) -> None:
-        ring = self._hosts.attach(HOST_UNIT, HOST, puller.job, puller.generation, puller.base, puller.size)
+        told = (puller.job, puller.generation, puller.bases, puller.size, puller.lanes)
+        ring = self._hosts.attach((HOST_UNIT, HOST), *told)
         self._ring = _Ring(ring.fd, ring.wake_fd, puller, self._programs.lanes)
 
     def detach(self) -> None:
         if self._ring:
-            self._hosts.detach(HOST_UNIT, HOST)
+            self._hosts.detach((HOST_UNIT, HOST))
         self._ring = None
 
     def ask(self, wake_at: int) -> None:
@@ -173,13 +185,16 @@ class XdpAggregator:
         self._ring.wake["wake_at"] = wake_at
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
-        run = self._observed.run(self._program, data, self._ports[port])
+        if port == addresses.CONTROL_PORT:
+            program, port = "control_port", min(self._ports)
+        elif self._is_host:
+            program = "loop_port" if port == LOOP_PORT else "host_port"
+        else:
+            program = "tor_port"
+        run = self._observed.run(self._programs.program_fd(program), data, self._ports[port])
         names = [_VERDICTS[index] for index in run.verdicts]
         self.noted.update(names)
-        if len(names) > 1:
-            names = [name for name in names if name not in _PASSED_ON]
-        verdict = " and ".join(names) if names else "passed"
-        return verdict, departures(run, self._ports[port], self._numbers)
+        return " and ".join(names) if names else "passed", departures(run, self._ports[port], self._numbers)
 
     # ------------------------------------------------------------------ what it holds
 
@@ -196,8 +211,11 @@ class XdpAggregator:
         complete, final = _STATES[int(slot["state"])]
         # two lanes a word, the first in its upper half
         lanes = slot["pairs"].astype(">u8").view(">u4").astype(np.uint32)
-        told = (int(slot[name]) for name in ("generation", "fragment", "bitmap"))
-        return Held(*told, complete, final, lanes) if slot["state"] else None
+        generation, fragment, members = (int(slot[name]) for name in ("generation", "fragment", "bitmap"))
+        degraded, age = bool(slot["flags"] & Sum.DEGRADED), int(slot["age"])
+        told = (generation, fragment, members, complete, final, lanes)
+        held = Held(*told, int(slot["contributors"]), degraded, age)
+        return held if slot["state"] else None
 
     def words(self) -> tuple[int, int]:
         """How many results were stored and how many notices heeded, as the worker's process reads them."""

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import mapping, rings, spec
 from testbed.contract.codec import Header
 from testbed.contract.endpoint import Event
 from testbed.contract.frame import Frame
-from testbed.inc.job import Job, Role, Sender
 from testbed.simulation.pull import Puller, PullSide
 from tests.vectors.run import Model
 from workloads import quantiser
@@ -81,22 +81,23 @@ class Rack:
         self._places = mapping.places(JOB, DATA_SLOTS)
         self._model = Model(TOR_IP, 256)
         members = (1 << workers) - 1
-        job = Job(
-            members,
-            GENERATION,
-            Role.FINAL,
-            BASE,
-            SIZE,
-            workers,
-            workers,
-            0,
-            0,
-            TOR_IP,
-            "0.0.0.0",
-            "239.192.0.5",
+        entry = Entry(
+            tree=0,
+            generation=GENERATION,
+            workers=members,
+            places=0,
+            number=0,
+            base=BASE,
+            size=SIZE,
+            up_base=0,
+            result_base=BASE,
+            self_ip=TOR_IP,
+            up_ip=NO_IP,
+            group_ip="239.192.0.5",
+            lanes=spec.LANES,
         )
-        self._model.set_group(JOB, range(1, workers + 1))
-        self._model.admit(JOB, job)
+        self._model.set_group(JOB, 0, range(1, workers + 1))
+        self._model.admit(JOB, entry)
         for worker in range(workers):
             self._model.bind(worker + 1, [Sender(JOB, worker)])
         self.ends = [self._opened(worker) for worker in range(workers) if worker not in absent]
@@ -113,19 +114,35 @@ class Rack:
         event, progress = os.eventfd(0, os.EFD_NONBLOCK), np.zeros(1, np.uint64)
         rate = np.zeros(1)  # of the link, unknown
         settings = _Settings(
-            ring_fd=fds[0], wake_fd=fds[1], socket_fd=udp.fileno(), event_fd=event,
-            job=JOB, worker=worker, workers=self.workers, generation=GENERATION, lanes=spec.LANES,
-            slot_base=BASE, slots=SIZE, vote_slots=mapping.VOTE_SLOTS, ring_entries=SIZE,
-            first_vote=mapping.FIRST_VOTE, address=int.from_bytes(socket.inet_aton("127.0.0.1"), "little"),
-            port=self._switch.getsockname()[1], places=self._places.ctypes.data,
-            progress=progress.ctypes.data, rate_now=rate.ctypes.data, share=0,
-        )  # fmt: skip
+            ring_fd=fds[0],
+            wake_fd=fds[1],
+            socket_fd=udp.fileno(),
+            event_fd=event,
+            job=JOB,
+            worker=worker,
+            workers=self.workers,
+            generation=GENERATION,
+            lanes=spec.LANES,
+            slot_base=BASE,
+            slots=SIZE,
+            vote_slots=mapping.VOTE_SLOTS,
+            ring_entries=SIZE,
+            first_vote=mapping.FIRST_VOTE,
+            address=int.from_bytes(socket.inet_aton("127.0.0.1"), "little"),
+            port=self._switch.getsockname()[1],
+            places=self._places.ctypes.data,
+            progress=progress.ctypes.data,
+            rate_now=rate.ctypes.data,
+            share=0,
+        )
         handle = self._library.endpoint_open(ctypes.byref(settings))
         assert handle
         assert not self._library.endpoint_open(ctypes.byref(settings)), (
             "the memory of another process was taken"
         )
-        side = PullSide(Puller(JOB, GENERATION, BASE, SIZE, worker_ip(worker), "02:00:00:00:00:01"))
+        side = PullSide(
+            Puller(JOB, GENERATION, (BASE,), SIZE, spec.LANES, worker_ip(worker), "02:00:00:00:00:01")
+        )
         memory = (mmap.mmap(fds[0], 0), mmap.mmap(fds[1], page))
         return End(worker, handle, *memory, udp.getsockname(), side, progress, (udp, event, settings, rate))
 
@@ -238,11 +255,11 @@ class Rack:
             header.contributors,
             header.generation,
             header.slot,
-            header.reserved,
+            header.tree,
             header.age,
-            header.trailer,
+            header.lanes,
         )
-        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + place, 0, 0, 0)
+        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + place, 0, 0, spec.LANES)
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
             (lanes.size != spec.LANES, f"{lanes.size} lanes"),

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from testbed.aggregation.segments import NoRoomError
 from testbed.errors import SettingError
-from testbed.inc.segments import NoRoomError
 from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
 from testbed.jobs.job import Job, JobRequest
@@ -31,6 +31,7 @@ from testbed.scheduling import live
 from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Plan, State
 from testbed.topology import catalogue
+from testbed.topology.places import Place
 from tests.processes import spawn
 
 SLOT_S = 0.1
@@ -72,9 +73,9 @@ class Machine:
         self.applied.append(self.circuits)
         return {}
 
-    # ---- engine
+    # ---- places
 
-    def admit(self, job: int, generation: int, members: Any) -> Any:
+    def admit(self, job: int, generation: int, forest: Any) -> Any:
         if self.is_full:
             raise NoRoomError("u1: no room")
         self.admitted.add(job)
@@ -85,8 +86,8 @@ class Machine:
     def release(self, job: int) -> None:
         self.admitted.discard(job)
 
-    def occupancy(self) -> dict[int, int]:
-        return {1: len(self.admitted)}
+    def occupancy(self) -> dict[Place, int]:
+        return {Place(1): len(self.admitted)}
 
     # ---- executor
 
@@ -122,7 +123,7 @@ class Machine:
 
     def report(self, job: Job, specs: Any, outcome: Outcome) -> dict[str, Any]:
         job.notes += self.lacks
-        return {"id": job.id, "sync": job.placement.sync, "workers": []}
+        return {"id": job.id, "sync": job.layout.system, "workers": []}
 
 
 class NoObservation(contextlib.nullcontext[Any]):

@@ -6,6 +6,7 @@ import ipaddress
 
 import pytest
 
+from testbed.emulation import links
 from testbed.topology import addresses as a
 
 UNITS = (1, 2, 7, a.MAX_UNITS)
@@ -21,10 +22,11 @@ def test_device_names_fit_the_kernel_and_differ() -> None:
 
 
 def test_host_numbers_differ() -> None:
-    indices = [
-        a.host_ifindex(u, h) for u in range(1, a.MAX_UNITS + 1) for h in range(1, a.MAX_HOSTS_PER_UNIT + 1)
-    ]
+    hosts = [(u, h) for u in range(1, a.MAX_UNITS + 1) for h in range(1, a.MAX_HOSTS_PER_UNIT + 1)]
+    indices = [f(*host) for host in hosts for f in (a.host_ifindex, a.loop_ifindex, a.loop_place_ifindex)]
     assert len(set(indices)) == len(indices)
+    taken = range(links._PORT_IFINDEX, links._INNER_IFINDEX + 2 * (len(hosts) + a.MAX_UNITS * max(PORTS)))
+    assert not any(index in taken for index in indices), "switches' ports and the inner ends of links"
     ips = {ipaddress.ip_address(a.host_ip(u, h)) for u in UNITS for h in HOSTS} | {
         ipaddress.ip_address(a.tor_ip(u)) for u in UNITS
     }

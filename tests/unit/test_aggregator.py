@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from testbed.aggregation.entries import Sender
 from testbed.contract import frame, spec
 from testbed.errors import RequestError
-from testbed.inc.job import Sender
 from testbed.simulation.aggregator import Aggregator
 from testbed.simulation.optics import CrossConnect
 from tests.vectors import lights
@@ -28,10 +28,30 @@ from tests.vectors.run import Model, play
 from tests.vectors.table import TABLE
 
 VERDICTS = {
-    "aggregated", "completed", "resent", "duplicate", "stale", "mismatch", "malformed", "corrupt",
-    "bad_sender", "bad_job", "bad_generation", "bad_worker", "bad_slot",
-    "result", "notice", "forwarded", "to_ovs", "pulled", "pull_duplicate", "passed",
-}  # fmt: skip
+    "aggregated",
+    "completed",
+    "resent",
+    "duplicate",
+    "stale",
+    "mismatch",
+    "malformed",
+    "corrupt",
+    "bad_sender",
+    "bad_job",
+    "bad_generation",
+    "bad_worker",
+    "bad_slot",
+    "result",
+    "notice",
+    "forwarded",
+    "to_ovs",
+    "pulled",
+    "pull_duplicate",
+    "passed",
+    "late",
+    "ticked",
+    "tick_late",
+}
 
 
 def model(vector: Vector) -> Model:
@@ -58,7 +78,9 @@ def test_a_departure_is_found() -> None:
     vector.admit(job_in_unit(1))
     right = result(0, sum_of(0, 0), 1, slot=BASE)
     assert right.fields
-    vector.push(0, 0, "aggregated", Leaves(right.to, {**right.fields, "ttl": 63, "lanes": [0] * spec.LANES}))
+    vector.push(
+        0, 0, "aggregated", Leaves(right.to, {**right.fields, "ttl": 63, "gradients": [0] * spec.LANES})
+    )
     vector.push(0, 0, "resent")
     wrong = play(vector, model(vector))
     assert wrong[0] == "step 1: verdict completed, expected aggregated"
@@ -72,7 +94,7 @@ def test_a_departure_by_another_port_is_found() -> None:
     vector.admit(job_in_unit(1))
     vector.push(0, 0, "completed", result(0, sum_of(0, 0), 1, slot=BASE))
     astray = model(vector)
-    astray.set_group = lambda number, ports: Model.set_group(astray, number, ports[:-1])  # type: ignore[method-assign]
+    astray.set_group = lambda number, tree, ports: Model.set_group(astray, number, tree, ports[:-1])  # type: ignore[method-assign]
     assert play(vector, astray) == ["step 1: left by the ports (1, 201), expected (1, 201, 202)"]
 
 
@@ -89,7 +111,7 @@ def test_segments_do_not_meet() -> None:
 def test_other_packet_sizes() -> None:
     for lanes in (1, 735):
         tor = Aggregator(TOR_IP, SLOTS, lanes)
-        tor.admit(7, job_in_unit(1))
+        tor.admit(7, job_in_unit(1, lanes=lanes))
         tor.bind(1, [Sender(7, 0)])
         verdict, (sent,) = tor.receive(push(0, 0, data=np.full(lanes, 2, np.uint32), count=1), 1)
         assert verdict == "completed"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from testbed.simulation.ways import Emission
 from tests.vectors.build import SLOTS, Lanes
 from tests.vectors.run import Model
-from tests.vectors.world import Weather, World
+from tests.vectors.world import SHAPES, Shape, Weather, World
 
 WEATHERS = st.builds(
     Weather,
@@ -22,8 +22,8 @@ WEATHERS = st.builds(
     repeat=st.sampled_from([0.0, 0.1, 0.3]),
     reorders=st.booleans(),
     seed=st.integers(0, 2**32),
+    ticks=st.sampled_from([0.0, 0.0, 0.01, 0.1]),
 )
-UNITS = st.sampled_from([(1,), (2,), (3,), (5,), (1, 1), (2, 1), (2, 3)])
 
 
 @functools.cache
@@ -37,16 +37,25 @@ def model(node: int, ip: str, is_host: bool) -> Model:
 
 
 # a seed does not shrink
-@settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(UNITS, st.integers(1, 60), st.sampled_from([2, 4, 8, 16]), WEATHERS)
-def test_every_sum_is_exact(units: tuple[int, ...], fragments: int, size: int, weather: Weather) -> None:
-    World(units, fragments, size, weather, model, whole_range).run()
+@settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    st.sampled_from((Shape((1,), (None,)), *SHAPES)),
+    st.integers(1, 40),
+    st.sampled_from([2, 4, 8, 16]),
+    WEATHERS,
+)
+def test_every_sum_is_exact(shape: Shape, fragments: int, size: int, weather: Weather) -> None:
+    World(shape, fragments, size, weather, model, whole_range).run()
 
 
 def test_the_weather_is_bad_enough_to_meet_every_case() -> None:
-    world = World((2, 2), 200, 8, Weather(0.2, 0.2, True, 1), model, whole_range)
+    shape = Shape((1, 2, 1), (None, None, 1), host=True)
+    world = World(shape, 60, 8, Weather(0.2, 0.2, True, 1, ticks=0.02), model, whole_range)
     world.run()
-    for verdict in ("aggregated", "completed", "duplicate", "resent", "stale", "result", "forwarded"):
+    for verdict in (
+        *("aggregated", "completed", "duplicate", "resent", "stale", "result", "forwarded"),
+        *("ticked", "tick_late", "late"),
+    ):
         assert world.verdicts[verdict] > 0, verdict
 
 
@@ -64,4 +73,4 @@ def test_a_broken_engine_is_found() -> None:
         return Forgetful(ip, SLOTS, is_host=is_host)
 
     with pytest.raises(AssertionError):
-        World((3,), 50, 8, Weather(0.1, 0.3, True, 1), make, whole_range).run()
+        World(Shape((3,), (None,)), 50, 8, Weather(0.1, 0.3, True, 1), make, whole_range).run()

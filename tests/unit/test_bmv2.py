@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from testbed.aggregation.entries import Entry
 from testbed.bmv2 import process, program
 from testbed.bmv2.routes import mac_number
 from testbed.bmv2.runtime import Action, Key, Runtime, _port_map
-from testbed.bmv2.switch import job_data
-from testbed.contract.places import P4_JOB
+from testbed.bmv2.switch import entry_data
+from testbed.contract.places import P4_ENTRY, Role
 from testbed.contract.render_p4 import P4_LAYOUTS
 from testbed.errors import HostError, RequestError, TestbedError
-from testbed.inc.job import Job, Role
 from testbed.topology.model import BMV2_LAYOUTS
 
 
@@ -99,32 +99,24 @@ def test_keys_and_actions_as_they_are_sent() -> None:
     assert (route.lpm.key, route.lpm.prefix_length) == (b"\x0a\x00\x02\x00", 24)
     (station,) = Key(mac_number("02:00:0a:00:01:01"), 48).packed()
     assert station.exact.key == bytes.fromhex("02000a000101")
-    assert Action("set_job", (0, 255, 256, 2**64 - 1)).packed() == [b"\0", b"\xff", b"\x01\0", b"\xff" * 8]
+    assert Action("set_entry", (0, 255, 256, 2**64 - 1)).packed() == [b"\0", b"\xff", b"\x01\0", b"\xff" * 8]
     assert _port_map({1, 3, 201})[-4:] == "1010"
     assert len(_port_map({201})) == 202
     assert _port_map(()) == "0"
 
 
-def test_a_job_in_the_order_of_the_programs_parameters() -> None:
+def test_an_entry_in_the_order_of_the_programs_parameters() -> None:
     loaded = json.loads(program.compiled("wide", 1500).read_text())
-    (action,) = (action for action in loaded["actions"] if action["name"] == "set_job")
+    (action,) = (action for action in loaded["actions"] if action["name"] == "set_entry")
     names = [parameter["name"] for parameter in action["runtime_data"]]
     widths = [parameter["bitwidth"] for parameter in action["runtime_data"]]
-    assert [(field.name, field.bits) for field in P4_JOB] == list(zip(names, widths, strict=True))
-    job = Job(1, 2, Role.PARTIAL, 3, 4, 5, 6, 7, 8, "0.0.0.9", "0.0.0.10", "0.0.0.11")
-    told = dict(zip(names, job_data(job, 12), strict=True))
+    assert [(field.name, field.bits) for field in P4_ENTRY] == list(zip(names, widths, strict=True))
+    entry = Entry(1, 2, 3, 4, 5, 6, 7, 8, 9, "0.0.0.10", "0.0.0.11", "0.0.0.12", 13)
+    told = dict(zip(names, entry_data(entry, 14), strict=True))
     assert told == {
-        **{
-            "members": 1,
-            "generation": 2,
-            "role": Role.PARTIAL,
-            "base": 3,
-            "size": 4,
-            "total": 5,
-            "local": 6,
-            "index": 7,
-        },
-        **{"result_base": 8, "self_ip": 9, "up_ip": 10, "group_ip": 11, "group": 12},
+        **{"generation": 2, "workers": 3, "places": 4, "number": 5, "base": 6, "size": 7, "up_base": 8},
+        **{"result_base": 9, "self_ip": 10, "up_ip": 11, "group_ip": 12, "lanes": 13, "group": 14},
+        "role": Role.INNER,
     }
 
 

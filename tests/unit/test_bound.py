@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.aggregation.forest import Forest, Node, Tree, below_top
+from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.telemetry.bound import Bound, bound
 from testbed.telemetry.counters import Machine
 from testbed.telemetry.demand import (
@@ -30,12 +32,14 @@ from testbed.telemetry.demand import (
 from testbed.telemetry.replay import Transfer, Use, replay
 from testbed.telemetry.samples import LinkReading, Recording, Sample
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, Step, read, window
+from testbed.topology.places import at_host, switch
+from tests.forests import p4inc
 
 RATE_MBPS = 100.0
 MTU = 1500
 BEGAN_S = 50.0
 HOSTS = ("u1h1", "u1h2")
-IN_ONE_UNIT = Traffic("inc", HOSTS, None, MTU)
+IN_ONE_UNIT = Traffic(PACKETS, HOSTS, None, MTU, p4inc([(1, 1), (1, 2)]))
 MS = 1_000_000
 
 ask, wait = (lambda number, after_s=0.0, what=what: Step(after_s, what, number) for what in (ASKED, WAITED))
@@ -108,25 +112,42 @@ def test_a_gradient_packet_is_a_full_frame() -> None:
 def test_bytes_by_kind_of_synchronisation() -> None:
     hosts, size = ("u1h1", "u1h2", "u2h1", "u2h2"), 1_440_000
 
-    def by_link(sync: str, ps_host: str | None) -> dict[str, float]:
-        traffic = Traffic(sync, hosts, ps_host, MTU)
+    def by_link(transport: str, ps_host: str | None, forest: Forest | None = None) -> dict[str, float]:
+        traffic = Traffic(transport, hosts, ps_host, MTU, forest)
         return {need.link: need.bytes for need in needs(traffic, Collective(size, True, 1))}
 
     framed = 1001 * 1514
-    assert by_link("inc", None) == {f"{host} {way}": framed for host in hosts for way in (UP, DOWN)}
-    across = by_link("inc", "u3h1")
+    workers = [(1, 1), (1, 2), (2, 1), (2, 2)]
+    once = {f"{host} {way}": framed for host in hosts for way in (UP, DOWN)}
+    assert by_link(PACKETS, None, Forest(tuple(workers), (below_top(workers, switch(1)),))) == once
+    across = by_link(PACKETS, "u3h1", p4inc(workers, (3, 1)))
     assert (across["u3h1 down"], across["u3h1 up"]) == (
         2 * framed,
         framed,
     )  # a partial sum of each unit; one result
     tcp = size * 1514 / 1448
-    assert set(by_link("ring", None).values()) == {1.5 * tcp}
-    at_server = by_link("ps", "u3h1")
+    assert set(by_link(GLOO, None).values()) == {1.5 * tcp}
+    at_server = by_link(SERVER, "u3h1")
     assert (at_server["u1h1 up"], at_server["u3h1 up"], at_server["u3h1 down"]) == (tcp, 4 * tcp, 4 * tcp)
 
 
+def test_bytes_of_hosts_in_a_chain() -> None:
+    """Each link carries what one vector is, but the first one's: it sends none up, and hears none but by
+    itself.
+    """
+    workers = ((1, 1), (1, 2), (2, 1))
+    chain = Node(at_host((1, 1)), (0,), (Node(at_host((1, 2)), (1,), (Node(at_host((2, 1)), (2,)),)),))
+    traffic = Traffic(PACKETS, ("u1h1", "u1h2", "u2h1"), None, MTU, Forest(workers, (Tree(chain),)))
+    links: dict[str, float] = {}
+    for need in needs(traffic, Collective(1_440_000, True, 1)):
+        links[need.link] = links.get(need.link, 0.0) + need.bytes / (1001 * 1514)
+    assert links == {
+        "u1h1 down": 1, "u1h1 up": 1, "u1h2 down": 2, "u1h2 up": 1, "u2h1 down": 1, "u2h1 up": 1,
+    }  # fmt: skip
+
+
 def test_a_servers_last_chunks_come_down_when_all_has_gone_up() -> None:
-    after = tail(Traffic("ps", HOSTS, "u1h3", MTU), Collective(32 * 4 * 4096, True, 1))
+    after = tail(Traffic(SERVER, HOSTS, "u1h3", MTU), Collective(32 * 4 * 4096, True, 1))
     assert after is not None
     assert after.bytes == pytest.approx(2 * 4 * 4096 * tcp_framing(MTU))
     assert tail(IN_ONE_UNIT, Collective(4096, True, 1)) is None
@@ -294,7 +315,7 @@ def test_other_links_count_by_what_they_carried() -> None:
 
 # ---------------------------------------------------------------- beside other jobs
 
-ACROSS = Traffic("ring", ("u1h1", "u2h1"), None, MTU)
+ACROSS = Traffic(GLOO, ("u1h1", "u2h1"), None, MTU)
 SIZE_BYTES = 1440 * 400
 ALONE_S = SIZE_BYTES * tcp_framing(MTU) * 8e-6 / RATE_MBPS  # what a sum needs of a link for itself
 COMPUTING_S = 0.010
@@ -390,7 +411,7 @@ def test_the_more_jobs_cross_a_link_the_less_of_it_is_one_jobs_share() -> None:
 
 
 def test_optical_links_that_a_job_does_not_cross_are_none_of_its_bound() -> None:
-    found = Neighbours(3 * ALONE_S, 1.0, 1.0, traffic=Traffic("ring", ("u1h1", "u1h2"), None, MTU),
+    found = Neighbours(3 * ALONE_S, 1.0, 1.0, traffic=Traffic(GLOO, ("u1h1", "u1h2"), None, MTU),
                        holders={"u1h3": OTHER, "u2h3": OTHER}).bound()  # fmt: skip
     assert found.bound_ms == pytest.approx(1e3 * (COMPUTING_S + ALONE_S), rel=0.02)
     assert found.ratio > 2
@@ -405,17 +426,24 @@ def test_bytes_that_must_cross_a_units_optical_links() -> None:
     hosts, size = ("u1h1", "u1h2", "u2h1", "u2h2"), 1_440_000
     collective, framed, tcp = Collective(size, True, 1), 1001 * 1514, size * 1514 / 1448
 
-    def across(sync: str, ps_host: str | None) -> dict[tuple[str, str], float]:
-        return crossing(Traffic(sync, hosts, ps_host, MTU), collective)
+    def across(
+        transport: str, ps_host: str | None, forest: Forest | None = None
+    ) -> dict[tuple[str, str], float]:
+        return crossing(Traffic(transport, hosts, ps_host, MTU, forest), collective)
+
+    workers = [(1, 1), (1, 2), (2, 1), (2, 2)]
 
     both = [(unit, way) for unit in ("u1", "u2") for way in (UP, DOWN)]
-    assert across("ring", None) == pytest.approx(dict.fromkeys(both, 1.5 * tcp))
-    assert across("inc", "u3h1") == dict.fromkeys([*both, ("u3", UP)], framed) | {("u3", DOWN): 2 * framed}
-    assert across("ps", "u1h3") == pytest.approx(
+    assert across(GLOO, None) == pytest.approx(dict.fromkeys(both, 1.5 * tcp))
+    by_ps = across(PACKETS, "u3h1", p4inc(workers, (3, 1)))
+    assert by_ps == dict.fromkeys([*both, ("u3", UP)], framed) | {("u3", DOWN): 2 * framed}
+    on_top = Forest(tuple(workers), (below_top(workers, switch(1)),))
+    assert across(PACKETS, None, on_top) == dict.fromkeys(both, framed)
+    assert across(SERVER, "u1h3") == pytest.approx(
         {("u2", UP): 2 * tcp, ("u2", DOWN): 2 * tcp, ("u1", UP): 2 * tcp, ("u1", DOWN): 2 * tcp}
     )
     assert crossing(IN_ONE_UNIT, collective) == {}
-    assert crossing(Traffic("ring", hosts, None, MTU), Collective(size, False, 1)) == {}
+    assert crossing(Traffic(GLOO, hosts, None, MTU), Collective(size, False, 1)) == {}
 
 
 @pytest.mark.parametrize("rounds", [1])

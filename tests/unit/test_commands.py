@@ -47,7 +47,11 @@ def command(*argv: str) -> tuple[int, list[str]]:
         ),
         (["testbed.fault", "set", "u1h1", "--corrupt", "many"], 2, "--corrupt many: a percentage"),
         (["testbed.run", "--name", ABSENT, "x.py"], 2, f"'{ABSENT}' is not running"),
-        (["testbed.run", "--name", ABSENT, "--sync", "tree", "x.py"], 2, "accepted are inc, ring, ps"),
+        (
+            ["testbed.run", "--name", ABSENT, "--sync", "tree", "x.py"],
+            2,
+            "accepted are inc, ps, ring, switches",
+        ),
         (["testbed.run", "--name", ABSENT, "--place", "u1", "x.py"], 2, "accepted is UNIT:WORKERS"),
         (["testbed.exec", "--name", ABSENT, "u1h1", "--", "true"], 1, f"'{ABSENT}' is not running"),
         (["testbed.exec", "--name", ABSENT, "u1h1", "--"], 2, "--: a command is to follow"),

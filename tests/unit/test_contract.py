@@ -66,9 +66,9 @@ def defined(text: str) -> set[str]:
     [
         (
             (".c", ".h"),
-            {"V_CORRUPT", "ROLE_FINAL", "wire_header", "result", "stage", "settings", "EVENT_DONE"},
+            {"V_CORRUPT", "ROLE_TOP", "wire_header", "result", "stage", "settings", "EVENT_DONE"},
         ),
-        ((".p4",), {"V_CORRUPT", "ROLE_FINAL", "wire_h", "job_t", "set_job", "SLOTS"}),
+        ((".p4",), {"V_CORRUPT", "ROLE_TOP", "wire_h", "entry_t", "set_entry", "SLOTS"}),
     ],
 )
 def test_what_the_contract_says_is_said_nowhere_else(suffixes: tuple[str, ...], known: set[str]) -> None:
@@ -93,7 +93,7 @@ def test_what_the_contract_says_is_said_nowhere_else(suffixes: tuple[str, ...], 
         "enum event {",
         "\tV_CORRUPT, /* counted */",
         "\tV_CORRUPT = 3,",
-        '    @name(".set_job") action set_job(bit<64> members,',
+        '    @name(".set_entry") action set_entry(bit<64> workers,',
     ],
 )
 def test_a_second_statement_is_found(line: str) -> None:
@@ -102,7 +102,7 @@ def test_a_second_statement_is_found(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["\tif (job->role == ROLE_FINAL)", "\treturn counted(V_BAD_JOB, XDP_DROP);", "\tstruct wake *wake;"],
+    ["\tif (entry->role == ROLE_TOP)", "\treturn counted(V_BAD_JOB, XDP_DROP);", "\tstruct wake *wake;"],
 )
 def test_a_use_is_no_statement(line: str) -> None:
     assert not defined(f"{line}\n")
@@ -175,9 +175,9 @@ def test_a_change_of_the_endpoints_headers_compiles_it_again() -> None:
 
 
 def test_an_offset_is_numpys() -> None:
-    fields = places.JOB.dtype().fields
+    fields = places.ENTRY.dtype().fields
     assert fields is not None
-    assert {name: places.JOB.offset(name) for name in fields} == {
+    assert {name: places.ENTRY.offset(name) for name in fields} == {
         name: spot[1] for name, spot in fields.items()
     }
 
@@ -191,32 +191,32 @@ def test_one_line_adds_an_operation(tmp_path: Path) -> None:
     for folder in ("bpf", "p4", "workloads/native", "wireshark"):
         (tmp_path / folder).mkdir(parents=True)
     table = tmp_path / "testbed" / "contract" / "operations.py"
-    entry = '    TICK = 5, Body.NONE, "into a place: look at this slot"\n'
-    text, entries = re.subn(r"(\n    NOTICE = .*\n)", rf"\1{entry}", table.read_text())
+    entry = '    POKE = 6, Body.NONE, "into a place: look at this slot"\n'
+    text, entries = re.subn(r"(\n    TICK = .*\n)", rf"\1{entry}", table.read_text())
     assert entries == 1
     table.write_text(text)
     check = (
         "from testbed.contract import emit; emit.main([])\n"
         "from testbed.contract.codec import Header\n"
         "from testbed.contract.frame import NO_LANES, Frame\n"
-        "tick = Frame(Header(5, 1, 2, 3, 4, 5, 6, 0), NO_LANES, '10.0.1.1', '10.0.1.254').pack()\n"
+        "poke = Frame(Header(6, 1, 2, 3, 4, 5, 6, 0), NO_LANES, '10.0.1.1', '10.0.1.254').pack()\n"
         "from testbed.contract.scapy_layer import GradientPacket\n"
         "from scapy.layers.l2 import Ether\n"
-        "print(len(Frame.parse(tick).lanes), Ether(tick)[GradientPacket].sprintf('%op%'))\n"
+        "print(len(Frame.parse(poke).lanes), Ether(poke)[GradientPacket].sprintf('%op%'))\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
-    assert ended.stdout == "0 TICK\n"
+    assert ended.stdout == "0 POKE\n"
     c, p4, lua = (
         (tmp_path / name).read_text() for name in ("bpf/wire.h", "p4/wire.p4", "wireshark/optinc.lua")
     )
-    assert "#define WIRE_OP_TICK 5" in c
-    assert "const bit<8> WIRE_OP_TICK = 5;" in p4
-    assert '[5] = "TICK"' in lua
+    assert "#define WIRE_OP_POKE 6" in c
+    assert "const bit<8> WIRE_OP_POKE = 6;" in p4
+    assert '[6] = "POKE"' in lua
     for said in (c, p4):
-        assert "#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_TICK)" in said
-        assert "#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_TICK)" in said
+        assert "#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_POKE)" in said
+        assert "#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_POKE)" in said
 
 
 def test_a_verdict_has_one_number_in_every_data_plane() -> None:
@@ -231,8 +231,8 @@ def test_a_verdict_has_one_number_in_every_data_plane() -> None:
 
 def test_a_slot_that_is_complete_is_what_the_jobs_role_says() -> None:
     """p4/slot.p4 puts the role's number into the slot's state."""
-    for name in ("PARTIAL", "FINAL"):
-        assert int(places.Role[name]) == int(places.SlotState[name])
+    for role, state in (("INNER", "PARTIAL"), ("TOP", "FINAL")):
+        assert int(places.Role[role]) == int(places.SlotState[state])
 
 
 def test_a_packet_fills_an_ethernet_frame() -> None:

@@ -17,7 +17,7 @@ from testbed.contract.scapy_layer import GradientPacket
 from tests.conftest import lacking
 
 FLAGS = [f"flags.{(flag.name or '').lower()}" for flag in spec.Flag]
-COLUMNS = [*(field.name for field in spec.HEADER), *FLAGS, "lane"]
+COLUMNS = [*(field.name for field in spec.HEADER), *FLAGS, "gradient"]
 NOBODY = 65534
 
 
@@ -107,7 +107,7 @@ def test_the_dissector_shows_every_field(tmp_path: Path) -> None:
         assert flags == {
             name: bool(made.header.flags & flag) for name, flag in zip(FLAGS, spec.Flag, strict=True)
         }
-        assert [int(lane) for lane in told["lane"].split(",") if lane] == made.lanes.tolist()
+        assert [int(lane) for lane in told["gradient"].split(",") if lane] == made.lanes.tolist()
         assert cells[-1] == "1", "tshark finds the UDP checksum good"
 
 

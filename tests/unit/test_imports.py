@@ -20,7 +20,9 @@ OURS = ("testbed", "controller", "workloads")
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.errors", "testbed.contract"}),
-    frozenset({"testbed.topology", "testbed.ocs", "testbed.inc", "testbed.scheduling", "testbed.simulation"}),
+    frozenset(
+        {"testbed.topology", "testbed.ocs", "testbed.aggregation", "testbed.scheduling", "testbed.simulation"}
+    ),
     frozenset(
         {
             "testbed.attach",

@@ -100,5 +100,8 @@ def test_a_testbed_does_not_come_up_without_marks(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(marks, "RouteSocket", lambda: Route(errno.ENOENT))
     monkeypatch.setattr(marks, "MarkProgram", Program)
     monkeypatch.setattr(marks, "entered", lambda _: Route())
-    with pytest.raises(TestbedError, match=r"^links mark .* CONFIG_NET_CLS_BPF"), marks.LinkMarks(1, [wire]):
-        pass
+    with (
+        marks.LinkMarks([wire]) as links,
+        pytest.raises(TestbedError, match=r"^links mark .* CONFIG_NET_CLS_BPF"),
+    ):
+        links.attach(1)

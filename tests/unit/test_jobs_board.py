@@ -32,7 +32,8 @@ def told(board: JobBoard, tmp_path: Path, rank: int = 1) -> dict[str, Any]:
         "job_id": 7,
         "generation": 3,
         "rank": rank,
-        "sync": "ps",
+        "system": "ps",
+        "transport": "server",
         "hosts": HOSTS,
         "board": board.settings(),
         "stats": str(tmp_path / "stats-1.json"),
@@ -70,7 +71,9 @@ def test_missing_names_peers_and_the_parameter_server_but_not_itself(board: JobB
 def test_a_parameter_server_that_a_scheduled_job_was_started_without_is_not_missing(
     board: JobBoard, tmp_path: Path
 ) -> None:
-    job = JobEnv.from_environ(environ(told(board, tmp_path) | {"sync": "inc", "ps": None, "ps_host": None}))
+    job = JobEnv.from_environ(
+        environ(told(board, tmp_path) | {"transport": "packets", "ps": None, "ps_host": None})
+    )
     board.exited(3, -15)  # dismissed
     assert job.board.missing() == []
     board.exited(2, 1)

@@ -30,16 +30,25 @@ again = job_env.JobEnv.from_environ()
 job.board.add_summed(4 << 20)
 job.board.leave()
 ring = os.read(job.engine["ring_fd"], 99).decode()
-print(json.dumps([job.sync, job.ps, ring, job.engine["slots"], again.sync]))
+print(json.dumps([job.transport, job.ps, ring, job.engine["slots"], again.transport]))
 """
 
 
 @pytest.fixture
 def described(tmp_path: Path) -> dict[str, object]:
     return {
-        "testbed": "t", "job_id": 7, "generation": 3, "rank": 0, "sync": "?", "hosts": ["u1h1"],
-        "stats": str(tmp_path / "stats.json"), "engine": {}, "ps": None, "ps_host": None,
-    }  # fmt: skip
+        "testbed": "t",
+        "job_id": 7,
+        "generation": 3,
+        "rank": 0,
+        "system": "?",
+        "transport": "?",
+        "hosts": ["u1h1"],
+        "stats": str(tmp_path / "stats.json"),
+        "engine": {},
+        "ps": None,
+        "ps_host": None,
+    }
 
 
 def start(described: dict[str, object], script: str, fds: list[int]) -> subprocess.Popen[str]:
@@ -74,11 +83,16 @@ def test_a_worker_waits_and_is_told_with_descriptors(described: dict[str, object
         wait_for(gates)
         assert worker.poll() is None, "it waits"
         assert (board.summed_bytes(), board.left_ns()) == (0, 0)
-        settings = {"sync": "inc", "ps": None, "ps_host": None, "engine": {"ring_fd": reader, "slots": 64}}
+        settings = {
+            "transport": "packets",
+            "ps": None,
+            "ps_host": None,
+            "engine": {"ring_fd": reader, "slots": 64},
+        }
         gates.open(0, settings, [reader])
         said, errors = worker.communicate(timeout=20)
         assert worker.returncode == 0, errors
-        assert json.loads(said) == ["inc", None, "through the ring", 64, "inc"]
+        assert json.loads(said) == ["packets", None, "through the ring", 64, "packets"]
         assert board.summed_bytes() == 4 << 20
         assert 0 < board.left_ns() <= time.monotonic_ns()
     gates.close()

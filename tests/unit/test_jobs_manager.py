@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from testbed.aggregation.system import Layout
+from testbed.contract.transports import PACKETS
 from testbed.errors import RequestError
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.manager import Jobs
-from testbed.jobs.placement import Placement
 from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology import catalogue
@@ -22,6 +23,9 @@ LOST = "u1's simple_switch ended (signal 9), and with it what it had summed"
 
 
 class NoHosts:
+    def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
+        raise AssertionError("no process is started in this test")
+
     def statistics(self, queues_only: bool = False) -> dict[str, Any]:
         return {}
 
@@ -34,7 +38,7 @@ def jobs(tmp_path: Path) -> Jobs:
     made = Jobs("t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path, UserFiles(spawn))
     request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
     for number, generation, host in ((1, 3, (1, 1)), (2, 2, (1, 2))):
-        made._jobs[number] = Job(number, generation, request, Placement("inc", (host,), None, ()))
+        made._jobs[number] = Job(number, generation, request, Layout("inc", (host,), PACKETS))
     return made
 
 

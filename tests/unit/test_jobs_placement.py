@@ -7,16 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.aggregation.registry import find
+from testbed.aggregation.system import Rack, Site
 from testbed.errors import RequestError
-from testbed.jobs.placement import (
-    Host,
-    Rack,
-    choose_ps,
-    demands,
-    parse_place,
-    place,
-    place_workers,
-)
+from testbed.jobs.placement import parse_place, place_workers
+from testbed.topology.places import Host
 
 RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]
 
@@ -57,38 +52,43 @@ def test_no_gpu_unit() -> None:
         place_workers(RACKS[2:], (), None)
 
 
-def test_ps_prefers_a_cpu_unit_that_is_joined_already() -> None:
-    assert choose_ps(RACKS, (), [(1, 1), (2, 1)], []) == (3, 1)
-    assert choose_ps(RACKS, (), [(1, 1), (2, 1)], [(4, 1)]) == (4, 1)
-    assert choose_ps(RACKS, {(3, 1)}, [(1, 1)], []) == (3, 2)
-    assert choose_ps(RACKS, {(3, 1), (3, 2), (4, 1), (4, 2)}, [(1, 1)], []) == (1, 2)
+def site(*busy: Host, racks: list[Rack] = RACKS, joined: tuple[tuple[int, int], ...] = ()) -> Site:
+    return Site(tuple(racks), frozenset(busy), frozenset(map(frozenset, joined)))
 
 
-def test_no_free_host_for_the_ps() -> None:
+def test_a_server_prefers_a_cpu_unit_that_is_joined_already() -> None:
+    assert site().server([(1, 1), (2, 1)]) == (3, 1)
+    assert site(joined=((4, 1),)).server([(1, 1), (2, 1)]) == (4, 1)
+    assert site((3, 1)).server([(1, 1)]) == (3, 2)
+    assert site((3, 1), (3, 2), (4, 1), (4, 2)).server([(1, 1)]) == (1, 2)
+
+
+def test_no_free_host_for_a_server() -> None:
     with pytest.raises(RequestError, match="no free host for the parameter server"):
-        choose_ps([Rack(1, "gpu", 2)], {(1, 1)}, [(1, 2)], [])
+        site((1, 1), racks=[Rack(1, "gpu", 2)]).server([(1, 2)])
 
 
-def test_demands_of_each_kind() -> None:
+def test_layouts_of_each_system() -> None:
     workers: list[Host] = [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert demands("inc", workers, (3, 1)) == ((1, 3), (2, 3))
-    assert demands("ps", workers, (2, 3)) == ((1, 2),)
-    assert demands("ring", workers, None) == ((1, 2),)
-    assert demands("ring", [(1, 1), (2, 1), (3, 1)], None) == ((1, 2), (2, 3), (3, 1))
-    assert demands("ring", [(1, 1), (1, 2)], None) == ()
-
-
-def test_inc_within_a_unit_needs_no_ps_and_no_light() -> None:
-    placed = place(RACKS, (), "inc", None, [])
-    assert (placed.ps, placed.demands) == (None, ())
-    assert place(RACKS, (), "ps", None, []).ps == (3, 1)
-    assert place(RACKS, (), "inc", ((1, 1), (2, 1)), []).ps == (3, 1)
-    assert place(RACKS, (), "ring", ((1, 1), (2, 1)), []).ps is None
+    inc, ps, ring, switches = (
+        find(name).lay_out(workers, site()) for name in ("inc", "ps", "ring", "switches")
+    )
+    assert (inc.server, inc.demands) == ((3, 1), ((1, 3), (2, 3)))
+    assert (ps.server, ps.demands, ps.forest) == ((3, 1), ((1, 3), (2, 3)), None)
+    assert (ring.server, ring.demands, ring.forest) == (None, ((1, 2),), None)
+    assert (switches.server, switches.demands) == (None, ((2, 1),))
+    around = find("ring").lay_out([(1, 1), (2, 1), (3, 1)], site())
+    assert around.demands == ((1, 2), (2, 3), (3, 1))
+    for name in ("inc", "ring", "switches"):
+        within = find(name).lay_out(workers[:2], site())
+        assert (within.server, within.demands) == (None, ()), name
 
 
 def test_bad_sync() -> None:
-    with pytest.raises(RequestError, match="accepted are inc, ring, ps"):
-        place(RACKS, (), "tree", None, [])
+    with pytest.raises(
+        RequestError, match=r"--sync 'tree': accepted are inc, ps, ring, switches, FILE\.py:CLASS"
+    ):
+        find("tree")
 
 
 racks_strategy = st.lists(
@@ -106,7 +106,13 @@ def requests(
     units = draw(st.lists(st.sampled_from([rack.unit for rack in racks]), min_size=1, unique=True))
     wanted = [(unit, draw(st.integers(1, 5))) for unit in units]
     pairs = st.tuples(st.sampled_from(units), st.sampled_from(units))
-    return racks, busy, draw(st.sampled_from(["inc", "ring", "ps"])), wanted, draw(st.lists(pairs))
+    return (
+        racks,
+        busy,
+        draw(st.sampled_from(["inc", "ring", "ps", "switches"])),
+        wanted,
+        draw(st.lists(pairs)),
+    )
 
 
 @given(requests())
@@ -115,10 +121,12 @@ def test_what_is_placed_is_free_distinct_and_as_asked(
 ) -> None:
     racks, busy, sync, wanted, circuits = request_
     try:
-        placed = place(racks, busy, sync, wanted, circuits)
+        workers = place_workers(racks, busy, wanted)
+        placed = find(sync).lay_out(workers, site(*busy, racks=racks, joined=tuple(circuits)))
     except RequestError:
         return
-    everyone = [*placed.workers, *([placed.ps] if placed.ps else [])]
+    everyone = [*placed.workers, *([placed.server] if placed.server else [])]
+    assert placed.hosts() == set(everyone)
     assert len(set(everyone)) == len(everyone)
     assert not set(everyone) & busy
     assert [unit for unit, _ in placed.workers] == [unit for unit, count in wanted for _ in range(count)]

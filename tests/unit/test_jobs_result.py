@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from testbed.aggregation.system import Layout
+from testbed.contract.transports import GLOO
 from testbed.errors import RequestError
 from testbed.jobs.environment import job_description, worker_environment
 from testbed.jobs.execution import Executor
 from testbed.jobs.job import Job, JobRequest
 from testbed.jobs.launch import Outcome, ProcessSpec
 from testbed.jobs.names import hosts_file
-from testbed.jobs.placement import Placement
 from testbed.jobs.result import (
     MOST_BYTES,
     StatsError,
@@ -109,7 +110,7 @@ def test_a_result_says_which_statistics_it_lacks_and_why() -> None:
         "3": b"{",
     }
     executor = Executor("t", None, Path("/"), None, Left(contents=contents))  # type: ignore[arg-type]
-    job = Job(1, 1, JobRequest.parse(request(place="u1:4"), ALICE), Placement("ring", ((1, 1),), None, ()))
+    job = Job(1, 1, JobRequest.parse(request(place="u1:4"), ALICE), Layout("ring", ((1, 1),), GLOO))
     specs = [
         ProcessSpec(rank, "u1h1", f"worker {rank}", "u1h1", (), {}, Path("log"), stats=Path(str(rank)))
         for rank in range(4)
@@ -176,7 +177,9 @@ def test_a_parameter_server_has_no_rank() -> None:
 
 
 def test_description_is_json() -> None:
-    text = job_description("one", 1, 2, 0, "inc", ["u1h1"], {"fd": 3}, Path("/s"), {"slots": 8}, None, None)
+    text = job_description(
+        "one", 1, 2, 0, "inc", "packets", ["u1h1"], {"fd": 3}, Path("/s"), {"slots": 8}, None, None
+    )
     assert json.loads(text)["engine"] == {"slots": 8}
 
 

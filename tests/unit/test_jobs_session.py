@@ -35,7 +35,7 @@ def test_a_plan_is_carried_out(world: Callable[..., World]) -> None:
     assert one.mode == "INC", "the default topology's switches sum"
     assert machine.rates == {"u1h1": 200.0, "u1h2": 200.0}
     assert machine.admitted == {1}
-    assert machine.told[1]["sync"] == "inc"
+    assert machine.told[1]["transport"] == "packets"
     assert machine.told[1]["engine"] == {"slots": 64, "ring_fd": 0, "rate_mbps": 200.0}
     assert one.job is not None
     assert one.job.ps_host is None, "its parameter server's host is free for others"
@@ -157,7 +157,7 @@ def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None
     assert len(machine.circuits) == 2
     assert machine.rates == {"u1h1": 50.0, "u1h2": 50.0}
     assert machine.told[1] == {
-        "sync": "ps",
+        "transport": "server",
         "engine": {},
         "ps": ["10.0.3.1", 30501],
         "ps_host": "u3h1",

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.aggregation.system import Rack
 from testbed.errors import RequestError
-from testbed.jobs.placement import Rack, place_in_queue
+from testbed.jobs.placement import place_in_queue
 from testbed.jobs.submission import check_against, kinds, parse
 from testbed.topology import catalogue
 
@@ -156,10 +157,10 @@ def test_as_few_units_as_possible_hold_the_workers(
         assert placed is None
         return
     assert placed is not None
-    assert placed.ps is not None
+    assert placed.server is not None
     assert len(set(placed.workers)) == workers
-    assert not {*placed.workers, placed.ps} & busy
-    assert placed.ps[0] in (3, 4)
+    assert not {*placed.workers, placed.server} & busy
+    assert placed.server[0] in (3, 4)
     assert {unit for unit, _ in placed.workers} <= {1, 2}
     assert (len({unit for unit, _ in placed.workers}) == 1) == (max(free[1], free[2]) >= workers)
 
@@ -168,13 +169,13 @@ def test_placement_is_random_by_the_seed() -> None:
     drawn = [place_in_queue(RACKS, set(), 2, None, False, None, Random(seed)) for seed in range(29)]
     assert drawn == [place_in_queue(RACKS, set(), 2, None, False, None, Random(seed)) for seed in range(29)]
     assert {placed.workers[0][0] for placed in drawn if placed} == {1, 2}
-    assert {placed.ps[0] for placed in drawn if placed and placed.ps} == {3, 4}
+    assert {placed.server[0] for placed in drawn if placed and placed.server} == {3, 4}
 
 
 def test_a_parameter_server_in_a_gpu_unit_keeps_a_host_there() -> None:
     placed = [place_in_queue(RACKS, set(), 4, None, False, 1, Random(seed)) for seed in range(29)]
     assert {one.workers[0][0] for one in placed if one} == {2}, "u1 has room for three beside it"
-    assert all(one is not None and one.ps is not None and one.ps[0] == 1 for one in placed)
+    assert all(one is not None and one.server is not None and one.server[0] == 1 for one in placed)
     assert place_in_queue(RACKS, set(), 7, None, False, 1, Random(1)) is not None
     assert place_in_queue(RACKS, set(), 8, None, False, 1, Random(1)) is None
 
@@ -194,7 +195,7 @@ def test_what_is_asked_for_is_waited_for() -> None:
     assert place_in_queue(RACKS, {(1, 1)}, 4, ((1, 4),), False, None, Random(1)) is None
     placed = place_in_queue(RACKS, {(3, 1)}, 3, ((1, 2), (2, 1)), False, 3, Random(1))
     assert placed is not None
-    assert (placed.workers, placed.ps) == (((1, 1), (1, 2), (2, 1)), (3, 2))
+    assert (placed.workers, placed.server) == (((1, 1), (1, 2), (2, 1)), (3, 2))
     assert place_in_queue(RACKS, {(3, 1), (3, 2)}, 3, ((1, 2), (2, 1)), False, 3, Random(1)) is None
 
 
@@ -202,5 +203,5 @@ def test_without_cpu_units_the_parameter_server_takes_any_free_host() -> None:
     racks = [Rack(1, "gpu", 3)]
     placed = place_in_queue(racks, set(), 2, None, False, None, Random(1))
     assert placed is not None
-    assert placed.ps == (1, 3)
+    assert placed.server == (1, 3)
     assert place_in_queue(racks, {(1, 1)}, 2, None, False, None, Random(1)) is None

@@ -74,11 +74,11 @@ def test_a_changed_source_is_told_without_a_compiler(tmp_path: Path, monkeypatch
     recorded = p4_compile.recorded_hash(target("wide", spec.LANES))
     assert p4_compile.sources_hash("wide", spec.LANES) == recorded
     changed = tmp_path / "slot.p4"
-    changed.write_text(changed.read_text().replace("// Each worker counts once.", "// Once."))
+    changed.write_text(changed.read_text().replace("// Each contributor counts once.", "// Once."))
     assert p4_compile.sources_hash("wide", spec.LANES) == recorded, (
         "words of a comment are none of the program"
     )
-    changed.write_text(changed.read_text().replace("== meta.job.local", ">= meta.job.local"))
+    changed.write_text(changed.read_text().replace("== meta.entry.workers", ">= meta.entry.workers"))
     assert p4_compile.sources_hash("wide", spec.LANES) != recorded
 
 
@@ -129,7 +129,7 @@ def test_what_a_switch_of_stages_could_not_do(layout: str, lanes: int) -> None:
         if array["name"].startswith("lanes_")
     }
     by_lane = [[kind for kind, array in way if array == f"lanes_{len(sums) - 1}"] for way in gone]
-    assert sorted(by_lane) == [[]] * 4 + [["read"]] * 2 + [["read", "write"]] + [["write"]] * 2
+    assert sorted(by_lane) == [[]] * 4 + [["read"]] * 5 + [["read", "write"]] + [["write"]] * 2
 
 
 def test_registers_that_are_touched_twice_are_found() -> None:

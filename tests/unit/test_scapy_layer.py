@@ -32,7 +32,7 @@ def test_scapy_reads_what_the_codec_writes(values: dict[str, int], op: spec.Op, 
     lanes = np.random.default_rng(seed).integers(0, 2**32, spec.LANES, dtype=np.uint32)
     read = Ether(Frame(header, lanes, *ADDRESSES).pack())
     assert plain(read[GradientPacket]) == {field.name: getattr(header, field.name) for field in spec.HEADER}
-    assert read[GradientPacket].lanes == lanes.tolist()
+    assert read[GradientPacket].gradients == lanes.tolist()
     assert (read[IP].src, read[IP].dst, read[UDP].dport) == ("10.0.1.2", "10.0.1.254", spec.UDP_PORT)
 
 
@@ -40,12 +40,12 @@ def test_scapy_reads_what_the_codec_writes(values: dict[str, int], op: spec.Op, 
 @given(HEADERS, st.integers(0, 2**32 - 1))
 def test_the_codec_reads_what_scapy_writes(values: dict[str, int], seed: int) -> None:
     lanes = np.random.default_rng(seed).integers(0, 2**32, spec.LANES, dtype=np.uint32)
-    fields: dict[str, Any] = {**values, "count": values["count"] % (spec.LANES + 1)}
+    fields: dict[str, Any] = {**values, "count": values["count"] % (spec.LANES + 1), "lanes": spec.LANES}
     made = (
         Ether()
         / IP(src="10.0.1.2", dst="10.0.1.254")
         / UDP()
-        / GradientPacket(lanes=lanes.tolist(), **fields)
+        / GradientPacket(gradients=lanes.tolist(), **fields)
     )
     data = bytes(made)
     read = Frame.parse(data)  # raises for a length or checksum that is not right
@@ -59,7 +59,7 @@ def test_the_codec_reads_what_scapy_writes(values: dict[str, int], seed: int) ->
 def test_a_notice_has_no_lanes() -> None:
     header = codec.Header(spec.Op.NOTICE, 7, 1, 1, 3, 48, 5, 0, flags=spec.Flag.ECN)
     read = Ether(Frame(header, NO_LANES, *ADDRESSES).pack())[GradientPacket]
-    assert (read.op, read.lanes, str(read.flags)) == (spec.Op.NOTICE, [], "ECN")
+    assert (read.op, read.gradients, str(read.flags)) == (spec.Op.NOTICE, [], "ECN")
 
 
 def test_names_are_shown() -> None:

@@ -4,7 +4,6 @@ not computed by one.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import frame, spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import Frame
-from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.aggregator import ETH0, LOOP_PORT
 from testbed.simulation.pull import Puller, Stored
 from testbed.simulation.ways import Route, To
+from testbed.topology.addresses import CONTROL_PORT
 
 Lanes = npt.NDArray[np.uint32]
 
@@ -63,12 +64,13 @@ class Arrival:
 @dataclass(frozen=True, slots=True)
 class Admit:
     number: int
-    job: Job
+    entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
     number: int
+    tree: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,11 @@ class Vector:
     steps: list[Step] = field(default_factory=list)
 
     def group(self, number: int) -> tuple[int, ...]:
-        """By which ports a job's results leave: those of its workers here, and OPTICAL."""
+        """By which ports a job's results leave: those of its workers here, and OPTICAL; of a host its eth0,
+        and the loop if a worker pushes there.
+        """
+        if self.is_host:
+            return (ETH0, LOOP_PORT) if LOOP_PORT in self.senders else (ETH0,)
         hosts = [
             port
             for port, senders in self.senders.items()
@@ -118,14 +124,19 @@ class Vector:
         return (*sorted(hosts), *OPTICAL)
 
     @property
+    def lanes(self) -> set[int]:
+        """How many lanes the packets of its trees have."""
+        return {step.entry.lanes for step in self.steps if isinstance(step, Admit)} or {spec.LANES}
+
+    @property
     def ip(self) -> str:
         return PS_IP if self.is_host else TOR_IP
 
-    def admit(self, job: Job, number: int = JOB) -> None:
-        self.steps.append(Admit(number, job))
+    def admit(self, entry: Entry, number: int = JOB) -> None:
+        self.steps.append(Admit(number, entry))
 
-    def release(self, number: int = JOB) -> None:
-        self.steps.append(Release(number))
+    def release(self, number: int = JOB, tree: int | None = None) -> None:
+        self.steps.append(Release(number, tree))
 
     def sees(self, data: bytes, port: int, verdict: str, *leaves: Leaves) -> None:
         self.steps.append(Arrival(data, port, verdict, leaves))
@@ -136,32 +147,50 @@ class Vector:
         """A push by worker w, who sits at port w + 1 unless told otherwise."""
         self.sees(push(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
 
+    def tick(self, fragment: int, verdict: str, *leaves: Leaves, **changes: Any) -> None:
+        """A tick for a fragment, by the control port."""
+        self.sees(tick(fragment, **changes), CONTROL_PORT, verdict, *leaves)
 
-def job_in_unit(workers: int, **changes: Any) -> Job:
+
+def _entry(**fields: Any) -> Entry:
+    """At a switch that makes the results, but for what `fields` say."""
+    fields = {
+        "tree": 0,
+        "generation": GENERATION,
+        "workers": 0,
+        "places": 0,
+        "number": 0,
+        "base": BASE,
+        "size": SIZE,
+        "up_base": 0,
+        "self_ip": TOR_IP,
+        "up_ip": NO_IP,
+        "group_ip": GROUP_IP,
+        "lanes": spec.LANES,
+        **fields,
+    }
+    return Entry(**{"result_base": fields["base"], **fields})
+
+
+def job_in_unit(count: int, **changes: Any) -> Entry:
     """All workers at this switch."""
-    made = Job(
-        members=(1 << workers) - 1, generation=GENERATION, role=Role.FINAL, base=BASE, size=SIZE,
-        total=workers, local=workers, index=0, up_base=0, self_ip=TOR_IP, up_ip="0.0.0.0", group_ip=GROUP_IP,
-    )  # fmt: skip
-    return dataclasses.replace(made, **changes)
+    return _entry(**{"workers": (1 << count) - 1, **changes})
 
 
-def job_across(**changes: Any) -> Job:
-    """Workers 1 and 3 of five at this switch, which is the job's unit 2; the PS elsewhere."""
-    made = Job(
-        members=0b01010, generation=GENERATION, role=Role.PARTIAL, base=BASE, size=SIZE, total=5,
-        local=2, index=2, up_base=UP_BASE, self_ip=TOR_IP, up_ip=PS_IP, group_ip=GROUP_IP,
-    )  # fmt: skip
-    return dataclasses.replace(made, **changes)
+def job_across(**changes: Any) -> Entry:
+    """Workers 1 and 3 of several at this switch; the place above is a host."""
+    fields = {"workers": 0b01010, "number": 1, "up_base": UP_BASE, "result_base": UP_BASE, "up_ip": PS_IP}
+    return _entry(**{**fields, **changes})
 
 
-def job_at_ps(units: int = 3, **changes: Any) -> Job:
-    """The same job at its PS host."""
-    made = Job(
-        members=(1 << units) - 1, generation=GENERATION, role=Role.FINAL, base=UP_BASE, size=SIZE, total=5,
-        local=units, index=0, up_base=0, self_ip=PS_IP, up_ip="0.0.0.0", group_ip=GROUP_IP,
-    )  # fmt: skip
-    return dataclasses.replace(made, **changes)
+def job_passing(**changes: Any) -> Entry:
+    """The same job at a switch that sums nothing for it."""
+    return job_across(**{"workers": 0, "base": 0, "size": 0, "number": 0, **changes})
+
+
+def job_at_ps(count: int = 3, **changes: Any) -> Entry:
+    """The same job at the host at its top: partial sums of the places 0, 1, ... come to it."""
+    return _entry(**{"places": (1 << count) - 1, "base": UP_BASE, "self_ip": PS_IP, **changes})
 
 
 def workers_at_ports(workers: Sequence[int], job: int = JOB) -> dict[int, tuple[Sender, ...]]:
@@ -200,7 +229,8 @@ def packet(
         "generation": GENERATION,
         "slot": BASE + fragment % SIZE,
         "fragment": fragment,
-        "count": spec.LANES,
+        "count": len(summed) or spec.LANES,
+        "lanes": len(summed) or spec.LANES,
     }
     outside = {
         name: changes.pop(name)
@@ -219,8 +249,16 @@ def push(worker: int, fragment: int, **changes: Any) -> bytes:
     return packet(spec.Op.PUSH, fragment, summed, source, destination, **fields).pack()
 
 
+def tick(fragment: int, **changes: Any) -> bytes:
+    """A tick, as whoever runs the place makes it: `lanes` many lanes that are zero."""
+    empty = np.zeros(changes.get("lanes", spec.LANES), np.uint32)
+    source, destination = changes.pop("from_ip", TOR_IP), changes.pop("to_ip", TOR_IP)
+    fields = {"contributors": 0, "count": 0, "source_mac": HOST_MAC, "destination_mac": TOR_MAC, **changes}
+    return packet(spec.Op.TICK, fragment, empty, source, destination, **fields).pack()
+
+
 def partial(unit: int, fragment: int, **changes: Any) -> bytes:
-    """A partial sum of this unit of the job, as it comes to the PS."""
+    """A partial sum of the place of this number, over two workers, as it comes to the PS."""
     summed = changes.pop("data", None)
     summed = worker_lanes(unit, fragment) if summed is None else summed
     source, destination = changes.pop("from_ip", f"10.0.{unit + 1}.254"), changes.pop("to_ip", PS_IP)
@@ -263,7 +301,7 @@ def result(
 
 def partial_sum(fragment: int, summed: Lanes, **changes: Any) -> Leaves:
     """The partial sum of `job_across` that must leave for the PS."""
-    fields = {"worker": 2, "contributors": 2, "slot": UP_BASE + fragment % SIZE, **changes}
+    fields = {"worker": 1, "contributors": 2, "slot": UP_BASE + fragment % SIZE, **changes}
     told = compared(packet(spec.Op.PARTIAL, fragment, summed, TOR_IP, PS_IP, **fields))
     return Leaves(To.ROUTE, {name: value for name, value in told.items() if name != "destination_mac"})
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from testbed.aggregation.entries import Sender
 from testbed.contract import frame, spec
-from testbed.inc.job import Sender
 from testbed.simulation.ways import To
 from tests.vectors.build import (
     BASE,
@@ -26,6 +26,7 @@ from tests.vectors.build import (
     result,
     result_from_ps,
     sum_of,
+    tick,
     unchanged,
     vector,
     worker_lanes,
@@ -82,8 +83,9 @@ def what_is_not_well_formed_is_lost(v: Vector) -> None:
     for name, values in {
         "magic": (0, 0x494F, spec.MAGIC ^ 1),
         "version": (0, spec.VERSION + 1, 255),
-        "op": (0, 5, 9, 255),
+        "op": (0, 6, 9, 255),
         "count": (spec.LANES + 1, 0xFFFF),
+        "lanes": (0, 1, 64, spec.LANES - 2, spec.LANES + 2, 0xFFFF),
     }.items():
         for value in values:
             v.sees(header_with(name, value), 2, "malformed")
@@ -180,7 +182,7 @@ def a_host_cannot_speak_for_another(v: Vector) -> None:
     half_a_sum(v)
     v.senders[3] = ()  # a host without a worker
     v.senders[4] = (Sender(8, 1),)  # another job's worker 1
-    v.senders[5] = (Sender(7, None),)  # the job's parameter server
+    v.senders[5] = (Sender(7, None, True),)  # a place of the job's
     for port in (1, 3, 4, 5):
         v.sees(push(1, 0), port, "bad_sender")
     v.push(0, 0, "bad_sender", port=2)
@@ -211,14 +213,17 @@ def checks_come_in_order(v: Vector) -> None:
 @entry
 def ops_that_do_not_belong_at_a_switch(v: Vector) -> None:
     half_a_sum(v)
-    v.sees(push(1, 0), OPTICAL[0], "bad_sender")
-    v.sees(push(1, 0, to_ip=GROUP_IP), OPTICAL[0], "bad_sender")
-    v.sees(partial(0, 0, to_ip=TOR_IP), OPTICAL[0], "bad_sender")
+    v.sees(push(1, 0, to_ip=GROUP_IP), OPTICAL[0], "malformed")
+    v.sees(partial(1, 0, to_ip=TOR_IP), OPTICAL[0], "bad_worker")
+    v.sees(tick(0), OPTICAL[0], "bad_sender")
+    v.sees(tick(0, to_ip=GROUP_IP), OPTICAL[0], "bad_sender")
     v.sees(result_from_ps(0, worker_lanes(5, 0), to_ip=TOR_IP), OPTICAL[0], "malformed")
-    # a worker pushes to its own switch, and sends nothing else
-    v.push(1, 0, "bad_sender", to_ip=OTHER_IP)
-    v.push(1, 0, "bad_sender", to_ip=GROUP_IP)
+    # a worker pushes, to whatever place it likes, and sends nothing else
+    v.push(1, 0, "forwarded", unchanged(To.ROUTE), to_ip=OTHER_IP)
+    v.push(1, 0, "malformed", to_ip=GROUP_IP)
     v.sees(partial(0, 0), 2, "bad_sender")
+    v.sees(partial(1, 0, to_ip=TOR_IP), 2, "bad_sender")
+    v.sees(tick(0), 2, "bad_sender")
     its_other_half(v)
 
 
@@ -227,11 +232,13 @@ def ops_that_do_not_belong_at_a_ps(v: Vector) -> None:
     v.is_host = True
     v.admit(job_at_ps(2))
     v.sees(partial(0, 0), 1, "aggregated")
-    v.sees(push(1, 0, to_ip=PS_IP, slot=UP_BASE), 1, "malformed")
-    v.sees(result_from_ps(0, worker_lanes(5, 0)), 1, "bad_job")
+    v.sees(push(1, 0, to_ip=PS_IP, slot=UP_BASE), 1, "bad_worker")
+    v.sees(tick(0, to_ip=PS_IP, slot=UP_BASE), 1, "bad_sender")
+    v.sees(result_from_ps(0, worker_lanes(5, 0)), 1, "malformed")
+    v.sees(result_from_ps(0, worker_lanes(5, 0), job=8), 1, "bad_job")
     v.sees(packet(spec.Op.NOTICE, 0, frame.NO_LANES, OTHER_IP, PS_IP, flags=4, count=0).pack(), 1, "bad_job")
     v.sees(partial(1, 0, to_ip=OTHER_IP), 1, "bad_job")
-    leaves = result(0, sum_of(0, 0, 1), 5, To.BACK, PS_IP, slot=UP_BASE)
+    leaves = result(0, sum_of(0, 0, 1), 4, To.GROUP, PS_IP, slot=UP_BASE)
     v.sees(partial(1, 0), 1, "completed", leaves)
 
 

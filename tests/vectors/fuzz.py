@@ -14,16 +14,17 @@ from typing import Protocol
 
 import numpy as np
 
-from testbed.inc.job import Job, Role, Sender
+from testbed.aggregation.entries import Role, Sender
+from testbed.simulation.aggregator import LOOP_PORT
 from testbed.simulation.optics import PROBE, CrossConnect
 from testbed.simulation.pull import Puller
 from testbed.simulation.ways import Outcome
 from tests.vectors import mutations, places
-from tests.vectors.build import JOB, PS_IP, ROUTES, SIZE, SLOTS, TOR_IP
+from tests.vectors.build import PS_IP, ROUTES, SLOTS, TOR_IP
 from tests.vectors.good import OTHER
 from tests.vectors.in_step import Tried, difference, slot_difference
 from tests.vectors.lights import Optics
-from tests.vectors.places import BINDINGS, FRAGMENTS, GROUPS, SWITCH_PORTS, State
+from tests.vectors.places import BINDINGS, FRAGMENTS, GROUPS, HOST_PORTS, SWITCH_PORTS, Entries, State
 from tests.vectors.run import Model, Worker, same_result
 
 BATCH, LOOK_EVERY = (
@@ -31,7 +32,21 @@ BATCH, LOOK_EVERY = (
     16,
 )  # packets between two stages of the jobs; batches between two looks at all that is held
 SPARED, ASTRAY = 0.5, 0.1  # shares of packets: nothing wrong; by a port where they do not belong
-TOUCHING = frozenset({"aggregated", "completed", "resent", "duplicate", "stale", "mismatch", "result"})
+TOUCHING = frozenset(
+    {
+        "aggregated",
+        "completed",
+        "resent",
+        "duplicate",
+        "stale",
+        "mismatch",
+        "result",
+        "late",
+        "ticked",
+        "tick_late",
+    }
+)
+RESULT = 3  # the op
 MOST_TOLD = 10
 
 
@@ -86,13 +101,15 @@ def switch(engine: Shot, seed: int, packets: int) -> Findings:
     random, findings = np.random.default_rng((seed, 1)), Findings("switch")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(TOR_IP, SLOTS)
     both: tuple[Model, Shot] = (model, engine)
-    admitted: dict[int, Job] = {}
+    admitted: Entries = {}
 
     def admit(number: int) -> None:
-        admitted[number] = places.jobs_at_switch(state)[number]
-        for each in both:
-            each.set_group(number, GROUPS[number])
-            each.admit(number, admitted[number])
+        for key, entry in places.at_switch_now(state).items():
+            if key[0] == number:
+                admitted[key] = entry
+                for each in both:
+                    each.set_group(*key, GROUPS[number])
+                    each.admit(number, entry)
 
     for each in both:
         each.set_routes(ROUTES)
@@ -118,7 +135,8 @@ def switch(engine: Shot, seed: int, packets: int) -> Findings:
             number = int(random.choice(list(GROUPS)))
             for each in both:
                 each.release(number)
-            del admitted[number]
+            for key in [key for key in admitted if key[0] == number]:
+                del admitted[key]
             for data, port in batch[:50]:
                 findings.take(model.receive(data, port), engine.receive(data, port), data, port)
             state.generations[number] = (state.generation(number) + int(random.choice((1, 2**31)))) % 2**32
@@ -126,7 +144,9 @@ def switch(engine: Shot, seed: int, packets: int) -> Findings:
         if random.random() < 0.02:  # somebody else at a port
             port = int(random.choice(list(BINDINGS)))
             sender = (
-                BINDINGS[port] if random.random() < 0.8 else Sender(int(random.choice(list(GROUPS))), None)
+                BINDINGS[port]
+                if random.random() < 0.8
+                else Sender(int(random.choice(list(GROUPS))), None, bool(random.random() < 0.8))
             )
             for each in both:
                 each.bind(port, [sender] if sender else [])
@@ -142,13 +162,13 @@ def _any_slot_differs(findings: Findings, model: Model, engine: Tried) -> bool:
     return False
 
 
-def _slot_differs(findings: Findings, model: Model, engine: Tried, jobs: dict[int, Job], data: bytes) -> bool:
+def _slot_differs(findings: Findings, model: Model, engine: Tried, entries: Entries, data: bytes) -> bool:
     """Whether the slot that a packet named, which passed the checks, is not the same now."""
-    job = jobs[int.from_bytes(data[48:50], "big")]
-    if job.role is Role.TRANSIT:
+    entry = entries[int.from_bytes(data[48:50], "big"), data[47]]
+    if entry.role is Role.TRANSIT:
         return False
-    slot, is_result = int.from_bytes(data[58:62], "big"), data[45] == 3
-    at = (slot - job.up_base + job.base if is_result else slot) % 2**32
+    slot, is_result = int.from_bytes(data[58:62], "big"), data[45] == RESULT
+    at = (slot - entry.result_base + entry.base if is_result else slot) % 2**32
     findings.states += 1
     wrong = slot_difference(model.slot(at), engine.slot_held(at))
     if wrong:
@@ -157,23 +177,29 @@ def _slot_differs(findings: Findings, model: Model, engine: Tried, jobs: dict[in
 
 
 def host(engine: Shot, seed: int, packets: int) -> Findings:
-    """At a host with a worker and a parameter server; an engine that is new."""
+    """At a host with a worker, which is a place of two other jobs; an engine that is new."""
     random, findings = np.random.default_rng((seed, 2)), Findings("host")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(PS_IP, SLOTS, is_host=True)
     both: tuple[Model, Shot] = (model, engine)
     attached: list[Puller] = []
-    jobs: dict[int, Job] = {}
+    admitted: Entries = {}
 
     def begin() -> None:
-        jobs[OTHER] = places.job_at_host(state)
+        admitted.update(places.at_host_now(state))
         attached[:] = [places.puller(state)]
         for each in both:
-            each.admit(OTHER, jobs[OTHER])
+            for (number, tree), entry in admitted.items():
+                each.set_group(number, tree, (1, LOOP_PORT) if number == OTHER else (1,))
+                each.admit(number, entry)
             each.attach(attached[0])
 
+    for each in both:
+        each.bind(LOOP_PORT, [Sender(OTHER, 3)])
     begin()
     for turn, batch in enumerate(_batches(random, state, places.at_host, packets)):
+        astray, ports = random.random(len(batch)) < ASTRAY, random.choice(HOST_PORTS, len(batch))
         for at, (data, port) in enumerate(batch):
+            port = int(ports[at]) if astray[at] else port
             if at % 16 == 0:
                 wake_at = (model.words()[0] + int(random.integers(0, 4))) % 2**32
                 for each in both:
@@ -181,13 +207,13 @@ def host(engine: Shot, seed: int, packets: int) -> Findings:
             mine = model.receive(data, port)
             if not findings.take(mine, engine.receive(data, port), data, port):
                 return findings
-            if mine[0] in TOUCHING and _slot_differs(findings, model, engine, jobs, data):
+            if mine[0] in TOUCHING and _slot_differs(findings, model, engine, admitted, data):
                 return findings
             if mine[0] in ("pulled", "pull_duplicate", "notice") and _worker_differs(
                 findings, model, engine, data
             ):
                 return findings
-        for place in range(SIZE):
+        for place in range(attached[0].places):
             if not same_result(model.stored(place), engine.stored(place)):
                 findings.miss(
                     f"packet {findings.packets}: place {place} of the ring, which that did not name"
@@ -197,11 +223,12 @@ def host(engine: Shot, seed: int, packets: int) -> Findings:
             return findings
         if random.random() < 0.02:  # the next generation of both jobs
             for each in both:
-                each.release(OTHER)
+                for number, _ in admitted:
+                    each.release(number)
                 each.detach()
             for data, port in batch[:50]:
                 findings.take(model.receive(data, port), engine.receive(data, port), data, port)
-            for number in (JOB, OTHER):
+            for number in (attached[0].job, *(number for number, _ in admitted)):
                 state.generations[number] = (state.generation(number) + 1) % 2**32
             begin()
     return findings
@@ -209,10 +236,11 @@ def host(engine: Shot, seed: int, packets: int) -> Findings:
 
 def _worker_differs(findings: Findings, model: Model, engine: Worker, data: bytes) -> bool:
     assert model.pull_side
-    place = (int.from_bytes(data[58:62], "big") - model.pull_side.puller.base) % 2**32
+    puller, tree = model.pull_side.puller, data[47]
+    place = puller.place(tree, int.from_bytes(data[58:62], "big")) if tree < len(puller.bases) else None
     findings.states += 1
     same = model.words() == engine.words()
-    if place < SIZE:
+    if place is not None:
         same &= same_result(model.stored(place), engine.stored(place))
     if not same:
         findings.miss(

@@ -1,4 +1,4 @@
-"""What is sent, good or nearly, to a switch and to a PS host where two jobs sum: what the mutations are made
+"""What is sent, good or nearly, to a switch and to a host where two jobs sum: what the mutations are made
 of.
 """
 
@@ -16,6 +16,7 @@ from tests.vectors.build import (
     partial,
     push,
     result_from_ps,
+    tick,
     worker_lanes,
 )
 
@@ -37,7 +38,13 @@ def at_switch() -> list[bytes]:
         partial(1, 1, slot=BASE + 1),
     ]
     notice = packet(spec.Op.NOTICE, 1, frame.NO_LANES, PS_IP, "10.0.1.254", flags=4, count=0)
-    return [*made, notice.pack()]
+    return [
+        *made,
+        notice.pack(),
+        tick(1),
+        tick(SIZE),
+        tick(0, slot=OTHER_BASE, job=OTHER, generation=OTHER_GENERATION),
+    ]
 
 
 def at_ps() -> list[bytes]:
@@ -51,4 +58,6 @@ def at_ps() -> list[bytes]:
     return [
         *made,
         *(partial(unit, at, slot=UP_BASE + at % SIZE, **other) for unit in (0, 1) for at in (0, 5)),
+        *(tick(at, slot=UP_BASE + at % SIZE) for at in (0, 5)),
+        tick(5, slot=OTHER_UP_BASE + 5, job=OTHER, generation=OTHER_GENERATION),
     ]

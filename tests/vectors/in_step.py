@@ -11,20 +11,23 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial as partial_of
 from typing import Protocol
 
 import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from testbed.aggregation.entries import Entry, Sender
 from testbed.contract import frame, spec
 from testbed.contract.frame import Frame
-from testbed.inc.job import Job, Sender
-from testbed.simulation.aggregator import Slot
+from testbed.simulation.aggregator import LOOP_PORT, Slot
 from testbed.simulation.ways import Emission, Outcome, Route, To
+from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from tests.vectors import mutations
 from tests.vectors.build import (
     BASE,
+    GENERATION,
     JOB,
     OPTICAL,
     PS_IP,
@@ -41,21 +44,22 @@ from tests.vectors.build import (
     partial,
     push,
     result_from_ps,
+    tick,
     worker_lanes,
 )
 from tests.vectors.good import OTHER, OTHER_BASE, OTHER_GENERATION, OTHER_UP_BASE, at_ps, at_switch
 from tests.vectors.run import Engine, Model
-from tests.vectors.world import Weather, World
+from tests.vectors.world import SHAPES, Shape, Weather, World
 
 STEPS = 400
-PS_PORT = 8  # of the parameter server, where it sits at the switch
+PS_PORT = 8  # of a host that is a place, where it sits at the switch
 TRIED = ("worlds", "schedules", "mutated")  # methods of Trial
-MUTATIONS = 16_000  # at a switch and a PS host together
+MUTATIONS = 16_000  # at a switch and a host together
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an engine's slot holds. `lanes` None: the engine does not tell."""
+    """What an engine's slot holds. None: the engine does not tell."""
 
     generation: int
     fragment: int
@@ -63,6 +67,9 @@ class Held:
     complete: bool
     final: bool
     lanes: Lanes | None
+    contributors: int | None = None
+    degraded: bool | None = None
+    age: int | None = None  # of what is complete
 
 
 class Tried(Engine, Protocol):
@@ -72,7 +79,7 @@ class Tried(Engine, Protocol):
     def slot_held(self, at: int) -> Held | None: ...
 
 
-# (node, is_host): node 0 and 1 are switches, -1 a PS host. An engine with nothing in it.
+# (node, is_host): nodes 0, 1 and 2 are switches, -1 a host. An engine with nothing in it.
 Make = Callable[[int, bool], AbstractContextManager[Tried]]
 
 
@@ -97,21 +104,21 @@ class Both:
         self._model.bind(port, senders)
         self._other.bind(port, senders)
 
-    def set_group(self, number: int, ports: Sequence[int]) -> None:
-        self._model.set_group(number, ports)
-        self._other.set_group(number, ports)
+    def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
+        self._model.set_group(number, tree, ports)
+        self._other.set_group(number, tree, ports)
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         self._model.set_routes(routes)
         self._other.set_routes(routes)
 
-    def admit(self, number: int, job: Job) -> None:
-        self._model.admit(number, job)
-        self._other.admit(number, job)
+    def admit(self, number: int, entry: Entry) -> None:
+        self._model.admit(number, entry)
+        self._other.admit(number, entry)
 
-    def release(self, number: int) -> None:
-        self._model.release(number)
-        self._other.release(number)
+    def release(self, number: int, tree: int | None = None) -> None:
+        self._model.release(number, tree)
+        self._other.release(number, tree)
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
         verdict, emissions = self._model.receive(data, port)
@@ -134,7 +141,16 @@ def slot_difference(mine: Slot, theirs: Held | None) -> str:
     told = (theirs.generation, theirs.fragment, theirs.members, theirs.complete, theirs.final)
     if told != (mine.generation, mine.fragment, mine.members, mine.complete, mine.final):
         return f"{told}"
-    return "" if theirs.lanes is None or (theirs.lanes == mine.lanes).all() else "other lanes"
+    for name, held in (
+        ("contributors", theirs.contributors),
+        ("degraded", theirs.degraded),
+        ("age", theirs.age),
+    ):
+        if held is not None and held != getattr(mine, name) and (mine.complete or name != "age"):
+            return f"{name} {held}"
+    return (
+        "" if theirs.lanes is None or (theirs.lanes[: mine.lanes.size] == mine.lanes).all() else "other lanes"
+    )
 
 
 def difference(model: Outcome, other: Outcome) -> str:
@@ -181,30 +197,28 @@ class Trial:
     """What is done with one kind of engine; each method says how often each verdict was given."""
 
     def __init__(self, make: Make, has_routes: bool, examples: int, kinds: tuple[str, ...]) -> None:
-        """`kinds`: of final, partial (jobs at a switch) and ps (at a PS host). Without routes, every address
-        has the same.
-        """
+        """`kinds`: some of KINDS. Without routes, every address has the same."""
         self._make, self._has_routes, self._kinds = make, has_routes, kinds
         self._settings = settings(
             max_examples=examples, deadline=None, database=None, phases=[Phase.generate]
         )
 
     @contextmanager
-    def _both(self, node: int, ip: str, is_host: bool, tally: Tally) -> Iterator[Both]:
+    def _both(self, node: int, ip: str, is_host: bool, tally: Tally, routes: bool = True) -> Iterator[Both]:
         with self._make(node, is_host) as other:
             both = Both(Model(ip, SLOTS, is_host=is_host), other, tally)
-            if self._has_routes:
+            if self._has_routes and routes:
                 both.set_routes(ROUTES)
             yield both
             both.compare_slots()
 
     def worlds(self) -> dict[str, int]:
-        """Workers that keep the window, in one unit and over two with a PS, in all weathers."""
+        """Workers that keep the window, over trees of all shapes, in all weathers."""
         tally = Tally()
 
         @self._settings
         @given(
-            st.sampled_from([(2,), (3,), (7,), (1, 1), (2, 1), (2, 3)]),
+            st.sampled_from(SHAPES),
             st.sampled_from([2, 4, 16]),
             st.builds(
                 Weather,
@@ -212,17 +226,18 @@ class Trial:
                 st.sampled_from([0.0, 0.2]),
                 st.booleans(),
                 st.integers(0, 2**32),
+                st.sampled_from([0.0, 0.02]),
             ),
         )
-        def run(units: tuple[int, ...], size: int, weather: Weather) -> None:
+        def run(shape: Shape, size: int, weather: Weather) -> None:
             with ExitStack() as stack:
 
                 def make(node: int, ip: str, is_host: bool) -> Engine:
                     if is_host and "ps" not in self._kinds:
                         return Model(ip, SLOTS, is_host=True)
-                    return stack.enter_context(self._both(node, ip, is_host, tally))
+                    return stack.enter_context(self._both(node, ip, is_host, tally, routes=False))
 
-                World(units, 20, size, weather, make, worker_lanes).run()
+                World(shape, 20, size, weather, make, worker_lanes).run()
 
         run()
         return tally.counts
@@ -240,9 +255,9 @@ class Trial:
             st.sampled_from([0, 5, 2**31 - 40, 2**32 - 40]),
         )
         def run(kind: str, seed: int, start: int) -> None:
-            is_host = kind == "ps"
+            is_host = KINDS[kind].is_host
             with self._both(-1 if is_host else 0, PS_IP if is_host else TOR_IP, is_host, tally) as engine:
-                _schedule(engine, kind, random.Random(seed), start)
+                _schedule(engine, KINDS[kind], random.Random(seed), start)
 
         run()
         return tally.counts
@@ -254,70 +269,120 @@ class Trial:
         turns = 16
         for is_host, good in places:
             with self._both(-1 if is_host else 0, PS_IP if is_host else TOR_IP, is_host, tally) as engine:
-                job: Callable[..., Job] = job_at_ps if is_host else job_in_unit
+                entry: Callable[..., Entry] = job_at_ps if is_host else job_in_unit
                 if not is_host:
                     for port, sender in enumerate(
                         (Sender(JOB, 0), Sender(JOB, 1), Sender(OTHER, 0), Sender(OTHER, 1)), 1
                     ):
                         engine.bind(port, [sender])
                     engine.bind(5, [])
-                    engine.bind(6, [Sender(JOB, None)])
-                engine.set_group(JOB, (1, 2, *OPTICAL))
-                engine.set_group(OTHER, (3, 4, OPTICAL[0]))
-                engine.admit(JOB, job(2))
-                engine.admit(
-                    OTHER, job(2, generation=OTHER_GENERATION, base=OTHER_UP_BASE if is_host else OTHER_BASE)
-                )
+                    engine.bind(6, [Sender(JOB, None, True)])
+                engine.set_group(JOB, 0, (1,) if is_host else (1, 2, *OPTICAL))
+                engine.set_group(OTHER, 0, (1,) if is_host else (3, 4, OPTICAL[0]))
+                engine.admit(JOB, entry(2))
+                other_base = OTHER_UP_BASE if is_host else OTHER_BASE
+                engine.admit(OTHER, entry(2, generation=OTHER_GENERATION, base=other_base))
                 chance = np.random.default_rng(5)
-                senders = [1] if is_host else [1, 2, 3, 4, 5, 6, *OPTICAL]
+                senders = [1, CONTROL_PORT] if is_host else [1, 2, 3, 4, 5, 6, *OPTICAL, CONTROL_PORT]
                 for turn in range(turns):
                     for data in mutations.batch(chance, good, frames // (turns * len(places))).frames():
                         engine.receive(data, senders[turn % len(senders)])
         return tally.counts
 
 
-def _schedule(engine: Both, kind: str, chance: random.Random, start: int) -> None:
-    makes: dict[str, Callable[..., Job]] = {
-        "final": lambda **c: job_in_unit(4, **c),
-        "partial": job_across,
-        "ps": job_at_ps,
-    }
-    members = {"final": (0, 1, 2, 3), "partial": (1, 3), "ps": (0, 1, 2)}[kind]
-    generation, at = 3, start
-    if kind != "ps":
-        for worker in members:
-            engine.bind(worker + 1, [Sender(JOB, worker)])
-        engine.bind(PS_PORT, [Sender(JOB, None)])
-    engine.set_group(JOB, (*(worker + 1 for worker in members), *OPTICAL))
-    engine.admit(JOB, makes[kind]())
-    base = UP_BASE if kind == "ps" else BASE
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A place of a schedule: its entry, and who contributes by which port."""
+
+    make: Callable[..., Entry]
+    pushes: Mapping[int, int]  # worker -> port
+    partials: Mapping[int, int]  # number -> port
+    is_host: bool = False
+    lanes: int = spec.LANES
+
+    @property
+    def base(self) -> int:
+        return UP_BASE if self.is_host else BASE
+
+
+KINDS = {
+    "final": Kind(partial_of(job_in_unit, 4), {0: 1, 1: 2, 2: 3, 3: 4}, {}),
+    "partial": Kind(job_across, {1: 2, 3: 4}, {}),
+    "few": Kind(partial_of(job_across, lanes=64), {1: 2, 3: 4}, {}, lanes=64),
+    "middle": Kind(partial_of(job_across, workers=0b10, places=0b1001), {1: 2}, {0: OPTICAL[0], 3: PS_PORT}),
+    "ps": Kind(job_at_ps, {}, {0: 1, 1: 1, 2: 1}, is_host=True),
+    "host": Kind(
+        partial_of(
+            job_at_ps, 2, workers=0b11000, up_ip=TOR_IP, up_base=BASE, result_base=BASE, number=0
+        ),
+        {3: LOOP_PORT, 4: 1},
+        {0: 1, 1: 1},
+        is_host=True,
+    ),
+}  # fmt: skip
+
+
+def _schedule(engine: Both, kind: Kind, chance: random.Random, start: int) -> None:
+    generation, at = GENERATION, start
+
+    def admit() -> Entry:
+        entry = kind.make(generation=generation)
+        to_hosts = [port for port in kind.pushes.values() if port != PS_PORT]
+        engine.set_group(JOB, 0, sorted({1, *to_hosts}) if kind.is_host else (*to_hosts, *OPTICAL))
+        engine.admit(JOB, entry)
+        return entry
+
+    if not kind.is_host:
+        engine.bind(PS_PORT, [Sender(JOB, None, True)])
+    for worker, port in kind.pushes.items():
+        if not kind.is_host or port == LOOP_PORT:
+            engine.bind(port, [Sender(JOB, worker)])
+    entry = admit()
     for _ in range(STEPS):
         at = (at + (chance.random() < 0.4)) % 2**32
         fragment = (at + chance.choice((0, 0, 0, 0, -1, -2, -SIZE, SIZE, 2 * SIZE, 2**31))) % 2**32
         fields = {
-            "slot": base + fragment % SIZE if chance.random() < 0.97 else chance.randrange(2**32),
+            "slot": kind.base + fragment % SIZE if chance.random() < 0.97 else chance.randrange(2**32),
             "generation": generation
             if chance.random() < 0.95
             else (generation + chance.choice((-1, 1))) % 2**32,
-            "count": chance.randrange(spec.LANES + 1),
-            "flags": chance.choice((0, int(spec.Flag.RETRANSMIT))),
+            "count": chance.randrange(kind.lanes + 1),
+            "flags": chance.choice((0, int(spec.Flag.RETRANSMIT), int(spec.Flag.DEGRADED))),
+            "age": chance.choice((0, chance.randrange(2**16))),
+            "tree": 0 if chance.random() < 0.97 else chance.randrange(256),
         }
-        worker = chance.choice(members)
-        if kind == "ps":
-            engine.receive(partial(worker, fragment, **fields), 1)
-        elif kind == "partial" and chance.random() < 0.2:
-            fields |= {"slot": (fields["slot"] - BASE + UP_BASE) % 2**32, "flags": int(spec.Flag.FINAL)}
-            engine.receive(
-                result_from_ps(fragment, lanes(fragment), **fields), chance.choice((PS_PORT, *OPTICAL))
-            )
+        if chance.random() < 0.05:
+            engine.receive(tick(fragment, lanes=kind.lanes, **fields), CONTROL_PORT)
+        elif entry.up_base and chance.random() < 0.2:
+            fields |= {
+                "slot": (fields["slot"] - kind.base + entry.result_base) % 2**32,
+                "flags": fields["flags"] | int(spec.Flag.FINAL),
+                "contributors": chance.randrange(70),
+            }
+            port = 1 if kind.is_host else chance.choice((PS_PORT, *OPTICAL))
+            engine.receive(result_from_ps(fragment, lanes(fragment)[: kind.lanes], **fields), port)
         else:
-            engine.receive(push(worker, fragment, **fields), worker + 1)
+            engine.receive(*_contribution(kind, chance, fragment, fields))
         if chance.random() < 0.01:
             engine.release(JOB)
             if chance.random() < 0.5:
-                engine.receive(
-                    push(members[0], at, generation=generation), members[0] + 1 if kind != "ps" else 1
-                )
+                engine.receive(*_contribution(kind, chance, at, {"generation": generation}))
             generation += 1
-            engine.set_group(JOB, (*(worker + 1 for worker in members), *OPTICAL))
-            engine.admit(JOB, makes[kind](generation=generation))
+            entry = admit()
+
+
+def _contribution(
+    kind: Kind, chance: random.Random, fragment: int, fields: Mapping[str, int]
+) -> tuple[bytes, int]:
+    """A push or partial sum, and the port that it comes by."""
+    number = chance.choice([*kind.pushes, *kind.partials])
+    data = worker_lanes(number, fragment)[: kind.lanes]
+    if number in kind.partials:
+        to_ip = PS_IP if kind.is_host else TOR_IP
+        sent = partial(
+            number, fragment, data=data, **{"to_ip": to_ip, "contributors": chance.randrange(70), **fields}
+        )
+        return sent, kind.partials[number]
+    port = kind.pushes[number]
+    to_ip = LOOP_PLACE_IP if port == LOOP_PORT else PS_IP if kind.is_host else TOR_IP
+    return push(number, fragment, to_ip=to_ip, data=data, **fields), port

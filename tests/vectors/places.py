@@ -1,9 +1,10 @@
 """The places that the fuzz shoots at, and what is sent to them, good or nearly: jobs that sum on while
 everything else happens.
 
-A switch has two jobs of its own, one whose partial sums go to a parameter server at one of its ports, one
-that only passes, a host without a job and ports to other switches. A host has a worker of one job and the
-parameter server of another.
+A switch is at the top of two jobs and in the middle of a third, one of the two has a second tree in the
+middle of which it is, one job only passes; hosts are workers, places or nothing, and ports lead to other
+switches. A host has a worker of one job, is at the top of another, with a worker of its own, and in the
+middle of a third.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from testbed.aggregation.entries import Entry, Sender
 from testbed.contract import frame, spec
-from testbed.inc.job import Job, Role, Sender
+from testbed.simulation.aggregator import LOOP_PORT
 from testbed.simulation.pull import Puller
+from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from tests.vectors.build import (
     FABRIC,
     GENERATION,
@@ -30,10 +33,12 @@ from tests.vectors.build import (
     job_across,
     job_at_ps,
     job_in_unit,
+    job_passing,
     packet,
     partial,
     push,
     result_from_ps,
+    tick,
     worker_lanes,
 )
 from tests.vectors.good import OTHER, OTHER_BASE
@@ -41,10 +46,12 @@ from tests.vectors.good import OTHER, OTHER_BASE
 ACROSS, TRANSIT = 9, 10
 ACROSS_BASE = 256
 PS_PORT, IDLE_PORT = 8, 5
-SWITCH_PORTS = (1, 2, 3, 4, IDLE_PORT, 6, 7, PS_PORT, *FABRIC)
+SWITCH_PORTS = (1, 2, 3, 4, IDLE_PORT, 6, 7, PS_PORT, *FABRIC, CONTROL_PORT)
+HOST_PORTS = (1, LOOP_PORT, CONTROL_PORT)
+SECOND_BASE, MIDDLE_BASE = 320, 352
 BINDINGS = {
     **{1: Sender(JOB, 0), 2: Sender(JOB, 1), 3: Sender(OTHER, 0), 4: Sender(OTHER, 1), IDLE_PORT: None},
-    **{6: Sender(ACROSS, 1), 7: Sender(ACROSS, 3), PS_PORT: Sender(ACROSS, None)},
+    **{6: Sender(ACROSS, 1), 7: Sender(ACROSS, 3), PS_PORT: Sender(ACROSS, None, True)},
 }
 GROUPS = {JOB: (1, 2, *OPTICAL), OTHER: (3, 4), ACROSS: (6, 7, *OPTICAL), TRANSIT: OPTICAL}
 SERVICES = (0, 0, 0, 1, 2, 3, 3, 12, 15, 0xB8, 0xFF)
@@ -63,25 +70,42 @@ class State:
         return self.generations.setdefault(job, GENERATION)
 
 
-def jobs_at_switch(state: State) -> dict[int, Job]:
-    """As they are admitted now."""
+Entries = dict[tuple[int, int], Entry]  # by job and tree
+
+
+def at_switch_now(state: State) -> Entries:
+    """What a switch sums, of the generations of now."""
     made = {
-        JOB: job_in_unit(2),
-        OTHER: job_in_unit(2, base=OTHER_BASE, group_ip="239.192.0.8"),
-        ACROSS: job_across(base=ACROSS_BASE, group_ip="239.192.0.9"),
-        TRANSIT: job_across(
-            role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0, group_ip="239.192.0.10"
-        ),
+        (JOB, 0): job_in_unit(2),
+        (JOB, 1): job_across(tree=1, workers=0b1, places=0b10, number=0, base=SECOND_BASE),
+        (OTHER, 0): job_in_unit(2, base=OTHER_BASE, group_ip="239.192.0.8"),
+        (ACROSS, 0): job_across(places=1 << 5, base=ACROSS_BASE, group_ip="239.192.0.9"),
+        (TRANSIT, 0): job_passing(group_ip="239.192.0.10"),
     }
-    return {number: replace(job, generation=state.generation(number)) for number, job in made.items()}
+    return {key: replace(entry, generation=state.generation(key[0])) for key, entry in made.items()}
 
 
-def job_at_host(state: State) -> Job:
-    return job_at_ps(2, generation=state.generation(OTHER))
+def at_host_now(state: State) -> Entries:
+    """What a host sums."""
+    upwards: dict[str, Any] = {"up_ip": TOR_IP, "up_base": ACROSS_BASE, "result_base": ACROSS_BASE}
+    made = {
+        (OTHER, 0): job_at_ps(2, workers=0b1000),
+        (ACROSS, 0): job_at_ps(2, base=MIDDLE_BASE, group_ip="239.192.0.9", **upwards),
+    }
+    return {key: replace(entry, generation=state.generation(key[0])) for key, entry in made.items()}
 
 
 def puller(state: State) -> Puller:
-    return Puller(JOB, state.generation(JOB), UP_BASE, SIZE, PS_IP, PS_MAC)
+    return Puller(JOB, state.generation(JOB), (UP_BASE, 7), SIZE, spec.LANES, PS_IP, PS_MAC)
+
+
+def _lacking(random: np.random.Generator) -> dict[str, int]:
+    """What a partial sum or a result may say of who is in it."""
+    return {
+        "contributors": int(random.integers(0, 70)),
+        "flags": int(random.integers(0, 16)),
+        "age": int(random.choice((0, 1, 65535))),
+    }
 
 
 Sent = tuple[bytes, int]  # a frame, and the port that it comes by when nothing is wrong
@@ -91,25 +115,34 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
     """What is sent to a switch at this stage."""
     sent: list[Sent] = []
     for at in _window(state, random):
-        for number, base, first, workers in (
-            (JOB, 48, 1, (0, 1)),
-            (OTHER, OTHER_BASE, 3, (0, 1)),
-            (ACROSS, ACROSS_BASE, 6, (1, 3)),
+        for number, tree, base, first, workers in (
+            (JOB, 0, 48, 1, (0, 1)),
+            (JOB, 1, SECOND_BASE, 1, (0,)),
+            (OTHER, 0, OTHER_BASE, 3, (0, 1)),
+            (ACROSS, 0, ACROSS_BASE, 6, (1, 3)),
         ):
             fields: dict[str, Any] = {
                 "job": number,
+                "tree": tree,
                 "generation": state.generation(number),
                 "slot": base + at % SIZE,
             }
             fields |= {"count": int(random.integers(0, spec.LANES + 1)), "flags": int(random.integers(0, 16))}
             sent += [(push(worker, at, **fields), first + place) for place, worker in enumerate(workers)]
+            if number == ACROSS or tree:
+                below, port = (5, int(random.choice((204, PS_PORT)))) if number == ACROSS else (1, 202)
+                sent.append((partial(below, at, to_ip=TOR_IP, **{**fields, **_lacking(random)}), port))
+            if random.random() < 0.2:
+                sent.append((tick(at, **{**fields, "age": int(random.integers(0, 2**16))}), CONTROL_PORT))
     for at in _window(state, random)[:3]:
-        for number, group, ports in (
-            (ACROSS, 9, (PS_PORT, 201, 202)),
-            (TRANSIT, 10, (203, 201)),
-            (JOB, 7, (201,)),
+        for number, tree, group, ports in (
+            (ACROSS, 0, 9, (PS_PORT, 201, 202)),
+            (TRANSIT, 0, 10, (203, 201)),
+            (JOB, 0, 7, (201,)),
+            (JOB, 1, 7, (201,)),
         ):
             fields = {"job": number, "generation": state.generation(number), "to_ip": f"239.192.0.{group}"}
+            fields |= {"tree": tree, **_lacking(random)}
             port = ports[int(random.integers(0, len(ports)))]
             sent.append((result_from_ps(at, worker_lanes(9, at % 7), **fields), port))
             told = {"job": number, "generation": state.generation(number), "flags": 4, "count": 0}
@@ -124,11 +157,23 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
     """What is sent to a host at this stage."""
     sent: list[Sent] = []
     for at in _window(state, random):
-        fields = {"job": OTHER, "generation": state.generation(OTHER)}
-        sent += [(partial(unit, at, **fields), 1) for unit in (0, 1)]
-        fields = {"job": JOB, "generation": state.generation(JOB)}
-        fields |= {"contributors": int(random.integers(1, 65)), "flags": int(random.integers(0, 16))}
-        sent += [(result_from_ps(at, worker_lanes(9, at % 7), **fields), 1)] * 2
+        for number, base in ((OTHER, UP_BASE), (ACROSS, MIDDLE_BASE)):
+            fields: dict[str, Any] = {"job": number, "generation": state.generation(number)}
+            fields["slot"] = base + at % SIZE
+            sent += [(partial(unit, at, **{**fields, **_lacking(random)}), 1) for unit in (0, 1)]
+            if number == OTHER:
+                sent.append((push(3, at, to_ip=LOOP_PLACE_IP, **fields), LOOP_PORT))
+            if random.random() < 0.2:
+                sent.append((tick(at, **{**fields, "age": int(random.integers(0, 2**16))}), CONTROL_PORT))
+        for number, tree, slot in (
+            (JOB, 0, UP_BASE + at % SIZE),
+            (JOB, 1, 7 + at % SIZE),
+            (ACROSS, 0, ACROSS_BASE + at % SIZE),
+        ):
+            fields = {"job": number, "generation": state.generation(number), "tree": tree, "slot": slot}
+            fields |= {"to_ip": "239.192.0.9"} if number == ACROSS else {}
+            result = result_from_ps(at, worker_lanes(9, at % 7), **fields, **_lacking(random))
+            sent += [(result, 1)] * 2
     at = state.fragment
     told = {"generation": state.generation(JOB), "flags": 4, "count": 0}
     sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **told).pack(), 1))

@@ -36,15 +36,15 @@ from tests.vectors.build import (
     result,
     result_from_ps,
     sum_of,
+    tick,
     unchanged,
     vector,
 )
 
 TABLE: Table = {}
 entry = vector(TABLE)
-PULLER = Puller(
-    JOB, GENERATION, UP_BASE, SIZE, PS_IP, PS_MAC
-)  # the worker sits at the host that is a PS in other vectors
+# the worker sits at the host that is a PS in other vectors
+PULLER = Puller(JOB, GENERATION, (UP_BASE,), SIZE, spec.LANES, PS_IP, PS_MAC)
 
 
 def worker(v: Vector, **changes: Any) -> None:
@@ -229,7 +229,7 @@ def the_next_worker_has_a_ring_of_its_own(v: Vector) -> None:
     v.sees(good, 1, "pulled", woken(good))
     v.sees(notice(), 1, "notice")
     v.steps.append(Attach(None))
-    worker(v, generation=GENERATION + 1, base=7, size=2)
+    worker(v, generation=GENERATION + 1, bases=(7,), size=2)
     arrives(v, 2, "bad_generation")
     arrives(v, 2, "pulled", slot=7, generation=GENERATION + 1)
     arrives(v, 2, "pulled", slot=8, generation=GENERATION + 1)
@@ -240,7 +240,8 @@ def the_next_worker_has_a_ring_of_its_own(v: Vector) -> None:
 @entry
 def pushes_are_nobodys_at_a_host_and_other_traffic_passes(v: Vector) -> None:
     worker(v)
-    v.sees(push(1, 0, to_ip=PS_IP), 1, "malformed")
+    v.sees(push(1, 0, to_ip=PS_IP), 1, "bad_job")
+    v.sees(tick(0, to_ip=PS_IP), 1, "bad_sender")
     v.sees(partial(1, 0), 1, "bad_job")
     good = result_from_ps(2, lanes(2))
     for other in (
@@ -259,7 +260,8 @@ def a_host_may_be_a_worker_and_a_parameter_server(v: Vector) -> None:
     v.admit(job_at_ps(2))
     v.sees(partial(0, 2), 1, "aggregated")
     arrives(v, 2, "pulled", job=JOB + 1)
-    arrives(v, 3, "bad_job")
-    leaves = result(2, sum_of(2, 0, 1), 5, To.BACK, PS_IP, slot=UP_BASE + 2)
+    arrives(v, 3, "malformed")  # this host makes them
+    arrives(v, 3, "bad_job", job=JOB + 2)
+    leaves = result(2, sum_of(2, 0, 1), 4, To.GROUP, PS_IP, slot=UP_BASE + 2)
     v.sees(partial(1, 2), 1, "completed", leaves)
     finds(v, 1, p2=stored(2))

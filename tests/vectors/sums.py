@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any, Literal
 
 import numpy as np
 
+from testbed.aggregation.entries import Sender
 from testbed.contract import spec
 from testbed.contract.frame import CE, ECT
-from testbed.inc.job import Sender
 from testbed.simulation.ways import To
 from tests.vectors.build import (
     BASE,
@@ -268,7 +267,7 @@ def votes_have_numbers_of_their_own_in_slots_of_their_own(v: Vector) -> None:
 def members_need_not_be_the_first_workers(v: Vector) -> None:
     members = (0, 5, 31, 32, 63)
     v.senders |= workers_at_ports(members)
-    v.admit(job_in_unit(5, members=sum(1 << worker for worker in members)))
+    v.admit(job_in_unit(0, workers=sum(1 << worker for worker in members)))
     for worker in members[:-1]:
         v.push(worker, 0, "aggregated")
     v.senders |= workers_at_ports([1, 62])
@@ -326,8 +325,7 @@ def a_joined_segment_keeps_nothing_of_its_former_jobs(v: Vector) -> None:
     job_of(v, 1)
     v.push(0, 2, "completed", result(2, worker_lanes(0, 2), 1))
     v.release()
-    joined = dataclasses.replace(job_in_unit(1), base=BASE - SIZE, size=2 * SIZE, generation=9)
-    v.admit(joined)
+    v.admit(job_in_unit(1, base=BASE - SIZE, size=2 * SIZE, generation=9))
     for fragment in (2, 2 + SIZE):
         slot: dict[str, Any] = {"slot": BASE - SIZE + fragment, "generation": 9}
         v.push(0, fragment, "completed", result(fragment, worker_lanes(0, fragment), 1, **slot), **slot)

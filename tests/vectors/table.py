@@ -6,7 +6,15 @@ Those of the optical switch, which knows no protocol, are in tests/vectors/light
 
 from __future__ import annotations
 
-from tests.vectors import forged, pulls, sums, units
+from tests.vectors import forest, forged, pulls, sums, ticks, units, widths
 from tests.vectors.build import Table
 
-TABLE: Table = {**sums.TABLE, **forged.TABLE, **units.TABLE, **pulls.TABLE}
+TABLE: Table = {
+    **sums.TABLE,
+    **forged.TABLE,
+    **units.TABLE,
+    **forest.TABLE,
+    **ticks.TABLE,
+    **pulls.TABLE,
+    **widths.TABLE,
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from testbed.aggregation.entries import Sender
 from testbed.contract import frame, spec
-from testbed.inc.job import Role, Sender
 from testbed.simulation.ways import To
 from tests.vectors.build import (
     BASE,
@@ -21,6 +21,7 @@ from tests.vectors.build import (
     job_across,
     job_at_ps,
     job_in_unit,
+    job_passing,
     lanes,
     notice,
     packet,
@@ -98,6 +99,7 @@ def a_result_that_is_not_the_jobs_is_lost(v: Vector) -> None:
     v.push(3, 2, "completed", partial_sum(2, sum_of(2, 1, 3)))
     v.sees(result_from_ps(2, lanes(1), generation=GENERATION + 1), OPTICAL[0], "bad_generation")
     v.sees(result_from_ps(2, lanes(1), job=9), OPTICAL[0], "bad_job")
+    v.sees(result_from_ps(2, lanes(1), to_ip="239.192.0.8"), OPTICAL[0], "malformed")
     for slot in (BASE, UP_BASE - 1, UP_BASE + SIZE, MASK):
         v.sees(result_from_ps(2, lanes(1), slot=slot), OPTICAL[0], "bad_slot")
     v.push(1, 2, "resent", partial_sum(2, sum_of(2, 1, 3)))
@@ -106,7 +108,7 @@ def a_result_that_is_not_the_jobs_is_lost(v: Vector) -> None:
 @entry
 def the_ps_may_sit_at_this_switch(v: Vector) -> None:
     tor(v)
-    v.senders[9] = (Sender(7, None),)
+    v.senders[9] = (Sender(7, None, True),)
     v.push(1, 2, "aggregated")
     v.push(3, 2, "completed", partial_sum(2, sum_of(2, 1, 3)))
     v.sees(result_from_ps(2, lanes(1), job=8), 9, "bad_sender")
@@ -116,9 +118,9 @@ def the_ps_may_sit_at_this_switch(v: Vector) -> None:
 
 @entry
 def results_pass_a_switch_without_workers(v: Vector) -> None:
-    v.admit(job_across(role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0))
+    v.admit(job_passing())
     v.sees(result_from_ps(2, lanes(1)), OPTICAL[0], "result", unchanged(To.OTHERS))
-    v.sees(push(1, 2), OPTICAL[0], "bad_sender")
+    v.sees(push(1, 2), OPTICAL[0], "bad_worker")
     v.sees(result_from_ps(2, lanes(1), generation=GENERATION - 1), OPTICAL[0], "bad_generation")
 
 
@@ -149,9 +151,9 @@ def partial_sums_make_the_result_at_the_ps(v: Vector) -> None:
     v.sees(partial(2, 2), 1, "aggregated")
     v.sees(partial(2, 2), 1, "duplicate")
     told = {"slot": UP_BASE + 2, "count": 5}
-    v.sees(partial(1, 2, count=5), 1, "completed", result(2, sum_of(2, 0, 1, 2), 5, To.BACK, PS_IP, **told))
+    v.sees(partial(1, 2, count=5), 1, "completed", result(2, sum_of(2, 0, 1, 2), 6, To.GROUP, PS_IP, **told))
     for unit in (0, 1, 2):
-        leaves = result(2, sum_of(2, 0, 1, 2), 5, To.BACK, PS_IP, **told)
+        leaves = result(2, sum_of(2, 0, 1, 2), 6, To.BACK, PS_IP, **told)
         v.sees(partial(unit, 2, data=lanes(99)), 1, "resent", leaves)
     v.sees(partial(1, SIZE + 2), 1, "aggregated")
     v.sees(partial(0, 2), 1, "stale")
@@ -169,7 +171,7 @@ def what_a_ps_host_does_not_take(v: Vector) -> None:
     v.sees(partial(1, 2, slot=UP_BASE - 1), 1, "bad_slot")
     v.sees(partial(1, 2, slot=BASE), 1, "bad_slot")
     v.sees(partial(1, 2, count=spec.LANES + 1), 1, "malformed")
-    v.sees(partial(1, 2), 1, "completed", result(2, sum_of(2, 0, 1), 5, To.BACK, PS_IP, slot=UP_BASE + 2))
+    v.sees(partial(1, 2), 1, "completed", result(2, sum_of(2, 0, 1), 4, To.GROUP, PS_IP, slot=UP_BASE + 2))
 
 
 def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
@@ -183,7 +185,7 @@ def a_notice_goes_to_the_workers_and_to_no_other_switch(v: Vector) -> None:
     tor(v)
     v.sees(told(), OPTICAL[0], "notice", unchanged(To.WORKERS))
     v.sees(told(), OPTICAL[1], "notice", unchanged(To.WORKERS))
-    v.senders[9] = (Sender(7, None),)
+    v.senders[9] = (Sender(7, None, True),)
     v.sees(told(), 9, "notice", unchanged(To.WORKERS))
     v.sees(told(to_ip="10.0.2.254"), 9, "forwarded", unchanged(To.ROUTE))
     v.sees(told(job=9), OPTICAL[0], "bad_job")
@@ -192,7 +194,7 @@ def a_notice_goes_to_the_workers_and_to_no_other_switch(v: Vector) -> None:
 
 @entry
 def a_notice_ends_at_a_switch_without_workers(v: Vector) -> None:
-    v.admit(job_across(role=Role.TRANSIT, members=0, size=0, base=0, local=0, index=0))
+    v.admit(job_passing())
     v.sees(told(), OPTICAL[0], "bad_worker")
     v.sees(told(to_ip="10.0.2.254"), OPTICAL[0], "forwarded", unchanged(To.ROUTE))
 
@@ -222,5 +224,5 @@ def a_mark_on_a_partial_sum_is_on_the_result(v: Vector) -> None:
     v.sees(partial(0, 2, tos=frame.ECT), 1, "aggregated")
     v.sees(partial(1, 2, tos=frame.CE), 1, "aggregated")
     summed = sum_of(2, 0, 1, 2)
-    leaves = result(2, summed, 5, To.BACK, PS_IP, slot=UP_BASE + 2, tos=frame.CE)
+    leaves = result(2, summed, 6, To.GROUP, PS_IP, slot=UP_BASE + 2, tos=frame.CE)
     v.sees(partial(2, 2, tos=frame.ECT), 1, "completed", leaves)

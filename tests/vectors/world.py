@@ -1,5 +1,5 @@
-"""Workers that keep docs/protocol.md's window, and a network that loses, repeats and reorders, around any
-engines. A seed draws the steps.
+"""Workers that keep docs/protocol.md's window, and a network that loses, repeats and reorders, around the
+places of a tree. A seed draws the steps.
 
 Workers check every result that reaches them: a wrong sum fails at once, a sum that never comes when the steps
 are used up.
@@ -7,35 +7,70 @@ are used up.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import Frame
-from testbed.inc.job import Job, Role, Sender
-from testbed.simulation.ways import Route, To
-from tests.vectors.build import GENERATION, GROUP_IP, JOB, Lanes
+from testbed.simulation.aggregator import ETH0, LOOP_PORT
+from testbed.simulation.ways import Route
+from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_IP
+from tests.vectors.build import GENERATION, GROUP_IP, JOB, OPTICAL, Lanes
 from tests.vectors.run import Engine
 
-PS_PORT, UPLINK = 9, 201  # the PS sits at the first unit's switch; each switch has one port to all others
-PS_IP = "10.0.1.9"
-BASES = (16, 80, 400)  # of the units' segments and the PS's, all different
+HOST = -1  # the node that is a host; it sits at this port of unit 0's switch:
+HOST_PORT = 8
+HOST_IP = "10.0.1.9"
+BASES = {0: 16, 1: 80, 2: 240, HOST: 400}  # of the places' segments, by node
 STEPS = 30_000
 CALM, FULL = 40, 300  # frames under way: more than that and nobody sends, or and the next is lost
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What the network does: shares of frames lost and repeated, and whether frames overtake each other."""
+    """What the network does: shares of frames lost and repeated, whether frames overtake each other, and how
+    often places are ticked.
+    """
 
     loss: float
     repeat: float
     reorders: bool
     seed: int
+    ticks: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tree over up to three units' switches, and a host at the first. By unit how many workers there are,
+    and which unit's switch is above; above the first unit's is nothing, or with `host` a host, at which with
+    `own` a worker runs.
+    """
+
+    units: tuple[int, ...]
+    above: tuple[int | None, ...]
+    host: bool = False
+    own: bool = False
+
+
+SHAPES = (
+    Shape((2,), (None,)),
+    Shape((3,), (None,)),
+    Shape((7,), (None,)),
+    Shape((1, 1), (None, None), host=True),
+    Shape((2, 1), (None, None), host=True),
+    Shape((2, 3), (None, None), host=True, own=True),
+    Shape((2, 2), (None, 0)),  # over switches only
+    Shape((0, 2, 1), (None, 0, 0)),
+    Shape((1, 1, 2), (None, 0, 1)),  # three switches deep
+    Shape((1, 2, 1), (None, 0, 1), host=True),
+    Shape((2,), (None,), host=True, own=True),
+)
 
 
 @dataclass(slots=True)
@@ -43,37 +78,38 @@ class Worker:
     """One worker's end: how far it is, and what it has under way."""
 
     number: int
-    unit: int
+    node: int
     port: int
     done: int = 0
     pushed: int = 0
     arrived: set[int] = field(default_factory=set)
 
 
-def _network(unit: int) -> str:
-    return f"10.0.{unit + 1}.0"
-
-
 def unit_ip(unit: int) -> str:
     return f"10.0.{unit + 1}.254"
 
 
+def way_to(unit: int) -> int:
+    """The port of any other switch to this unit's."""
+    return OPTICAL[0] + unit
+
+
 class World:
-    """A job over one or two units. `make(node, ip, is_host)` gives the engine of a switch (node = unit) or of
-    the PS host (node = -1).
+    """A job over a tree. `make(node, ip, is_host)` gives the engine of a switch (node = unit) or of the host
+    (node = HOST).
     """
 
     def __init__(
         self,
-        units: Sequence[int],
+        shape: Shape,
         fragments: int,
         size: int,
         weather: Weather,
         make: Callable[[int, str, bool], Engine],
         lanes: Callable[[int, int], Lanes],
     ) -> None:
-        self._units, self._fragments, self._size, self._weather, self._lanes = (
-            units,
+        self._shape, self._fragments, self._size, self._weather, self._lanes = (
+            shape,
             fragments,
             size,
             weather,
@@ -81,68 +117,93 @@ class World:
         )
         self._random = random.Random(weather.seed)
         self._places = random.Random(weather.seed + 1).sample(range(size), size)
-        placed = [unit for unit, count in enumerate(units) for _ in range(count)]
-        ports = [at for count in units for at in range(count)]
-        self.workers = [
-            Worker(n, unit, port + 1) for n, (unit, port) in enumerate(zip(placed, ports, strict=True))
-        ]
+        seats = [(unit, port + 1) for unit, count in enumerate(shape.units) for port in range(count)]
+        seats += [(HOST, LOOP_PORT)] if shape.own else []
+        self.workers = [Worker(number, *seat) for number, seat in enumerate(seats)]
         self._flying: list[tuple[int, int, bytes]] = []  # node, port, frame
         self._late: list[tuple[int, int, bytes]] = []  # copies that arrive long after
-        self._engines = {unit: make(unit, unit_ip(unit), False) for unit in range(len(units))}
+        self._results: dict[int, Lanes] = {}  # of every fragment, the first that a worker got
+        nodes = [*range(len(shape.units)), *([HOST] if shape.host else [])]
+        self._engines = {node: make(node, self._ip(node), node == HOST) for node in nodes}
         self.verdicts: dict[str, int] = {}
-        if len(units) > 1:
-            self._engines[-1] = make(-1, PS_IP, True)
-        self._admit()
+        self.entries = {node: self._entry(node) for node in nodes if self._contributors(node)}
+        for node in nodes:
+            self._admit(node)
 
-    def _admit(self) -> None:
-        across, total = len(self._units) > 1, len(self.workers)
-        for unit in range(len(self._units)):
-            mine = [worker for worker in self.workers if worker.unit == unit]
-            members = sum(1 << worker.number for worker in mine)
-            role, up_ip, up_base = (Role.PARTIAL, PS_IP, BASES[-1]) if across else (Role.FINAL, "0.0.0.0", 0)
-            job = Job(
-                members,
-                GENERATION,
-                role,
-                BASES[unit],
-                self._size,
-                total,
-                len(mine),
-                unit,
-                up_base,
-                unit_ip(unit),
-                up_ip,
-                GROUP_IP,
+    # ------------------------------------------------------------------ the tree
+
+    def _ip(self, node: int) -> str:
+        return HOST_IP if node == HOST else unit_ip(node)
+
+    def _above(self, node: int) -> int | None:
+        if node == HOST:
+            return None
+        return HOST if self._shape.host and self._shape.above[node] is None else self._shape.above[node]
+
+    def _below(self, node: int) -> list[int]:
+        places = range(len(self._shape.units))
+        return [other for other in places if self._above(other) == node and self._contributors(other)]
+
+    def _workers(self, node: int) -> list[Worker]:
+        return [worker for worker in self.workers if worker.node == node]
+
+    def _contributors(self, node: int) -> list[int]:
+        """The workers that are summed at a place, and the numbers of the places: the lowest rank of each."""
+        mine = [worker.number for worker in self._workers(node)]
+        return mine + [self._number(other) for other in self._below(node)]
+
+    def _number(self, node: int) -> int:
+        return min(self._contributors(node))
+
+    def _top(self) -> int:
+        return HOST if self._shape.host else 0
+
+    def _entry(self, node: int) -> Entry:
+        above = self._above(node)
+        return Entry(
+            tree=0,
+            generation=GENERATION,
+            workers=sum(1 << worker.number for worker in self._workers(node)),
+            places=sum(1 << self._number(other) for other in self._below(node)),
+            number=self._number(node),
+            base=BASES[node],
+            size=self._size,
+            up_base=0 if above is None else BASES[above],
+            result_base=BASES[self._top()],
+            self_ip=self._ip(node),
+            up_ip=NO_IP if above is None else self._ip(above),
+            group_ip=GROUP_IP,
+            lanes=spec.LANES,
+        )
+
+    def _admit(self, node: int) -> None:
+        engine, workers = self._engines[node], self._workers(node)
+        if node == HOST:
+            ports = [ETH0, *(worker.port for worker in workers)]
+        else:
+            # where the parameter server is a host, results go on to all units from the first unit's switch
+            below = self._below(HOST) if self._shape.host and node == 0 else []
+            below = [*below, *self._below(node)]
+            ports = [
+                *(worker.port for worker in workers),
+                *(way_to(other) for other in below if other != node),
+            ]
+            engine.set_routes(
+                {
+                    (HOST_IP, 32): Route(HOST_PORT if node == 0 else way_to(0)),
+                    **{
+                        (f"10.0.{other + 1}.0", 24): Route(way_to(other))
+                        for other in range(3)
+                        if other != node
+                    },
+                }
             )
-            for worker in mine:
-                self._engines[unit].bind(worker.port, [Sender(JOB, worker.number)])
-            # across units the parameter server is at the first unit's switch, and results go on from there
-            self._engines[unit].set_group(
-                JOB, [*(worker.port for worker in mine), *([UPLINK] if across and not unit else [])]
-            )
-            self._engines[unit].set_routes(
-                {(PS_IP, 32): Route(UPLINK if unit else PS_PORT), (_network(1 - unit), 24): Route(UPLINK)}
-            )
-            self._engines[unit].admit(JOB, job)
-        if across:
-            members = (1 << len(self._units)) - 1
-            count = len(self._units)
-            job = Job(
-                members,
-                GENERATION,
-                Role.FINAL,
-                BASES[-1],
-                self._size,
-                total,
-                count,
-                0,
-                0,
-                PS_IP,
-                "0.0.0.0",
-                GROUP_IP,
-            )
-            self._engines[0].bind(PS_PORT, [Sender(JOB, None)])
-            self._engines[-1].admit(JOB, job)
+            engine.bind(HOST_PORT, [Sender(JOB, None, True)] if self._shape.host and node == 0 else [])
+        for worker in workers:
+            engine.bind(worker.port, [Sender(JOB, worker.number)])
+        engine.set_group(JOB, 0, ports)
+        if node in self.entries:
+            engine.admit(JOB, self.entries[node])
 
     # ------------------------------------------------------------------ a run
 
@@ -152,13 +213,33 @@ class World:
             idle = [worker for worker in self.workers if worker.done < self._fragments]
             if not idle:
                 return
-            if self._flying and (len(self._flying) > CALM or self._random.random() < 0.8):
+            if self._random.random() < self._weather.ticks:
+                self._tick(min(worker.done for worker in idle))
+            elif self._flying and (len(self._flying) > CALM or self._random.random() < 0.8):
                 self._deliver()
             else:
                 self._send(self._random.choice(idle))
         raise AssertionError(
             f"not done after {STEPS} steps: {[worker.done for worker in self.workers]}, {self.verdicts}"
         )
+
+    def _tick(self, done: int) -> None:
+        """Of any place, for a fragment that the slowest worker may push by now."""
+        node, entry = self._random.choice(list(self.entries.items()))
+        fragment = done + self._random.randrange(max(1, self._size // 2))
+        header = Header(
+            spec.Op.TICK,
+            JOB,
+            0,
+            0,
+            GENERATION,
+            entry.base + self._places[fragment % self._size],
+            fragment,
+            0,
+            age=11,
+        )
+        empty = np.zeros(spec.LANES, np.uint32)
+        self._receive(node, CONTROL_PORT, Frame(header, empty, self._ip(node), self._ip(node)).pack())
 
     def _send(self, worker: Worker) -> None:
         """Something new if the window lets it, or else what has no result yet, as a timer would."""
@@ -170,13 +251,24 @@ class World:
         else:
             fragment, worker.pushed = worker.pushed, worker.pushed + 1
         header = Header(
-            spec.Op.PUSH, JOB, worker.number, 1, GENERATION,
-            BASES[worker.unit] + self._places[fragment % self._size], fragment, spec.LANES,
+            spec.Op.PUSH,
+            JOB,
+            worker.number,
+            1,
+            GENERATION,
+            BASES[worker.node] + self._places[fragment % self._size],
+            fragment,
+            spec.LANES,
             spec.Flag.RETRANSMIT if again else 0,
-        )  # fmt: skip
-        source = f"10.0.{worker.unit + 1}.{worker.port}"
-        made = Frame(header, self._lanes(worker.number, fragment), source, unit_ip(worker.unit))
-        self._fly(worker.unit, worker.port, made.pack())
+        )
+        loop = worker.node == HOST
+        source = LOOP_WORKER_IP if loop else f"10.0.{worker.node + 1}.{worker.port}"
+        to_ip = LOOP_PLACE_IP if loop else unit_ip(worker.node)
+        self._fly(
+            worker.node,
+            worker.port,
+            Frame(header, self._lanes(worker.number, fragment), source, to_ip).pack(),
+        )
 
     def _fly(self, node: int, port: int, data: bytes) -> None:
         if self._random.random() < self._weather.loss or len(self._flying) >= FULL:
@@ -188,38 +280,49 @@ class World:
     def _deliver(self) -> None:
         reorders = self._weather.reorders
         held = self._late if self._late and self._random.random() < 0.05 else self._flying
-        node, port, data = held.pop(self._random.randrange(len(held)) if reorders else 0)
+        self._receive(*held.pop(self._random.randrange(len(held)) if reorders else 0))
+
+    def _receive(self, node: int, port: int, data: bytes) -> None:
         verdict, emissions = self._engines[node].receive(data, port)
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         for emission in emissions:
-            if node == -1:
-                assert emission.to is To.BACK, "a PS host sends by the one port that it has"
-                self._fly(0, PS_PORT, emission.data)
-            else:
-                assert emission.ports is not None, emission.to
-                for left_by in emission.ports:
-                    self._leave(node, left_by, emission.data)
+            assert emission.ports is not None, emission.to
+            for left_by in emission.ports:
+                self._leave(node, left_by, emission.data)
 
     def _leave(self, node: int, port: int, data: bytes) -> None:
-        """By a port: to the other unit, the PS, or a worker."""
-        if port == UPLINK:
-            self._fly(1 - node, UPLINK, data)
-        elif port == PS_PORT:
-            self._fly(-1, 1, data)
+        """By a port: to another unit, the host, or a worker."""
+        if node == HOST and port == ETH0:
+            self._fly(0, HOST_PORT, data)
+        elif port == HOST_PORT:
+            self._fly(HOST, ETH0, data)
+        elif OPTICAL[0] <= port < OPTICAL[0] + len(self._shape.units):
+            self._fly(port - OPTICAL[0], way_to(node), data)
         else:
-            (worker,) = (worker for worker in self.workers if (worker.unit, worker.port) == (node, port))
+            (worker,) = (worker for worker in self.workers if (worker.node, worker.port) == (node, port))
             self._take(worker, data)
 
     def _take(self, worker: Worker, data: bytes) -> None:
         """A worker's end of the link, which loses as well."""
         packet = Frame.parse(data)
-        if packet.header.op == spec.Op.NOTICE or self._random.random() < self._weather.loss:
+        header, fragment = packet.header, packet.header.fragment
+        if header.op == spec.Op.NOTICE or self._random.random() < self._weather.loss:
             return
-        fragment = packet.header.fragment
-        expected = sum(self._lanes(each.number, fragment).astype(np.uint64) for each in self.workers) % 2**32
-        assert packet.header.op == spec.Op.RESULT
-        assert packet.header.contributors == len(self.workers)
-        assert (packet.lanes == expected).all(), f"worker {worker.number}: fragment {fragment} is wrong"
+        assert header.op == spec.Op.RESULT
+        same = self._results.setdefault(fragment, packet.lanes)
+        assert (packet.lanes == same).all(), f"worker {worker.number}: another result of fragment {fragment}"
+        assert bool(header.flags & spec.Flag.DEGRADED) == (header.contributors < len(self.workers))
+        assert self._is_sum(packet), f"worker {worker.number}: fragment {fragment} is wrong"
         worker.arrived.add(fragment)
         while worker.done in worker.arrived:
             worker.done += 1
+
+    def _is_sum(self, packet: Frame) -> bool:
+        """Whether a result is the sum over as many workers as it says; over all of them if nothing ticks."""
+        count = packet.header.contributors
+        assert self._weather.ticks or count == len(self.workers)
+        parts = [
+            self._lanes(worker.number, packet.header.fragment).astype(np.uint64) for worker in self.workers
+        ]
+        subsets = itertools.combinations(parts, count)
+        return any((sum(subset) % 2**32 == packet.lanes).all() for subset in subsets)  # type: ignore[union-attr]

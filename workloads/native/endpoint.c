@@ -173,6 +173,7 @@ static void fill_header(struct endpoint *e, struct wire_header *h)
 	h->contributors = htons(1);
 	h->generation = htonl(e->s.generation);
 	h->count = htons(e->s.lanes);
+	h->lanes = htons(e->s.lanes);
 }
 
 void endpoint_close(struct endpoint *e)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from testbed.jobs.placement import Rack
+from testbed.aggregation.system import Rack
 from testbed.reproduction.live.claims import CONNECTIONS, JCT, LESS
 from testbed.reproduction.live.model import Kind
 from testbed.reproduction.live.prediction import Asked, Predicted, Queue, predict

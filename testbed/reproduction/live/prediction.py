@@ -16,12 +16,14 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
+from testbed.aggregation.system import Rack
 from testbed.errors import TestbedError
-from testbed.jobs.placement import Host, Rack, place_in_queue
+from testbed.jobs.placement import place_in_queue
 from testbed.reproduction.live.model import Pace
 from testbed.scheduling import live
 from testbed.scheduling.model import Fabric, Job, Pair, Policy, Progress, State, set_up
 from testbed.simulation.fluid import check_plan
+from testbed.topology.places import Host
 
 _MOST_SLOTS = 100_000
 
@@ -95,9 +97,9 @@ class Queue:
             placed = place_in_queue(self.racks, busy, one.workers, None, False, None, Random(one.seed))
             if placed is None:
                 break
-            assert placed.ps is not None
+            assert placed.server is not None
             self._hosts[one.id] = placed.hosts()
-            job = live.model_job(one.id, placed.workers, placed.ps[0], one.gigabits, 0.0, 0)
+            job = live.model_job(one.id, placed.workers, placed.server[0], one.gigabits, 0.0, 0)
             self._starting.append((now_s + self.start_up_s * one.workers, job))
             self._waiting.pop(0)
         ready = [job for at_s, job in self._starting if at_s <= now_s]

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.system import Rack
 from testbed.errors import TestbedError
-from testbed.jobs.placement import Rack
 from testbed.reproduction.live import setting
 from testbed.reproduction.live.model import Kind, Pace, iteration_s
 from testbed.reproduction.live.prediction import Asked, Given, Predicted, Queue, predict

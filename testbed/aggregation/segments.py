@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from testbed.errors import TestbedError
 
+Key = tuple[int, int]  # a job, and the number of one of its trees
+
 
 class NoRoomError(TestbedError):
     """A switch takes no more jobs, or has no free segment of the size asked for."""
 
 
 class Segments:
-    """First fit: a job gets the lowest free slots in a row. Freed neighbours are one free segment again."""
+    """First fit: a job's tree gets the lowest free slots in a row. Freed neighbours are one free segment
+    again.
+    """
 
     def __init__(self, slots: int, jobs: int) -> None:
         self._slots, self._jobs = slots, jobs
-        self._taken: dict[int, tuple[int, int]] = {}  # job -> (MemID, Size)
+        self._taken: dict[Key, tuple[int, int]] = {}  # (MemID, Size)
 
     @property
     def default_size(self) -> int:
-        """An equal share for each of the jobs that the switch takes at once."""
+        """An equal share for each of the jobs that the place takes at once."""
         return self._slots // self._jobs
 
-    def take(self, job: int, size: int) -> int:
-        """The MemID of the job's segment of `size` slots. Raises NoRoomError, which says who holds what."""
-        if len(self._taken) >= self._jobs:
+    def take(self, key: Key, size: int) -> int:
+        """The MemID of a segment of `size` slots for a job's tree. Raises NoRoomError, which says who
+        holds what.
+        """
+        jobs = {job for job, _ in self._taken}
+        if key[0] not in jobs and len(jobs) >= self._jobs:
             raise NoRoomError(f"it sums for {self._jobs} jobs at most, and has them: {self._holders()}")
         start = 0
         for base, length in sorted(self._taken.values()):
@@ -35,20 +42,24 @@ class Segments:
                 f"no {size} of its {self._slots} slots in a row are free: {self._holders()}; the longest "
                 f"free run has {self._longest()}"
             )
-        self._taken[job] = (start, size)
+        self._taken[key] = (start, size)
         return start
 
-    def free(self, job: int) -> None:
-        """Takes a job's segment back; nothing if it has none."""
-        self._taken.pop(job, None)
+    def free(self, key: Key) -> None:
+        """Takes the segment of a job's tree back; nothing if it has none."""
+        self._taken.pop(key, None)
 
-    def taken(self) -> dict[int, tuple[int, int]]:
-        """Job -> (MemID, Size)."""
+    def taken(self) -> dict[Key, tuple[int, int]]:
+        """(Job, tree) -> (MemID, Size)."""
         return dict(self._taken)
+
+    def jobs(self) -> int:
+        """How many jobs have segments here."""
+        return len({job for job, _ in dict(self._taken)})
 
     def _holders(self) -> str:
         return (
-            ", ".join(f"job {job} ({size} slots)" for job, (_, size) in sorted(self._taken.items()))
+            ", ".join(f"job {job} ({size} slots)" for (job, _), (_, size) in sorted(self._taken.items()))
             or "no jobs"
         )
 

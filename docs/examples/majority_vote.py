@@ -1,0 +1,61 @@
+"""signSGD with majority vote (Bernstein et al., ICML 2018): workers push the signs of their gradients, and
+take the sign of the sum. Two bits would do; here a sign takes eight, so that four ride in each lane.
+
+    testbed run --sync docs/examples/majority_vote.py:MajorityVote SCRIPT.py
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from testbed.aggregation.forest import Forest, below_top, by_unit
+from testbed.aggregation.system import Layout, Site
+from testbed.contract.transports import PACKETS
+from testbed.topology.places import Host, switch
+from workloads.endpoint import Endpoint
+from workloads.job_env import JobEnv
+from workloads.quantiser import Floats
+
+
+class MajorityVote:
+    """Trees of switches, as they are; only what workers push and take is another."""
+
+    engines = frozenset({"xdp", "bmv2"})
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """The switch of the first unit sums its workers and the other units' switches."""
+        forest = Forest(tuple(workers), (below_top(workers, switch(min(by_unit(workers)))),))
+        return Layout("majority-vote", tuple(workers), PACKETS, None, forest, forest.demands())
+
+    def reducer(self, job: JobEnv, timeout_s: float) -> Signs:
+        """How a worker speaks."""
+        return Signs(job, timeout_s)
+
+
+class Signs:
+    """-1, 0 or 1 an element: where most workers' gradients point."""
+
+    def __init__(self, job: JobEnv, timeout_s: float) -> None:
+        self._endpoint = Endpoint(job.engine, job.board, timeout_s)
+        self._workers = job.world_size
+        self._under_way: deque[tuple[Floats, np.ndarray]] = deque()
+
+    def submit(self, array: Floats) -> None:
+        """Signs as 0, 1 or 2: sums of 64 workers stay below 256, so that none carries into the next one."""
+        votes = np.zeros(-(-array.size // 4) * 4, np.uint8)
+        votes[: array.size] = np.sign(array) + 1
+        lanes = votes.view(np.uint32)
+        self._under_way.append((array, lanes))
+        self._endpoint.submit_lanes(lanes)
+
+    def finish(self) -> None:
+        """The oldest vector becomes the signs of its sums."""
+        array, lanes = self._under_way.popleft()
+        self._endpoint.finish()
+        array[:] = np.sign(lanes.view(np.uint8)[: array.size].astype(np.int16) - self._workers)
+
+    def counters(self) -> dict[str, float]:
+        return {"pushed": self._endpoint.counters.pushed}

@@ -1,0 +1,404 @@
+"""Admits jobs to the places that sum for them: segments, members, senders, result groups, and what workers
+are told.
+
+A job's forest names its places. It has segments of one size at all of them, and holds all of it or nothing.
+Pure: what a place does when it is told is its data plane's (`SummingPlace`, `Hosts`), and the lock is handed
+in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from testbed.aggregation.entries import NO_IP, Entry, Sender
+from testbed.aggregation.forest import Forest, Node
+from testbed.aggregation.segments import NoRoomError, Segments
+from testbed.contract import spec
+from testbed.contract.mapping import MIN_SLOTS
+from testbed.errors import RequestError, TestbedError
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+from testbed.topology.places import Host, Place
+
+Ways = Mapping[int, Sequence[str]]  # unit -> the devices by which a tree's results go on to other units
+
+
+class SummingPlace(Protocol):
+    """A place that sums, whatever it is made of. `number` is a job's."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
+        """By which of its devices the results of a job's tree leave; called before `admit`. Replaces in one
+        step.
+        """
+
+    def admit(self, number: int, entry: Entry) -> None:
+        """Puts the entry of a job's tree. If it is new here, its segment's slots are empty afterwards; else
+        the entry is replaced in one step.
+        """
+
+    def bind(self, host: int, sender: Sender | None) -> None:
+        """Who may send gradients to it: at a switch by the port of this host, at a host by its own loop,
+        which is there from then on. None: nobody.
+        """
+
+    def release(self, number: int) -> None:
+        """Takes the job's entries and groups away; nothing if there are none. A packet already being worked
+        on may still touch the job's slots: whoever has them next is of another generation, which it cannot
+        add to.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The memory that a worker's results are written into: descriptors, to be inherited by its process."""
+
+    fd: int
+    entries: int
+    wake_fd: int
+
+
+class Hosts(Protocol):
+    """The hosts' end, the same whatever their switch is."""
+
+    def attach(
+        self, host: Host, job: int, generation: int, bases: Sequence[int], size: int, lanes: int
+    ) -> Ring:
+        """A ring for the results of a job, tree after tree: those of tree t, whose slots count from
+        `bases[t]`, are at t * size and behind. TestbedError if the host has one.
+        """
+
+    def detach(self, host: Host) -> None:
+        """Takes the host's ring back."""
+
+    def place(self, host: Host) -> SummingPlace:
+        """What sums at this host; the same object each time."""
+
+
+@dataclass(slots=True)
+class Admission:
+    """What a job holds. `worker_env` and `worker_fds` are for a worker's process."""
+
+    job: int
+    generation: int
+    forest: Forest
+    size: int
+    lanes: int
+    rate_mbps: float | None  # of the workers' links
+    queue_packets: int  # of each link
+    engines: Mapping[int, str]  # unit -> what its switch sums with
+    bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
+    ways: list[dict[int, tuple[str, ...]]] = field(default_factory=list)  # by tree: unit with an entry -> on
+    summing: set[Host] = field(default_factory=set)  # hosts with an entry
+    looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
+    bound: set[Host] = field(default_factory=set)  # those that may send
+    rings: dict[int, Ring] = field(default_factory=dict)  # by worker
+
+    def result_base(self, tree: int) -> int:
+        """MemID where the results of a tree are made."""
+        return self.bases[tree, self.forest.trees[tree].top.place]
+
+    def worker_env(self, worker: int) -> dict[str, Any]:
+        """What the endpoint of a worker must know; JSON-able."""
+        ring, host = self.rings[worker], self.forest.workers[worker]
+        return {
+            "engine": self.engines[host[0]],
+            "port": spec.UDP_PORT,
+            "job": self.job,
+            "generation": self.generation,
+            "worker": worker,
+            "workers": len(self.forest.workers),
+            "lanes": self.lanes,
+            "slots": self.size,
+            "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
+            "rate_mbps": self.rate_mbps,
+            # what is under way may meet in one queue, from every contributor of the place behind it
+            "share": self.rate_mbps and max(1, self.queue_packets // self.forest.meeting()),
+            "ring_fd": ring.fd,
+            "ring_entries": ring.entries,
+            "wake_fd": ring.wake_fd,
+        }
+
+    def _way_of(self, worker: int, tree: int) -> dict[str, Any]:
+        place = self.forest.trees[tree].node_of(worker).place
+        is_own = place.at == self.forest.workers[worker]
+        return {
+            "address": addresses.LOOP_PLACE_IP if is_own else place.address,
+            "slot_base": self.bases[tree, place],
+            "fraction": self.forest.trees[tree].share / sum(tree.share for tree in self.forest.trees),
+        }
+
+    def worker_fds(self, worker: int) -> list[int]:
+        """The descriptors that `worker_env` names; to be inherited by the worker's process."""
+        return [self.rings[worker].fd, self.rings[worker].wake_fd]
+
+
+class Places:
+    """All places of one testbed, and who holds what of them. As safe for threads as `lock` makes it, which is
+    held while places are told.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        switches: Mapping[int, SummingPlace],
+        hosts: Hosts,
+        lock: AbstractContextManager[Any],
+        any_ended: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`any_ended`: whether a switch ended that is to be started again."""
+        self._switches, self._hosts, self._lock, self._any_ended = switches, hosts, lock, any_ended
+        self._restarts = 0
+        self._slots = min(place.slots for place in switches.values())
+        self._jobs = topology.inc.jobs
+        if not 1 <= self._jobs <= self._slots // MIN_SLOTS:
+            raise RequestError(f"inc.jobs: {self._jobs}; 1 to {self._slots // MIN_SLOTS} are accepted")
+        self._lanes = spec.lanes_for(topology.mtu)
+        self._queue_packets = topology.host_link.buffer_packets
+        self._rate_mbps = topology.host_link.emulated_mbps(topology.scale)
+        self._engines = {unit.index: unit.engine for unit in topology.units}
+        self._segments: dict[Place, Segments] = {}
+        self._admitted: dict[int, Admission] = {}
+
+    def close(self) -> None:
+        """Releases all jobs."""
+        with self._lock, ExitStack() as stack:  # to the end, whatever one raises
+            for admission in self._admitted.values():
+                stack.callback(self._release, admission)
+
+    def admit(
+        self, job: int, generation: int, forest: Forest, ways: Sequence[Ways] = (), size: int | None = None
+    ) -> Admission:
+        """Gives a job its place everywhere that it needs one: segments of `size` slots, or of an equal share.
+
+        `ways` says, tree by tree, by which devices results leave each unit towards others; without it they
+        stay where they are made. Raises NoRoomError when a place has no segment or takes no more jobs; then
+        nothing is held.
+        """
+        trees = len(forest.trees)
+        size = Segments(self._slots, self._jobs).default_size // trees if size is None else size
+        if not MIN_SLOTS <= size <= self._slots // trees:
+            among = f" for each of {trees} trees" if trees > 1 else ""
+            raise RequestError(
+                f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {self._slots // trees} are "
+                f"accepted"
+            )
+        with self._lock:
+            if job in self._admitted:
+                raise TestbedError(f"admit job {job}: it is admitted already")
+            admission = Admission(
+                job,
+                generation,
+                forest,
+                size,
+                self._lanes,
+                self._rate_mbps,
+                self._queue_packets,
+                self._engines,
+                ways=[{} for _ in forest.trees],
+            )
+            self._admitted[job] = admission
+            try:
+                self._take(admission, [*ways, *({} for _ in range(trees - len(ways)))])
+            except BaseException:
+                self._release(admission)
+                raise
+            return admission
+
+    def release(self, job: int) -> None:
+        """Takes back what a job holds; nothing if it is not admitted."""
+        with self._lock:
+            admission = self._admitted.get(job)
+            if admission:
+                self._release(admission)
+
+    def reroute(self, job: int, ways: Sequence[Ways]) -> None:
+        """Sets where a job's results leave the units, after circuits changed; units that results newly pass
+        through included.
+
+        Nothing for a job that is not admitted: it is about to be, by ways of its own, or was. All units are
+        told, whatever one raises; one that ended learns it when it is started again.
+        """
+        with self._lock:
+            admission = self._admitted.get(job)
+            if admission is None:
+                return
+            failures = []
+            for tree, going_on in enumerate(ways):
+                for unit in sorted({*admission.ways[tree], *going_on}):
+                    admission.ways[tree][unit] = tuple(going_on.get(unit, ()))
+                    try:
+                        self._enter_unit(admission, tree, unit)
+                    except TestbedError as error:
+                        failures.append(error)
+            if failures:
+                raise failures[0]
+
+    def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
+        """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or
+        goes.
+
+        Jobs whose packets only pass there get their entries back. The sums of the others are lost: returns
+        their numbers, with their generations.
+        """
+        with self._lock:
+            restart()
+            self._restarts += 1
+            there = [
+                admission
+                for admission in self._admitted.values()
+                if any(unit in way for way in admission.ways)
+            ]
+            lost = [
+                admission
+                for admission in there
+                if unit in admission.forest.units or Place(unit) in admission.forest.places
+            ]
+            for admission in there:
+                if admission in lost:
+                    continue
+                for tree, way in enumerate(admission.ways):
+                    if unit in way:
+                        self._enter_unit(admission, tree, unit)
+                for host in sorted(admission.bound):
+                    if host[0] == unit:
+                        self._bind(admission, host)
+            return {admission.job: admission.generation for admission in lost}
+
+    def restarts(self) -> int | None:
+        """How often a switch was started again; None while one is gone."""
+        with self._lock:
+            return None if self._any_ended() else self._restarts
+
+    def occupancy(self) -> dict[Place, int]:
+        """How many jobs have segments at each place that has any.
+
+        Without the lock: telemetry waits for no switch, and copying a dict is one step.
+        """
+        counts = {place: segments.jobs() for place, segments in dict(self._segments).items()}
+        return {place: count for place, count in counts.items() if count}
+
+    # ---- under the lock ----
+
+    def _take(self, admission: Admission, ways: Sequence[Ways]) -> None:
+        forest = admission.forest
+        for number, tree in enumerate(forest.trees):
+            for node in tree.top.nodes():
+                self._take_segment(admission, number, node.place)
+        for number, going_on in enumerate(ways):
+            units = {*self._units_of(forest, number), *going_on}
+            admission.ways[number] = {unit: tuple(going_on.get(unit, ())) for unit in sorted(units)}
+            for unit in sorted(units):
+                self._enter_unit(admission, number, unit)
+            for node in forest.trees[number].top.nodes():
+                if host := node.place.at:
+                    self._enter_host(admission, number, node, host)
+        for host in sorted({place.at for place in forest.places if place.at} - {*forest.workers}):
+            self._bind(admission, host)
+        bases = [admission.result_base(tree) for tree in range(len(forest.trees))]
+        for rank, host in enumerate(forest.workers):
+            admission.rings[rank] = self._hosts.attach(
+                host, admission.job, admission.generation, bases, admission.size, admission.lanes
+            )
+            self._bind(admission, host)
+
+    def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
+        segments = self._segments.setdefault(place, Segments(self._at(place).slots, self._jobs))
+        try:
+            admission.bases[tree, place] = segments.take((admission.job, tree), admission.size)
+        except NoRoomError as full:
+            raise NoRoomError(f"admit job {admission.job}: {place}: {full}") from full
+
+    @staticmethod
+    def _units_of(forest: Forest, tree: int) -> set[int]:
+        """The units whose switches must know a tree without regard to circuits: they sum, or a host there
+        does, or has results.
+        """
+        places = {node.place.unit for node in forest.trees[tree].top.nodes()}
+        return places | {unit for unit, _ in forest.receivers(tree)}
+
+    def _enter_unit(self, admission: Admission, tree: int, unit: int) -> None:
+        """A tree's entry at a unit's switch: where it sums, or where results only pass through."""
+        forest, place, switch = admission.forest, Place(unit), self._switches[unit]
+        nodes = {node.place: node for node in forest.trees[tree].top.nodes()}
+        keeping = {at.at for at in nodes if at.at and at != forest.trees[tree].top.place}
+        down = sorted({host for host in {*forest.receivers(tree), *keeping} if host and host[0] == unit})
+        ports = [addresses.tor_port_device(*host) for host in down]
+        switch.set_group(admission.job, tree, [*ports, *admission.ways[tree].get(unit, ())])
+        switch.admit(admission.job, self._entry(admission, tree, place, nodes.get(place)))
+
+    def _enter_host(self, admission: Admission, tree: int, node: Node, host: Host) -> None:
+        """A tree's entry at a host that sums. What it sends leaves by its one link; at the top, a worker of
+        its own has the result by the loop.
+        """
+        place = self._hosts.place(host)
+        admission.summing.add(host)
+        own = [rank for rank in node.workers if admission.forest.workers[rank] == host]
+        if own and host not in admission.looped:
+            admission.looped.add(host)
+            place.bind(host[1], Sender(admission.job, own[0]))
+        devices = [addresses.HOST_DEVICE, *([addresses.LOOP_PLACE_DEVICE] if own else [])]
+        place.set_group(admission.job, tree, devices)
+        place.admit(admission.job, self._entry(admission, tree, node.place, node))
+
+    def _entry(self, admission: Admission, tree: int, place: Place, node: Node | None) -> Entry:
+        top = admission.forest.trees[tree].top
+        above = top.above().get(place)
+        return Entry(
+            tree=tree,
+            generation=admission.generation,
+            workers=sum(1 << rank for rank in node.workers) if node else 0,
+            places=sum(1 << child.number for child in node.below) if node else 0,
+            number=node.number if node else 0,
+            base=admission.bases[tree, place] if node else 0,
+            size=admission.size if node else 0,
+            up_base=admission.bases[tree, above.place] if above else 0,
+            result_base=admission.result_base(tree),
+            self_ip=place.address,
+            up_ip=above.place.address if above else NO_IP,
+            group_ip=group_ip(admission.job),
+            lanes=admission.lanes,
+        )
+
+    def _at(self, place: Place) -> SummingPlace:
+        return self._hosts.place(place.at) if place.at else self._switches[place.unit]
+
+    def _bind(self, admission: Admission, host: Host) -> None:
+        """Lets a host send what it is in the job: a worker, a place, or both."""
+        forest = admission.forest
+        worker = forest.workers.index(host) if host in forest.workers else None
+        admission.bound.add(host)
+        is_place = any(place.at == host for place in forest.places)
+        self._switches[host[0]].bind(host[1], Sender(admission.job, worker, is_place))
+
+    def _release(self, admission: Admission) -> None:
+        """Take all of it back in the reverse order of what follows, whatever a part of it raises: nobody
+        sends any more before anything goes.
+        """
+        forest = admission.forest
+        with ExitStack() as stack:
+            stack.callback(self._admitted.pop, admission.job, None)
+            for tree, place in admission.bases:
+                stack.callback(self._segments[place].free, (admission.job, tree))
+            for unit in sorted({unit for way in admission.ways for unit in way}):
+                stack.callback(self._switches[unit].release, admission.job)
+            for host in sorted(admission.summing):
+                stack.callback(self._hosts.place(host).release, admission.job)
+            for rank in admission.rings:
+                stack.callback(self._hosts.detach, forest.workers[rank])
+            for host in admission.looped:
+                stack.callback(self._hosts.place(host).bind, host[1], None)
+            for unit, number in admission.bound:
+                stack.callback(self._switches[unit].bind, number, None)
+
+
+def group_ip(job: int) -> str:
+    """Where a job's results are addressed to: 239.192/14, the organization-local scope (RFC 2365), and the
+    job.
+    """
+    return f"{spec.GROUP_BYTE}.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

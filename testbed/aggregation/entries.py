@@ -1,0 +1,63 @@
+"""A tree of a job as one place that sums for it knows it, and who may send by a host's port. Pure data, the
+same for every data plane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+NO_IP = "0.0.0.0"
+
+
+class Role(Enum):
+    """What becomes of the sum made at a place."""
+
+    TOP = "top"  # it is the result
+    INNER = "inner"  # it goes to the place above
+    TRANSIT = "transit"  # nothing is summed here: results pass through
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tree of a job at one place; the fields are those of `struct entry` of the data planes.
+
+    A contributor is a worker, named by its rank, or a place, named by the lowest rank that it sums: at one
+    place these numbers differ, since each worker is in a tree once.
+    """
+
+    tree: int
+    generation: int
+    workers: int  # bitmap of the ranks that push here
+    places: int  # bitmap of the numbers of the places whose sums come here
+    number: int  # of this place, in its partial sums
+    base: int  # MemID
+    size: int
+    up_base: int  # MemID at the place above; 0 at the top
+    result_base: int  # MemID at the top: where the slots of results are counted from
+    self_ip: str
+    up_ip: str  # of the place above; NO_IP at the top
+    group_ip: str  # where results are addressed to
+    lanes: int  # of every packet of the tree
+
+    @property
+    def members(self) -> int:
+        """Bitmap of all contributors."""
+        return self.workers | self.places
+
+    @property
+    def role(self) -> Role:
+        if not self.members:
+            return Role.TRANSIT
+        return Role.TOP if self.up_ip == NO_IP else Role.INNER
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who runs at a host's port: a worker of a job (or None), and whether the host is a place of the
+    job's.
+    """
+
+    job: int
+    worker: int | None
+    is_place: bool = False

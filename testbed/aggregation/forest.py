@@ -1,0 +1,177 @@
+"""A job's forest: which place sums whose contributions, and where each sum goes. Pure.
+
+A tree has a place at its top; a contributor of a place is a worker, by its rank, or another place. Trees have
+any depth. A job whose fragments go several ways has several trees, each with a share of the fragments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from testbed.contract import spec
+from testbed.errors import RequestError
+from testbed.topology.places import Host, Place
+
+MAX_TREES = 256  # the header's field has eight bits
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place of a tree, with what contributes to it: workers by rank, and the places below."""
+
+    place: Place
+    workers: tuple[int, ...] = ()
+    below: tuple[Node, ...] = ()
+
+    def nodes(self) -> Iterator[Node]:
+        """This node and all below it, each before those below it."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(node.below))
+
+    def ranks(self) -> list[int]:
+        """The workers that it sums, directly or through places below, in the order of their ranks."""
+        return sorted(rank for node in self.nodes() for rank in node.workers)
+
+    @property
+    def number(self) -> int:
+        """What the place above calls this one: the lowest rank that it sums."""
+        return min(rank for node in self.nodes() for rank in node.workers)
+
+    def above(self) -> dict[Place, Node]:
+        """The node above each place below this one."""
+        return {child.place: node for node in self.nodes() for child in node.below}
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One way up and down: the node at the top, and the share of the job's fragments that goes this way."""
+
+    top: Node
+    share: float = 1.0
+    owner: Host | None = None  # who alone gets the sum; None: every worker
+
+    def node_of(self, rank: int) -> Node:
+        """The node that a worker pushes to."""
+        return next(node for node in self.top.nodes() if rank in node.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """The trees of one job, and its workers' hosts by rank. Raises RequestError for what is no forest."""
+
+    workers: tuple[Host, ...]
+    trees: tuple[Tree, ...]
+
+    def __post_init__(self) -> None:
+        if not self.trees or len(self.trees) > MAX_TREES:
+            raise RequestError(f"a forest of {len(self.trees)} trees; 1 to {MAX_TREES} are accepted")
+        if not 1 <= len(self.workers) <= spec.MAX_WORKERS:
+            raise RequestError(
+                f"a forest of {len(self.workers)} workers; a place takes up to {spec.MAX_WORKERS}"
+            )
+        if len(set(self.workers)) < len(self.workers):
+            raise RequestError("a forest with two workers on one host; each worker has a host of its own")
+        for number, tree in enumerate(self.trees):
+            if not (math.isfinite(tree.share) and tree.share > 0):
+                raise RequestError(f"tree {number}: a share of {tree.share}; a number above 0 is accepted")
+            self._check(number, tree)
+
+    def _check(self, number: int, tree: Tree) -> None:
+        nodes = list(tree.top.nodes())
+        for place, times in Counter(node.place for node in nodes).items():
+            if times > 1:
+                raise RequestError(f"tree {number}: {place} is in it {times} times; a place sums once")
+        for node in nodes:
+            if not node.workers and not node.below:
+                raise RequestError(f"tree {number}: nothing contributes to {node.place}")
+        ranks = Counter(rank for node in nodes for rank in node.workers)
+        expected = range(len(self.workers))
+        for rank in sorted({*ranks, *expected}):
+            if rank not in expected:
+                raise RequestError(f"tree {number}: worker {rank}; there are 0 to {len(self.workers) - 1}")
+            if ranks[rank] != 1:
+                raise RequestError(f"tree {number}: worker {rank} contributes {ranks[rank]} times, not once")
+
+    @property
+    def places(self) -> list[Place]:
+        """Every place of every tree, once."""
+        return sorted({node.place for tree in self.trees for node in tree.top.nodes()})
+
+    @property
+    def units(self) -> list[int]:
+        """The units with workers."""
+        return sorted({unit for unit, _ in self.workers})
+
+    def receivers(self, tree: int) -> list[Host]:
+        """Who gets the sums of a tree."""
+        owner = self.trees[tree].owner
+        return list(self.workers) if owner is None else [owner]
+
+    def hosts(self) -> set[Host]:
+        """Every host that a job with this forest holds: of workers, of places, and the owners."""
+        places = {place.at for place in self.places if place.at}
+        owners = {tree.owner for tree in self.trees if tree.owner}
+        return {*self.workers, *places, *owners}
+
+    def demands(self) -> tuple[tuple[int, int], ...]:
+        """The pairs of units that the job's traffic joins, lower tree first, each pair once."""
+        pairs: dict[frozenset[int], tuple[int, int]] = {}
+        for number, tree in enumerate(self.trees):
+            for pair in [*self._edges(tree), *self._ways_down(number)]:
+                if pair[0] != pair[1]:
+                    pairs.setdefault(frozenset(pair), pair)
+        return tuple(pairs.values())
+
+    def _edges(self, tree: Tree) -> Iterator[tuple[int, int]]:
+        for node in tree.top.nodes():
+            for rank in node.workers:
+                yield self.workers[rank][0], node.place.unit
+            for child in node.below:
+                yield child.place.unit, node.place.unit
+
+    def _ways_down(self, number: int) -> Iterator[tuple[int, int]]:
+        """What the tree's own edges do not join yet: an owner in a unit of its own."""
+        owner = self.trees[number].owner
+        if owner:
+            yield self.trees[number].top.place.unit, owner[0]
+
+    def meeting(self) -> int:
+        """How many packets of one fragment can meet in one queue on their way up, at most: at a host all that
+        it does not send itself come by its one link; at a switch all from other units may come by one port.
+        """
+        return max((self._inflow(node) for tree in self.trees for node in tree.top.nodes()), default=1)
+
+    def _inflow(self, node: Node) -> int:
+        workers = [self.workers[rank] for rank in node.workers]
+        if node.place.is_switch:
+            from_elsewhere = [unit for unit, _ in workers if unit != node.place.unit]
+            units_below = [child.place.unit for child in node.below if child.place.unit != node.place.unit]
+            return max(1, len(from_elsewhere) + len(units_below))
+        return max(1, sum(host != node.place.at for host in workers) + len(node.below))
+
+
+def by_unit(workers: Sequence[Host]) -> dict[int, tuple[int, ...]]:
+    """The ranks of the workers in each unit, by unit."""
+    units = sorted({unit for unit, _ in workers})
+    return {unit: tuple(rank for rank, host in enumerate(workers) if host[0] == unit) for unit in units}
+
+
+def below_top(workers: Sequence[Host], top: Place) -> Tree:
+    """The tree of two levels in which each unit's switch sums its workers, and `top` sums the switches. Where
+    all workers are in one unit its switch is the whole tree; where `top` is a unit's switch, that unit's
+    workers push to it.
+    """
+    ranks = by_unit(workers)
+    if len(ranks) == 1:
+        (unit,) = ranks
+        if top.is_switch and top.unit == unit:
+            return Tree(Node(top, ranks[unit]))
+    here = ranks.pop(top.unit, ()) if top.is_switch else ()
+    below = tuple(Node(Place(unit), numbers) for unit, numbers in ranks.items())
+    return Tree(Node(top, here, below))

@@ -1,0 +1,96 @@
+"""Sites and layouts as JSON, for systems whose class runs in a process of its user's. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.aggregation.forest import Forest, Node, Tree
+from testbed.aggregation.system import Layout, Rack, Site
+from testbed.topology.places import Host, Place
+
+
+def site_to_json(site: Site) -> dict[str, Any]:
+    """Whole and unchanged: `site_from_json` makes an equal one of it."""
+    return {
+        "racks": [[rack.unit, rack.role, rack.hosts] for rack in site.racks],
+        "busy": sorted(site.busy),
+        "joined": sorted(sorted(pair) for pair in site.joined),
+        "kept": site.kept,
+    }
+
+
+def site_from_json(data: Any) -> Site:
+    """The site that `site_to_json` was given."""
+    return Site(
+        tuple(Rack(int(unit), str(role), int(hosts)) for unit, role, hosts in data["racks"]),
+        frozenset(map(_host, data["busy"])),
+        frozenset(frozenset(map(int, pair)) for pair in data["joined"]),
+        None if data["kept"] is None else _host(data["kept"]),
+    )
+
+
+def layout_to_json(layout: Layout) -> dict[str, Any]:
+    """Whole and unchanged: `layout_from_json` makes an equal one of it."""
+    return {
+        "system": layout.system,
+        "workers": layout.workers,
+        "server": layout.server,
+        "trees": None if layout.forest is None else [_tree_to_json(tree) for tree in layout.forest.trees],
+        "demands": layout.demands,
+        "transport": layout.transport,
+    }
+
+
+def layout_from_json(data: Any) -> Layout:
+    """ValueError when it is no layout, RequestError when its forest is none: whoever wrote it need not be one
+    of ours.
+    """
+    try:
+        workers = tuple(map(_host, data["workers"]))
+        trees = None if data["trees"] is None else tuple(map(_tree_from_json, data["trees"]))
+        server = None if data["server"] is None else _host(data["server"])
+        demands = tuple((_whole(a), _whole(b)) for a, b in data["demands"])
+        system, transport = data["system"], data["transport"]
+        if not isinstance(system, str) or not isinstance(transport, str):
+            raise TypeError("system and transport are texts")
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"no layout: {type(error).__name__}: {error}") from error
+    forest = None if trees is None else Forest(workers, trees)
+    return Layout(system, workers, transport, server, forest, demands)
+
+
+def _tree_to_json(tree: Tree) -> dict[str, Any]:
+    return {"top": _node_to_json(tree.top), "share": float(tree.share), "owner": tree.owner}
+
+
+def _tree_from_json(data: Any) -> Tree:
+    owner = None if data["owner"] is None else _host(data["owner"])
+    return Tree(_node_from_json(data["top"]), float(data["share"]), owner)
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    return {
+        "place": [node.place.unit, node.place.host],
+        "workers": list(node.workers),
+        "below": [_node_to_json(child) for child in node.below],
+    }
+
+
+def _node_from_json(data: Any) -> Node:
+    unit, host = data["place"]
+    return Node(
+        Place(_whole(unit), _whole(host)),
+        tuple(map(_whole, data["workers"])),
+        tuple(map(_node_from_json, data["below"])),
+    )
+
+
+def _host(data: Any) -> Host:
+    unit, host = data
+    return _whole(unit), _whole(host)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value

@@ -1,0 +1,33 @@
+"""By which optical ports a forest's results go on from unit to unit: the controller's answer, which knows the
+circuits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from testbed.aggregation.admission import Ways
+from testbed.aggregation.forest import Forest
+from testbed.topology import addresses
+
+
+def ways(forest: Forest, controller: Callable[..., Any]) -> list[Ways]:
+    """By tree: by which devices results go on from each unit, from the unit of the top to those of the
+    receivers. `controller` is asked by operation and arguments. Raises what it raises.
+    """
+    return [
+        _way(tree.top.place.unit, {unit for unit, _ in forest.receivers(number)}, controller)
+        for number, tree in enumerate(forest.trees)
+    ]
+
+
+def _way(root: int, units: set[int], controller: Callable[..., Any]) -> Ways:
+    if units == {root}:
+        return {}
+    members = [addresses.unit_name(unit) for unit in sorted(units)]
+    ports = controller("tree", root=addresses.unit_name(root), members=members)
+    return {
+        int(unit): [addresses.optical_device(int(unit), port) for port in numbers]
+        for unit, numbers in ports.items()
+    }

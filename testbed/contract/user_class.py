@@ -1,0 +1,43 @@
+"""A class that a user names: FILE.py:CLASS, or MODULE:CLASS. For processes that run as that user."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def is_users(name: str) -> bool:
+    """Whether a name is of a user's class, and not of something that the testbed has."""
+    return ":" in name
+
+
+def load(name: str) -> Any:
+    """The class, or whatever has that name. Modules are found in FILE's folder and in the working one. Raises
+    what the user's code raises.
+    """
+    where, _, attribute = name.rpartition(":")
+    # last: none of them stands in for Python's own
+    sys.path += [str(Path(where).absolute().parent), os.getcwd()]
+    module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    return getattr(module, attribute)
+
+
+def in_a_line(error: Exception) -> str:
+    """The kind of an error, and the first line of what it says."""
+    first, _, rest = str(error).partition("\n")
+    return f"{type(error).__name__}: {first}{' ...' if rest else ''}"
+
+
+def _file(path: Path) -> Any:
+    name = f"users_{path.stem}"  # a file may be called as one of Python's modules
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,76 @@
+"""The loop of a host that sums what a worker of its own pushes: a pair of devices in the host's network
+namespace.
+
+The worker sends to addresses.LOOP_PLACE_IP by the one end; programs at both ends (testbed/xdp) take what
+arrives there. Like a link, it carries packets of the fabric's MTU, with their checksums.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from testbed.emulation.links import set_offloads
+from testbed.emulation.namespaces import entered
+from testbed.emulation.netlink import (
+    DeviceSpec,
+    NetlinkError,
+    RouteSocket,
+    add_address,
+    add_neighbour,
+    add_veth,
+    delete_device,
+    set_up,
+)
+from testbed.topology import addresses
+from testbed.topology.places import Host
+
+# The wake-up packet of a result that was made on this very host comes from the host's own address.
+_SYSCTLS = {"accept_local": "1", "rp_filter": "0"}
+
+
+class Loops:
+    """Makes and removes them. `namespaces`: of every host; `mtu`: of the fabric."""
+
+    def __init__(self, namespaces: Mapping[Host, Path], mtu: int) -> None:
+        self._namespaces, self._mtu = namespaces, mtu
+
+    def make(self, host: Host) -> None:
+        """Makes a host's loop, both ends up. NetlinkError if it has one."""
+        with self._namespaces[host].open("rb") as namespace:
+            try:
+                self._make(host, namespace.fileno())
+            except BaseException:
+                with contextlib.suppress(NetlinkError):
+                    self.remove(host)
+                raise
+
+    def _make(self, host: Host, namespace: int) -> None:
+        worker, place = addresses.loop_ifindex(*host), addresses.loop_place_ifindex(*host)
+        ends = [
+            DeviceSpec(addresses.LOOP_WORKER_DEVICE, namespace, self._mtu, addresses.LOOP_WORKER_MAC, worker),
+            DeviceSpec(addresses.LOOP_PLACE_DEVICE, namespace, self._mtu, addresses.LOOP_PLACE_MAC, place),
+        ]
+        with entered(namespace), RouteSocket() as route:
+            route.send([add_veth(*ends)])
+            for end in ends:
+                set_offloads(end.name, gro=False, namespace=namespace)
+                for name, value in _SYSCTLS.items():
+                    Path("/proc/sys/net/ipv4/conf", end.name, name).write_text(value)
+            route.send(
+                [
+                    *(set_up(end.name) for end in ends),
+                    add_address(worker, addresses.LOOP_WORKER_IP, addresses.LOOP_PREFIX),
+                    add_neighbour(worker, addresses.LOOP_PLACE_IP, addresses.LOOP_PLACE_MAC),
+                ]
+            )
+
+    def remove(self, host: Host) -> None:
+        """Takes it away. NetlinkError if there is none."""
+        with (
+            self._namespaces[host].open("rb") as namespace,
+            entered(namespace.fileno()),
+            RouteSocket() as route,
+        ):
+            route.send([delete_device(addresses.LOOP_WORKER_DEVICE)])

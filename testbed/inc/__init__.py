@@ -1,1 +1,0 @@
-"""In-network computing, whatever the engine: who takes part in a job, and which slots it has. Pure."""

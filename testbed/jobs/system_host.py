@@ -1,0 +1,51 @@
+"""The process that lays a job out by a user's system: `python -m testbed.jobs.system_host FILE.py:CLASS`, as
+that user.
+
+The workers and the site come as a line of JSON on the socket that is its standard input; its answer is
+another. What the user's code prints goes to its standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import traceback
+from typing import Any
+
+from testbed.aggregation.messages import layout_to_json, site_from_json
+from testbed.aggregation.system import Layout
+from testbed.contract.user_class import in_a_line, load
+from testbed.errors import RequestError
+
+
+def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The layout, or in one line why there is none."""
+    try:
+        system = load(name)()
+        workers = [(int(unit), int(host)) for unit, host in asked["workers"]]
+        layout = system.lay_out(workers, site_from_json(asked["site"]))
+        if not isinstance(layout, Layout):
+            raise TypeError(f"lay_out returned {type(layout).__name__}, which is no Layout")
+        engines = sorted(map(str, getattr(system, "engines", ())))
+        return {"layout": layout_to_json(layout), "engines": engines}
+    except RequestError as error:
+        return {"refused": str(error)}
+    except Exception as error:  # a user's code may raise anything
+        traceback.print_exc()
+        return {"raised": in_a_line(error)}
+
+
+def main(argv: list[str]) -> int:
+    """Answers once."""
+    (name,) = argv
+    with socket.socket(fileno=os.dup(0)) as peer, peer.makefile("rwb") as lines:
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        lines.write(json.dumps(answer_to(name, json.loads(lines.readline()))).encode() + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""The daemon's side of a user's own system: its class runs in a process of the user's, once a job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from testbed.aggregation.messages import layout_from_json, site_to_json
+from testbed.aggregation.system import Layout, Site
+from testbed.contract.transports import GLOO, PACKETS
+from testbed.emulation.spawner import Started
+from testbed.errors import RequestError
+from testbed.jobs.environment import worker_environment
+from testbed.jobs.leftovers import end_leftovers
+from testbed.jobs.ready import ready
+from testbed.runtime import Caller
+from testbed.topology.places import Host
+
+WITHIN_S = 30.0
+_MOST_BYTES = 1 << 20  # of an answer
+_MARK = "TESTBED_SYSTEM"
+
+Spawn = Callable[..., Started]
+
+
+class UserSystem:
+    """A system by FILE.py:CLASS. `spawn(argv, **options)` starts a process."""
+
+    summary = "a user's own"
+    instead: str | None = None
+
+    def __init__(self, spawn: Spawn, name: str, caller: Caller, cwd: str, environ: Mapping[str, str]) -> None:
+        self.name, self._spawn, self._caller, self._cwd, self._environ = name, spawn, caller, cwd, environ
+        self.engines: frozenset[str] = frozenset()  # known once it was asked
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """RequestError, in one line, where the user's code raises, answers no layout or not in time, or names
+        what is not there or not free.
+        """
+        answer = self._asked({"workers": list(workers), "site": site_to_json(site)})
+        if "refused" in answer:
+            raise RequestError(f"--sync {self.name}: {answer['refused']}")
+        if "raised" in answer:
+            raise RequestError(f"--sync {self.name}: its lay_out raised {answer['raised']}")
+        try:
+            layout = layout_from_json(answer["layout"])
+            self.engines = frozenset(map(str, answer["engines"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RequestError(f"--sync {self.name}: {error}") from error
+        except RequestError as error:
+            raise RequestError(f"--sync {self.name}: {error}") from error
+        self._check(layout, workers, site)
+        return Layout(
+            self.name, layout.workers, layout.transport, layout.server, layout.forest, layout.demands
+        )
+
+    def _check(self, layout: Layout, workers: Sequence[Host], site: Site) -> None:
+        hosts = {host for rack in site.racks for host in rack.members()}
+        units = {rack.unit for rack in site.racks}
+        if layout.workers != tuple(workers):
+            raise RequestError(f"--sync {self.name}: its layout has other workers than it was given")
+        if layout.transport != (PACKETS if layout.forest else GLOO):
+            raise RequestError(
+                f"--sync {self.name}: transport {layout.transport!r}; {PACKETS!r} with a forest, and "
+                f"{GLOO!r} "
+                f"without one are accepted"
+            )
+        places = layout.forest.places if layout.forest else []
+        for place in places:
+            if place.unit not in units or (place.at and place.at not in hosts):
+                raise RequestError(f"--sync {self.name}: its forest names {place}, which is not there")
+        for unit in {unit for pair in layout.demands for unit in pair} - units:
+            raise RequestError(f"--sync {self.name}: its demands name unit {unit}, which is not there")
+        if layout.hosts() - hosts:
+            raise RequestError(f"--sync {self.name}: its layout names hosts that are not there")
+        if taken := sorted(layout.hosts() & site.busy):
+            raise RequestError(f"--sync {self.name}: host {taken[0]} is another job's")
+
+    def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        mark = secrets.token_hex()
+        env = worker_environment(self._environ, self._caller) | {_MARK: mark}
+        # -P: what lies in the caller's folder must not stand in for Python's own modules
+        argv = [sys.executable, "-u", "-P", "-m", "testbed.jobs.system_host", self.name]
+        with ours:
+            with theirs:
+                try:
+                    process = self._spawn(
+                        argv,
+                        uid=self._caller.uid,
+                        gid=self._caller.gid,
+                        groups=self._caller.groups,
+                        env=env,
+                        cwd=self._cwd,
+                        stdin=theirs.fileno(),
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        new_session=True,
+                    )
+                except (OSError, subprocess.SubprocessError) as error:
+                    raise RequestError(f"--sync {self.name}: start it: {error}") from error
+            try:
+                line = self._line(ours, json.dumps(question).encode() + b"\n")
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # what it started goes with it
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                end_leftovers(_MARK, [mark])
+        if line is None:
+            why = process.why_not() or "it ended without an answer"
+            raise RequestError(f"--sync {self.name}: {why}")
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"--sync {self.name}: its answer is no JSON") from error
+        if not isinstance(answer, dict):
+            raise RequestError(f"--sync {self.name}: its answer is no JSON object")
+        return answer
+
+    def _line(self, peer: socket.socket, question: bytes) -> bytes | None:
+        """Its answer; None when it ended without one. RequestError when its time is over."""
+        deadline, received = time.monotonic() + WITHIN_S, b""
+        peer.setblocking(False)
+        with contextlib.suppress(OSError):  # it ended
+            while question:
+                if not ready([], deadline - time.monotonic(), writing=[peer.fileno()]):
+                    raise RequestError(f"--sync {self.name}: it took no question within {WITHIN_S:g} s")
+                question = question[peer.send(question) :]
+            while b"\n" not in received:
+                if not ready([peer.fileno()], deadline - time.monotonic()):
+                    raise RequestError(f"--sync {self.name}: no layout within {WITHIN_S:g} s")
+                piece = peer.recv(1 << 16)
+                if not piece:
+                    return None
+                received += piece
+                if len(received) > _MOST_BYTES:
+                    raise RequestError(f"--sync {self.name}: an answer of more than {_MOST_BYTES} bytes")
+            return received.partition(b"\n")[0]
+        return None

@@ -1,0 +1,24 @@
+"""A parameter server over TCP (workloads/parameter_server.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.aggregation.system import Layout, Site, joining
+from testbed.contract.transports import SERVER
+from testbed.topology.places import Host
+
+
+class ParameterServer:
+    """All workers push to one process on a host of its own, which sums."""
+
+    name = "ps"
+    summary = "a parameter server process on a host of its own sums, over TCP"
+    engines: frozenset[str] = frozenset()
+    instead: str | None = None
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """The server's unit is joined to each unit with workers."""
+        server = site.server(workers)
+        demands = joining([(unit, server[0]) for unit in dict.fromkeys(unit for unit, _ in workers)])
+        return Layout(self.name, tuple(workers), SERVER, server, demands=demands)

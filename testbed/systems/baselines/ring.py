@@ -1,0 +1,25 @@
+"""gloo's ring all-reduce over TCP."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from testbed.aggregation.system import Layout, Site, joining
+from testbed.contract.transports import GLOO
+from testbed.topology.places import Host
+
+
+class Ring:
+    """Each worker sends to the next; the last one to the first."""
+
+    name = "ring"
+    summary = "gloo's ring all-reduce over TCP; nothing in the network sums"
+    engines: frozenset[str] = frozenset()
+    instead: str | None = None
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """Every pair of neighbours in the ring is joined."""
+        units = [unit for unit, _ in workers]
+        around = list(itertools.pairwise([*units, units[0]]))
+        return Layout(self.name, tuple(workers), GLOO, demands=joining(around))

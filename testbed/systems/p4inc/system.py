@@ -1,0 +1,29 @@
+"""P4INC-AOI's forest (section IV of the paper): one tree, workers - switch - parameter server's host; within
+one unit the switch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.aggregation.forest import Forest, below_top, by_unit
+from testbed.aggregation.system import Layout, Site
+from testbed.contract.transports import PACKETS
+from testbed.topology.places import Host, at_host, switch
+
+
+class P4inc:
+    """Sums at switches; a job that finds no room there is summed by its parameter server (section IV)."""
+
+    name = "inc"
+    summary = "P4INC-AOI: each unit's switch sums, across units a parameter server's host as well"
+    engines = frozenset({"xdp", "bmv2"})
+    instead = "ps"
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """One tree. Within one unit no parameter server is needed."""
+        units = by_unit(workers)
+        server = site.server(workers) if len(units) > 1 else None
+        top = at_host(server) if server else switch(min(units))
+        forest = Forest(tuple(workers), (below_top(workers, top),))
+        return Layout(self.name, tuple(workers), PACKETS, server, forest, forest.demands())

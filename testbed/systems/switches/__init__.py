@@ -1,0 +1,5 @@
+"""Trees over switches only: across units one unit's switch is the top."""
+
+from testbed.systems.switches.system import Switches
+
+SYSTEMS = (Switches(),)

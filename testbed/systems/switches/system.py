@@ -1,0 +1,28 @@
+"""A tree over switches only: each unit's switch sums its workers, and one of these switches, the one with the
+most workers, sums the others beside its own. No host is needed, and each link carries a vector once a way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.aggregation.forest import Forest, below_top, by_unit
+from testbed.aggregation.system import Layout, Site
+from testbed.contract.transports import PACKETS
+from testbed.topology.places import Host, switch
+
+
+class Switches:
+    """Sums at switches, across units too."""
+
+    name = "switches"
+    summary = "switches alone sum: each unit's, across units below the one with the most workers"
+    engines = frozenset({"xdp", "bmv2"})
+    instead: str | None = None
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """One tree; of units with equally many workers the first is the top."""
+        ranks = by_unit(workers)
+        top = max(ranks, key=lambda unit: (len(ranks[unit]), -unit))
+        forest = Forest(tuple(workers), (below_top(workers, switch(top)),))
+        return Layout(self.name, tuple(workers), PACKETS, None, forest, forest.demands())

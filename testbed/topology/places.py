@@ -1,0 +1,44 @@
+"""Where contributions can meet: a unit's switch, or a host. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.topology import addresses
+
+Host = tuple[int, int]  # (unit, host), both from 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A place that sums: the switch of a unit, or one of its hosts. Units and hosts count from 1."""
+
+    unit: int
+    host: int = 0  # 0: the unit's switch
+
+    @property
+    def is_switch(self) -> bool:
+        return self.host == 0
+
+    @property
+    def at(self) -> Host | None:
+        """The host that it is; None of a switch."""
+        return None if self.is_switch else (self.unit, self.host)
+
+    @property
+    def address(self) -> str:
+        """What contributions are addressed to."""
+        return addresses.tor_ip(self.unit) if self.is_switch else addresses.host_ip(self.unit, self.host)
+
+    def __str__(self) -> str:
+        return addresses.unit_name(self.unit) if self.is_switch else addresses.host_name(self.unit, self.host)
+
+
+def switch(unit: int) -> Place:
+    """The place that a unit's switch is."""
+    return Place(unit)
+
+
+def at_host(host: Host) -> Place:
+    """The place that a host is."""
+    return Place(*host)

@@ -1,0 +1,15 @@
+"""Forests that tests and benchmarks of single parts use, without a system that lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.aggregation.forest import Forest, below_top
+from testbed.topology.places import Host, at_host, switch
+
+
+def p4inc(workers: Sequence[Host], ps: Host | None = None) -> Forest:
+    """Switches below a parameter server's host; without one, the first worker's switch alone."""
+    hosts = tuple((unit, host) for unit, host in workers)
+    top = at_host((ps[0], ps[1])) if ps else switch(hosts[0][0])
+    return Forest(hosts, (below_top(hosts, top),))

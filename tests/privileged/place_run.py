@@ -1,0 +1,211 @@
+"""Places on real devices: a switch that is ticked, and a host with a worker of its own, which pushes by
+the loop.
+"""
+
+from __future__ import annotations
+
+import mmap
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from testbed.aggregation.entries import Sender
+from testbed.contract import spec
+from testbed.contract.frame import HEADERS_BYTES, Frame
+from testbed.contract.places import Port
+from testbed.emulation.loop import Loops
+from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
+from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.topology import addresses
+from testbed.xdp import layout
+from testbed.xdp.engine import Cells, XdpSwitch
+from testbed.xdp.hosts import XdpHosts
+from testbed.xdp.plane import set_port
+from testbed.xdp.program import Programs, in_namespace
+from testbed.xdp.syscall import run_live
+from tests.privileged.bmv2_aggregator import Wires
+from tests.vectors.build import (
+    BASE,
+    GENERATION,
+    JOB,
+    OPTICAL,
+    PS_IP,
+    SIZE,
+    UP_BASE,
+    job_at_ps,
+    job_in_unit,
+    lanes,
+    partial,
+    push,
+    sum_of,
+)
+
+UNIT, HOST = 1, (3, 1)
+LATE_S = 30.0
+
+
+def inside(programs: Programs, _: Mapping[int, int], what: str) -> dict[str, Any]:
+    return ticked(programs) if what == "ticked" else looped(programs)
+
+
+# ---------------------------------------------------------------- a tick
+
+
+def ticked(programs: Programs) -> dict[str, Any]:
+    """By port the results that came: of a fragment that was ticked, with one of two contributions, and of one
+    that was complete before its tick.
+    """
+    ports = (1, 2, OPTICAL[0])
+    with Wires(UNIT, ports) as wires:
+        with FeatureControl() as control:
+            for name in wires.names.values():
+                control.set(f"t{name}", wire_features(gro=True))
+        devices = {port: socket.if_nametoindex(name) for port, name in wires.names.items()}
+        switch = XdpSwitch(Cells(programs), UNIT, {port: devices[port] for port in (1, 2)})
+        set_port(programs, devices[OPTICAL[0]], UNIT, OPTICAL[0], Port.FABRIC)
+        for port in (1, 2):
+            switch.bind(port, Sender(JOB, port - 1))
+        switch.set_group(JOB, 0, [wires.names[port] for port in ports])
+        switch.admit(JOB, job_in_unit(2))
+        program = programs.program_fd("tor_port")
+        try:
+            run_live(program, push(1, 2), devices[2])
+            began = time.monotonic()
+            switch.tick(JOB, 0, BASE + 2, 2, 250)
+            seconds = time.monotonic() - began
+            for worker in (0, 1):
+                run_live(program, push(worker, 3), devices[worker + 1])
+            switch.tick(JOB, 0, BASE + 3, 3, 250)  # too late: nothing leaves for it
+            run_live(program, push(0, 4), devices[1])
+            switch.tick(JOB, 0, BASE + 4, 4, 1)
+            came = {port: _results(wires.sockets[port], 3) for port in ports}
+        finally:
+            switch.release(JOB)
+            switch.close()
+    expected = {2: sum_of(2, 1), 3: sum_of(3, 0, 1), 4: sum_of(4, 0)}
+    told = {
+        port: [
+            (frame.header.fragment, frame.header.flags, frame.header.contributors, frame.header.age)
+            for frame in frames
+            if (frame.lanes == expected[frame.header.fragment]).all()
+        ]
+        for port, frames in came.items()
+    }
+    return {"came": told, "seconds": seconds}
+
+
+def _results(opened: socket.socket, count: int) -> list[Frame]:
+    """The next results at a device."""
+    found: list[Frame] = []
+    deadline = time.monotonic() + LATE_S
+    while len(found) < count:
+        left = deadline - time.monotonic()
+        assert left > 0, f"{len(found)} of {count} results after {LATE_S:g} s"
+        if select.select([opened], [], [], left)[0]:
+            data = opened.recv(1 << 16)
+            if data[36:38] == spec.UDP_PORT.to_bytes(2, "big") and data[45] == spec.Op.RESULT:
+                found.append(Frame.parse(data))
+    return found
+
+
+# ---------------------------------------------------------------- a loop
+
+
+def looped(programs: Programs) -> dict[str, Any]:
+    """A host at the top, with a worker of its own and a place below: what leaves by its eth0, what its worker
+    finds in its ring, what wakes it, and which devices are there before, with and after the worker.
+    """
+    found: dict[str, Any] = {}
+    with ExitStack() as stack:
+        namespaces = NetworkNamespaces()
+        stack.callback(namespaces.remove_all)
+        namespaces.add(["u3h1"], {"net/ipv6/conf/default/disable_ipv6": "1"})
+        outer = stack.enter_context(_link(namespaces))
+        path = NETNS_DIR / "u3h1"
+        in_namespace(path, lambda: programs.attach("host_port", "eth0"))
+        hosts = XdpHosts(Cells(programs), {HOST: path}, Loops({HOST: path}, 1500))
+        stack.callback(hosts.close)
+        place = hosts.place(HOST)
+        found["before"] = _devices(path)
+        place.bind(HOST[1], Sender(JOB, 3))
+        found["with"] = _devices(path)
+        place.set_group(JOB, 0, ["eth0", addresses.LOOP_PLACE_DEVICE])
+        place.admit(JOB, job_at_ps(2, workers=0b1000))
+        ring = hosts.attach(HOST, JOB, GENERATION, (UP_BASE,), SIZE, spec.LANES)
+        with entered(namespaces["u3h1"]):
+            worker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        stack.callback(worker.close)
+        worker.bind(("", spec.UDP_PORT))
+        worker.settimeout(LATE_S)
+        results = _mapped(ring.fd, layout.result(spec.LANES), layout.SLOTS)
+        wake = _mapped(ring.wake_fd, layout.WAKE, 1)
+        wake["wake_at"] = 2
+        for fragment in (2, 3):
+            outer.send(partial(0, fragment))
+            worker.sendto(
+                push(3, fragment, slot=UP_BASE + fragment)[HEADERS_BYTES:],
+                (addresses.LOOP_PLACE_IP, spec.UDP_PORT),
+            )
+            outer.send(partial(1, fragment, contributors=4))
+        left = _results(outer, 2)
+        found["left"] = [
+            bool((frame.lanes == sum_of(frame.header.fragment, 0, 1, 3)).all())
+            and (frame.header.contributors, frame.source_ip) == (7, PS_IP)
+            for frame in left
+        ]
+        data, sender = worker.recvfrom(1 << 16)
+        found["woken"] = [int.from_bytes(data[20:24], "big"), sender[0]]
+        found["ring"] = [
+            (int(results[place]["sequence"]), bool((results[place]["lanes"] == sum_of(place, 0, 1, 3)).all()))
+            for place in (2, 3)
+        ]
+        outer.send(partial(1, 4, contributors=4))
+        place.tick(JOB, 0, UP_BASE + 4, 4, 9)
+        (last,) = _results(outer, 1)
+        found["ticked"] = [last.header.fragment, last.header.flags, last.header.contributors, last.header.age]
+        place.release(JOB)
+        hosts.detach(HOST)
+        place.bind(HOST[1], None)
+        found["after"] = _devices(path)
+    assert lanes(0).size == spec.LANES
+    return found
+
+
+def _link(namespaces: NetworkNamespaces) -> socket.socket:
+    """The host's eth0, and a socket at its other end."""
+    ifindex, mac = addresses.host_ifindex(*HOST), addresses.host_mac(*HOST)
+    with entered(namespaces["u3h1"]):
+        lines = [f"link add eth0 index {ifindex} address {mac} type veth peer name outer", "link set lo up"]
+        lines += [
+            f"address add {addresses.host_ip(*HOST)}/24 dev eth0",
+            "link set eth0 up",
+            "link set outer up",
+        ]
+        subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+        with FeatureControl() as control:
+            control.set("outer", wire_features(gro=True))
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        opened.bind(("outer", 3))
+    return opened
+
+
+def _devices(path: Any) -> list[str]:
+    found: Sequence[str] = ()
+
+    def look() -> None:
+        nonlocal found
+        found = [name for _, name in socket.if_nameindex()]
+
+    in_namespace(path, look)
+    return sorted(name for name in found if name.startswith("sum"))
+
+
+def _mapped(fd: int, kind: np.dtype, count: int) -> np.ndarray:
+    size = (kind.itemsize * count + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+    return np.frombuffer(mmap.mmap(fd, size), kind, count)

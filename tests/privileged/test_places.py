@@ -1,0 +1,28 @@
+"""Places of the XDP data plane on real devices: ticks, and the loop of a host."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.contract import spec
+from testbed.topology import addresses
+from tests.privileged.packets import found
+from tests.vectors.build import OPTICAL
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(300)]
+WHOLE, LACKING = int(spec.Flag.FINAL), int(spec.Flag.FINAL | spec.Flag.DEGRADED)
+
+
+def test_a_tick_completes_a_sum_and_the_result_reaches_every_port() -> None:
+    came = found("place_run", "ticked")["came"]
+    results = [[2, LACKING, 1, 250], [3, WHOLE, 2, 0], [4, LACKING, 1, 1]]
+    assert came == {str(port): results for port in (1, 2, OPTICAL[0])}
+
+
+def test_a_host_sums_what_a_worker_of_its_own_pushes() -> None:
+    seen = found("place_run", "looped")
+    assert (seen["before"], seen["with"], seen["after"]) == ([], ["sum0", "sum1"], [])
+    assert seen["left"] == [True, True]
+    assert seen["ring"] == [[3, True], [4, True]]
+    assert seen["woken"] == [3, addresses.host_ip(3, 1)]
+    assert seen["ticked"] == [4, LACKING, 4, 9]

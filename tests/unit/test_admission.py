@@ -1,0 +1,323 @@
+"""Admission to the places that sum, with places in memory: all or nothing, what each is told and when, a
+switch that restarts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from testbed.aggregation.admission import Places, Ring, SummingPlace, group_ip
+from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.aggregation.forest import Forest, Node, Tree
+from testbed.aggregation.segments import NoRoomError
+from testbed.contract import spec
+from testbed.errors import RequestError, TestbedError
+from testbed.topology.load import parse
+from testbed.topology.places import Host, Place
+from tests.forests import p4inc
+
+Call = tuple[str, str, object]
+WITHIN = p4inc([(1, 1), (1, 2)])
+ACROSS = p4inc([(1, 1), (1, 2), (2, 1)], (3, 2))
+WAYS = [{1: ["u1-o1"], 2: ["u2-o1"], 3: ["u3-o1", "u3-o2"]}]
+
+
+class Tor:
+    """A place in memory; all places write into one list what they are told."""
+
+    slots = 1024
+
+    def __init__(self, name: str, log: list[Call]) -> None:
+        self._name, self._log = name, log
+        self.entries: dict[tuple[int, int], Entry] = {}
+        self.groups: dict[tuple[int, int], list[str]] = {}
+        self.senders: dict[int, Sender] = {}
+        self.broken: str | None = None
+
+    def admit(self, number: int, entry: Entry) -> None:
+        self._say("admit", number)
+        self.entries[number, entry.tree] = entry
+
+    def release(self, number: int) -> None:
+        self._say("release", number)
+        for kept in (self.entries, self.groups):
+            for key in [key for key in kept if key[0] == number]:
+                del kept[key]  # type: ignore[attr-defined]
+
+    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
+        self._say("set_group", number)
+        self.groups[number, tree] = list(devices)
+
+    def bind(self, host: int, sender: Sender | None) -> None:
+        self._say("bind" if sender else "unbind", host)
+        self.senders.pop(host, None)
+        if sender:
+            self.senders[host] = sender
+
+    def restart(self) -> None:
+        self._say("restart", 0)
+        for kept in (self.entries, self.groups, self.senders):
+            kept.clear()
+
+    def _say(self, call: str, subject: int) -> None:
+        self._log.append((self._name, call, subject))
+        if self.broken == call:
+            raise TestbedError(f"{self._name}: {call} failed")
+
+
+class Hosts:
+    """Rings with made-up descriptors."""
+
+    def __init__(self, log: list[Call]) -> None:
+        self._log = log
+        self.places: dict[Host, Tor] = {}
+        self.rings: dict[Host, tuple[int, int, list[int], int]] = {}
+
+    def attach(
+        self, host: Host, job: int, generation: int, bases: Sequence[int], size: int, lanes: int
+    ) -> Ring:
+        self._log.append((str(Place(*host)), "attach", job))
+        if host in self.rings:
+            raise TestbedError(f"{Place(*host)} has a ring")
+        self.rings[host] = (job, generation, list(bases), size)
+        return Ring(100 + 10 * host[0] + host[1], 1024, 200 + 10 * host[0] + host[1])
+
+    def detach(self, host: Host) -> None:
+        self._log.append((str(Place(*host)), "detach", 0))
+        del self.rings[host]
+
+    def place(self, host: Host) -> SummingPlace:
+        return self.places.setdefault(host, Tor(str(Place(*host)), self._log))
+
+
+class World:
+    def __init__(self, jobs: int = 2) -> None:
+        units = [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}, {"hosts": 3}]
+        topology = parse({"units": units, "inc": {"jobs": jobs}}, "test")
+        self.log: list[Call] = []
+        self.tors = {unit.index: Tor(unit.name, self.log) for unit in topology.units}
+        self.hosts = Hosts(self.log)
+        switches: dict[int, SummingPlace] = dict(self.tors)
+        self.all = Places(topology, switches, self.hosts, threading.Lock())
+
+    def holds_nothing(self) -> bool:
+        places = [*self.tors.values(), *self.hosts.places.values()]
+        held = [kept for place in places for kept in (place.entries, place.groups, place.senders)]
+        return not any(held) and not self.hosts.rings and not self.all.occupancy()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_job_in_one_unit_is_told_to_its_tor_and_its_workers(world: World) -> None:
+    admission = world.all.admit(7, 3, WITHIN)
+    assert world.tors[1].entries[7, 0] == Entry(
+        tree=0, generation=3, workers=0b11, places=0, number=0, base=0, size=512, up_base=0,
+        result_base=0, self_ip="10.0.1.254", up_ip="0.0.0.0", group_ip="239.192.0.7", lanes=spec.LANES,
+    )  # fmt: skip
+    assert world.tors[1].entries[7, 0].role is Role.TOP
+    assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-h2"]
+    assert world.tors[1].senders == {1: Sender(7, 0), 2: Sender(7, 1)}
+    assert world.hosts.rings == {(1, 1): (7, 3, [0], 512), (1, 2): (7, 3, [0], 512)}
+    env = admission.worker_env(1)
+    assert (env["engine"], env["trees"][0]["address"], env["slots"], env["ring_fd"], env["wake_fd"]) == (
+        "xdp",
+        "10.0.1.254",
+        512,
+        112,
+        212,
+    )
+    assert admission.worker_fds(1) == [112, 212]
+    world.all.release(7)
+    assert world.holds_nothing()
+
+
+def test_a_job_across_units_sums_at_its_ps_and_passes_where_it_has_no_worker(world: World) -> None:
+    world.all.admit(1, 1, WITHIN)
+    world.all.release(1)
+    world.all.admit(2, 2, p4inc([(2, 3)]))  # so that segments begin elsewhere in u2
+    admission = world.all.admit(7, 3, ACROSS, WAYS)
+    first, second, transit = (world.tors[unit].entries[7, 0] for unit in (1, 2, 3))
+    assert (first.role, first.number, first.workers, first.base, first.up_base) == (
+        Role.INNER,
+        0,
+        0b011,
+        0,
+        0,
+    )
+    assert (second.role, second.number, second.workers, second.base) == (Role.INNER, 2, 0b100, 512)
+    assert (transit.role, transit.members, transit.size) == (Role.TRANSIT, 0, 0)
+    assert {first.up_ip, second.up_ip} == {"10.0.3.2"}
+    top = world.hosts.places[3, 2].entries[7, 0]
+    assert (top.role, top.workers, top.places) == (Role.TOP, 0, 0b101)
+    assert world.hosts.places[3, 2].groups[7, 0] == ["eth0"]
+    assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-h2", "u1-o1"]
+    assert world.tors[3].groups[7, 0] == ["u3-o1", "u3-o2"]
+    assert world.tors[3].senders == {2: Sender(7, None, is_place=True)}
+    assert [admission.worker_env(worker)["engine"] for worker in range(3)] == ["xdp", "xdp", "bmv2"]
+    assert world.all.occupancy() == {Place(1): 1, Place(2): 2, Place(3, 2): 1}
+
+
+def test_nobody_sends_before_all_is_told_or_after_something_went(world: World) -> None:
+    world.all.admit(7, 3, ACROSS, WAYS)
+    calls = [call for _, call, _ in world.log]
+    assert calls.index("bind") > max(at for at, (name, call, _) in enumerate(world.log) if call == "admit")
+    assert all(
+        world.log.index((f"u{unit}", "set_group", 7)) < world.log.index((f"u{unit}", "admit", 7))
+        for unit in (1, 2, 3)
+    )
+    world.log.clear()
+    world.all.release(7)
+    order = [call for _, call, _ in world.log]
+    assert order == ["unbind"] * 4 + ["detach"] * 3 + ["release"] * 4
+
+
+def test_a_job_without_room_holds_nothing(world: World) -> None:
+    for number in (1, 2):
+        world.all.admit(number, number, p4inc([(2, number)]))
+    before = world.all.occupancy()
+    world.log.clear()
+    with pytest.raises(NoRoomError, match="admit job 7: u2: it sums for 2 jobs at most"):
+        world.all.admit(7, 3, p4inc([(1, 1), (2, 3)], (3, 1)), WAYS)
+    assert world.all.occupancy() == before
+    assert world.log == [], "segments come first"
+
+
+@pytest.mark.parametrize("call", ["set_group", "admit", "bind"])
+def test_a_place_that_fails_leaves_nothing_behind(world: World, call: str) -> None:
+    world.tors[2].broken = call
+    with pytest.raises(TestbedError, match=f"u2: {call} failed"):
+        world.all.admit(7, 3, ACROSS, WAYS)
+    assert world.holds_nothing()
+    world.tors[2].broken = None
+    world.all.admit(7, 3, ACROSS, WAYS)
+
+
+def test_a_place_that_fails_to_release_keeps_nothing_elsewhere(world: World) -> None:
+    world.all.admit(7, 3, ACROSS, WAYS)
+    world.tors[1].broken = "release"
+    with pytest.raises(TestbedError, match="u1: release failed"):
+        world.all.release(7)
+    assert not world.tors[2].entries
+    assert not world.tors[3].entries
+    assert not world.hosts.rings
+    assert world.all.occupancy() == {}
+
+
+def test_circuits_that_change_send_results_by_other_ports(world: World) -> None:
+    world.all.admit(7, 3, p4inc([(1, 1), (2, 1)], (1, 2)), [{1: ["u1-o1"], 2: []}])
+    world.all.reroute(7, [{1: ["u1-o2"], 3: ["u3-o2"], 2: []}])
+    assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-o2"]
+    assert world.tors[3].entries[7, 0].role is Role.TRANSIT
+    world.all.reroute(7, [{1: ["u1-o1"], 2: []}])
+    assert world.tors[3].groups[7, 0] == [], "nothing goes on from there any more"
+    world.all.reroute(8, [{1: []}])
+    world.all.release(7)
+    assert world.holds_nothing()
+
+
+def test_circuits_that_change_are_told_to_all_units_though_one_fails(world: World) -> None:
+    world.all.admit(7, 3, p4inc([(1, 1), (3, 1)], (2, 2)), WAYS)
+    for unit in (1, 2):
+        world.tors[unit].broken = "set_group"
+    with pytest.raises(TestbedError, match="u1: set_group failed"):
+        world.all.reroute(7, [{1: ["u1-o2"], 2: ["u2-o2"], 3: ["u3-o1"]}])
+    assert world.tors[3].groups[7, 0] == ["u3-h1", "u3-o1"]
+    world.tors[2].broken = None
+    world.all.restart(2, world.tors[2].restart)
+    assert world.tors[2].groups[7, 0] == ["u2-o2"], "as of the change that it missed"
+
+
+def test_the_end_releases_all_jobs_though_one_fails(world: World) -> None:
+    world.all.admit(1, 3, p4inc([(1, 1)]))
+    world.all.admit(2, 4, p4inc([(2, 1)]))
+    world.tors[2].broken = "release"
+    with pytest.raises(TestbedError, match="u2: release failed"):
+        world.all.close()
+    assert not world.tors[1].entries
+    assert world.all.occupancy() == {}
+
+
+def test_a_switch_that_starts_again_has_the_jobs_that_only_pass_there_and_names_the_others(
+    world: World,
+) -> None:
+    world.all.admit(1, 4, p4inc([(2, 3)]))
+    world.all.admit(7, 3, p4inc([(1, 1), (3, 1)], (2, 2)), WAYS)
+    before = world.tors[2].entries[7, 0], world.tors[2].groups[7, 0]
+    assert world.all.restart(2, world.tors[2].restart) == {1: 4}
+    assert (world.tors[2].entries[7, 0], world.tors[2].groups[7, 0]) == before
+    assert world.tors[2].senders == {2: Sender(7, None, is_place=True)}
+    assert (1, 0) not in world.tors[2].entries
+    world.all.release(1)
+    world.all.release(7)
+    assert world.holds_nothing()
+
+
+def test_what_cannot_be_admitted_is_said_in_one_line(world: World) -> None:
+    two = Forest(((1, 1), (1, 2)), (Tree(Node(Place(1), (0, 1))),) * 2)
+    for forest, size, message in (
+        (WITHIN, 8, "a segment of 8 slots; 32 to 1024 are accepted"),
+        (two, 600, "a segment of 600 slots for each of 2 trees; 32 to 512 are accepted"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            world.all.admit(7, 3, forest, size=size)
+    assert world.holds_nothing()
+    world.all.admit(7, 3, WITHIN)
+    with pytest.raises(TestbedError, match="admit job 7: it is admitted already"):
+        world.all.admit(7, 3, WITHIN)
+
+
+CHAIN = Forest(
+    ((1, 1), (1, 2), (2, 1)),
+    (Tree(Node(Place(1, 1), (0,), (Node(Place(1, 2), (1,), (Node(Place(2, 1), (2,)),)),))),),
+)
+
+
+def test_hosts_in_a_chain_sum_for_their_own_workers_and_hear_from_above(world: World) -> None:
+    admission = world.all.admit(7, 3, CHAIN, [{1: ["u1-o1"], 2: []}])
+    first, second, last = (world.hosts.places[host].entries[7, 0] for host in CHAIN.workers)
+    assert [entry.role for entry in (first, second, last)] == [Role.TOP, Role.INNER, Role.INNER]
+    assert [(entry.workers, entry.places) for entry in (first, second, last)] == [(1, 2), (2, 4), (4, 0)]
+    assert (second.up_ip, last.up_ip) == ("10.0.1.1", "10.0.1.2")
+    assert {world.tors[unit].entries[7, 0].role for unit in (1, 2)} == {Role.TRANSIT}
+    assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-h2", "u1-o1"]
+    assert world.hosts.places[1, 1].groups[7, 0] == ["eth0", "sum1"]
+    assert world.hosts.places[1, 1].senders == {1: Sender(7, 0)}  # by its loop
+    assert world.tors[1].senders == {1: Sender(7, 0, is_place=True), 2: Sender(7, 1, is_place=True)}
+    assert {admission.worker_env(rank)["trees"][0]["address"] for rank in range(3)} == {"169.254.78.1"}
+    world.all.release(7)
+    assert world.holds_nothing()
+
+
+def test_a_switch_on_top_sums_its_own_workers_and_the_other_switches(world: World) -> None:
+    forest = Forest(((1, 1), (1, 2), (2, 1)), (Tree(Node(Place(1), (0, 1), (Node(Place(2), (2,)),))),))
+    world.all.admit(7, 3, forest, [{1: ["u1-o1"], 2: []}])
+    top, below = (world.tors[unit].entries[7, 0] for unit in (1, 2))
+    assert (top.role, top.workers, top.places) == (Role.TOP, 0b011, 0b100)
+    assert (below.role, below.number, below.up_ip) == (Role.INNER, 2, "10.0.1.254")
+    assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-h2", "u1-o1"]
+    assert forest.demands() == ((2, 1),)
+    lost = world.all.restart(1, world.tors[1].restart)
+    assert lost == {7: 3}
+
+
+def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
+    trees = (Tree(Node(Place(1), (0, 1)), share=3), Tree(Node(Place(2, 3), (0, 1)), share=1))
+    admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: ["u2-o1"]}])
+    assert [admission.worker_env(0)["trees"][tree]["fraction"] for tree in (0, 1)] == [0.75, 0.25]
+    assert admission.size == 256
+    assert world.hosts.rings[1, 1] == (7, 3, [0, 0], 256)
+    assert world.tors[1].groups == {(7, 0): ["u1-h1", "u1-h2"], (7, 1): ["u1-h1", "u1-h2"]}
+    assert world.tors[2].groups == {(7, 1): ["u2-o1"]}
+    assert world.all.occupancy() == {Place(1): 1, Place(2, 3): 1}
+    world.all.release(7)
+    assert world.holds_nothing()
+
+
+def test_groups_are_in_the_organization_local_scope() -> None:
+    assert [group_ip(job) for job in (1, 256, 65535)] == ["239.192.0.1", "239.192.1.0", "239.192.255.255"]

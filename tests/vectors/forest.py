@@ -1,0 +1,395 @@
+"""Sums of trees at any depth: switches and hosts as places, whose contributors are workers and places;
+several trees of one job.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.aggregation.entries import Entry, Sender
+from testbed.contract import frame, spec
+from testbed.simulation.aggregator import LOOP_PORT
+from testbed.simulation.pull import Puller
+from testbed.simulation.ways import To
+from testbed.topology.addresses import LOOP_PLACE_IP, LOOP_WORKER_IP
+from tests.vectors.build import (
+    BASE,
+    GENERATION,
+    GROUP_IP,
+    JOB,
+    OPTICAL,
+    OTHER_IP,
+    PS_IP,
+    PS_MAC,
+    SIZE,
+    TOR_IP,
+    UP_BASE,
+    Attach,
+    Leaves,
+    Table,
+    Vector,
+    compared,
+    job_at_ps,
+    job_in_unit,
+    job_passing,
+    lanes,
+    notice,
+    packet,
+    partial,
+    partial_sum,
+    push,
+    result,
+    result_from_ps,
+    sum_of,
+    total,
+    unchanged,
+    vector,
+    worker_lanes,
+    workers_at_ports,
+)
+from tests.vectors.pulls import finds, stored
+
+TABLE: Table = {}
+entry = vector(TABLE)
+
+# workers 2 and 3 - their switch; that, worker 0, and workers 5, 8 and 9 - a switch; that and worker 7 - the
+# top
+MIDDLE_IP, MIDDLE_BASE, TOP_BASE = "10.0.2.254", 32, 200
+AT_TOP: dict[str, Any] = {"slot": TOP_BASE + 2, "contributors": 7}
+
+
+def lowest(**changes: Any) -> Entry:
+    fields = {
+        "workers": 0b1100,
+        "number": 2,
+        "up_base": MIDDLE_BASE,
+        "result_base": TOP_BASE,
+        "up_ip": MIDDLE_IP,
+    }
+    return job_in_unit(0, **{**fields, **changes})
+
+
+def middle(**changes: Any) -> Entry:
+    fields = {
+        "workers": 0b1,
+        "places": 1 << 2 | 1 << 5,
+        "up_base": TOP_BASE,
+        "result_base": TOP_BASE,
+        "up_ip": PS_IP,
+    }
+    return job_in_unit(0, **{**fields, **changes})
+
+
+def top(**changes: Any) -> Entry:
+    return job_in_unit(0, **{"workers": 1 << 7, "places": 1 << 0, **changes})
+
+
+def upwards(fragment: int, summed: Any, source_ip: str, to_ip: str, **changes: Any) -> Leaves:
+    """The partial sum that must leave for the place above."""
+    told = compared(packet(spec.Op.PARTIAL, fragment, summed, source_ip, to_ip, **changes))
+    return Leaves(To.ROUTE, {name: value for name, value in told.items() if name != "destination_mac"})
+
+
+def below(number: int, fragment: int, **changes: Any) -> bytes:
+    """A partial sum that comes to this switch."""
+    return partial(number, fragment, **{"to_ip": TOR_IP, "slot": BASE + fragment % SIZE, **changes})
+
+
+@entry
+def the_lowest_of_three_levels(v: Vector) -> None:
+    v.senders |= workers_at_ports([2, 3])
+    v.admit(lowest())
+    v.push(3, 2, "aggregated")
+    sent = upwards(2, sum_of(2, 2, 3), TOR_IP, MIDDLE_IP, worker=2, contributors=2, slot=MIDDLE_BASE + 2)
+    v.push(2, 2, "completed", sent)
+    v.push(3, 2, "resent", sent)
+    v.sees(result_from_ps(2, lanes(9), slot=MIDDLE_BASE + 2), OPTICAL[0], "bad_slot")
+    v.sees(result_from_ps(2, lanes(9), **AT_TOP), OPTICAL[0], "result", unchanged(To.OTHERS))
+    v.push(3, 2, "resent", result(2, lanes(9), 7, To.BACK, slot=TOP_BASE + 2))
+
+
+@entry
+def the_middle_of_three_levels(v: Vector) -> None:
+    """A worker here, and places below by optical ports."""
+    v.senders |= workers_at_ports([0])
+    v.admit(middle())
+    v.sees(below(5, 2, contributors=3), OPTICAL[0], "aggregated")
+    v.sees(below(5, 2, contributors=3), OPTICAL[1], "duplicate")
+    v.push(0, 2, "aggregated")
+    sent = upwards(2, sum_of(2, 0, 2, 5), TOR_IP, PS_IP, worker=0, contributors=6, slot=TOP_BASE + 2)
+    v.sees(below(2, 2), OPTICAL[1], "completed", sent)
+    v.push(0, 2, "resent", sent)
+    v.sees(below(5, 2, contributors=1), OPTICAL[0], "resent", sent)
+    v.sees(below(2, SIZE + 2), OPTICAL[0], "aggregated")
+    told = notice(2, 2 * SIZE + 2, "10.0.3.254", contributors=2)
+    v.sees(below(2, 2 * SIZE + 2), OPTICAL[0], "mismatch", told)
+
+
+@entry
+def a_result_passes_the_middle(v: Vector) -> None:
+    v.senders |= workers_at_ports([0])
+    v.admit(middle())
+    v.push(0, 2, "aggregated")
+    v.sees(below(5, 2, contributors=3), OPTICAL[0], "aggregated")
+    sent = upwards(2, sum_of(2, 0, 2, 5), TOR_IP, PS_IP, worker=0, contributors=6, slot=TOP_BASE + 2)
+    v.sees(below(2, 2), OPTICAL[1], "completed", sent)
+    v.sees(result_from_ps(2, lanes(9), **AT_TOP), OPTICAL[0], "result", unchanged(To.OTHERS))
+    kept = result(2, lanes(9), 7, To.BACK, slot=TOP_BASE + 2)
+    v.push(0, 2, "resent", kept)
+    v.sees(below(5, 2), OPTICAL[1], "resent", kept)  # to the place that asks, by the port that it asks by
+
+
+@entry
+def a_switch_is_at_the_top(v: Vector) -> None:
+    """No parameter server: what comes by optical ports and from a worker here makes the result."""
+    v.senders |= workers_at_ports([7])
+    v.admit(top())
+    v.push(7, 2, "aggregated", count=9)
+    v.sees(
+        below(0, 2, contributors=6, count=11),
+        OPTICAL[0],
+        "completed",
+        result(2, sum_of(2, 0, 7), 7, count=11),
+    )
+    again = result(2, sum_of(2, 0, 7), 7, To.BACK, count=11)
+    v.sees(below(0, 2, data=lanes(99)), OPTICAL[1], "resent", again)
+    v.push(7, 2, "resent", again)
+    v.sees(below(0, SIZE + 2), OPTICAL[0], "aggregated")
+    v.push(7, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 7), 3))
+    v.sees(result_from_ps(2, lanes(1), slot=BASE + 2), OPTICAL[0], "malformed")
+
+
+@entry
+def numbers_of_workers_and_of_places_are_not_mixed_up(v: Vector) -> None:
+    v.senders |= workers_at_ports([0, 7]) | {9: (Sender(JOB, None, True),)}
+    v.admit(top())
+    v.push(0, 2, "bad_worker")
+    for port in (*OPTICAL, 9):
+        v.sees(below(7, 2), port, "bad_worker")
+        v.sees(below(1, 2), port, "bad_worker")
+        v.sees(below(64, 2), port, "bad_worker")
+    v.sees(below(0, 2), 9, "aggregated")
+    v.push(7, 2, "completed", result(2, sum_of(2, 0, 7), 3))
+
+
+@entry
+def workers_push_to_another_units_switch(v: Vector) -> None:
+    v.senders |= workers_at_ports([0])
+    v.admit(job_in_unit(3))
+    v.sees(push(1, 2, from_ip="10.0.2.1"), OPTICAL[0], "aggregated")
+    v.sees(push(1, 2, from_ip="10.0.2.1"), OPTICAL[0], "duplicate")
+    v.push(0, 2, "aggregated")
+    v.sees(push(2, 2, from_ip="10.0.3.1"), OPTICAL[1], "completed", result(2, sum_of(2, 0, 1, 2), 3))
+    v.sees(push(1, 2, from_ip="10.0.2.1"), OPTICAL[0], "resent", result(2, sum_of(2, 0, 1, 2), 3, To.BACK))
+    v.sees(push(1, SIZE + 2, from_ip="10.0.2.1"), OPTICAL[0], "aggregated")
+    told = notice(1, 2 * SIZE + 2, "10.0.2.1")
+    v.sees(push(1, 2 * SIZE + 2, from_ip="10.0.2.1"), OPTICAL[0], "mismatch", told)
+
+
+@entry
+def what_a_host_sends_elsewhere_is_forwarded(v: Vector) -> None:
+    """If it may send it at all: the place that it is for looks whether it is a member."""
+    v.senders |= {1: (Sender(JOB, 0),), 2: (Sender(JOB, 1, True),), 3: ()}
+    v.admit(job_passing())
+    for port, may in ((1, False), (2, True), (3, False)):
+        for sent in (
+            partial(5, 0),
+            packet(spec.Op.NOTICE, 0, frame.NO_LANES, TOR_IP, OTHER_IP, flags=4, count=0).pack(),
+        ):
+            v.sees(sent, port, *(("forwarded", unchanged(To.ROUTE)) if may else ("bad_sender",)))
+    v.push(0, 0, "forwarded", unchanged(To.ROUTE), to_ip=PS_IP)
+    v.push(1, 0, "forwarded", unchanged(To.ROUTE), to_ip=PS_IP)
+    v.push(1, 0, "bad_sender", to_ip=PS_IP, port=1)
+    v.push(1, 0, "bad_sender", to_ip=PS_IP, port=3)
+    v.push(1, 0, "bad_sender", to_ip=PS_IP, job=8)
+    for group in (partial(5, 0, to_ip=GROUP_IP), push(1, 0, to_ip=GROUP_IP)):
+        v.sees(group, 2, "malformed")
+
+
+@entry
+def one_port_has_a_worker_and_a_place(v: Vector) -> None:
+    v.senders |= {1: (Sender(JOB, 0),), 2: (Sender(JOB, 1, True),)}
+    v.admit(job_in_unit(2, places=1 << 3))
+    v.push(1, 2, "aggregated")
+    v.sees(below(3, 2), 1, "bad_sender")
+    v.sees(below(3, 2, contributors=2), 2, "aggregated")
+    v.push(0, 2, "completed", result(2, sum_of(2, 0, 1, 3), 4))
+
+
+# ---------------------------------------------------------------- hosts
+
+
+def host(v: Vector, **changes: Any) -> None:
+    """At the host of worker 3, to which worker 4 pushes too, and place 1 sends its sums."""
+    v.is_host = True
+    v.senders[LOOP_PORT] = (Sender(JOB, 3),)
+    v.admit(job_at_ps(0, **{"workers": 0b11000, "places": 0b10, **changes}))
+
+
+def own(fragment: int, **changes: Any) -> bytes:
+    """A push of the worker at the host itself."""
+    at = {"from_ip": LOOP_WORKER_IP, "to_ip": LOOP_PLACE_IP, "slot": UP_BASE + fragment % SIZE}
+    return push(changes.pop("worker", 3), fragment, **{**at, **changes})
+
+
+def from_elsewhere(worker: int, fragment: int, **changes: Any) -> bytes:
+    return push(worker, fragment, **{"to_ip": PS_IP, "slot": UP_BASE + fragment % SIZE, **changes})
+
+
+@entry
+def a_host_at_the_top_has_a_worker_of_its_own(v: Vector) -> None:
+    host(v)
+    slot = {"slot": UP_BASE + 2}
+    v.sees(own(2), LOOP_PORT, "aggregated")
+    v.sees(own(2), LOOP_PORT, "duplicate")
+    v.sees(from_elsewhere(4, 2), 1, "aggregated")
+    summed = sum_of(2, 1, 3, 4)
+    v.sees(partial(1, 2, contributors=5), 1, "completed", result(2, summed, 7, To.GROUP, PS_IP, **slot))
+    for data, port in ((own(2), LOOP_PORT), (from_elsewhere(4, 2), 1), (partial(1, 2), 1)):
+        v.sees(data, port, "resent", result(2, summed, 7, To.BACK, PS_IP, **slot))
+    v.sees(partial(1, SIZE + 2, contributors=5), 1, "aggregated")
+    told = {"source_ip": PS_IP, "slot": UP_BASE + 2}
+    v.sees(own(2 * SIZE + 2), LOOP_PORT, "mismatch", notice(3, 2 * SIZE + 2, LOOP_WORKER_IP, **told))
+    v.sees(from_elsewhere(4, SIZE + 2), 1, "aggregated")
+    summed = sum_of(SIZE + 2, 1, 3, 4)
+    v.sees(own(SIZE + 2), LOOP_PORT, "completed", result(SIZE + 2, summed, 7, To.GROUP, PS_IP, **slot))
+
+
+@entry
+def a_host_in_the_middle_sends_upwards(v: Vector) -> None:
+    fields = {"up_ip": TOR_IP, "up_base": BASE, "result_base": BASE, "number": 1}
+    host(v, **fields)
+    v.steps.append(Attach(Puller(JOB, GENERATION, (BASE,), SIZE, spec.LANES, PS_IP, PS_MAC)))
+    at_top = {"worker": 1, "contributors": 4, "slot": BASE + 2}
+    for fragment, last in ((2, own(2)), (SIZE + 2, from_elsewhere(4, SIZE + 2))):
+        sent = upwards(fragment, sum_of(fragment, 1, 3, 4), PS_IP, TOR_IP, **at_top)
+        arrivals = [(own(fragment), LOOP_PORT), (from_elsewhere(4, fragment), 1), (partial(1, fragment), 1)]
+        for data, port in arrivals:
+            if data != last:
+                v.sees(data, port, "aggregated")
+        v.sees(last, LOOP_PORT if last == own(fragment) else 1, "completed", sent)
+        for data, port in arrivals:
+            v.sees(data, port, "resent", sent)
+    v.sees(result_from_ps(SIZE + 2, lanes(9), slot=UP_BASE + 2), 1, "bad_slot")
+    v.sees(result_from_ps(SIZE + 2, lanes(9), slot=BASE + 2, generation=9), 1, "bad_generation")
+    v.sees(result_from_ps(SIZE + 2, lanes(9), slot=BASE + 2, to_ip="239.192.0.8"), 1, "malformed")
+    v.sees(result_from_ps(SIZE + 2, lanes(9), slot=BASE + 2), 1, "pulled")  # and kept
+    kept = result(SIZE + 2, lanes(9), 5, To.BACK, PS_IP, slot=BASE + 2)
+    v.sees(own(SIZE + 2), LOOP_PORT, "resent", kept)
+    v.sees(partial(1, SIZE + 2), 1, "resent", kept)
+    finds(v, 1, p2=stored(SIZE + 2, lanes(9)))
+    v.sees(result_from_ps(SIZE + 2, lanes(9), slot=BASE + 2), 1, "pull_duplicate")
+
+
+@entry
+def a_host_without_a_worker_keeps_results(v: Vector) -> None:
+    v.is_host = True
+    v.admit(job_at_ps(1, up_ip=TOR_IP, up_base=BASE, result_base=BASE, number=0))
+    at_top = {"worker": 0, "contributors": 2, "slot": BASE + 2}
+    v.sees(partial(0, 2), 1, "completed", upwards(2, worker_lanes(0, 2), PS_IP, TOR_IP, **at_top))
+    v.sees(result_from_ps(2, lanes(9), slot=BASE + 2), 1, "result")
+    v.sees(partial(0, 2), 1, "resent", result(2, lanes(9), 5, To.BACK, PS_IP, slot=BASE + 2))
+
+
+@entry
+def the_loop_is_the_workers_alone(v: Vector) -> None:
+    host(v)
+    for forged in (
+        own(2, worker=4),
+        own(2, job=8),
+        own(2, to_ip=PS_IP),
+        own(2, to_ip=GROUP_IP),
+        partial(1, 2, to_ip=LOOP_PLACE_IP),
+        result_from_ps(2, lanes(1)),
+        packet(
+            spec.Op.NOTICE, 2, frame.NO_LANES, LOOP_WORKER_IP, LOOP_PLACE_IP, flags=4, count=0, worker=3
+        ).pack(),
+        packet(spec.Op.TICK, 2, lanes(1), LOOP_WORKER_IP, LOOP_PLACE_IP, slot=UP_BASE + 2, worker=3).pack(),
+    ):
+        v.sees(forged, LOOP_PORT, "bad_sender")
+    v.sees(own(2, generation=9), LOOP_PORT, "bad_generation")
+    v.sees(own(2, tree=1), LOOP_PORT, "bad_job")
+    v.sees(own(2)[:-1], LOOP_PORT, "malformed")
+    v.sees(own(2)[:40] + b"\0\0" + own(2)[42:], LOOP_PORT, "corrupt")
+    v.sees(b"\xff" * 6 + own(2)[6:12] + b"\x08\x06" + bytes(28), LOOP_PORT, "passed", unchanged(To.STACK))
+    v.sees(own(2, to_ip=LOOP_PLACE_IP), 1, "bad_job")  # that address is nobody's in the fabric
+    v.sees(own(2), LOOP_PORT, "aggregated")
+    v.sees(from_elsewhere(3, 2), 1, "duplicate")  # the ToR let it pass
+
+
+# ---------------------------------------------------------------- several trees
+
+
+@entry
+def two_trees_of_one_job_do_not_meet(v: Vector) -> None:
+    """The first is summed here by workers 0 and 1; the second by worker 0 and place 1, and goes upwards."""
+    v.senders |= workers_at_ports([0, 1])
+    v.admit(job_in_unit(2))
+    second: dict[str, Any] = {
+        "tree": 1,
+        "base": BASE + SIZE,
+        "up_base": UP_BASE,
+        "result_base": UP_BASE,
+        "up_ip": PS_IP,
+    }
+    v.admit(job_in_unit(0, **second, workers=0b1, places=0b10))
+    its: dict[str, Any] = {"tree": 1, "slot": BASE + SIZE + 2}
+    v.push(0, 2, "aggregated")
+    v.push(0, 2, "aggregated", **its)
+    v.push(0, 2, "bad_slot", tree=1)
+    v.push(0, 2, "bad_slot", slot=BASE + SIZE + 2)
+    v.push(0, 2, "bad_job", tree=2)
+    v.push(0, 2, "bad_job", tree=255)
+    v.push(1, 2, "bad_worker", **its)
+    v.sees(below(1, 2), OPTICAL[0], "bad_worker")
+    v.push(1, 2, "completed", result(2, sum_of(2, 0, 1), 2))
+    sent = partial_sum(2, total(worker_lanes(0, 2), lanes(77)), worker=0, contributors=5, tree=1)
+    v.sees(below(1, 2, data=lanes(77), contributors=4, **its), OPTICAL[0], "completed", sent)
+    v.sees(result_from_ps(2, lanes(5)), OPTICAL[0], "malformed")
+    v.sees(result_from_ps(2, lanes(5), tree=1), OPTICAL[0], "result", unchanged(To.OTHERS))
+    v.sees(result_from_ps(2, lanes(5), tree=3), OPTICAL[0], "bad_job")
+    v.push(0, 2, "resent", result(2, lanes(5), 5, To.BACK, slot=UP_BASE + 2, tree=1), **its)
+    v.push(0, 2, "resent", result(2, sum_of(2, 0, 1), 2, To.BACK))
+
+
+@entry
+def a_tree_goes_and_the_other_stays(v: Vector) -> None:
+    v.senders |= workers_at_ports([0])
+    v.admit(job_in_unit(1))
+    v.admit(job_in_unit(1, tree=1, base=BASE + SIZE))
+    v.release(tree=1)
+    v.push(0, 2, "bad_job", tree=1, slot=BASE + SIZE + 2)
+    v.push(0, 2, "completed", result(2, worker_lanes(0, 2), 1))
+    v.admit(job_in_unit(1, tree=1, base=BASE + SIZE))
+    leaves = result(2, worker_lanes(0, 2), 1, tree=1, slot=BASE + SIZE + 2)
+    v.push(0, 2, "completed", leaves, tree=1, slot=BASE + SIZE + 2)
+    v.release(tree=0)
+    v.push(0, 3, "bad_job")
+    v.push(
+        0,
+        3,
+        "completed",
+        result(3, worker_lanes(0, 3), 1, tree=1, slot=BASE + SIZE + 3),
+        tree=1,
+        slot=BASE + SIZE + 3,
+    )
+    v.release()
+    v.push(0, 4, "bad_job", tree=1, slot=BASE + SIZE + 4)
+
+
+@entry
+def results_of_two_trees_have_places_of_their_own(v: Vector) -> None:
+    v.is_host = True
+    v.steps.append(Attach(Puller(JOB, GENERATION, (UP_BASE, 7), SIZE, spec.LANES, PS_IP, PS_MAC)))
+    v.sees(result_from_ps(3, lanes(1)), 1, "pulled")
+    v.sees(result_from_ps(3, lanes(2), tree=1, slot=10), 1, "pulled")
+    v.sees(result_from_ps(0, lanes(3), tree=1, slot=7), 1, "pulled")
+    v.sees(result_from_ps(3, lanes(4), tree=1, slot=10), 1, "pull_duplicate")
+    v.sees(result_from_ps(4, lanes(4), tree=1, slot=7 + SIZE), 1, "bad_slot")
+    v.sees(result_from_ps(4, lanes(4), tree=1, slot=6), 1, "bad_slot")
+    v.sees(result_from_ps(4, lanes(4), tree=0, slot=7), 1, "bad_slot")
+    v.sees(result_from_ps(4, lanes(4), tree=2, slot=7), 1, "bad_job")
+    told = packet(spec.Op.NOTICE, 2, frame.NO_LANES, TOR_IP, PS_IP, flags=4, count=0, tree=1).pack()
+    v.sees(told, 1, "notice")
+    last = {f"p{SIZE + 3}": stored(3, lanes(2)), f"p{SIZE}": stored(0, lanes(3))}
+    finds(v, 3, 1, p3=stored(3, lanes(1)), **last)
