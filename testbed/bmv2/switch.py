@@ -122,8 +122,7 @@ class Bmv2Switch:
         lanes = lanes_of(self._program)
         if entry.lanes != lanes:
             raise RequestError(
-                f"{self._name}: job {number}: packets of {entry.lanes} lanes; its P4 program takes "
-                f"{lanes}"
+                f"{self._name}: job {number}: packets of {entry.lanes} lanes; its P4 program takes {lanes}"
             )
         with self._asking():
             if key not in self._groups:
