@@ -1,4 +1,4 @@
-"""The controller's requests, as docs/architecture.md lists them. Turns JSON into calls of `Fabric` and
+"""The controller's requests, as docs/interfaces.md lists them. Turns JSON into calls of `Fabric` and
 back.
 """
 

@@ -1,5 +1,5 @@
 """Names and numbers of everything in a testbed, as functions of unit, host and port. Pure. The table is in
-docs/architecture.md.
+docs/interfaces.md.
 """
 
 from __future__ import annotations
