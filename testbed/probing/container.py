@@ -20,7 +20,7 @@ NEEDED = {
     "SETUID": (7, "jobs as the user who asked"),
     "SETGID": (6, "jobs as the user who asked"),
     "CHOWN": (0, "a user's job folder"),
-    "DAC_OVERRIDE": (1, "what a user's job leaves"),
+    "DAC_OVERRIDE": (1, "removal of what users' jobs leave"),
     "KILL": (5, "the end of a user's job"),
 }
 MARKS = (Path("run/.containerenv"), Path(".dockerenv"))

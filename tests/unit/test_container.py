@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,72 @@ def test_the_search_keeps_what_is_needed_and_nothing_else() -> None:
 
         assert set(container_needs.least(names, ["fixed"], works)) == needed
         assert len(asked) <= 2 * max(1, len(needed)) * 6
+
+
+# A testbed that keeps what users' jobs leave where it lacks $KEEPS, and a doctor that answers with $DOCTOR.
+TESTBED = """#!/bin/sh
+case "$*" in
+doctor) echo "capabilities  LACKING  one"; echo "  -> give it"; exit $DOCTOR ;;
+*--timeout*) echo "testbed run: job 2: not done after 1 s"; exit 1 ;;
+down) test -n "$KEEPS" || rmdir RUN/optinc/default ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("keeps", "doctor", "code", "said"),
+    [
+        ("", "0", 0, ""),
+        ("", "3", 10, "but the doctor says: capabilities LACKING one"),
+        ("yes", "3", 1, "testbed down: left RUN/optinc/default -> give it"),
+        (
+            "yes",
+            "0",
+            11,
+            "testbed down: left RUN/optinc/default -> give it but the doctor says: capabilities",
+        ),
+    ],
+    ids=["works", "works in spite of the doctor", "leaves something", "and the doctor does not see it"],
+)
+def test_what_a_container_does_and_what_the_doctor_says_are_both_heard(
+    keeps: str, doctor: str, code: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "optinc" / "default").mkdir(parents=True)
+    testbed = tmp_path / "testbed"
+    testbed.write_text(TESTBED.replace("RUN", str(tmp_path)))
+    testbed.chmod(0o755)
+    inside = container_needs.INSIDE.replace("/run/", f"{tmp_path}/").replace("/tmp/o", f"{tmp_path}/o")
+    inside = inside.replace("/tmp/doctor", f"{tmp_path}/doctor").replace("/tmp/sleeps", f"{tmp_path}/sleeps")
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "KEEPS": keeps, "DOCTOR": doctor}
+    done = subprocess.run(
+        ["sh", "-c", inside], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    words = " ".join(done.stdout.split())
+    assert (done.returncode, done.stderr) == (code, "")
+    assert words.startswith(said.replace("RUN", str(tmp_path)))
+    assert bool(words) == bool(said)
+
+
+@pytest.mark.parametrize("wrong", [None, 10, 11], ids=["right", "lacks too much", "lacks too little"])
+def test_the_search_goes_by_what_works_and_fails_where_the_doctor_is_wrong(
+    wrong: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    engine = tmp_path / "engine"
+    lacks_kill, lacks_admin = (wrong if wrong == 10 else 0), (wrong if wrong == 11 else 1)
+    engine.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *SYS_ADMIN*KILL*) ;; *SYS_ADMIN*) exit {lacks_kill} ;; *) exit {lacks_admin} ;; esac\n'
+    )
+    engine.chmod(0o755)
+    monkeypatch.setattr(container, "engine_of", lambda name: str(engine))
+    monkeypatch.setattr("sys.argv", ["container_needs.py", "--of", "SYS_ADMIN,KILL"])
+    assert container_needs.main() == (1 if wrong else 0)
+    heard = capsys.readouterr()
+    assert "Not needed: KILL." in heard.out
+    assert ("the doctor was wrong: " in heard.err) == bool(wrong)
 
 
 def test_an_image_on_another_processor_is_not_current(
