@@ -26,12 +26,12 @@ from testbed import rpc
 from testbed.emulation import capture, faults
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.commands import Commands
-from testbed.jobs.job import numbers, reason
-from testbed.jobs.manager import Jobs, held_hosts
+from testbed.jobs.manager import Jobs, held_hosts, means_of
 from testbed.jobs.names import mount_names
-from testbed.jobs.scheduler import Scheduler
+from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
 from testbed.network import Network
+from testbed.queue.scheduler import Scheduler
 from testbed.runtime import Caller, Runtime
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -88,28 +88,18 @@ class Daemon:
         with Network(self._topology, self._runtime.folder, uid, self._progress) as self._network:
             # not in the daemon's own network namespace: a user may look into a process that runs as that user
             self._files = UserFiles(partial(self._network.fabric.popen_in, self._topology.host_names[-1]))
-            self._jobs = Jobs(
-                self._runtime.name,
-                self._topology,
-                self._network.fabric,
-                self._network.ask,
-                self._network.places,
-                self._runtime.jobs,
-                self._files,
+            means = means_of(
+                name=self._runtime.name,
+                topology=self._topology,
+                hosts=self._network.fabric,
+                controller=self._network.ask,
+                places=self._network.places,
+                folder=self._runtime.jobs,
+                files=self._files,
             )
-            fabric = self._network.fabric
-            self._commands = Commands(fabric.popen_in)
-            self._scheduler = Scheduler(
-                self._topology,
-                self._jobs,
-                fabric,
-                self._network.places,
-                self._network.ask,
-                partial(fabric.popen_in, self._topology.host_names[-1]),
-                self._files,
-                self._runtime.jobs / "policy",
-                self._note,
-            )
+            self._jobs = Jobs(means)
+            self._commands = Commands(self._network.fabric.popen_in)
+            self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
             with rpc.serve(self._runtime.socket, self._handle, uid):
                 self._state = "ready"
                 self._main.say(ready=self._summary())
@@ -154,7 +144,7 @@ class Daemon:
         """Tells running jobs of circuits that were changed past the daemon, as `testbed circuits request`
         does.
         """
-        if not self._jobs.across_units():
+        if not self._jobs.means.supply.across_units():
             self._circuits = None
             return
         with contextlib.suppress(TestbedError):  # the controller is away, and changes nothing
@@ -162,7 +152,7 @@ class Daemon:
             if circuits != self._circuits and self._circuits is not None:
                 # not on this thread, which starts the controller again when it ends
                 threading.Thread(
-                    target=self._jobs.follow_circuits, name="follow-circuits", daemon=True
+                    target=self._jobs.means.supply.follow_circuits, name="follow-circuits", daemon=True
                 ).start()
             self._circuits = circuits
 

@@ -26,8 +26,8 @@ def main(argv: list[str]) -> int:
     from testbed.aggregation.registry import find, systems
     from testbed.contract.user_class import is_users
     from testbed.errors import RequestError, TestbedError
-    from testbed.jobs.job import MOST_RESTARTS
     from testbed.jobs.placement import parse_place
+    from testbed.jobs.request import MOST_RESTARTS
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
 
     parser = argparse.ArgumentParser(prog="testbed run", description="Runs a training job on a testbed.")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from testbed import environment
 
 if TYPE_CHECKING:
-    from testbed.jobs.submission import Submission
+    from testbed.queue.submission import Submission
     from testbed.runtime import Caller, Runtime
 
 
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     are queued (--detach).
     """
     from testbed.errors import HostError, RequestError, TestbedError
-    from testbed.jobs import submission
+    from testbed.queue import submission
     from testbed.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.scheduling.catalogue import NAMES
     from testbed.topology.fields import read_yaml

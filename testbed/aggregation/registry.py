@@ -28,3 +28,11 @@ def find(name: str) -> System:
         return systems()[name]
     except KeyError:
         raise RequestError(f"--sync {name!r}: accepted are {', '.join(systems())}, FILE.py:CLASS") from None
+
+
+def policies_choice() -> tuple[System, System]:
+    """The two systems between which policies choose for a job: one that places sum for, and the one that it
+    names for when they have no room (`System.instead`).
+    """
+    first = next(system for system in systems().values() if system.instead)
+    return first, find(str(first.instead))

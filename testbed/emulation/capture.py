@@ -29,8 +29,8 @@ from testbed.emulation.layout import layout
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.job import absolute
 from testbed.jobs.ready import ready
+from testbed.jobs.request import absolute
 from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology.fields import shown

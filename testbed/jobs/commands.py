@@ -21,9 +21,9 @@ from typing import Any
 from testbed.attach import keeper
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.job import absolute, environ, word, words
 from testbed.jobs.leftovers import end_leftovers, end_session
 from testbed.jobs.ready import ready
+from testbed.jobs.request import absolute, environ, word, words
 from testbed.rpc import Emit
 from testbed.runtime import Caller
 

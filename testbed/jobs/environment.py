@@ -66,33 +66,23 @@ def job_description(
     job_id: int,
     generation: int,
     rank: int,
-    system: str,
-    transport: str,
     hosts: Sequence[str],
     board: Mapping[str, Any],
     stats: Path,
-    engine: Mapping[str, Any],
-    ps: tuple[str, int] | None,
-    ps_host: str | None,
+    settings: Mapping[str, Any],
     gate: int | None = None,
 ) -> str:
-    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. With a gate, what comes through it
-    replaces transport, engine and ps.
+    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. `settings` say how the job sums;
+    with a gate, what comes through it replaces them.
     """
-    return json.dumps(
-        ({} if gate is None else {"gate": gate})
-        | {
-            "testbed": testbed,
-            "job_id": job_id,
-            "generation": generation,
-            "rank": rank,
-            "system": system,
-            "transport": transport,
-            "hosts": list(hosts),
-            "board": dict(board),
-            "stats": str(stats),
-            "engine": dict(engine),
-            "ps": None if ps is None else list(ps),
-            "ps_host": ps_host,
-        }
-    )
+    described = {
+        "testbed": testbed,
+        "job_id": job_id,
+        "generation": generation,
+        "rank": rank,
+        "hosts": list(hosts),
+        "board": dict(board),
+        "stats": str(stats),
+        **settings,
+    }
+    return json.dumps(described if gate is None else {"gate": gate} | described)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
-from testbed.aggregation.system import Layout, Rack
-from testbed.contract.transports import SERVER
+from testbed.aggregation.registry import policies_choice
+from testbed.aggregation.system import Layout, Rack, Site
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.places import Host
@@ -67,6 +67,45 @@ def place_workers(
     return chosen
 
 
+def draw_workers(
+    racks: Sequence[Rack],
+    busy: Collection[Host],
+    workers: int,
+    wanted: Sequence[tuple[int, int]] | None,
+    together: bool,
+    ps_unit: int | None,
+    random: Random,
+) -> list[Host] | None:
+    """Hosts for a queued job's workers; None while there are too few.
+
+    Where nothing is `wanted`, they go to a random gpu unit that has room for all of them, else, unless they
+    must be `together`, to as few units as possible, and leave a host of `ps_unit`. The first free hosts of a
+    unit.
+    """
+    free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
+    if wanted is None:
+        room = {
+            rack.unit: len(free[rack.unit]) - (rack.unit == ps_unit) for rack in racks if rack.role == "gpu"
+        }
+        wanted = _drawn(room, workers, together, random)
+    if wanted is None or any(count > len(free[unit]) for unit, count in wanted):
+        return None
+    return [host for unit, count in wanted for host in free[unit][:count]]
+
+
+def draw_server(
+    racks: Sequence[Rack], busy: Collection[Host], ps_unit: int | None, random: Random
+) -> Host | None:
+    """A host for a queued job's parameter server: in a random cpu unit, or any where there is none, unless in
+    `ps_unit`. None while there is none.
+    """
+    free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
+    cpu = [rack.unit for rack in racks if rack.role == "cpu"]
+    allowed = [ps_unit] if ps_unit is not None else cpu or list(free)
+    able = [unit for unit in allowed if free[unit]]
+    return free[random.choice(able)][0] if able else None
+
+
 def place_in_queue(
     racks: Sequence[Rack],
     busy: Collection[Host],
@@ -76,27 +115,17 @@ def place_in_queue(
     ps_unit: int | None,
     random: Random,
 ) -> Layout | None:
-    """Hosts for a scheduled job and its parameter server; None while there are too few.
-
-    Where nothing is `wanted`, workers go to a random gpu unit that has room for all of them, else, unless
-    they must be `together`, to as few units as possible; the parameter server to a random cpu unit, or to any
-    where there is none. The first free hosts of a unit.
+    """Hosts for a queued job whose policy decides how it is summed: it has a host for its parameter server
+    until a switch is to sum for it. None while there are too few.
     """
-    free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
-    roles = {rack.unit: rack.role for rack in racks}
-    if wanted is None:
-        room = {unit: len(free[unit]) - (unit == ps_unit) for unit in free if roles[unit] == "gpu"}
-        wanted = _drawn(room, workers, together, random)
-    if wanted is None or any(count > len(free[unit]) for unit, count in wanted):
+    chosen = draw_workers(racks, busy, workers, wanted, together, ps_unit, random)
+    if chosen is None:
         return None
-    chosen = [host for unit, count in wanted for host in free[unit][:count]]
-    left = {unit: [host for host in hosts if host not in chosen] for unit, hosts in free.items()}
-    cpu = [unit for unit in roles if roles[unit] == "cpu"]
-    allowed = [ps_unit] if ps_unit is not None else cpu or list(roles)
-    able = [unit for unit in allowed if left[unit]]
-    if not able:
+    server = draw_server(racks, {*busy, *chosen}, ps_unit, random)
+    if server is None:
         return None
-    return Layout("ps", tuple(chosen), SERVER, left[random.choice(able)][0])
+    _, without = policies_choice()
+    return without.lay_out(chosen, Site(tuple(racks), frozenset(busy), frozenset(), server))
 
 
 def _drawn(
@@ -118,3 +147,13 @@ def _names(by_unit: Mapping[int, Rack]) -> str:
     return ", ".join(
         f"{addresses.unit_name(unit)} ({rack.hosts} hosts)" for unit, rack in sorted(by_unit.items())
     )
+
+
+def check_engines(layout: Layout, accepted: frozenset[str], engines: Mapping[int, str]) -> None:
+    """RequestError where a switch is to sum whose engine, by unit, the job's system has no program for."""
+    for place in layout.forest.places if layout.forest else []:
+        if place.is_switch and engines[place.unit] not in accepted:
+            raise RequestError(
+                f"--sync {layout.system}: {place} has engine: {engines[place.unit]}, which cannot sum "
+                f"for it; accepted are units with {' or '.join(sorted(accepted))}, and there ring and ps"
+            )

@@ -301,5 +301,7 @@ def _into_ps(run: _Run) -> int:
     """Streams that end in the server of the job's PS: none where a switch is all of the PS."""
     if run.inc is not None and len(run.job.workers) == 1:
         return 0
+    if run.job.meeting:
+        return run.job.meeting
     beside = sum(count for unit, count in run.job.workers if unit == run.job.ps and run.inc != unit)
     return sum(run.links.values()) + beside

@@ -148,6 +148,7 @@ def of_job(fabric: Fabric, job: object) -> Iterator[Fault]:
         ("gigabits", job.gigabits, POSITIVE),
         ("update_s", job.update_s, FROM_ZERO),
         ("arrival", job.arrival, SLOT),
+        ("meeting", job.meeting, COUNT),
     ):
         if not accepted.accepts(value):
             yield fault(name, value, accepted)

@@ -81,6 +81,10 @@ class Job:
     `workers` are (unit, W_v^j), units ascending; `ps` is the unit of its parameter server; `gigabits` is the
     volume of each worker; `update_s` is a_j, the time of the parameter update unless switches do it;
     `arrival` is its first slot.
+
+    `meeting` is above 0 for a job that is summed in a way of its own, whatever a policy decides, which the
+    paper does not have: how many of its streams meet in one queue. INC is then not offered to it, and `ps` is
+    the unit where its circuits meet.
     """
 
     id: int
@@ -89,6 +93,7 @@ class Job:
     gigabits: float
     update_s: float = 0.0
     arrival: int = 0
+    meeting: int = 0
 
     @property
     def is_local(self) -> bool:
@@ -97,7 +102,7 @@ class Job:
 
     def inc_units(self, fabric: Fabric) -> tuple[int, ...]:
         """Where it may use INC: equation (2), and section VI-A unless `fabric.partial_inc`."""
-        if not self.is_local and not fabric.partial_inc:
+        if self.meeting or (not self.is_local and not fabric.partial_inc):
             return ()
         return tuple(unit for unit, _ in self.workers if fabric.inc[unit] > 0)
 
@@ -132,7 +137,7 @@ def load(fabric: Fabric, job: Job, inc: int | None) -> Load:
     at_ps = here.get(job.ps, 0) if inc != job.ps else 0
     switches = dict(here)
     switches[job.ps] = switches.get(job.ps, 0) + into_ps + at_ps
-    streams = into_ps + at_ps
+    streams = job.meeting or into_ps + at_ps
     limit = min(fabric.host_gbps, fabric.ps_gbps / streams if streams else math.inf)
     for unit, taken in switches.items():
         limit = min(limit, fabric.switch_gbps[unit] / taken)

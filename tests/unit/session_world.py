@@ -11,21 +11,22 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.system import Layout
 from testbed.errors import SettingError
-from testbed.jobs.board import JobBoard
-from testbed.jobs.gates import Gates
-from testbed.jobs.job import Job, JobRequest
-from testbed.jobs.launch import Outcome
-from testbed.jobs.manager import Jobs
-from testbed.jobs.scheduled import Scheduled
-from testbed.jobs.session import Session
-from testbed.jobs.submission import parse
+from testbed.jobs.attempt import Attempt
+from testbed.jobs.manager import Jobs, means_of
+from testbed.jobs.processes import Outcome
+from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
+from testbed.queue.queued import Queued, requested
+from testbed.queue.session import Rules, Session
+from testbed.queue.submission import parse
 from testbed.runtime import Caller
 from testbed.scheduling import live
 from testbed.scheduling.catalogue import make
@@ -49,10 +50,21 @@ class Machine:
         self.told: dict[int, dict[str, Any]] = {}
         self.may_end = threading.Event()
         self.fails: set[int] = set()
+        self.fails_once = False
+        self.attempts: list[Attempt] = []
+        self.at_gates = threading.Event()
+        self.requested: list[list[list[str]]] = []
+        self.calls: list[str] = []  # of places
+        self.rerouted: set[int] = set()
+        self.files = UserFiles(spawn)
         self.refuses: str | None = None
         self.lacks: list[str] = []
         self.is_full = False
         self.admitted: set[int] = set()
+
+    def fail_at_gates(self) -> None:
+        """The next worker that waits ends."""
+        self.at_gates.set()
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
         if self.refuses:
@@ -68,6 +80,13 @@ class Machine:
     def ask(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
             return {"circuits": self.circuits}
+        if operation == "tree":
+            return {"1": [1], "2": [1]}
+        if operation == "history":
+            return []
+        if operation == "request":
+            self.requested.append(arguments["demands"])
+            return None
         assert operation == "apply"
         self.circuits = arguments["circuits"]
         self.applied.append(self.circuits)
@@ -75,16 +94,24 @@ class Machine:
 
     # ---- places
 
-    def admit(self, job: int, generation: int, forest: Any) -> Any:
+    def admit(self, job: int, generation: int, forest: Any, ways: Any) -> Any:
         if self.is_full:
             raise NoRoomError("u1: no room")
+        self.calls.append(f"admit {job}")
         self.admitted.add(job)
         return SimpleNamespace(
             worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0]
         )
 
     def release(self, job: int) -> None:
+        self.calls.append(f"release {job}")
         self.admitted.discard(job)
+
+    def reroute(self, job: int, ways: Any) -> None:
+        self.rerouted.add(job)
+
+    def restarts(self) -> int:
+        return 0
 
     def occupancy(self) -> dict[Place, int]:
         return {Place(1): len(self.admitted)}
@@ -92,38 +119,58 @@ class Machine:
     # ---- executor
 
     @contextlib.contextmanager
-    def folder(self, job: Job) -> Iterator[Path]:
+    def folder(self, job: int, request: JobRequest) -> Iterator[Path]:
         yield Path("/nowhere")
 
-    def attempt(
-        self, job: Job, _a: None, _f: Path, _n: int, _e: Any, stop: Callable[[], str | None], gates: Gates
-    ) -> tuple[list[Any], Outcome]:
-        """Workers that come to their gates, are told, sum all, and leave when they may."""
-        with JobBoard(len(job.hosts)) as board:
-            job.board = board
-            ends = [socket.socket(fileno=os.dup(gates.fd(rank))) for rank in range(len(job.hosts))]
-            gates.are_inherited()
-            for end in ends:
-                end.sendall(b"here")
-                end.settimeout(SLOT_S / 5)
-            waiting = list(ends)
-            while reason := stop() is None:
-                with contextlib.suppress(TimeoutError):
-                    while waiting:
-                        self.told[job.id] = json.loads(waiting[0].recv(65536))
-                        waiting.pop(0)
-                if not waiting and (self.may_end.is_set() or job.id in self.fails):
-                    break
-                time.sleep(SLOT_S / 10)
-            for end in ends:
-                end.close()
-            job.board = None
-        why = stop() or ("worker 0 on u1h1 exited with code 5" if job.id in self.fails else None)
+    def attempt(self, attempt: Attempt) -> tuple[list[Any], Outcome]:
+        """Workers that come to their gates, unless they need none, are told, sum all, and leave when they
+        may.
+        """
+        gates, job, ranks = attempt.gates, attempt.job, range(len(attempt.layout.workers))
+        ends = [socket.socket(fileno=os.dup(gates.fd(rank))) for rank in ranks] if gates else []
+        self.attempts.append(attempt)
+        attempt.started()
+        for end in ends:
+            end.sendall(b"here")
+            end.settimeout(SLOT_S / 5)
+        waiting = list(ends)
+        while reason := attempt.orders.stop() is None:
+            with contextlib.suppress(TimeoutError):
+                while waiting:
+                    self.told[job] = json.loads(waiting[0].recv(65536))
+                    waiting.pop(0)
+            if not waiting and (self.may_end.is_set() or job in self.fails):
+                break
+            if self.at_gates.is_set():
+                self.at_gates.clear()
+                self.fails.add(job)
+                break
+            time.sleep(SLOT_S / 10)
+        for end in ends:
+            end.close()
+        failed = job in self.fails
+        self.fails -= {job} if self.fails_once else set()
+        why = attempt.orders.stop() or ("worker 0 on u1h1 exited with code 5" if failed else None)
         return [], Outcome({}, why, 0.1, not reason)
 
-    def report(self, job: Job, specs: Any, outcome: Outcome) -> dict[str, Any]:
-        job.notes += self.lacks
-        return {"id": job.id, "sync": job.layout.system, "workers": []}
+    def folder_of(self, job: int) -> Path:
+        return Path("/nowhere")
+
+    def report(self, job: int, _r: Any, layout: Layout, specs: Any, outcome: Outcome) -> dict[str, Any]:
+        return {
+            "id": job,
+            "sync": layout.system,
+            "workers": [],
+            "failure": outcome.failure,
+            "notes": self.lacks,
+        }
+
+
+def jobs_on(machine: Machine, folder: Path) -> Jobs:
+    """Jobs whose links, controller, places and processes are the machine's."""
+    anything: Any = machine
+    means = means_of("t", TOPOLOGY, anything, machine.ask, anything, folder, UserFiles(spawn))
+    return Jobs(replace(means, executor=anything))
 
 
 class NoObservation(contextlib.nullcontext[Any]):
@@ -139,7 +186,7 @@ class Asked:
         self.spoil: Callable[[State, Plan], Plan] = lambda state, plan: plan
         self.states: list[State] = []
 
-    def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
+    def ask(self, state: State, slot_s: float, deadline: float, wanted: Any) -> tuple[Plan, float]:
         self.states.append(state)
         return self.spoil(state, self._policy.plan(state)), 0.001
 
@@ -150,22 +197,19 @@ class World:
     def __init__(self, tmp_path: Path, *jobs: dict[str, Any]) -> None:
         self.machine, self.policy = Machine(), Asked()
         caller = Caller.of(os.getuid())
-        machine: Any = self.machine
-        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, tmp_path, UserFiles(spawn))
-        self.jobs.executor = machine
+        self.jobs = jobs_on(self.machine, tmp_path)
         self.notes: list[str] = []
         self.said: list[tuple[int, str]] = []
+        rules = Rules("inc-fcfs", "inc-fcfs", live.fabric_of(TOPOLOGY, SLOT_S, None), 1)
         self.session = Session(
-            TOPOLOGY, live.fabric_of(TOPOLOGY, SLOT_S, None), 1, self.jobs, machine, machine, machine.ask,
-            self.notes.append, lambda one, what: self.said.append((one.id, what)),
-        )  # fmt: skip
-        self.session.policy_name = "inc-fcfs"
+            TOPOLOGY, rules, self.jobs, self.notes.append, lambda one, what: self.said.append((one.id, what))
+        )
         request = JobRequest("x.py", (), "ps", None, caller, "/", {}, None, None, 0)
         common = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
         submission = parse({"jobs": [{**common, **job} for job in jobs], "slot_s": SLOT_S})
         self.all = [
-            Scheduled(
-                self.jobs.number(), spec, request, str(at), spec.arrival_s,
+            Queued(
+                self.jobs.means.holdings.number(), spec, requested(request, spec), str(at), spec.arrival_s,
                 live.gigabits(TOPOLOGY, spec.megabytes, spec.iterations),
             )
             for at, spec in enumerate(submission.jobs)

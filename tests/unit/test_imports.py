@@ -43,6 +43,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "testbed.report",
         }
     ),
+    frozenset({"testbed.queue"}),
 )
 PURE = LAYERS[0] | LAYERS[1]
 # What touches the world: processes, devices, sockets, clocks. Time and randomness come in as arguments.

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import PACKETS
-from testbed.errors import RequestError
-from testbed.jobs.job import Job, JobRequest
-from testbed.jobs.manager import Jobs
+from testbed.contract.transports import GLOO, PACKETS
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.life import Terms
+from testbed.jobs.manager import Jobs, means_of
+from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from testbed.topology import catalogue
 from tests.processes import spawn
 
 LOST = "u1's simple_switch ended (signal 9), and with it what it had summed"
+MINE = Caller(4242, 4242, (), "me", "/")
 
 
 class NoHosts:
@@ -32,36 +33,51 @@ class NoHosts:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Jobs:
-    """Two that run: job 1 in generation 3, which is its second, and job 2 in its first."""
-    caller = Caller.of(os.getuid())
+    """Two that live: job 1 in generation 3, which is its second, and job 2 in its first, which is another
+    user's.
+    """
     hosts: Any = NoHosts()
-    made = Jobs("t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path, UserFiles(spawn))
-    request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
-    for number, generation, host in ((1, 3, (1, 1)), (2, 2, (1, 2))):
-        made._jobs[number] = Job(number, generation, request, Layout("inc", (host,), PACKETS))
+    means = means_of(
+        "t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path, UserFiles(spawn)
+    )
+    made = Jobs(means)
+    for number, caller, host in ((1, Caller.of(os.getuid()), (1, 1)), (2, MINE, (1, 2))):
+        request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
+        layout = Layout("inc", (host,), PACKETS)
+        assert made.hold(request, lambda busy, layout=layout: layout, lambda _: Terms(None), number)
+    made.job(1).generation = 3
     return made
 
 
 def test_jobs_whose_sums_were_lost_fail_and_the_others_go_on(jobs: Jobs) -> None:
     jobs.fail({2: 2}, LOST)
-    assert {number: job.failure for number, job in jobs._jobs.items()} == {1: None, 2: LOST}
-    assert jobs._jobs[2].stop_reason is None, "so that it may start again"
+    assert {number: jobs.job(number).failure for number in (1, 2)} == {1: None, 2: LOST}
+    assert jobs.job(2).stop_reason is None, "so that it may start again"
 
 
 def test_a_job_is_stopped_by_its_user_or_root_and_by_nobody_else(jobs: Jobs) -> None:
-    mine, root, other = (
-        Caller(4242, 4242, (), "me", "/"),
-        Caller.of(0),
-        Caller(4243, 4243, (0, 4242), "other", "/"),
-    )
-    jobs._jobs[2].request = replace(jobs._jobs[2].request, caller=mine)
+    other = Caller(4243, 4243, (0, 4242), "other", "/")
     with pytest.raises(RequestError, match="job 2 is not a running job of other; running: none"):
         jobs.stop(2, "no", other)
-    for asker, reason in ((mine, "mine"), (root, "root")):
+    for asker, reason in ((MINE, "mine"), (Caller.of(0), "root")):
         jobs.stop(2, reason, asker)
-        assert jobs._jobs[2].stop_reason == reason
+        assert jobs.job(2).stop_reason == reason
 
 
 def test_what_befell_an_earlier_generation_or_a_job_that_is_gone_fails_nobody(jobs: Jobs) -> None:
     jobs.fail({1: 1, 9: 4}, LOST)
-    assert all(job.failure is None for job in jobs._jobs.values())
+    assert jobs.job(1).failure is jobs.job(2).failure is None
+
+
+def test_no_job_gets_the_hosts_of_another_and_none_any_once_the_testbed_ends(jobs: Jobs) -> None:
+    request = jobs.job(1).request
+    chosen = iter([(1, 1), (1, 3)])
+    third = jobs.hold(request, lambda busy: Layout("ring", (next(chosen),), GLOO), lambda _: Terms(None))
+    assert third is not None
+    assert third.hosts == ["u1h3"], "the first choice was another job's by then"
+    assert jobs.hold(request, lambda busy: None, lambda _: Terms(None)) is None
+    jobs.forget(third)
+    assert jobs.means.holdings.busy() == {(1, 1), (1, 2)}
+    assert not jobs.stop_all("the testbed is ending", 0.0)
+    with pytest.raises(TestbedError, match="the testbed is ending"):
+        jobs.hold(request, lambda busy: Layout("ring", ((1, 3),), GLOO), lambda _: Terms(None))

@@ -12,11 +12,11 @@ import pytest
 from testbed.aggregation.system import Layout
 from testbed.contract.transports import GLOO
 from testbed.errors import RequestError
+from testbed.jobs.attempt import Executor
 from testbed.jobs.environment import job_description, worker_environment
-from testbed.jobs.execution import Executor
-from testbed.jobs.job import Job, JobRequest
-from testbed.jobs.launch import Outcome, ProcessSpec
 from testbed.jobs.names import hosts_file
+from testbed.jobs.processes import Outcome, ProcessSpec
+from testbed.jobs.request import JobRequest
 from testbed.jobs.result import (
     MOST_BYTES,
     StatsError,
@@ -110,12 +110,12 @@ def test_a_result_says_which_statistics_it_lacks_and_why() -> None:
         "3": b"{",
     }
     executor = Executor("t", None, Path("/"), None, Left(contents=contents))  # type: ignore[arg-type]
-    job = Job(1, 1, JobRequest.parse(request(place="u1:4"), ALICE), Layout("ring", ((1, 1),), GLOO))
+    asked = JobRequest.parse(request(place="u1:4"), ALICE)
     specs = [
         ProcessSpec(rank, "u1h1", f"worker {rank}", "u1h1", (), {}, Path("log"), stats=Path(str(rank)))
         for rank in range(4)
     ]
-    report = executor.report(job, specs, Outcome({}, None, 1.0, False))
+    report = executor.report(1, asked, Layout("ring", ((1, 1),), GLOO), specs, Outcome({}, None, 1.0, False))
     assert [worker["stats"] for worker in report["workers"]] == [{"pushed": 3}, None, None, None]
     assert report["notes"] == [
         "the statistics that worker 2 left are not in the result: it has 9000000 bytes",
@@ -177,9 +177,7 @@ def test_a_parameter_server_has_no_rank() -> None:
 
 
 def test_description_is_json() -> None:
-    text = job_description(
-        "one", 1, 2, 0, "inc", "packets", ["u1h1"], {"fd": 3}, Path("/s"), {"slots": 8}, None, None
-    )
+    text = job_description("one", 1, 2, 0, ["u1h1"], {"fd": 3}, Path("/s"), {"engine": {"slots": 8}})
     assert json.loads(text)["engine"] == {"slots": 8}
 
 

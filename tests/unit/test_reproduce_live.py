@@ -17,7 +17,7 @@ from rich.console import Console
 
 from testbed.aggregation.system import Rack
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs import submission
+from testbed.queue import submission
 from testbed.reproduction.live import ahead, command, plots, prediction, queue, setting, tables
 from testbed.reproduction.live.claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
 from testbed.reproduction.live.model import Kind, Pace, buckets, first_iteration_s, iteration_s

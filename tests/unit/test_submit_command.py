@@ -13,7 +13,7 @@ import yaml
 
 from testbed import submit
 from testbed.errors import HostError, RequestError
-from testbed.jobs.submission import parse
+from testbed.queue.submission import parse
 from testbed.runtime import Caller, Runtime
 
 JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}

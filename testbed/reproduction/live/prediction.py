@@ -60,7 +60,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A job as it is submitted. `seed` is that of its placement (testbed/jobs/scheduler.py)."""
+    """A job as it is submitted. `seed` is that of its placement (testbed/queue/scheduler.py)."""
 
     id: int
     arrival_s: float

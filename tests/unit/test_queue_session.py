@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.jobs import scheduled
-from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError
-from testbed.jobs.schedule_result import of_batch, of_session
+from testbed.jobs import life
+from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
+from testbed.queue.result import of_batch, of_session
 from testbed.scheduling.model import Plan, State
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
 from workloads.job_env import Board
@@ -24,7 +24,7 @@ from workloads.job_env import Board
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
-    monkeypatch.setattr(scheduled, "Observation", NoObservation)
+    monkeypatch.setattr(life, "Observation", NoObservation)
     return lambda *jobs: World(tmp_path, *jobs)
 
 
@@ -139,8 +139,7 @@ def worker_rate(made: World, rank: int) -> ctypes.c_double:
     """Where the job's worker reads the rate of its link."""
     job = made.all[0].job
     assert job is not None
-    assert job.board is not None
-    board = Board.from_settings(job.board.settings(), rank, tuple(job.hosts), None)
+    board = Board.from_settings(made.machine.attempts[-1].board.settings(), rank, tuple(job.hosts), None)
     rate = ctypes.c_double.from_address(board.rate_address())
     rate.board = board  # type: ignore[attr-defined]  # its memory, as long as this
     return rate
@@ -148,7 +147,7 @@ def worker_rate(made: World, rank: int) -> ctypes.c_double:
 
 def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2", "ps": "u3"})
-    made.session.policy_name = "made up"
+    made.session.rules = replace(made.session.rules, policy="made up")
     rate = [10.0]
     made.policy.spoil = lambda state, plan: Plan({1: rate[0]} if state.jobs else {}, {}, {(0, 2): 2})
     made.start().running(1)
@@ -157,6 +156,7 @@ def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None
     assert len(machine.circuits) == 2
     assert machine.rates == {"u1h1": 50.0, "u1h2": 50.0}
     assert machine.told[1] == {
+        "system": "ps",
         "transport": "server",
         "engine": {},
         "ps": ["10.0.3.1", 30501],
@@ -255,7 +255,8 @@ def test_a_controller_that_is_away_when_jobs_are_submitted_is_waited_for(world: 
 
 def test_jobs_that_join_get_hosts_before_the_next_slot(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2"}, {"name": "later", "place": "u2:2"})
-    made.session.fabric = replace(made.session.fabric, slot_s=600.0)
+    fabric = replace(made.session.rules.fabric, slot_s=600.0)
+    made.session.rules = replace(made.session.rules, fabric=fabric)
     first, later = made.all
     made.start(1)
     made.until(lambda: first.state != "coming", "it has arrived")
@@ -328,3 +329,95 @@ def test_what_a_result_lacks_is_told_to_who_waits_for_it(world: Callable[..., Wo
     made.machine.may_end.set()
     made.until(lambda: made.all[0].state == "ended", "the job ends")
     assert made.notes == ["scheduler: job 1 (a): worker 0's log lacks its end"]
+
+
+def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
+    world: Callable[..., World],
+) -> None:
+    made = world({"name": "a", "place": "u1:2", "restarts": 1})
+    rate = [10.0]
+    made.policy.spoil = lambda state, plan: Plan(dict.fromkeys(plan.rates, rate[0]), plan.inc, plan.ports)
+    made.start().running(1)
+    machine, one = made.machine, made.all[0]
+    rate[0] = 20.0
+    made.until(lambda: machine.rates == {"u1h1": 100.0, "u1h2": 100.0}, "the rate rises")
+    machine.fails_once = True
+    machine.fails.add(1)
+    made.until(lambda: len(machine.attempts) == 2, "it is started again")
+    first, second = machine.attempts
+    assert (first.gates is not None, first.admission, second.gates) == (True, None, None)
+    assert second.admission is not None, "it has its place at the switch anew"
+    assert (second.number, second.rate_mbps) == (1, 100.0), "and the rate that it had last"
+    assert second.generation > first.generation
+    assert machine.rates == {"u1h1": 100.0, "u1h2": 100.0}
+    assert (one.state, one.started is not None, one.mode) == ("running", True, "INC")
+    slot = made.session.slot
+    made.until(lambda: made.session.slot > slot + 2, "slots pass")
+    assert {progress.started for state in made.policy.states for progress in state.jobs} == {
+        None,
+        one.started,
+    }
+    assert made.session.account.failures == 0
+    made.end()
+    assert one.failure is None
+    assert one.run is not None
+    assert [attempt["failure"] for attempt in one.run["attempts"]] == [
+        "worker 0 on u1h1 exited with code 5",
+        None,
+    ]
+    assert one.run["notes"] == ["worker 0 on u1h1 exited with code 5: restart 1 of at most 1"]
+    assert of_session(made.session)["jobs"][0]["restarts"] == 1
+
+
+def test_a_job_that_fails_at_its_gates_waits_at_new_ones(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2", "restarts": 1})
+    made.machine.is_full = made.machine.fails_once = True
+    made.start().until(lambda: made.all[0].state == "ready", "it waits")
+    made.machine.fail_at_gates()
+    made.until(lambda: len(made.machine.attempts) == 2, "it is started again")
+    assert made.machine.attempts[1].gates is not None
+    made.machine.is_full = False
+    made.running(1)
+    made.end()
+    assert made.all[0].failure is None
+
+
+def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_plan(
+    world: Callable[..., World],
+) -> None:
+    made = world({"name": "a", "place": "u1:2,u2:2", "workers": 4, "sync": "switches"})
+    made.machine.circuits = []
+    made.start().running(1)
+    one, machine = made.all[0], made.machine
+    assert (one.mode, one.job is not None and one.job.layout.system) == ("switches", "switches")
+    assert machine.told[1]["transport"] == "packets"
+    assert machine.told[1]["system"] == "switches"
+    assert {tuple(sorted(end[:2] for end in pair)) for pair in machine.circuits} == {("u1", "u2")}
+    assert made.policy.states[-1].jobs[0].job.ps == 0, "circuits meet at the top of its tree"
+    assert not made.policy.states[-1].jobs[0].job.inc_units(made.session.rules.fabric), "INC is not offered"
+    assert machine.admitted == {1}
+    made.end()
+    assert one.failure is None
+
+
+def test_a_ring_in_one_unit_has_the_whole_rate_of_its_links(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:4", "workers": 4, "sync": "ring"}).start()
+    made.running(1)
+    assert made.machine.told[1]["transport"] == "gloo"
+    assert made.machine.rates == dict.fromkeys(("u1h1", "u1h2", "u1h3", "u1h4"), 200.0)
+    made.end()
+
+
+def test_results_of_jobs_across_units_follow_the_plans_circuits(world: Callable[..., World]) -> None:
+    made = world(
+        {"name": "a", "place": "u1:2,u2:2", "workers": 4, "sync": "switches"},
+        {"name": "b", "place": "u1:2", "ps": "u3"},
+    )
+    made.start(1).running(1)
+    ports = [{(0, 1): 1}]
+    made.policy.spoil = lambda state, plan: Plan(dict.fromkeys(plan.rates, 1.0), {}, ports[0])
+    made.until(lambda: len(made.machine.applied) > 0, "circuits are set")
+    made.machine.rerouted.clear()
+    ports[0] = {(0, 1): 2}
+    made.until(lambda: made.machine.rerouted == {1}, "its results follow")
+    made.end()

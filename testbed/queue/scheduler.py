@@ -12,23 +12,21 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.admission import Places
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs import submission
-from testbed.jobs.job import JobRequest, absolute
 from testbed.jobs.manager import Jobs
-from testbed.jobs.policy_process import PolicyProcess, Spawn
-from testbed.jobs.schedule_result import of_batch, of_session
-from testbed.jobs.scheduled import Links, Scheduled
-from testbed.jobs.session import Session
-from testbed.jobs.submission import Submission
-from testbed.jobs.user_files import UserFiles
+from testbed.jobs.request import JobRequest, absolute
+from testbed.queue import submission
+from testbed.queue.policy_process import Options, PolicyProcess
+from testbed.queue.queued import Queued, requested
+from testbed.queue.result import of_batch, of_session
+from testbed.queue.session import Rules, Session
+from testbed.queue.submission import Submission
 from testbed.rpc import Emit
 from testbed.runtime import Caller
 from testbed.scheduling import live
@@ -49,7 +47,7 @@ class Batch:
     """
 
     caller: Caller
-    jobs: list[Scheduled]
+    jobs: list[Queued]
     session: Session
     result_file: Path | None
     left: set[int]
@@ -59,42 +57,19 @@ class Batch:
 
 
 class Scheduler:
-    """Thread-safe. `spawn` starts a policy's process, whose log is in `folder`; `note` tells the user of
-    `up`.
-    """
+    """Thread-safe. A policy's log is in `folder`; `note` tells the user of `up`."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        jobs: Jobs,
-        links: Links,
-        places: Places | None,
-        controller: Callable[..., Any],
-        spawn: Spawn,
-        files: UserFiles,
-        folder: Path,
-        note: Callable[[str], None],
-    ) -> None:
-        self._topology, self._jobs, self._links, self._places = topology, jobs, links, places
-        self._controller, self._spawn, self._files, self._folder, self._note = (
-            controller,
-            spawn,
-            files,
-            folder,
-            note,
-        )
+    def __init__(self, topology: Topology, jobs: Jobs, folder: Path, note: Callable[[str], None]) -> None:
+        self._topology, self._jobs, self._folder, self._note = topology, jobs, folder, note
         self._submitting = (
             threading.Lock()
         )  # one submission at a time: as long as a policy's start; taken before _lock
         self._lock = threading.Lock()  # the fields below; taken after a session's, never before
-        self._is_opening = False
         self._session: Session | None = None
-        self._asked_policy = ""
         self._thread: threading.Thread | None = None
         self._batches: list[Batch] = []
         self._results: list[threading.Thread] = []
         self._closed = False
-        jobs.circuits_are_scheduled = lambda: self._is_opening or self._session is not None
 
     # ------------------------------------------------------------------ requests
 
@@ -112,8 +87,8 @@ class Scheduler:
         emit(
             {
                 "queued": [one.id for one in batch.jobs],
-                "policy": batch.session.policy_name,
-                "slot_s": batch.session.fabric.slot_s,
+                "policy": batch.session.rules.policy,
+                "slot_s": batch.session.rules.fabric.slot_s,
                 "what": submission.kinds(wanted),
             }
         )
@@ -204,11 +179,12 @@ class Scheduler:
 
     def _check_alike(self, session: Session, fabric: Fabric, wanted: Submission) -> None:
         """RequestError unless what is wanted is what the session has."""
-        if (wanted.policy, fabric, wanted.seed) == (self._asked_policy, session.fabric, session.seed):
+        rules = session.rules
+        if (wanted.policy, fabric, wanted.seed) == (rules.asked_policy, rules.fabric, rules.seed):
             return
         raise RequestError(
             f"{_terms(wanted.policy, fabric, wanted.seed)}: jobs are queued with"
-            f" {_terms(self._asked_policy, session.fabric, session.seed)}; submit with the same, or wait "
+            f" {_terms(rules.asked_policy, rules.fabric, rules.seed)}; submit with the same, or wait "
             f"until they have ended"
         )
 
@@ -220,65 +196,13 @@ class Scheduler:
         asked: Mapping[str, Any],
         disconnected: threading.Event,
     ) -> Batch:
-        """A new session with these jobs."""
-        # before the jobs with circuits are looked for, each of which looks at this when it is among them
-        self._is_opening = True
-        try:
-            if others := self._jobs.joining_units():
-                raise RequestError(
-                    f"job {others[0]} of testbed run has circuits of its own; wait for its end, or end it"
-                )
-            session = Session(
-                self._topology, fabric, wanted.seed, self._jobs, self._links, self._places, self._controller,
-                self._complain, self._tell,
-            )  # fmt: skip
-            batch = self._batch(wanted, request, asked, session)
-            self._open(session, wanted, request, batch, disconnected)
-            return batch
-        finally:
-            self._is_opening = False
-
-    def _batch(
-        self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], session: Session
-    ) -> Batch:
-        now_s = session.clock() if session is self._session else 0.0
-        jobs = []
-        for index, spec in enumerate(wanted.jobs):
-            logs = None if request.logs is None else request.logs / spec.name
-            one = replace(
-                request, script=spec.script, arguments=spec.arguments, logs=logs, timeout_s=spec.limit_s
-            )
-            volume = live.gigabits(self._topology, spec.megabytes, spec.iterations)
-            place_seed = f"{wanted.seed}/place/{index}"
-            jobs.append(Scheduled(self._jobs.number(), spec, one, place_seed, now_s + spec.arrival_s, volume))
-        file = None if asked.get("json") is None else absolute(asked["json"], "json")
-        return Batch(request.caller, jobs, session, file, {one.id for one in jobs})
-
-    def _open(
-        self,
-        session: Session,
-        wanted: Submission,
-        request: JobRequest,
-        batch: Batch,
-        disconnected: threading.Event,
-    ) -> None:
-        """Starts the policy, and the slots when it is ready."""
-        caller = request.caller
-        self._folder.mkdir(mode=0o711, exist_ok=True)
-        log = self._folder / "policy.log"
+        """A new session with these jobs: starts the policy, and the slots when it is ready."""
         with ExitStack() as undo:
-            process = PolicyProcess(
-                self._spawn, wanted.policy, wanted.seed, caller, request.cwd, request.environ, log,
-                lambda: not (self._closed or disconnected.is_set()),
-            )  # fmt: skip
-            try:
-                policy = undo.enter_context(process)
-            except RequestError:
-                if self._closed:
-                    raise TestbedError("the testbed is ending") from None
-                raise
-            policy.wanted = lambda: not session.is_done()
-            session.policy_name, self._asked_policy = policy.policy, wanted.policy
+            undo.enter_context(self._jobs.means.supply.planned())
+            policy = undo.enter_context(self._policy(wanted, request, disconnected))
+            rules = Rules(wanted.policy, policy.policy, fabric, wanted.seed)
+            session = Session(self._topology, rules, self._jobs, self._complain, self._tell)
+            batch = self._batch(wanted, request, asked, session)
             session.add(batch.jobs)
             with self._lock:
                 if self._closed:
@@ -289,21 +213,65 @@ class Scheduler:
                     target=self._run, args=(session, policy, undo.pop_all()), name="scheduler", daemon=True
                 )
                 self._thread.start()
+            return batch
 
-    def _run(self, session: Session, policy: PolicyProcess, end_policy: ExitStack) -> None:
-        with end_policy:
+    @contextmanager
+    def _policy(
+        self, wanted: Submission, request: JobRequest, disconnected: threading.Event
+    ) -> Iterator[PolicyProcess]:
+        self._folder.mkdir(mode=0o711, exist_ok=True)
+        options = Options(
+            wanted.policy,
+            wanted.seed,
+            request.caller,
+            request.cwd,
+            request.environ,
+            self._folder / "policy.log",
+        )
+        process = PolicyProcess(
+            self._jobs.means.spawn, options, lambda: not (self._closed or disconnected.is_set())
+        )
+        with ExitStack() as stack:
             try:
+                policy = stack.enter_context(process)
+            except RequestError:
+                if self._closed:
+                    raise TestbedError("the testbed is ending") from None
+                raise
+            yield policy
+
+    def _batch(
+        self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], session: Session
+    ) -> Batch:
+        now_s = session.clock() if session is self._session else 0.0
+        jobs = []
+        for index, spec in enumerate(wanted.jobs):
+            one = requested(request, spec)
+            volume = live.gigabits(self._topology, spec.megabytes, spec.iterations)
+            place_seed = f"{wanted.seed}/place/{index}"
+            jobs.append(
+                Queued(
+                    self._jobs.means.holdings.number(), spec, one, place_seed, now_s + spec.arrival_s, volume
+                )
+            )
+        file = None if asked.get("json") is None else absolute(asked["json"], "json")
+        return Batch(request.caller, jobs, session, file, {one.id for one in jobs})
+
+    def _run(self, session: Session, policy: PolicyProcess, held: ExitStack) -> None:
+        """`held` ends the policy, and frees the circuits."""
+        try:
+            with held:
                 session.begin()
                 session.run(policy)
-            except Exception as error:  # a defect: the jobs must not wait for ever, and the log must show it
-                session.cancel({one.id for one in session.all}, f"scheduler: {type(error).__name__}: {error}")
-                self._note(f"scheduler: {type(error).__name__}: {error}; the daemon's log says more")
-                raise
-            finally:
-                if self._session is session:
-                    self._session = None
+        except Exception as error:  # a defect: the jobs must not wait for ever, and the log must show it
+            session.cancel({one.id for one in session.all}, f"scheduler: {type(error).__name__}: {error}")
+            self._note(f"scheduler: {type(error).__name__}: {error}; the daemon's log says more")
+            raise
+        finally:
+            if self._session is session:
+                self._session = None
 
-    def _tell(self, one: Scheduled, what: str) -> None:
+    def _tell(self, one: Queued, what: str) -> None:
         """An event of a job, for whoever submitted it. It may be called under the session's lock, and waits
         for nobody.
         """
@@ -336,7 +304,7 @@ class Scheduler:
         try:
             if batch.result_file is not None:
                 content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
-                self._files.write(batch.result_file, content.encode(), batch.caller)
+                self._jobs.means.executor.files.write(batch.result_file, content.encode(), batch.caller)
         except OSError as error:
             batch.lost = f"result {batch.result_file}: {error.strerror}"
             self._note(f"scheduler: {batch.lost}")

@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs import scheduled, scheduler
-from testbed.jobs.manager import Jobs
-from testbed.jobs.scheduled import Scheduled
-from testbed.jobs.scheduler import Scheduler
-from testbed.jobs.session import Session
-from testbed.jobs.user_files import UserFiles
+from testbed.jobs import life
+from testbed.queue import scheduler
+from testbed.queue.policy_process import Options
+from testbed.queue.queued import Queued
+from testbed.queue.scheduler import Scheduler
+from testbed.queue.session import Session
 from testbed.runtime import Caller
 from testbed.scheduling.model import Plan, State
-from tests.processes import spawn
-from tests.unit.session_world import SLOT_S, TOPOLOGY, WAIT_S, Asked, Machine, NoObservation
+from tests.unit.session_world import SLOT_S, TOPOLOGY, WAIT_S, Asked, Machine, NoObservation, jobs_on
 
 JOB = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
 
@@ -37,20 +36,16 @@ class Place:
         self.logs_before: list[bool] = []
         self.notes: list[str] = []
         self.events: list[dict[str, Any]] = []
-        machine: Any = self.machine
-        self.jobs = Jobs("t", TOPOLOGY, machine, machine.ask, None, folder, UserFiles(spawn))
-        self.jobs.executor = machine
+        self.jobs = jobs_on(self.machine, folder)
         place = self
 
         class Process:
             """In place of a PolicyProcess."""
 
-            def __init__(
-                self, _s: Any, policy: str, _n: int, _c: Any, _w: str, _e: Any, log: Path, wanted: Any
-            ) -> None:
-                self.policy, self.wanted = policy, wanted
-                place.logs_before.append(log.exists())
-                log.touch()
+            def __init__(self, _s: Any, options: Options, wanted: Any) -> None:
+                self.policy, self.wanted = options.policy, wanted
+                place.logs_before.append(options.log.exists())
+                options.log.touch()
 
             def __enter__(self) -> Process:
                 while not place.may_start.wait(0.01):
@@ -61,22 +56,12 @@ class Place:
             def __exit__(self, *_: object) -> None:
                 pass
 
-            def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
-                return place.policy.ask(state, slot_s, deadline)
+            def ask(self, state: State, slot_s: float, deadline: float, wanted: Any) -> tuple[Plan, float]:
+                return place.policy.ask(state, slot_s, deadline, wanted)
 
         monkeypatch.setattr(scheduler, "PolicyProcess", Process)
-        monkeypatch.setattr(scheduled, "Observation", NoObservation)
-        self.scheduler = Scheduler(
-            TOPOLOGY,
-            self.jobs,
-            machine,
-            machine,
-            machine.ask,
-            machine.popen_in,
-            UserFiles(spawn),
-            folder / "policy",
-            self.notes.append,
-        )
+        monkeypatch.setattr(life, "Observation", NoObservation)
+        self.scheduler = Scheduler(TOPOLOGY, self.jobs, folder / "policy", self.notes.append)
 
     def submit(
         self, *jobs: dict[str, Any], wait: bool = False, gone: threading.Event | None = None, **top: Any
@@ -156,13 +141,13 @@ def test_while_a_policy_starts_no_job_of_run_gets_circuits(place: Place) -> None
     place.may_start.clear()
     thread, _ = place.in_background({"name": "a"})
     place.until(lambda: bool(place.logs_before), "it starts")
-    assert place.jobs.circuits_are_scheduled()
+    assert place.jobs.means.supply.is_planned
     place.may_start.set()
     thread.join(WAIT_S)
-    assert place.jobs.circuits_are_scheduled()
+    assert place.jobs.means.supply.is_planned
     place.machine.may_end.set()
     place.until(lambda: place.scheduler.status() is None, "the session ends")
-    assert not place.jobs.circuits_are_scheduled()
+    assert not place.jobs.means.supply.is_planned
 
 
 def test_a_command_that_goes_away_while_the_policy_starts_queues_nothing(place: Place) -> None:
@@ -174,7 +159,7 @@ def test_a_command_that_goes_away_while_the_policy_starts_queues_nothing(place: 
     thread.join(WAIT_S)
     assert isinstance(came[0], RequestError)
     assert place.scheduler.status() is None
-    assert not place.jobs.circuits_are_scheduled()
+    assert not place.jobs.means.supply.is_planned
 
 
 def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: Place) -> None:
@@ -199,7 +184,7 @@ def test_the_result_is_written_before_the_testbed_ends(
     """Also when the thread of the last job is held up for slots as it has ended."""
     changed = Session._changed
 
-    def held_up(session: Session, one: Scheduled) -> None:
+    def held_up(session: Session, one: Queued) -> None:
         time.sleep(late_s if one.state == "ended" else 0.0)
         changed(session, one)
 

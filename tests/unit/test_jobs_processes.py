@@ -17,8 +17,8 @@ import pytest
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import JobBoard, State
-from testbed.jobs.launch import JobProcesses, Outcome, ProcessSpec
 from testbed.jobs.leftovers import end_leftovers
+from testbed.jobs.processes import JobProcesses, Orders, Outcome, ProcessSpec
 from testbed.jobs.user_files import UserFiles
 from testbed.runtime import Caller
 from tests.processes import alive, spawn
@@ -61,6 +61,7 @@ class Fixture:
         self.board = JobBoard(8)
         self.stop_reason: str | None = None
         self.broken: str | None = None
+        self.dismisses: Callable[[], bool] = lambda: False
         self.listen: Callable[[dict[str, Any]], Any] = self.events.append
         self.open_logs, self.popen, self.spawner = open_logs, popen, Spawner()
 
@@ -95,10 +96,12 @@ class Fixture:
             **times,
         ) as processes:
             processes.start(specs)
-            return processes.wait(
+            orders = Orders(
                 lambda: self.stop_reason or ("too late" if time.monotonic() > end else None),
                 lambda: self.broken,
+                self.dismisses,
             )
+            return processes.wait(orders)
 
     def lines(self) -> list[str]:
         return [f"[{event['label']}] {event['output']}" for event in self.events]
@@ -190,6 +193,21 @@ def test_the_death_of_the_parameter_server_is_a_failure_even_with_code_0(job: Fi
     outcome = job.run(WAIT_FOREVER, ps="pass", grace_s=0.1)
     assert outcome.failure
     assert outcome.failure.startswith("the parameter server on u1h2 exited with code 0")
+
+
+def test_a_parameter_server_that_turns_out_not_to_be_needed_ends_first_and_that_is_no_failure(
+    job: Fixture,
+) -> None:
+    job.dismisses = (job.folder / "serves").exists
+    waits = "import os, time\nwhile not os.path.exists('dismissed'): time.sleep(0.01)"
+    serves = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (open('dismissed', 'w').close(), sys.exit(0)))\n"
+        "open('serves', 'w').close()\nwhile True: signal.pause()"
+    )
+    outcome = job.run(waits, ps=serves)
+    assert outcome.failure is None
+    assert outcome.exit_codes == {0: 0, 1: 0}
 
 
 def test_what_a_worker_started_goes_with_it(job: Fixture) -> None:

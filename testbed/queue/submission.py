@@ -10,10 +10,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from testbed.aggregation.system import Rack
+from testbed.aggregation.registry import find
+from testbed.aggregation.system import Rack, Site
 from testbed.contract.spec import MAX_WORKERS
+from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
-from testbed.jobs.placement import parse_place, place_in_queue
+from testbed.jobs.placement import check_engines, draw_server, draw_workers, parse_place, place_in_queue
+from testbed.jobs.request import MOST_RESTARTS, system_name
+from testbed.queue.hub import hub_of, served_where_asked
 from testbed.simulation.arrivals import poisson_s, stream
 from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
@@ -36,14 +40,16 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s"),
+    *("at_s", "limit_s", "sync", "restarts"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic,
-    `together` in one unit; `ps` is the unit of its parameter server, None: automatic.
+    `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
+    that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
+    started again at most.
     """
 
     name: str
@@ -58,6 +64,8 @@ class JobSpec:
     update_ms: float
     limit_s: float | None
     arrival_s: float
+    sync: str | None = None
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,8 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 if "limit_s" not in data
                 else _number(data, "limit_s", None, 0.1, 1e7, f"{path}."),
                 arrival_s=_number(data, "at_s", 0.0, 0.0, 1e7, f"{path}."),
+                sync=_sync(data, path),
+                restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
             )
         )
     return made
@@ -180,6 +190,16 @@ def _unit(data: Mapping[str, Any], path: str) -> int | None:
     if isinstance(raw, str) and raw[:1] == "u" and raw[1:].isdecimal() and int(raw[1:]) > 0:
         return int(raw[1:])
     raise RequestError(f"{path}.ps: {shown(raw)}; a unit such as u3 is accepted")
+
+
+def _sync(data: Mapping[str, Any], path: str) -> str | None:
+    if data.get("sync") is None:
+        return None
+    name = _text(data, "sync", "", path)
+    try:
+        return system_name(name)
+    except RequestError as error:
+        raise RequestError(f"{path}.sync: {str(error).removeprefix('--sync ')}") from error
 
 
 def _arguments(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
@@ -235,11 +255,34 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 f"{'in one' if job.together else 'in all'}"
                 f"{beside}; there are {known}"
             )
-        if place_in_queue(racks, (), job.workers, job.place, job.together, job.ps, Random(0)) is None:
+        if not _has_server(job, racks, topology):
             of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
             raise RequestError(
                 f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
             )
+
+
+def _has_server(job: JobSpec, racks: list[Rack], topology: Topology) -> bool:
+    """Whether there is a host for the job's parameter server on an empty testbed, if it needs one.
+    RequestError where its system has no layout, or one that policies cannot plan for; a user's own system is
+    asked when the job is to have hosts.
+    """
+    if job.sync is None:
+        return place_in_queue(racks, (), job.workers, job.place, job.together, job.ps, Random(0)) is not None
+    if is_users(job.sync):
+        return True
+    system = find(job.sync)
+    chosen = draw_workers(racks, (), job.workers, job.place, job.together, job.ps, Random(0))
+    if chosen is None:
+        return True
+    kept = draw_server(racks, chosen, job.ps, Random(0))
+    try:
+        layout = system.lay_out(chosen, Site(tuple(racks), frozenset(), frozenset(), kept))
+        check_engines(layout, system.engines, {unit.index: unit.engine for unit in topology.units})
+        hub_of(layout)
+    except RequestError as error:
+        raise RequestError(f"job {job.name}: {error}") from error
+    return served_where_asked(layout, job.ps)
 
 
 def kinds(submission: Submission) -> str:

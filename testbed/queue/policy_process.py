@@ -15,15 +15,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.environment import worker_environment
-from testbed.jobs.launch import ending
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
+from testbed.jobs.processes import ending
 from testbed.jobs.ready import ready
 from testbed.runtime import Caller
 from testbed.scheduling.messages import plan_from_json, state_to_json
@@ -73,32 +74,36 @@ class _Lines:
         self.begun_bytes += len(self._begun[-1])
 
 
+def _yes() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A policy by name, FILE.py:CLASS or MODULE:CLASS, its seed, whose process it is, and where it prints."""
+
+    policy: str
+    seed: int
+    caller: Caller
+    cwd: str
+    environ: Mapping[str, str]
+    log: Path
+
+
 class PolicyProcess:
     """A context manager around a policy's life. Calls come from one thread. `spawn(argv, **options)` starts a
-    process; `wanted` is asked all the time while an answer is awaited, and False ends the waiting.
+    process; `wanted` is asked all the time while it starts first, and False ends that.
     """
 
-    def __init__(
-        self,
-        spawn: Spawn,
-        policy: str,
-        seed: int,
-        caller: Caller,
-        cwd: str,
-        environ: Mapping[str, str],
-        log: Path,
-        wanted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._spawn, self._argument, self._seed = spawn, policy, seed
-        self.policy = policy
-        self._caller, self._cwd, self._environ, self._log = caller, cwd, environ, log
+    def __init__(self, spawn: Spawn, options: Options, wanted: Callable[[], bool] = _yes) -> None:
+        self._spawn, self._options, self._wanted = spawn, options, wanted
+        self.policy = options.policy  # its own name, once it is ready
         self._process: Started | None = None
         self._socket: socket.socket | None = None
         self._lines = _Lines()
         self._number = 0
         self._ready = False
         self._asked_at: float | None = None  # of a state that was not answered yet, or of the start
-        self.wanted = wanted
         self._mark = secrets.token_hex()
         self.restarts = 0
 
@@ -108,7 +113,7 @@ class PolicyProcess:
         """
         self._start()
         try:
-            message = self._next(time.monotonic() + READY_S)
+            message = self._next(time.monotonic() + READY_S, self._wanted)
         except PolicyError as error:
             self._end()
             raise RequestError(str(error)) from error
@@ -119,27 +124,29 @@ class PolicyProcess:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]:
+    def ask(
+        self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool] = _yes
+    ) -> tuple[Plan, float]:
         """A plan, and the time that the policy took. OverrunError at the deadline (of time.monotonic), when
-        the answer is given up; PolicyError when it has none.
+        the answer is given up, and when it is not `wanted` any longer; PolicyError when it has none.
         """
         self._see_to_it(slot_s)
         while (
             self._asked_at is not None
         ):  # it starts, or is at an earlier state still: that answer is too late
-            self._next(deadline)
+            self._next(deadline, wanted)
             self._ready, self._asked_at = True, None
         self._number += 1
         self._asked_at = time.monotonic()
         self._send(
             json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline
         )
-        answer = self._next(deadline)
+        answer = self._next(deadline, wanted)
         while answer.get("number") != self._number:  # to a state that was given up
-            answer = self._next(deadline)
+            answer = self._next(deadline, wanted)
         self._asked_at = None
         if "raised" in answer:
-            raise PolicyError(f"policy {self.policy} raised {answer['raised']} (log: {self._log})")
+            raise PolicyError(f"policy {self.policy} raised {answer['raised']} (log: {self._options.log})")
         try:
             return plan_from_json(answer["plan"]), float(answer["took_s"])
         except (KeyError, TypeError, ValueError) as error:
@@ -158,22 +165,22 @@ class PolicyProcess:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        env = worker_environment(self._environ, self._caller) | {_MARK: self._mark}
+        env = worker_environment(self._options.environ, self._options.caller) | {_MARK: self._mark}
         # -P: what lies in the caller's folder must not stand in for Python's own modules
-        argv = [sys.executable, "-u", "-P", "-m", "testbed.jobs.policy_host"]
-        argv += [f"--seed={self._seed}", "--", self._argument]
+        argv = [sys.executable, "-u", "-P", "-m", "testbed.queue.policy_host"]
+        argv += [f"--seed={self._options.seed}", "--", self._options.policy]
         try:
-            log = own_log(self._log, self._caller)
+            log = own_log(self._options.log, self._options.caller)
         except OSError as error:
-            raise PolicyError(f"log {self._log} of policy {self.policy}: {error.strerror}") from error
+            raise PolicyError(f"log {self._options.log} of policy {self.policy}: {error.strerror}") from error
         try:
             self._process = self._spawn(
                 argv,
-                uid=self._caller.uid,
-                gid=self._caller.gid,
-                groups=self._caller.groups,
+                uid=self._options.caller.uid,
+                gid=self._options.caller.gid,
+                groups=self._options.caller.groups,
                 env=env,
-                cwd=self._cwd,
+                cwd=self._options.cwd,
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
@@ -212,7 +219,7 @@ class PolicyProcess:
         why = process.why_not() if process is not None else None
         if why is not None:
             return PolicyError(f"start policy {self.policy}: {why}")
-        return PolicyError(f"policy {self.policy} {ending(code)} (log: {self._log})")
+        return PolicyError(f"policy {self.policy} {ending(code)} (log: {self._options.log})")
 
     def _send(self, data: bytes, deadline: float) -> None:
         assert self._socket is not None
@@ -228,13 +235,13 @@ class PolicyProcess:
             except OSError as error:
                 raise self._ended() from error
 
-    def _next(self, deadline: float) -> dict[str, Any]:
+    def _next(self, deadline: float, wanted: Callable[[], bool]) -> dict[str, Any]:
         """The next line of its own."""
         assert self._socket is not None
         while not self._lines.whole:
             rest_s = deadline - time.monotonic()
             if not ready([self._socket.fileno()], min(rest_s, _TICK_S)):
-                if not self.wanted():
+                if not wanted():
                     raise OverrunError(f"policy {self.policy} is not needed any longer")
                 if rest_s > 0:
                     continue

@@ -13,20 +13,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from testbed.aggregation.admission import Places
+from testbed.aggregation.registry import policies_choice
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.system import Layout
-from testbed.errors import TestbedError
+from testbed.aggregation.system import Layout, Site
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
-from testbed.jobs.placement import place_in_queue
-from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError
-from testbed.jobs.scheduled import Links, Runner, Scheduled
-from testbed.jobs.submission import JobSpec
+from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
+from testbed.jobs.supply import Start
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
+from testbed.queue.hub import hub_of, served_where_asked
+from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
+from testbed.queue.queued import Queued
 from testbed.scheduling import live
 from testbed.scheduling.messages import ports_to_json
 from testbed.scheduling.model import Fabric, Plan, Progress, State
@@ -38,9 +41,23 @@ from testbed.topology.places import Host, switch
 
 
 class Asking(Protocol):
-    """Who has the plans (testbed/jobs/policy_process.py)."""
+    """Who has the plans (testbed/queue/policy_process.py)."""
 
-    def ask(self, state: State, slot_s: float, deadline: float) -> tuple[Plan, float]: ...
+    def ask(
+        self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool]
+    ) -> tuple[Plan, float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a session decides by: a policy, by the name that it was asked for by and by its own, the fabric as
+    the policy sees it, and the seed of all draws.
+    """
+
+    asked_policy: str
+    policy: str
+    fabric: Fabric
+    seed: int
 
 
 @dataclass(slots=True)
@@ -66,34 +83,24 @@ class Session:
     def __init__(
         self,
         topology: Topology,
-        fabric: Fabric,
-        seed: int,
+        rules: Rules,
         jobs: Jobs,
-        links: Links,
-        places: Places | None,
-        controller: Callable[..., Any],
         note: Callable[[str], None],
-        tell: Callable[[Scheduled, str], None],
+        tell: Callable[[Queued, str], None],
     ) -> None:
-        self._topology, self.fabric, self.seed = topology, fabric, seed
-        self._jobs, self._places, self._controller, self._note, self._tell = (
-            jobs,
-            places,
-            controller,
-            note,
-            tell,
-        )
-        self.policy_name = ""
+        """`note` is for the user of `up`, `tell` for whoever submitted a job."""
+        self._topology, self.rules, self._jobs, self._note, self._tell = topology, rules, jobs, note, tell
+        self._supply, self._controller = jobs.means.supply, jobs.means.controller
         self.lock = threading.RLock()
         self._moved = threading.Condition(self.lock)
+        self._moves = 0  # how often it was notified
         self._began = time.monotonic()
         self.slot = 0
-        self.all: list[Scheduled] = []
+        self.all: list[Queued] = []
         self.plan = Plan()
         self.account = Account()
-        self.initial_ports: dict[tuple[int, int], int] | None = (
-            None  # of the first slot in which the controller was there
-        )
+        # of the first slot in which the controller was there
+        self.initial_ports: dict[tuple[int, int], int] | None = None
         self._ports = {
             unit.index: tuple(
                 addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)
@@ -101,23 +108,19 @@ class Session:
             for unit in topology.units
         }
         self._ending = self._over = False
-        host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
-        self._runner = Runner(
-            jobs, links, places, topology.mtu, host_mbps, self.lock, self.clock, self._changed, note
-        )
 
     def clock(self) -> float:
         """Seconds since the first slot."""
         return time.monotonic() - self._began
 
-    def add(self, coming: Sequence[Scheduled]) -> bool:
+    def add(self, coming: Sequence[Queued]) -> bool:
         """Jobs with their times of arrival. False when the session is over, or ends."""
         with self._moved:
             if self._over or self._ending:
                 return False
             self.all += coming
             self.all.sort(key=lambda one: (one.arrival_s, one.id))
-            self._moved.notify_all()
+            self._has_moved()
             return True
 
     def cancel(self, ids: set[int], reason: str) -> list[int]:
@@ -129,7 +132,7 @@ class Session:
                     continue
                 found.append(one.id)
                 if one.job is not None:
-                    one.job.stop_reason = reason
+                    one.job.stop(reason)
                 else:
                     one.state, one.failure, one.ended_s = "ended", reason, self.clock()
                     self._changed(one)
@@ -139,7 +142,7 @@ class Session:
         """Starts nothing more, and lets `run` return when all jobs have ended."""
         with self._moved:
             self._ending = True
-            self._moved.notify_all()
+            self._has_moved()
 
     def _is_idle(self) -> bool:
         return all(one.state == "ended" for one in self.all)
@@ -157,7 +160,7 @@ class Session:
 
     def run(self, policy: Asking) -> None:
         """Until no job is left."""
-        slot_s = self.fabric.slot_s
+        slot_s = self.rules.fabric.slot_s
         while not self._over:
             began_s = self.slot * slot_s
             try:
@@ -172,25 +175,30 @@ class Session:
 
     def _wait_until(self, at_s: float) -> None:
         """Meanwhile, jobs that arrive get hosts, and so do those that wait for hosts when some are free."""
-        with self._moved:
-            while not self._is_idle() and not self._ending and (rest := at_s - self.clock()) > 0:
+        while True:
+            seen = self._moves
+            if not self._ending and at_s > self.clock():
                 self._place()
+            with self._moved:
+                if self._is_idle() or self._ending or (rest := at_s - self.clock()) <= 0:
+                    break
                 coming = [one.arrival_s - self.clock() for one in self.all if one.state == "coming"]
-                self._moved.wait(max(0.0, min(rest, *coming)) if coming else rest)
+                wait_s = max(0.0, min(rest, *coming)) if coming else rest
+                self._moved.wait_for(lambda seen=seen: self._moves != seen, wait_s)  # type: ignore[misc]
+        with self._moved:
             if self._ending:
                 self._moved.wait_for(self._is_idle)
             self._over = self._is_idle()
 
     def _one_slot(self, policy: Asking, deadline: float) -> None:
+        self._place()
         with self.lock:
-            self._place()
             self._see_ready()
         lit = self._lit()
         if self.initial_ports is None:
             self.initial_ports = live.ports_of(counted(lit))
         with self.lock:
-            for one in self.all:
-                one.look(self._began)
+            self._look()
             shown = [one for one in self.all if one.state in ("ready", "running")]
             state = self._state(shown, lit)
         if not shown:
@@ -199,77 +207,159 @@ class Session:
         self._carry_out(state, plan, {one.id: one for one in shown}, lit, took_s)
 
     def _place(self) -> None:
-        """Hosts for those that have arrived; one that cannot be placed holds up those behind it."""
-        now = self.clock()
-        for one in self.all:
-            if one.state == "coming" and one.arrival_s <= now:
-                one.state = "queued"
-                self._tell(one, "arrived")
-        for one in self.all:
-            if one.state != "queued":
-                continue
-            job = self._jobs.hold(one.id, one.request, self._hosts_for(one.spec, Random(one.seed)))
-            if job is None:
-                return
-            self._runner.begin(one, job)
-            self._tell(one, f"on {' '.join(job.hosts)}")
+        """Hosts for those that have arrived; one that cannot be placed holds up those behind it.
 
-    def _hosts_for(self, spec: JobSpec, random: Random) -> Callable[[set[Host]], Layout | None]:
-        racks = self._jobs.racks
-        return lambda busy: place_in_queue(
-            racks, busy, spec.workers, spec.place, spec.together, spec.ps, random
-        )
+        No lock is held while hosts are chosen: a user's own system may take its time.
+        """
+        with self.lock:
+            for one in self.all:
+                if one.state == "coming" and one.arrival_s <= self.clock():
+                    one.state = "queued"
+                    self._tell(one, "arrived")
+            waiting = [one for one in self.all if one.state == "queued"]
+        for one in waiting:
+            if not self._placed(one):
+                return
+
+    def _placed(self, one: Queued) -> bool:
+        """Whether it has hosts now, or needs none any more."""
+        busy = self._jobs.means.holdings.busy()
+        if one.refused_beside == busy:
+            return False
+        try:
+            job = self._jobs.hold(
+                one.request, partial(self._layout, one), lambda layout: self._terms(one), one.id
+            )
+        except RequestError as error:
+            return self._refused(one, busy, str(error))
+        if job is None:
+            return False
+        with self.lock:
+            if one.state != "queued":  # it was cancelled meanwhile
+                self._jobs.forget(job)
+                return True
+            one.place(job, self.clock())
+            threading.Thread(target=self._live, args=(one, job), name=f"job-{job.id}", daemon=True).start()
+            self._tell(one, f"on {' '.join(job.hosts)}")
+        return True
+
+    def _refused(self, one: Queued, busy: frozenset[Host], why: str) -> bool:
+        """A job without a layout beside others waits until there are fewer; one without any ends."""
+        with self.lock:
+            if busy:
+                one.refused_beside = busy
+                self._complain(f"slot {self.slot}: job {one.id} ({one.spec.name}) waits: {why}")
+                return False
+            if one.state == "queued":
+                one.state, one.failure, one.ended_s = "ended", why, self.clock()
+                self._changed(one)
+        return True
+
+    def _layout(self, one: Queued, busy: frozenset[Host]) -> Layout | None:
+        """How a job is laid out beside others; None while there are too few hosts. RequestError where its
+        system has no layout, or one that policies cannot plan for.
+        """
+        racks, spec, random = self._jobs.means.holdings.racks, one.spec, Random(one.seed)
+        if spec.sync is None:
+            return place_in_queue(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
+        chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
+        if chosen is None:
+            return None
+        kept = draw_server(racks, {*busy, *chosen}, spec.ps, random)
+        layout = self._jobs.lay_out(one.request, chosen, Site(racks, busy, frozenset(), kept))
+        hub_of(layout)
+        return layout if served_where_asked(layout, spec.ps) else None
+
+    # ------------------------------------------------------------------ a job's thread
+
+    def _terms(self, one: Queued) -> Terms:
+        def hear(event: dict[str, Any]) -> None:
+            if "note" in event:
+                self._note(f"scheduler: job {one.id} ({one.spec.name}): {event['note']}")
+
+        return Terms(start=None, emit=hear, freed=partial(self._freed, one))
+
+    def _live(self, one: Queued, job: Job) -> None:
+        try:
+            one.run = self._jobs.live(job)
+            one.failure = one.run["failure"]
+        except TestbedError as error:
+            one.failure = str(error)
+        except Exception as error:
+            one.failure = f"{type(error).__name__}: {error}; the daemon's log says more"
+            raise
+        finally:
+            with self.lock:  # who sees that it has ended can rely on its having been told
+                one.state = "ended"
+                self._changed(one)
+
+    def _freed(self, one: Queued) -> None:
+        """Its hosts are free, and its result is about to be made."""
+        with self.lock:
+            one.look(self._began)
+            one.state = "finishing"
+            assert one.job is not None
+            one.ended_s = (one.job.ended_at or time.monotonic()) - self._began
+            self._changed(one)
+
+    # ------------------------------------------------------------------ what policies see
+
+    def look(self) -> None:
+        """Takes note of how far all jobs are."""
+        with self.lock:
+            self._look()
+
+    def _look(self) -> None:
+        for one in self.all:
+            one.look(self._began)
 
     def _see_ready(self) -> None:
         for one in self.all:
-            if (
-                one.state == "starting"
-                and one.gates is not None
-                and one.job is not None
-                and one.gates.all_there()
-            ):
-                one.state = one.job.state = "ready"
+            if one.state not in ("starting", "ready") or one.job is None:
+                continue
+            one.state = "ready" if one.job.is_ready() else "starting"
+            if one.state == "ready" and one.arrival is None:
                 one.arrival, one.ready_s = self.slot, self.clock()
 
     def _lit(self) -> frozenset[Circuit]:
         return checked(self._controller("circuits")["circuits"], self._topology.optical_ports)
 
-    def _state(self, shown: Sequence[Scheduled], lit: frozenset[Circuit]) -> State:
+    def _state(self, shown: Sequence[Queued], lit: frozenset[Circuit]) -> State:
         progress = []
         for one in shown:
             assert one.job is not None
             assert one.arrival is not None
-            slot_gigabits = one.rate_gbps * self.fabric.slot_s
+            slot_gigabits = one.rate_gbps * self.rules.fabric.slot_s
             remaining = live.remaining_gigabits(one.gigabits, one.done_share, slot_gigabits)
             progress.append(Progress(self.model(one), remaining, one.started, one.inc, one.rate_gbps))
         return State(self._fabric_now(shown), self.slot, tuple(progress), live.ports_of(counted(lit)))
 
-    def model(self, one: Scheduled) -> ModelJob:
+    def model(self, one: Queued) -> ModelJob:
         """The job as policies see it."""
         assert one.job is not None
         update_s = one.spec.iterations * one.spec.update_ms / 1e3
-        return live.model_job(
-            one.id, one.job.layout.workers, one.ps_unit, one.gigabits, update_s, one.arrival or 0
+        job = live.model_job(
+            one.id, one.job.layout.workers, one.hub, one.gigabits, update_s, one.arrival or 0
         )
+        return replace(job, meeting=one.meeting)
 
-    def _fabric_now(self, shown: Sequence[Scheduled]) -> Fabric:
+    def _fabric_now(self, shown: Sequence[Queued]) -> Fabric:
         """With the places that jobs of `testbed run` leave."""
-        taken = self._places.occupancy() if self._places else {}
         ours = [one.inc for one in shown if one.inc is not None]
         inc = tuple(
-            max(0, places - max(0, taken.get(switch(unit + 1), 0) - ours.count(unit)))
-            for unit, places in enumerate(self.fabric.inc)
+            max(0, places - max(0, self._supply.taken(switch(unit + 1)) - ours.count(unit)))
+            for unit, places in enumerate(self.rules.fabric.inc)
         )
-        return replace(self.fabric, inc=inc)
+        return replace(self.rules.fabric, inc=inc)
 
     # ------------------------------------------------------------------ plans
 
     def _planned(self, policy: Asking, state: State, deadline: float) -> tuple[Plan, float | None]:
         """The policy's plan, or the last one as far as it still applies."""
         try:
-            plan, took_s = policy.ask(state, self.fabric.slot_s, deadline)
+            plan, took_s = policy.ask(state, self.rules.fabric.slot_s, deadline, lambda: not self.is_done())
             self.account.policy_s.append(took_s)
-            check_plan(state, plan, self.policy_name)
+            check_plan(state, plan, self.rules.policy)
         except GoneError as error:
             self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
             self.cancel({one.id for one in self.all if one.started is None}, str(error))
@@ -293,7 +383,7 @@ class Session:
         self,
         state: State,
         plan: Plan,
-        by_id: Mapping[int, Scheduled],
+        by_id: Mapping[int, Queued],
         lit: frozenset[Circuit],
         took_s: float | None,
     ) -> None:
@@ -304,6 +394,7 @@ class Session:
         target = lit if took_s is None else exact(lit, acts.circuits, self._ports)
         if target != lit:
             self._controller("apply", circuits=[list(c.ports) for c in sorted(target)])
+            self._supply.follow_circuits()
             added = len(target - lit)
             self.account.connections += added
             self.account.reconfigurations += added > 0
@@ -319,28 +410,49 @@ class Session:
         }
         self.account.slots.append(record)
 
-    def _set_rate(self, one: Scheduled, rate_gbps: float) -> None:
+    def _set_rate(self, one: Queued, rate_gbps: float) -> None:
         try:
-            self._runner.set_rate(one, self.slot, rate_gbps, live.emulated_mbps(self._topology, rate_gbps))
+            with self.lock:
+                if one.state == "running" and one.job is not None:
+                    one.job.set_rate(live.emulated_mbps(self._topology, rate_gbps))
+                    one.rates.append((self.slot, rate_gbps))
         except TestbedError as error:
             self._complain(f"slot {self.slot}: job {one.id} ({one.spec.name}): {error}")
 
-    def _start(self, one: Scheduled, inc: int | None, rate_gbps: float) -> None:
-        mbps = live.emulated_mbps(self._topology, rate_gbps)
+    def _start(self, one: Queued, inc: int | None, rate_gbps: float) -> None:
         try:
             with self.lock:  # that it has ended is not told before this
-                if self._runner.start(one, self.slot, inc, rate_gbps, mbps):
-                    self._tell(one, f"{one.mode} at {rate_gbps:g} Gb/s")
+                job = one.job
+                if one.state != "ready" or job is None:
+                    return
+                layout = job.layout if inc is None else summed_in_unit(job.layout)
+                if not job.start(Start(layout, True, live.emulated_mbps(self._topology, rate_gbps))):
+                    return
+                assert job.started_at is not None
+                one.inc, one.started, one.started_s = inc, self.slot, job.started_at - self._began
+                one.rates.append((self.slot, rate_gbps))
+                one.state = "running"
+                self._tell(one, f"{one.mode} at {rate_gbps:g} Gb/s")
         except (NoRoomError, TestbedError) as error:  # it is shown to the policy again
             self._complain(f"slot {self.slot}: job {one.id} ({one.spec.name}) was not started: {error}")
 
-    def _changed(self, one: Scheduled) -> None:
+    def _changed(self, one: Queued) -> None:
         if one.state == "ended":
             self._tell(one, f"failed: {one.failure}" if one.failure else "done")
         with self._moved:
-            self._moved.notify_all()
+            self._has_moved()
+
+    def _has_moved(self) -> None:
+        self._moves += 1
+        self._moved.notify_all()
 
     def _complain(self, text: str) -> None:
         self.account.complain(text)
         with contextlib.suppress(OSError):
             self._note(f"scheduler: {text}")
+
+
+def summed_in_unit(layout: Layout) -> Layout:
+    """A job's layout when its policy has a switch sum for it, in whose unit all its workers are."""
+    summing, _ = policies_choice()
+    return summing.lay_out(layout.workers, Site((), frozenset(), frozenset()))

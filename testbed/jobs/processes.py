@@ -98,6 +98,22 @@ class Outcome:
     notes: list[str] = field(default_factory=list)  # what its logs lack
 
 
+def _never() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What is asked all the time while processes run: a reason from `stop` or `fail` ends the job at once,
+    and one from `fail` is its failure; `dismisses` says whether its parameter server is to end, which it
+    turned out not to need.
+    """
+
+    stop: Callable[[], str | None] = _never
+    fail: Callable[[], str | None] = _never
+    dismisses: Callable[[], bool] = lambda: False
+
+
 class JobProcesses:
     """A job's processes. A context manager: leaving it ends all that still run. `open_logs` opens files as
     the job's user; `emit` is called from another thread and must not wait.
@@ -125,7 +141,6 @@ class JobProcesses:
         self._grace_s, self._term_s = grace_s, term_s
         self._children: list[Child] = []
         self._selector = selectors.DefaultSelector()
-        self._server_dismissed = False
 
     def start(self, specs: Sequence[ProcessSpec]) -> None:
         """In this order. Raises TestbedError, naming the process, when one cannot be started."""
@@ -154,13 +169,12 @@ class JobProcesses:
         self._board.started(spec.index)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
 
-    def wait(self, stop: Callable[[], str | None], fail: Callable[[], str | None] = lambda: None) -> Outcome:
-        """Until every process has ended. `stop` and `fail` are asked all the time; a reason from either ends
-        the job at once, and one from `fail` is its failure.
-        """
+    def wait(self, orders: Orders) -> Outcome:
+        """Until every process has ended."""
         began = time.monotonic()
         outcome = Outcome()
         term_at = kill_at = float("inf")
+        dismissed = False
         while self._running():
             for child in self._step(_TICK_S):
                 outcome.exit_codes[child.spec.index] = child.exit_code or 0
@@ -168,17 +182,17 @@ class JobProcesses:
                     outcome.failure = describe(child)
                     term_at = min(term_at, time.monotonic() + self._grace_s)
             now = time.monotonic()
-            reason = stop()
+            reason = orders.stop()
             if reason is not None and kill_at == float("inf"):
                 outcome.failure = outcome.failure or reason
                 outcome.stopped = True
                 term_at = min(term_at, now)
-            broken = fail()
+            broken = orders.fail()
             if broken is not None and outcome.failure is None:
                 outcome.failure = broken
                 term_at = min(term_at, now)
-            if self._server_dismissed:
-                self._server_dismissed = False
+            if not dismissed and orders.dismisses():
+                dismissed = True
                 self._signal(signal.SIGTERM, servers=True)
             if self._running() and not self._running(workers=True):
                 term_at = min(term_at, now)
@@ -191,10 +205,6 @@ class JobProcesses:
         outcome.wall_s = time.monotonic() - began
         outcome.notes = self._outputs.finish()
         return outcome
-
-    def dismiss_server(self) -> None:
-        """Has a parameter server ended that the job turned out not to need. From any thread."""
-        self._server_dismissed = True
 
     def _running(self, workers: bool = False) -> list[Child]:
         return [

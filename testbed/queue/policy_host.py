@@ -1,4 +1,4 @@
-"""The process that a policy runs in: `python -m testbed.jobs.policy_host POLICY --seed N`, as the user who
+"""The process that a policy runs in: `python -m testbed.queue.policy_host POLICY --seed N`, as the user who
 submitted the jobs.
 
 On the socket that is its standard input come states, a JSON object a line, and go plans. What the policy
@@ -43,7 +43,7 @@ def policy_of(name: str, seed: int) -> Policy:
 
 def main(argv: list[str]) -> int:
     """Until the other end closes."""
-    parser = argparse.ArgumentParser(prog="python -m testbed.jobs.policy_host", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m testbed.queue.policy_host", description=__doc__)
     parser.add_argument("policy", help=f"FILE.py:CLASS, MODULE:CLASS, or one of {', '.join(NAMES)}")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args(argv)

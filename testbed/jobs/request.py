@@ -1,24 +1,19 @@
-"""A job: what was asked for, and what it holds while it runs."""
+"""What is asked for a job, checked."""
 
 from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.registry import find
-from testbed.aggregation.system import Layout
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
-from testbed.jobs.board import JobBoard
-from testbed.jobs.launch import JobProcesses
 from testbed.jobs.placement import parse_place
 from testbed.runtime import Caller
-from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, shown
 
 MOST_RESTARTS = 100
@@ -26,7 +21,7 @@ MOST_RESTARTS = 100
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What `testbed run` asks for, checked."""
+    """A job as `testbed run` asks for it, and `testbed submit` for each of its own. It runs as `caller`."""
 
     script: str
     arguments: tuple[str, ...]
@@ -50,7 +45,7 @@ class JobRequest:
         return cls(
             script=word(request.get("script"), "script"),
             arguments=words(request.get("arguments"), "arguments"),
-            sync=_sync(word(request.get("sync"), "sync")),
+            sync=system_name(word(request.get("sync"), "sync")),
             place=None if place is None else parse_place(word(place, "place")),
             caller=caller,
             cwd=str(absolute(request.get("cwd"), "cwd")),
@@ -63,7 +58,7 @@ class JobRequest:
         )
 
 
-def _sync(name: str) -> str:
+def system_name(name: str) -> str:
     """The name of a system, or of a user's class of one. RequestError for another."""
     return name if is_users(name) else find(name).name
 
@@ -111,43 +106,3 @@ def environ(raw: object) -> dict[str, str]:
     if not isinstance(raw, dict) or any(not name or "=" in name for name in raw):
         raise RequestError("environ: names and values are accepted, the names without an equals sign")
     return {word(name, "environ"): word(value, f"environ: {name}") for name, value in raw.items()}
-
-
-@dataclass(slots=True)
-class Job:
-    """A job that holds hosts. `stop_reason` set ends it, `failure` its present generation."""
-
-    id: int
-    generation: int
-    request: JobRequest
-    layout: Layout
-    state: str = "starting"
-    began_unix: float = field(default_factory=time.time)
-    stop_reason: str | None = None
-    failure: str | None = None  # of something that it needs, not of its processes
-    notes: list[str] = field(default_factory=list)  # what a reader of the result must know
-    board: JobBoard | None = None
-    processes: JobProcesses | None = None
-
-    @property
-    def hosts(self) -> list[str]:
-        """Of the workers, by rank."""
-        return [addresses.host_name(*host) for host in self.layout.workers]
-
-    @property
-    def ps_host(self) -> str | None:
-        return addresses.host_name(*self.layout.server) if self.layout.server else None
-
-    def status(self) -> dict[str, Any]:
-        board = self.board  # another thread takes it away
-        return {
-            "id": self.id,
-            "state": self.state,
-            "user": self.request.caller.user,
-            "script": self.request.script,
-            "sync": self.layout.system,
-            "hosts": self.hosts,
-            "ps_host": self.ps_host,
-            "running_s": round(time.time() - self.began_unix, 3),
-            "progress": board.progress() if board else [],
-        }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from testbed.aggregation.system import Rack
 from testbed.errors import RequestError
 from testbed.jobs.placement import place_in_queue
-from testbed.jobs.submission import check_against, kinds, parse
+from testbed.queue.submission import check_against, kinds, parse
 from testbed.topology import catalogue
 
 JOB = {"script": "train.py", "workers": 2, "iterations": 7, "megabytes": 1.5}
@@ -88,6 +88,12 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (of({"megabytes": "big"}), r"jobs\[0\].megabytes: big; a number from"),
         (of({"megabytes": float("nan")}), r"jobs\[0\].megabytes: nan; a number from"),
         (of({"update_ms": -1}), r"jobs\[0\].update_ms: -1; a number from 0"),
+        (of({"restarts": -1}), r"jobs\[0\].restarts: -1; a whole number from 0 to 100"),
+        (
+            of({"sync": "rings"}),
+            r"jobs\[0\].sync: 'rings': accepted are inc, ps, ring, switches, FILE.py:CLASS",
+        ),
+        (of({"sync": 3}), r"jobs\[0\].sync: 3; a text"),
         (of({"limit_s": 0}), r"jobs\[0\].limit_s: 0; a number from 0.1"),
         (of({"arguments": "--fast"}), r"jobs\[0\].arguments: --fast; a list"),
         (of({"name": "a/b"}), r"jobs\[0\].name: a/b; letters"),
@@ -126,6 +132,15 @@ def test_what_is_wrong_is_named(data: Any, said: str) -> None:
             {"workers": 8, "ps": "u1"},
             "job job-0: workers: 8; 7 hosts of gpu units .* beside its parameter server in u1",
         ),
+        (
+            {"place": "u1:1,u2:1,u3:1", "workers": 3, "sync": "ring"},
+            "job job-0: sync ring: it needs circuits u1-u2, u2-u3, u3-u1; policies plan circuits between one "
+            "unit and those of the workers: place it in fewer units, or run it by testbed run",
+        ),
+        (
+            {"place": "u3:2", "sync": "ps", "ps": "u3"},
+            "job job-0: ps: no host of u3 is left for its parameter server",
+        ),
     ],
 )
 def test_what_this_testbed_cannot_place_is_refused_at_once(job: dict[str, Any], said: str) -> None:
@@ -135,7 +150,16 @@ def test_what_this_testbed_cannot_place_is_refused_at_once(job: dict[str, Any], 
 
 def test_what_it_can_place_is_not() -> None:
     check_against(
-        parse(of({"workers": 8}, {"name": "b", "place": "u3:1,u1:2", "workers": 3, "ps": "u3"})),
+        parse(
+            of(
+                {"workers": 8},
+                {"name": "b", "place": "u3:1,u1:2", "workers": 3, "ps": "u3"},
+                {"name": "c", "place": "u1:2,u2:2", "workers": 4, "sync": "ring"},
+                {"name": "d", "place": "u1:1,u2:1,u3:1", "workers": 3, "sync": "inc"},
+                {"name": "e", "place": "u1:1,u2:1,u3:1", "workers": 3, "sync": "switches"},
+                {"name": "f", "place": "u1:4", "workers": 4, "sync": "ps"},
+            )
+        ),
         catalogue.ready("default"),
     )
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from testbed.errors import RequestError
-from testbed.jobs import policy_process
-from testbed.jobs.policy_process import GoneError, OverrunError, PolicyError, PolicyProcess
+from testbed.queue import policy_process
+from testbed.queue.policy_process import GoneError, Options, OverrunError, PolicyError, PolicyProcess
 from testbed.runtime import Caller
 from testbed.scheduling.model import Fabric, Job, Plan, Progress, State
 from tests.processes import alive, spawn
@@ -88,14 +88,19 @@ class NoPolicy:
 
 
 @pytest.fixture
-def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], PolicyProcess]:
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PolicyProcess]:
     monkeypatch.setattr(
         policy_process, "_END_S", 60.0
     )  # the exit code of one that takes its time to end is awaited
     (tmp_path / "mine.py").write_text(POLICIES)
     caller = Caller.of(os.getuid())
     environ = {"PATH": os.environ["PATH"]}
-    return lambda name: PolicyProcess(spawn, name, 5, caller, str(tmp_path), environ, tmp_path / "policy.log")
+
+    def make(name: str, wanted: Callable[[], bool] = lambda: True) -> PolicyProcess:
+        options = Options(name, 5, caller, str(tmp_path), environ, tmp_path / "policy.log")
+        return PolicyProcess(spawn, options, wanted)
+
+    return make
 
 
 def state(slot: int) -> State:
@@ -171,20 +176,14 @@ def test_one_that_hangs_as_it_is_started_again_is_ended(
             assert policy.restarts == restarts
 
 
-def test_one_that_nobody_waits_for_is_given_up(
-    process: Callable[[str], PolicyProcess], tmp_path: Path
-) -> None:
-    policy = process("mine.py:Moody")
-    wanted = [True]
-    policy.wanted = lambda: wanted[0]
-    with policy:
-        wanted[0] = False
-        with pytest.raises(OverrunError, match="is not needed any longer"):
-            ask(policy, 5, within_s=600.0)
+def test_one_that_nobody_waits_for_is_given_up(process: Callable[..., PolicyProcess], tmp_path: Path) -> None:
+    with process("mine.py:Moody") as policy, pytest.raises(OverrunError, match="is not needed any longer"):
+        policy.ask(state(5), 1.0, time.monotonic() + 600.0, lambda: False)
     (tmp_path / "made").touch()
-    policy = process("mine.py:Slow")
-    policy.wanted = lambda: False
-    with pytest.raises(RequestError, match="is not needed any longer"), policy:
+    with (
+        pytest.raises(RequestError, match="is not needed any longer"),
+        process("mine.py:Slow", lambda: False),
+    ):
         pass
 
 
@@ -255,7 +254,7 @@ def test_one_that_hangs_is_ended_and_started_again(
 
 def heard(pieces: Sequence[bytes]) -> tuple[list[Any], float]:
     """What a policy's process that writes these is heard to say, and the processor time which that takes."""
-    policy: Any = PolicyProcess(spawn, "x", 1, Caller.of(os.getuid()), "/", {}, Path("/log"))
+    policy: Any = PolicyProcess(spawn, Options("x", 1, Caller.of(os.getuid()), "/", {}, Path("/log")))
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     policy._socket = ours
@@ -270,7 +269,7 @@ def heard(pieces: Sequence[bytes]) -> tuple[list[Any], float]:
     count = b"".join(pieces).count(b"\n")
     began = time.thread_time()
     with ours:
-        said = [policy._next(time.monotonic() + 60.0) for _ in range(count)]
+        said = [policy._next(time.monotonic() + 60.0, lambda: True) for _ in range(count)]
     spent = time.thread_time() - began
     writer.join()
     return said, spent

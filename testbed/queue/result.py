@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from testbed.jobs.scheduled import Scheduled, describe
-from testbed.jobs.session import Session
+from testbed.queue.queued import Queued, describe
+from testbed.queue.session import Session
 from testbed.scheduling.messages import fabric_to_json, job_to_json, ports_to_json
 from testbed.topology.model import Topology
 
@@ -18,10 +18,11 @@ def of_session(session: Session) -> dict[str, Any]:
     """For `status`."""
     account = session.account
     with session.lock:
+        session.look()
         return {
-            "policy": session.policy_name,
+            "policy": session.rules.policy,
             "slot": session.slot,
-            "slot_s": session.fabric.slot_s,
+            "slot_s": session.rules.fabric.slot_s,
             "seconds": round(session.clock(), 3),
             "jobs": [describe(one) for one in session.all],
             "reconfigured_connections": account.connections,
@@ -32,15 +33,15 @@ def of_session(session: Session) -> dict[str, Any]:
         }
 
 
-def of_batch(jobs: Sequence[Scheduled], session: Session, topology: Topology) -> dict[str, Any]:
+def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> dict[str, Any]:
     """A submission's result. Circuits and the policy's times are the whole session's."""
     account = session.account
     done = [one for one in jobs if one.failure is None and one.ended_s is not None]
     started = [one.started_s for one in done if one.started_s is not None]
     return {
-        "policy": session.policy_name,
-        "slot_s": session.fabric.slot_s,
-        "seed": session.seed,
+        "policy": session.rules.policy,
+        "slot_s": session.rules.fabric.slot_s,
+        "seed": session.rules.seed,
         "scale": topology.scale,
         "configuration": topology.name,
         "jobs": [_job(one) for one in jobs],
@@ -58,19 +59,19 @@ def of_batch(jobs: Sequence[Scheduled], session: Session, topology: Topology) ->
         "complaints": account.complaints,
         "slots": account.slots,
         "model": {
-            "fabric": fabric_to_json(session.fabric),
+            "fabric": fabric_to_json(session.rules.fabric),
             "jobs": [job_to_json(session.model(one)) for one in jobs if one.arrival is not None],
             "ports": ports_to_json(session.initial_ports or {}),
         },
     }
 
 
-def _end_s(one: Scheduled) -> float:
+def _end_s(one: Queued) -> float:
     """When its workers left their process group; of a job that has none, when its processes had ended."""
     return one.trained_s or one.ended_s or 0.0
 
 
-def _job(one: Scheduled) -> dict[str, Any]:
+def _job(one: Queued) -> dict[str, Any]:
     """Times since the session's first slot. JCT is waiting, which is for hosts, start-up and the policy, and
     training.
     """

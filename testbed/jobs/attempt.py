@@ -1,0 +1,252 @@
+"""A job's processes from what they are told to what they left: its folder, its workers and parameter server,
+its report.
+
+Owns no decision: where the job runs and how it sums is its layout; what the network gave it is the admission,
+or comes through its gates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.aggregation.admission import Admission
+from testbed.aggregation.system import Layout
+from testbed.emulation.spawner import Started
+from testbed.jobs import result
+from testbed.jobs.board import JobBoard
+from testbed.jobs.environment import VARIABLE, job_description, worker_environment
+from testbed.jobs.gates import Gates
+from testbed.jobs.leftovers import end_leftovers
+from testbed.jobs.processes import Emit, JobProcesses, Orders, Outcome, Process, ProcessSpec
+from testbed.jobs.request import JobRequest
+from testbed.jobs.services import ps_address, server_spec
+from testbed.jobs.template import Template
+from testbed.jobs.user_files import UserFiles
+from testbed.runtime import Caller, remove_tree
+from testbed.telemetry.demand import Traffic
+from testbed.topology import addresses
+
+
+class Spawning(Protocol):
+    """What this needs of the fabric (testbed/emulation/fabric.py)."""
+
+    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
+    def host_namespace(self, host: str) -> Path: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of a job's processes: whose, how they sum, and what they share. With gates the workers wait
+    there to be told how they sum, and the parameter server, if the job has one, runs already.
+    """
+
+    job: int
+    generation: int
+    request: JobRequest
+    layout: Layout
+    admission: Admission | None
+    rate_mbps: float | None
+    number: int  # 0: the job's first
+    folder: Path
+    board: JobBoard
+    gates: Gates | None
+    emit: Emit
+    started: Callable[[], None]  # called when all processes run
+    orders: Orders
+
+    @property
+    def logs(self) -> Path:
+        return self.request.logs or self.folder
+
+    @property
+    def suffix(self) -> str:
+        """What names of files have when they are not the first start's."""
+        return f".restart-{self.number}" if self.number else ""
+
+
+class Executor:
+    """Starts the jobs of the testbed `name`; `root` holds their folders; workers of jobs that ask for it are
+    forks of `template`; what is its users' is reached through `files`. Thread-safe: it keeps nothing else.
+    """
+
+    def __init__(self, name: str, hosts: Spawning, root: Path, template: Template, files: UserFiles) -> None:
+        self._name, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
+
+    def close(self) -> None:
+        """Ends the template's process, if there is one."""
+        self._template.close()
+
+    def folder_of(self, job: int) -> Path:
+        return self._root / str(job)
+
+    @contextlib.contextmanager
+    def folder(self, job: int, request: JobRequest) -> Iterator[Path]:
+        """The job's own, which is its user's. It stays when its logs are in it."""
+        folder = self.folder_of(job)
+        remove_tree(folder)  # of the job before, 65,535 jobs ago
+        folder.mkdir(mode=0o700)
+        os.chown(folder, request.caller.uid, request.caller.gid)
+        try:
+            yield folder
+        finally:
+            if request.logs is not None:
+                remove_tree(folder)
+
+    def attempt(self, attempt: Attempt) -> tuple[list[ProcessSpec], Outcome]:
+        """All processes of an attempt, from start to end."""
+        request, specs = attempt.request, self._specs(attempt)
+        popen = self._fork if request.preload else self._popen
+
+        def open_logs(paths: Sequence[Path]) -> list[int]:
+            return self.files.open_logs(paths, request.caller)
+
+        with JobProcesses(
+            popen, open_logs, request.caller, request.cwd, attempt.board, attempt.emit
+        ) as processes:
+            processes.start(specs)
+            attempt.started()
+            outcome = processes.wait(attempt.orders)
+        end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
+        return specs, outcome
+
+    def report(
+        self, job: int, request: JobRequest, layout: Layout, specs: Sequence[ProcessSpec], outcome: Outcome
+    ) -> dict[str, Any]:
+        """What every job's result says of it and its workers, by its last attempt. Its `notes` have a line
+        for statistics that are not in it, although a worker left them.
+        """
+        workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
+        stats, notes = self._stats([spec.stats for spec in workers if spec.stats is not None], request.caller)
+        return {
+            "id": job,
+            "testbed": self._name,
+            "script": request.script,
+            "sync": layout.system,
+            "placement": [addresses.unit_name(unit) for unit, _ in layout.workers],
+            "ps_host": addresses.host_name(*layout.server) if layout.server else None,
+            "failure": outcome.failure,
+            "workers": [
+                {
+                    "rank": spec.index,
+                    "host": spec.host,
+                    "exit_code": outcome.exit_codes.get(spec.index),
+                    "log": str(spec.log),
+                    "stats": left,
+                }
+                for spec, left in zip(workers, stats, strict=True)
+            ],
+            "notes": notes,
+        }
+
+    def _stats(self, paths: Sequence[Path], caller: Caller) -> tuple[list[dict[str, Any] | None], list[str]]:
+        """The workers' statistics, by rank, and what they lack."""
+        stats: list[dict[str, Any] | None] = []
+        notes: list[str] = []
+        for rank, content in enumerate(self.files.read(paths, caller, result.MOST_BYTES)):
+            left, lack = None, None
+            if isinstance(content, OSError):
+                lack = content.strerror
+            elif content is not None:
+                try:
+                    left = result.parse_stats(content)
+                except result.StatsError as error:
+                    lack = str(error)
+            if lack is not None:
+                notes.append(f"the statistics that worker {rank} left are not in the result: {lack}")
+            stats.append(left)
+        return stats, notes
+
+    def _specs(self, attempt: Attempt) -> list[ProcessSpec]:
+        log = attempt.logs / f"ps{attempt.suffix}.log"
+        server = server_spec(attempt.job, attempt.layout, attempt.request, log)
+        workers = [self._worker(attempt, rank) for rank in range(len(attempt.layout.workers))]
+        return [server, *workers] if server else workers
+
+    def _worker(self, attempt: Attempt, rank: int) -> ProcessSpec:
+        request, layout = attempt.request, attempt.layout
+        hosts = [addresses.host_name(*host) for host in layout.workers]
+        settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
+        gate = attempt.gates.fd(rank) if attempt.gates else None
+        stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
+        board = attempt.board.settings()
+        description = job_description(
+            self._name, attempt.job, attempt.generation, rank, hosts, board, stats, settings, gate
+        )
+        env = worker_environment(
+            request.environ,
+            request.caller,
+            rank=rank,
+            world_size=len(hosts),
+            master=addresses.host_ip(*layout.workers[0]),
+            job_id=attempt.job,
+            description=description,
+            attempt=attempt.number,
+        )
+        passed = (attempt.board.fd, *fds, *([] if gate is None else [gate]))
+        argv = (sys.executable, "-u", request.script, *request.arguments)
+        log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
+        host = hosts[rank]
+        return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats)
+
+    def _fork(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process:
+        """A worker as a fork; a parameter server, which needs no torch, as a process of its own."""
+        if spec.serves:
+            return self._popen(spec, caller, cwd, stdout)
+        return self._template.popen(
+            self._hosts.host_namespace(spec.host),
+            spec.argv[2:],
+            uid=caller.uid,
+            gid=caller.gid,
+            groups=caller.groups,
+            env=spec.env,
+            cwd=cwd,
+            stdout=stdout,
+            pass_fds=spec.pass_fds,
+        )
+
+    def _popen(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Started:
+        return self._hosts.popen_in(
+            spec.host,
+            spec.argv,
+            uid=caller.uid,
+            gid=caller.gid,
+            groups=caller.groups,
+            env=spec.env,
+            cwd=cwd,
+            stdout=stdout,
+            stderr=stdout,
+            pass_fds=spec.pass_fds,
+            new_session=True,
+        )
+
+
+def traffic_of(layout: Layout, mtu: int) -> Traffic:
+    """Where a job's sums go."""
+    hosts = tuple(addresses.host_name(*host) for host in layout.workers)
+    server = addresses.host_name(*layout.server) if layout.server else None
+    return Traffic(layout.transport, hosts, server, mtu, layout.forest)
+
+
+def settings_of(
+    job: int, layout: Layout, admission: Admission | None, rate_mbps: float | None, rank: int
+) -> tuple[dict[str, Any], list[int]]:
+    """What a worker is told of how its job sums, at its start or at its gate, and the descriptors that it
+    names. `rate_mbps` is of its link, where that is another than the topology's.
+    """
+    engine = admission.worker_env(rank) if admission else {}
+    if admission and rate_mbps is not None:
+        engine |= {"rate_mbps": rate_mbps}
+    settings = {
+        "system": layout.system,
+        "transport": layout.transport,
+        "engine": engine,
+        "ps": ps_address(job, layout),
+        "ps_host": addresses.host_name(*layout.server) if layout.server else None,
+    }
+    return settings, admission.worker_fds(rank) if admission else []

@@ -1,0 +1,89 @@
+"""Who holds which hosts: the layout of each job, by its number. Thread-safe; owns nothing else of a job."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+
+from testbed.aggregation.system import Layout, Rack
+from testbed.errors import TestbedError
+from testbed.topology.places import Host
+
+MAX_JOB_ID = 65535  # 16 bits in the wire format
+
+
+class Holdings:
+    """The hosts of one testbed, a job at a time each, and the numbers that its jobs and their generations
+    have.
+    """
+
+    def __init__(self, racks: Sequence[Rack]) -> None:
+        self.racks = tuple(racks)
+        self._layouts: dict[int, Layout] = {}
+        self._numbers = itertools.count(1)
+        self._closed = False
+        self._lock = threading.Lock()  # the fields above
+
+    def generation(self) -> int:
+        """A number that no other generation of a job has."""
+        with self._lock:
+            return next(self._numbers)
+
+    def number(self) -> int:
+        """A number that no other job has."""
+        with self._lock:
+            return self._number(next(self._numbers))
+
+    def take(self, layout: Layout, number: int | None = None) -> tuple[int, int] | None:
+        """Gives a job the layout's hosts: its number, a new one unless it has one, and its first generation.
+        None if one of the hosts is another job's. TestbedError once `close` was called.
+        """
+        with self._lock:
+            if self._closed:
+                raise TestbedError("the testbed is ending")
+            if layout.hosts() & self._busy():
+                return None
+            generation = next(self._numbers)
+            number = self._number(generation) if number is None else number
+            self._layouts[number] = layout
+            return number, generation
+
+    def replace(self, number: int, layout: Layout) -> bool:
+        """Gives a job this layout's hosts in place of those that it has. False, and nothing is changed, if
+        one of them is another job's.
+        """
+        with self._lock:
+            if layout.hosts() & self._busy(number):
+                return False
+            self._layouts[number] = layout
+            return True
+
+    def free(self, number: int) -> None:
+        """Its hosts are free again; nothing if they are."""
+        with self._lock:
+            self._layouts.pop(number, None)
+
+    def close(self) -> None:
+        """No job takes hosts any more."""
+        with self._lock:
+            self._closed = True
+
+    def busy(self, beside: int | None = None) -> frozenset[Host]:
+        """The hosts that jobs have, the one `beside` left out."""
+        with self._lock:
+            return frozenset(self._busy(beside))
+
+    def layouts(self) -> dict[int, Layout]:
+        """By number of the job."""
+        with self._lock:
+            return dict(self._layouts)
+
+    def _busy(self, beside: int | None = None) -> set[Host]:
+        return {host for number, held in self._layouts.items() if number != beside for host in held.hosts()}
+
+    def _number(self, generation: int) -> int:
+        number = (generation - 1) % MAX_JOB_ID + 1
+        if number in self._layouts:
+            raise TestbedError(f"job number {number} is still running, after {MAX_JOB_ID} others")
+        return number

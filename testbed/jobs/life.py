@@ -1,0 +1,392 @@
+"""The life of a job, whoever asked for it: from the hosts that it holds to its result.
+
+    hosts held - [its workers wait at their gates] - circuits, places, rates - processes - outcome
+               - the same again in a new generation, while it has restarts left - all given back - result
+
+A job of `testbed run` knows at once how it is to run; one that is queued is told by `start`, which lets its
+workers through their gates. From then on there is no difference, and a job that starts again knows it as
+well. What it holds is given back in reverse order, whatever raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from testbed.aggregation.system import Layout
+from testbed.emulation.spawner import Started
+from testbed.errors import TestbedError
+from testbed.jobs import result
+from testbed.jobs.attempt import Attempt, Executor, settings_of, traffic_of
+from testbed.jobs.board import JobBoard
+from testbed.jobs.gates import Gates
+from testbed.jobs.holdings import Holdings
+from testbed.jobs.observation import Hosts, Observation
+from testbed.jobs.processes import Emit, Orders, Outcome, ProcessSpec
+from testbed.jobs.request import JobRequest
+from testbed.jobs.services import ps_address
+from testbed.jobs.supply import Share, Start, Supply
+from testbed.telemetry.sampler import Sampler
+from testbed.topology import addresses
+
+START_UP_S = 120.0  # from a job's processes to their gates
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What all jobs of a testbed live by. `spawn(argv, **options)` starts a process beside them."""
+
+    spawn: Callable[..., Started]
+    holdings: Holdings
+    supply: Supply
+    executor: Executor
+    sampler: Sampler
+    hosts: Hosts
+    controller: Callable[..., Any]  # (op, **arguments) -> result
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What whoever asked for a job settles of its life. `start` None: it waits at its gates until it is told.
+    `emit` hears what its processes print and what becomes of it, and does not wait; `ends` says why it must
+    end, if it must; `freed` is called when its hosts are free.
+    """
+
+    start: Start | None
+    emit: Emit = lambda event: None
+    ends: Callable[[], str | None] = lambda: None
+    freed: Callable[[], None] = lambda: None
+
+
+class Job:
+    """A job that holds hosts. `live` is its thread's, the other calls are anybody's, until it returns.
+
+    `state` goes from starting (its processes start) over ready (all its workers wait at their gates; of a job
+    that must be told how to run) to running, and finishing (its hosts are free, and its result is made).
+    """
+
+    def __init__(
+        self, held: tuple[int, int], request: JobRequest, layout: Layout, means: Means, terms: Terms
+    ) -> None:
+        """`held` are its number and its first generation."""
+        self.id, self.generation = held
+        self.request, self.layout = request, layout
+        self.state = "starting"
+        self.stop_reason: str | None = None  # ends it
+        self.failure: str | None = None  # ends its present generation: of something that it needs
+        self.notes: list[str] = []  # what a reader of the result must know
+        self.attempts: list[dict[str, Any]] = []  # its starts, as far as they have ended
+        self.started_at: float | None = None  # by the monotonic clock, as all times here
+        self.ended_at: float | None = None
+        self._means, self._terms = means, terms
+        self._began_unix = time.time()
+        self._notes_told = self._restarts = 0
+        self._lock = threading.RLock()  # the fields below; taken before the supply's and the holdings'
+        self._start = terms.start
+        self._share: Share | None = None
+        self._gates: Gates | None = None
+        self._looking = threading.Lock()  # the fields below; no other is taken under it
+        self._board: JobBoard | None = None
+        self._summed_bytes, self._left_ns = 0, 0
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def hosts(self) -> list[str]:
+        """Of the workers, by rank."""
+        return [addresses.host_name(*host) for host in self.layout.workers]
+
+    @property
+    def ps_host(self) -> str | None:
+        return addresses.host_name(*self.layout.server) if self.layout.server else None
+
+    def status(self) -> dict[str, Any]:
+        with self._looking:
+            progress = self._board.progress() if self._board else []
+        return {
+            "id": self.id,
+            "state": self.state,
+            "user": self.request.caller.user,
+            "script": self.request.script,
+            "sync": self.layout.system,
+            "hosts": self.hosts,
+            "ps_host": self.ps_host,
+            "running_s": round(time.time() - self._began_unix, 3),
+            "progress": progress,
+        }
+
+    def summed_bytes(self) -> int:
+        """What every worker has its sums of, since its script began."""
+        self._look()
+        return self._summed_bytes
+
+    def left_ns(self) -> int:
+        """When the last worker left its process group, by the monotonic clock; 0 before."""
+        self._look()
+        return self._left_ns
+
+    def is_ready(self) -> bool:
+        """Whether all its workers wait to be told how to run."""
+        with self._lock:
+            return self._gates is not None and self._gates.all_there()
+
+    @property
+    def restarts(self) -> int:
+        """How often it has been started again."""
+        return self._restarts
+
+    @property
+    def may_start_again(self) -> bool:
+        """Whether a failure now would not be its end."""
+        return len(self.attempts) < self.request.restarts
+
+    # ------------------------------------------------------------------ what others do to it
+
+    def stop(self, reason: str) -> None:
+        """Has it end."""
+        self.stop_reason = reason
+
+    def fail(self, generation: int, reason: str) -> None:
+        """Has it fail by something that is not its own, if it is in that generation still: with restarts left
+        it starts again.
+        """
+        if self.generation == generation:
+            self.failure = reason
+
+    def start(self, start: Start) -> bool:
+        """Lets its workers through their gates, to run in this way; False if they do not wait.
+
+        Raises NoRoomError, SettingError or TestbedError when it cannot have what that takes: it then waits
+        on.
+        """
+        with self._lock:
+            gates = self._gates
+            if gates is None or self._start is not None or not gates.all_there():
+                return False
+            self._settle(self._means.supply.give(self.id, self.generation, start), start)
+            self.started_at = time.monotonic()  # before a worker can begin
+            for rank in range(len(self.layout.workers)):
+                settings, fds = self._told(rank)
+                gates.open(rank, settings, fds)
+            self.state = "running"
+            return True
+
+    def set_rate(self, rate_mbps: float) -> None:
+        """Of its workers' links, and of those to come if it starts again. Raises SettingError if it did not
+        take effect.
+        """
+        with self._lock:
+            if self._start is None or self.state == "finishing":
+                return
+            self._means.supply.set_rate(self.layout, rate_mbps)
+            self._start = replace(self._start, rate_mbps=rate_mbps)
+            with self._looking:
+                if self._board is not None:
+                    self._board.set_rate(rate_mbps)
+
+    # ------------------------------------------------------------------ its life
+
+    def live(self) -> dict[str, Any]:
+        """Its result, which says in `failure` why it failed, if it did. TestbedError when there is none, for
+        it could not have what it needs.
+        """
+        means, terms, request = self._means, self._terms, self.request
+        try:
+            logs = request.logs or means.executor.folder_of(self.id)
+            terms.emit({"job": self.id, "hosts": self.hosts, "ps_host": self.ps_host, "logs": str(logs)})
+            history = 0 if terms.start is None else result.last_id(means.controller("history"))
+            if terms.start is not None:
+                self._supply(terms.start)
+                self.started_at = time.monotonic()
+            self._tell_notes()
+            with means.executor.folder(self.id, request) as folder:
+                senders = [*self.hosts, *([self.ps_host] if self.ps_host else [])]
+                with Observation(means.sampler, means.hosts, senders, means.mtu) as observation:
+                    specs, outcome = self._attempts(folder)
+                    self.ended_at = time.monotonic()
+                self._give_back()  # before the result is made, which takes a moment
+                return self._result(specs, outcome, observation, history)
+        finally:
+            self._give_back()
+            self._tell_notes()
+
+    def _attempts(self, folder: Path) -> tuple[list[ProcessSpec], Outcome]:
+        """Starts it, and again while it fails and has restarts left. What the last start left, and how it
+        went.
+        """
+        while True:
+            specs, outcome = self._attempt(folder)
+            self.notes += outcome.notes
+            again = self.may_start_again
+            ending = {"generation": self.generation, "wall_s": outcome.wall_s, "failure": outcome.failure}
+            self.attempts.append(ending)
+            if outcome.failure is None or outcome.stopped or not again:
+                return specs, outcome
+            self._take_back()
+            self.notes.append(
+                f"{outcome.failure}: restart {len(self.attempts)} of at most {self.request.restarts}"
+            )
+            with self._lock:
+                self.generation, self.failure = self._means.holdings.generation(), None
+            try:
+                if self._start is not None:
+                    self._supply(self._start)
+            except TestbedError as error:
+                outcome.failure = f"{outcome.failure}; and no restart: {error}"
+                return specs, outcome
+            self._tell_notes()
+
+    def _attempt(self, folder: Path) -> tuple[list[ProcessSpec], Outcome]:
+        """All its processes, from start to end, in its present generation."""
+        layout = self.layout
+        has_server = ps_address(self.id, layout) is not None
+        with JobBoard(len(layout.workers), has_server) as board, contextlib.ExitStack() as stack:
+            with self._looking:
+                self._board, self._summed_bytes, self._left_ns = board, 0, 0
+            stack.callback(self._look, last=True)
+            with self._lock:
+                self.state, share = "starting", self._share
+                self._restarts = len(self.attempts)
+                if self._start is None:
+                    self._gates = Gates(len(layout.workers))
+                    stack.callback(self._close_gates)
+                gates, rate_mbps = self._gates, self._start.rate_mbps if self._start else None
+            attempt = Attempt(
+                job=self.id,
+                generation=self.generation,
+                request=self.request,
+                layout=layout,
+                admission=share.admission if share else None,
+                rate_mbps=rate_mbps,
+                number=len(self.attempts),
+                folder=folder,
+                board=board,
+                gates=gates,
+                emit=self._terms.emit,
+                started=self._processes_run,
+                orders=Orders(
+                    self._must_end(time.monotonic()), lambda: self.failure, lambda: self.layout.server is None
+                ),
+            )
+            return self._means.executor.attempt(attempt)
+
+    def _processes_run(self) -> None:
+        with self._lock:
+            if self._gates is None:
+                self.state = "running"
+            else:
+                self._gates.are_inherited()
+
+    def _must_end(self, began: float) -> Callable[[], str | None]:
+        """What says why it must end now, if it must. Its time limit is for all its starts together, from the
+        first one.
+        """
+        limit_s = self.request.timeout_s
+
+        def reason() -> str | None:
+            if self.stop_reason is not None:
+                return self.stop_reason
+            if (why := self._terms.ends()) is not None:
+                return why
+            now = time.monotonic()
+            if self.started_at is None:
+                if now - began > START_UP_S and not self.is_ready():
+                    return f"its workers did not import torch within {START_UP_S:g} s"
+            elif limit_s is not None and now - self.started_at > limit_s:
+                waited = self._terms.start is None
+                return (
+                    f"not done {limit_s:g} s after its start" if waited else f"not done after {limit_s:g} s"
+                )
+            return None
+
+        return reason
+
+    def _result(
+        self, specs: list[ProcessSpec], outcome: Outcome, observation: Observation, history: int
+    ) -> dict[str, Any]:
+        means, request = self._means, self.request
+        report = means.executor.report(self.id, request, self.layout, specs, outcome)
+        self.notes += report["notes"]
+        told = {
+            **result.without_timelines(report),
+            "notes": self.notes,
+            "asked_sync": request.sync,
+            "attempts": self.attempts,
+            "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),
+        }
+        if self._terms.start is not None:  # else circuits are a plan's, and are told with it
+            told["ocs"] = {"events": result.events_after(means.controller("history"), history)}
+        stats = [worker["stats"] for worker in report["workers"]]
+        traffic = traffic_of(self.layout, means.mtu)
+        return told | observation.report(stats, traffic, outcome.failure, request.with_series)
+
+    # ------------------------------------------------------------------ what it holds
+
+    def _supply(self, start: Start) -> None:
+        """Takes what it starts with, on its own thread: waits for a switch that is being started again."""
+        supply = self._means.supply
+        share = supply.give_again(self.id, self.generation, start, lambda: self.stop_reason is not None)
+        with self._lock:
+            rate_mbps = self._start.rate_mbps if self._start else start.rate_mbps
+            if rate_mbps is not None and rate_mbps != start.rate_mbps:  # changed meanwhile
+                supply.set_rate(share.layout, rate_mbps)
+            self._settle(share, replace(start, rate_mbps=rate_mbps))
+
+    def _settle(self, share: Share, start: Start) -> None:
+        self._share, self.layout = share, share.layout
+        self._start = replace(start, layout=share.layout)
+        self._means.holdings.replace(self.id, share.layout)  # hosts that it does not need are free for others
+        if share.note:
+            self.notes.append(share.note)
+
+    def _told(self, rank: int) -> tuple[dict[str, Any], list[int]]:
+        admission = self._share.admission if self._share else None
+        rate_mbps = self._start.rate_mbps if self._start else None
+        return settings_of(self.id, self.layout, admission, rate_mbps, rank)
+
+    def _take_back(self) -> None:
+        """What the network gave it. What is not taken is said, and holds up nothing."""
+        with self._lock:
+            share, self._share = self._share, None
+            if share is None or self._start is None:
+                return
+            try:
+                self._means.supply.take_back(self.id, self._start)
+            except TestbedError as error:
+                self.notes.append(str(error))
+
+    def _give_back(self) -> None:
+        """All that it holds, if it holds it still."""
+        with self._lock:
+            if self.state == "finishing":
+                return
+            self._take_back()
+            self._means.holdings.free(self.id)
+            self.state = "finishing"
+            self.ended_at = self.ended_at or time.monotonic()
+        self._terms.freed()
+
+    def _close_gates(self) -> None:
+        with self._lock:
+            gates, self._gates = self._gates, None
+        if gates is not None:
+            gates.close()
+
+    def _look(self, last: bool = False) -> None:
+        """Takes note of how far it is; the last time before the board goes, it lets go of it."""
+        with self._looking:
+            if self._board is not None:
+                self._summed_bytes, self._left_ns = self._board.summed_bytes(), self._board.left_ns()
+            if last:
+                self._board = None
+
+    def _tell_notes(self) -> None:
+        for note in self.notes[self._notes_told :]:
+            self._terms.emit({"note": note})
+        self._notes_told = len(self.notes)

@@ -1,0 +1,227 @@
+"""What jobs get of the network: circuits, places that sum, rates of links. Thread-safe.
+
+Circuits are asked for by the jobs themselves, all their demands together, unless somebody plans them
+(`planned`): then they are the plan's alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from testbed.aggregation.admission import Admission, Places
+from testbed.aggregation.registry import find
+from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.ways import ways
+from testbed.contract.user_class import is_users
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.holdings import Holdings
+from testbed.jobs.placement import check_engines
+from testbed.jobs.retry import outliving_switches
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+from testbed.topology.places import Host, Place
+
+Controller = Callable[..., Any]  # (op, **arguments) -> result
+
+
+class Links(Protocol):
+    """What this needs of the fabric (testbed/emulation/fabric.py)."""
+
+    def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a job is to run, from when it may. Without a plan it asks for circuits itself, and is laid out by
+    another system where there is no room (System.instead); with one (`is_planned`), the circuits are there,
+    and a place without room is an error. `rate_mbps` is of its workers' links; None: as they are.
+    """
+
+    layout: Layout
+    is_planned: bool = False
+    rate_mbps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a job has of the network: its layout as it came to be, and its places, where it has any. `note` is
+    why the layout is another than it asked for.
+    """
+
+    layout: Layout
+    admission: Admission | None = None
+    note: str | None = None
+
+
+class Supply:
+    """The network of one testbed, given out to jobs."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        links: Links,
+        places: Places | None,
+        controller: Controller,
+        holdings: Holdings,
+    ) -> None:
+        self._topology, self._links, self._places = topology, links, places
+        self._controller, self._holdings = controller, holdings
+        self._host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
+        self._is_planned = False
+        self._optics = (
+            threading.Lock()
+        )  # one job at a time asks for circuits; taken before the holdings' lock
+
+    # ------------------------------------------------------------------ shares
+
+    def give(self, number: int, generation: int, start: Start) -> Share:
+        """Circuits, places and rates for a job: all, or it raises and the job has none of it."""
+        share = (
+            self._planned(number, generation, start)
+            if start.is_planned
+            else self._asked(number, generation, start)
+        )
+        try:
+            if start.rate_mbps is not None:
+                self.set_rate(share.layout, start.rate_mbps)
+        except TestbedError:
+            self.take_back(number, start)
+            raise
+        return share
+
+    def give_again(self, number: int, generation: int, start: Start, given_up: Callable[[], bool]) -> Share:
+        """As `give`, which is tried again where a switch ended meanwhile, until it is back or `given_up`."""
+        return outliving_switches(lambda: self.give(number, generation, start), self._places, given_up)
+
+    def take_back(self, number: int, start: Start) -> None:
+        """A job's places and its links' rates, each whatever becomes of the other."""
+        with contextlib.ExitStack() as after:
+            if self._places is not None and start.layout.forest is not None:
+                after.callback(self._places.release, number)
+            if start.rate_mbps is not None:
+                self.set_rate(start.layout, self._host_mbps)
+
+    def set_rate(self, layout: Layout, rate_mbps: float) -> None:
+        """Of the workers' links. Raises SettingError if it did not take effect."""
+        hosts = [addresses.host_name(*host) for host in layout.workers]
+        self._links.set_rates(dict.fromkeys(hosts, rate_mbps))
+
+    def _planned(self, number: int, generation: int, start: Start) -> Share:
+        forest = start.layout.forest
+        if forest is None or self._places is None:
+            return Share(start.layout)
+        with self._optics:  # so that circuits which change meanwhile are followed
+            way = ways(forest, self._controller)
+            return Share(start.layout, self._places.admit(number, generation, forest, way))
+
+    def _asked(self, number: int, generation: int, start: Start) -> Share:
+        layout = start.layout
+        with self._optics:
+            self._ask_for_circuits(number, layout)
+            if layout.forest is None or self._places is None:
+                return Share(layout)
+            try:
+                way = ways(layout.forest, self._controller)
+                return Share(layout, self._places.admit(number, generation, layout.forest, way))
+            except NoRoomError as error:
+                full = error
+                layout = self._laid_out_instead(number, layout, full)
+                self._ask_for_circuits(number, layout)
+        server = addresses.host_name(*layout.server) if layout.server else "none"
+        return Share(layout, note=f"no INC capacity ({full}): sums at the parameter server on {server}")
+
+    # ------------------------------------------------------------------ layouts
+
+    def site(self, beside: int | None = None, kept: Host | None = None) -> Site:
+        """The testbed as a system finds it, without regard to what the job `beside` holds."""
+        pairs = self._controller("circuits")["circuits"]
+        joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
+        return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept)
+
+    def check(self, layout: Layout, accepted: frozenset[str]) -> None:
+        """RequestError where a switch is to sum that has no program of the job's system."""
+        engines = {
+            unit.index: "none" if self._places is None else unit.engine for unit in self._topology.units
+        }
+        check_engines(layout, accepted, engines)
+
+    def _laid_out_instead(self, number: int, layout: Layout, full: NoRoomError) -> Layout:
+        """The job is summed by the system that its own names for when no place has room, on the same workers
+        and, where it has one, by the same server. Raises `full` where there is no such system, RequestError
+        where it finds no host.
+        """
+        instead = None if is_users(layout.system) else find(layout.system).instead
+        if instead is None:
+            raise full
+        while True:  # others may take hosts while a system lays the job out
+            other = find(instead).lay_out(layout.workers, self.site(number, layout.server))
+            if self._holdings.replace(number, other):
+                return other
+
+    def taken(self, place: Place) -> int:
+        """How many jobs have segments at a place."""
+        return self._places.occupancy().get(place, 0) if self._places else 0
+
+    # ------------------------------------------------------------------ circuits
+
+    @contextlib.contextmanager
+    def planned(self) -> Iterator[None]:
+        """Meanwhile the circuits are a plan's. RequestError when a job has circuits of its own."""
+        # before the jobs with circuits are looked for, each of which looks at this when it is among them
+        self._is_planned = True
+        try:
+            joining = [number for number, layout in self._holdings.layouts().items() if layout.demands]
+            if joining:
+                raise RequestError(
+                    f"job {joining[0]} of testbed run has circuits of its own; wait for its end, or end it"
+                )
+            yield
+        finally:
+            self._is_planned = False
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the circuits are a plan's now."""
+        return self._is_planned
+
+    def across_units(self) -> dict[int, Layout]:
+        """The jobs, by number, whose sums cross the optical switch."""
+        layouts = self._holdings.layouts()
+        return {number: each for number, each in layouts.items() if each.forest and each.demands}
+
+    def follow_circuits(self) -> None:
+        """Sends the results of running jobs by the circuits that there are now, whoever changed them.
+
+        A job that the new circuits cut off waits, with its results where they were; the next change may join
+        it again.
+        """
+        with self._optics:
+            for number in self.across_units():
+                with contextlib.suppress(TestbedError):
+                    self._reroute(number)
+
+    def _ask_for_circuits(self, number: int, layout: Layout) -> None:
+        if not layout.demands:
+            return
+        if self._is_planned:
+            raise RequestError(
+                "the circuits are the scheduler's while jobs are queued (testbed status): place the job "
+                "within one unit, or wait"
+            )
+        layouts = self._holdings.layouts()
+        demands = list(dict.fromkeys(pair for each in layouts.values() for pair in each.demands))
+        names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
+        if self._controller("request", demands=names) is not None:
+            for other in self.across_units():
+                if other != number:
+                    self._reroute(other)
+
+    def _reroute(self, number: int) -> None:
+        layout = self._holdings.layouts().get(number)
+        if self._places and layout is not None and layout.forest:
+            self._places.reroute(number, ways(layout.forest, self._controller))

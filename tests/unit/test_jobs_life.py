@@ -1,0 +1,148 @@
+"""The life of a job of `testbed run`, with processes that are nothing and a network that is a list. That of a
+queued one is the same, and is in test_queue_session.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.aggregation.segments import NoRoomError
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs import life
+from testbed.jobs.manager import Jobs
+from testbed.runtime import Caller
+from tests.unit.session_world import Machine, NoObservation, jobs_on
+
+ME = Caller.of(os.getuid())
+
+
+class Run:
+    """Jobs whose processes end at once, and what was told of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.machine = Machine()
+        self.machine.may_end.set()
+        self.jobs: Jobs = jobs_on(self.machine, folder)
+        self.events: list[dict[str, Any]] = []
+
+    def __call__(self, **asked: Any) -> dict[str, Any]:
+        request = {"script": "x.py", "arguments": [], "cwd": "/", "environ": {}, "place": "u1:2", **asked}
+        return self.jobs.run(request, ME, self.events.append, threading.Event())
+
+    def nothing_is_held(self) -> bool:
+        return not (self.jobs.status() or self.jobs.means.holdings.busy() or self.machine.admitted)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(life, "Observation", NoObservation)
+    return Run(tmp_path)
+
+
+def test_a_job_has_its_places_while_its_processes_run_and_nothing_while_its_result_is_made(run: Run) -> None:
+    held: list[tuple[set[int], int]] = []
+    seen = run.machine.report
+
+    def attempt(attempt: Any) -> Any:
+        held.append((set(run.machine.admitted), len(run.jobs.means.holdings.busy())))
+        return Machine.attempt(run.machine, attempt)
+
+    def report(*arguments: Any) -> dict[str, Any]:
+        held.append((set(run.machine.admitted), len(run.jobs.means.holdings.busy())))
+        return seen(*arguments)
+
+    run.machine.attempt, run.machine.report = attempt, report  # type: ignore[method-assign]
+    result = run(sync="inc")
+    assert held == [({1}, 2), (set(), 0)]
+    assert (result["sync"], result["asked_sync"], result["failure"]) == ("inc", "inc", None)
+    assert result["ocs"] == {"events": []}
+    assert run.machine.attempts[0].gates is None, "it need not wait to be told how to run"
+    assert run.nothing_is_held()
+
+
+def test_a_job_without_room_is_summed_by_the_system_named_for_that(run: Run) -> None:
+    run.machine.is_full = True
+    result = run(sync="inc")
+    assert (result["sync"], result["asked_sync"]) == ("ps", "inc")
+    note = "no INC capacity (u1: no room): sums at the parameter server on u4h1"
+    assert result["notes"] == [note]
+    assert {"note": note} in run.events
+    with pytest.raises(NoRoomError, match="u1: no room"):
+        run(sync="switches")
+    assert run.nothing_is_held()
+
+
+def test_it_starts_again_in_a_new_generation_with_places_of_its_own(run: Run) -> None:
+    run.machine.fails, run.machine.fails_once = {1}, True
+    result = run(sync="inc", restarts=2)
+    first, second = run.machine.attempts
+    assert (first.number, second.number) == (0, 1)
+    assert first.generation < second.generation
+    assert [attempt["generation"] for attempt in result["attempts"]] == [first.generation, second.generation]
+    assert run.machine.calls == ["admit 1", "release 1", "admit 1", "release 1"]
+    assert result["notes"] == ["worker 0 on u1h1 exited with code 5: restart 1 of at most 2"]
+    assert result["failure"] is None
+
+
+def test_one_that_cannot_have_its_places_again_has_failed(run: Run) -> None:
+    run.machine.fails, run.machine.fails_once = {1}, True
+    admit = run.machine.admit
+
+    def once(*arguments: Any) -> Any:
+        if run.machine.attempts:
+            raise TestbedError("u1: its switch is away")
+        return admit(*arguments)
+
+    run.machine.admit = once  # type: ignore[method-assign]
+    result = run(sync="switches", restarts=1)
+    assert result["failure"] == (
+        "worker 0 on u1h1 exited with code 5; and no restart: u1: its switch is away"
+    )
+    assert run.nothing_is_held()
+
+
+@pytest.mark.parametrize("where", ["folder", "attempt", "report"])
+def test_all_is_given_back_whatever_raises(run: Run, where: str) -> None:
+    def fails(*_: Any) -> Any:
+        raise OSError(f"no {where}")
+
+    @contextlib.contextmanager
+    def fails_in_time(*_: Any) -> Iterator[Path]:
+        raise OSError(f"no {where}")
+        yield
+
+    raising: Callable[..., Any] = fails_in_time if where == "folder" else fails
+    setattr(run.machine, where, raising)
+    with pytest.raises(OSError, match=f"no {where}"):
+        run(sync="inc")
+    assert run.nothing_is_held()
+    run.machine = Machine()
+
+
+def test_what_is_not_taken_back_is_a_note_and_the_hosts_are_free(run: Run) -> None:
+    def away(job: int) -> None:
+        raise TestbedError("u1: its switch is away")
+
+    run.machine.release = away  # type: ignore[method-assign]
+    result = run(sync="inc")
+    assert (result["failure"], result["notes"]) == (None, ["u1: its switch is away"])
+    assert not run.jobs.means.holdings.busy()
+
+
+def test_circuits_are_asked_for_unless_they_are_a_plans(run: Run) -> None:
+    run(sync="ring", place="u1:1,u2:1")
+    assert run.machine.requested == [[["u1", "u2"]]]
+    with (
+        run.jobs.means.supply.planned(),
+        pytest.raises(RequestError, match="the circuits are the scheduler's"),
+    ):
+        run(sync="ring", place="u1:1,u2:1")
+    assert run.nothing_is_held()
+    assert run(sync="ring", place="u1:1,u2:1")["failure"] is None
