@@ -70,6 +70,10 @@ class Moody:
 SCRIPTS = {
     "fails": "dist.all_reduce(torch.ones(3)); sys.exit(5 if dist.get_rank() else 0)",
     "waits": "time.sleep(600)",
+    "again": (
+        "dist.all_reduce(torch.ones(3))\n"
+        "sys.exit(5 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and dist.get_rank() else 0)"
+    ),
 }
 
 
@@ -98,7 +102,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         parent.chmod(0o755)
     (path / "policies.py").write_text(POLICIES)
     for name, text in SCRIPTS.items():
-        head = 'import sys, time\nimport torch, torch.distributed as dist\ndist.init_process_group("inc")\n'
+        head = (
+            'import os, sys, time\nimport torch, torch.distributed as dist\ndist.init_process_group("inc")\n'
+        )
         (path / f"{name}.py").write_text(f"{head}{text}\n")
     (path / "out").mkdir()
     os.chown(path / "out", NOBODY, NOBODY)
@@ -248,6 +254,32 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
     done = command("testbed.cancel", "--name", testbed.name, str(ids["behind"]))
     assert done.returncode == 2
     assert f"job {ids['behind']} is not among the jobs queued here" in done.stderr
+
+
+def test_systems_across_units_and_jobs_that_start_again(testbed: Testbed, folder: Path) -> None:
+    """Each switch takes one job: whichever comes first, the other waits, or has its parameter server."""
+    out = folder / "result.json"
+    again = {"script": str(folder / "again.py"), "arguments": []}
+    jobs = [
+        job("across", "u1:2,u2:1", times=3, sync="switches"),
+        job("around", "u1:1,u2:1", times=3, sync="ring", at_s=0.1),
+        job("again", "u1:1,u3:1", restarts=1, ps="u3", at_s=0.2, **again),
+    ]
+    path = jobs_file(folder, *jobs, policy="inc-fcfs")
+    done = command("testbed.submit", "--name", testbed.name, "--preload", "--json", str(out), path)
+    assert done.returncode == 0, done.stderr
+    result = {one["name"]: one for one in json.loads(out.read_text())["jobs"]}
+    assert {name: (one["mode"], one["run"]["sync"]) for name, one in result.items()} == {
+        "across": ("switches", "switches"),
+        "around": ("ring", "ring"),
+        "again": ("PS", "ps"),
+    }
+    assert [one["restarts"] for one in result.values()] == [0, 0, 1]
+    failures = [attempt["failure"] for attempt in result["again"]["run"]["attempts"]]
+    assert "worker 1 on u3h1 exited with code 5" in failures[0]
+    assert failures[1:] == [None]
+    assert result["again"]["run"]["notes"] == [f"{failures[0]}: restart 1 of at most 1"]
+    wait_for(lambda: nothing_is_held(testbed), "all is free")
 
 
 def test_a_policy_that_raises_or_overruns_costs_its_slot(testbed: Testbed, folder: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from testbed.errors import TestbedError
-from testbed.jobs import life
+from testbed.aggregation.system import Layout, Site
+from testbed.contract.transports import GLOO
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs import life, manager
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.result import of_batch, of_session
 from testbed.scheduling.model import Plan, State
@@ -421,3 +423,48 @@ def test_results_of_jobs_across_units_follow_the_plans_circuits(world: Callable[
     ports[0] = {(0, 1): 2}
     made.until(lambda: made.machine.rerouted == {1}, "its results follow")
     made.end()
+
+
+CROWDED = "--sync mine.py:Mine: its lay_out raised ValueError: too crowded"
+
+
+def test_a_job_without_a_layout_beside_others_waits_and_alone_it_fails(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Site] = []
+    takes = [True]
+
+    class Mine:
+        """A user's system that lays no job out beside another."""
+
+        engines: frozenset[str] = frozenset()
+
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def lay_out(self, workers: Any, site: Site) -> Layout:
+            asked.append(site)
+            if site.busy or not takes[0]:
+                raise RequestError(CROWDED)
+            return Layout("mine.py:Mine", tuple(workers), GLOO)
+
+    monkeypatch.setattr(manager, "UserSystem", Mine)
+    own = {"place": "u1:2", "sync": "mine.py:Mine"}
+    made = world({"name": "a", "place": "u2:2"}, {"name": "b", **own}, {"name": "c", **own}).start()
+    made.running(1)
+    slot = made.session.slot
+    made.until(lambda: made.session.slot > slot + 2, "slots pass")
+    assert [one.state for one in made.all] == ["running", "queued", "queued"]
+    times = len(asked)
+    assert len(made.notes) == times
+    assert made.notes[0].endswith(f"job 2 (b) waits: {CROWDED}")
+    made.until(lambda: made.session.slot > slot + 6, "slots pass")
+    assert len(asked) == times, "it is not asked again while no host becomes free"
+    made.machine.fails.add(1)
+    made.running(2)
+    takes[0] = False
+    made.machine.fails.add(2)
+    made.until(lambda: made.all[2].state == "ended", "the third is refused on an empty testbed")
+    assert made.all[2].failure == CROWDED
+    made.end()
+    assert made.all[1].mode == "mine.py:Mine"

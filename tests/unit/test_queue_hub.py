@@ -1,0 +1,54 @@
+"""What policies can plan for, of systems' layouts."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.aggregation.registry import find
+from testbed.aggregation.system import Layout, Rack, Site
+from testbed.contract.transports import GLOO
+from testbed.errors import RequestError
+from testbed.queue.hub import hub_of, meeting_of, served_where_asked
+from testbed.topology.places import Host
+
+RACKS = (Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "gpu", 4), Rack(4, "cpu", 2))
+SITE = Site(RACKS, frozenset(), frozenset())
+ONE = [(2, 1), (2, 2)]
+TWO = [(1, 1), (2, 1), (2, 2)]
+THREE = [(1, 1), (2, 1), (2, 2), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("system", "workers", "hub", "meeting"),
+    [
+        ("ring", ONE, 2, 1),
+        ("ring", TWO, 1, 1),
+        ("ps", THREE, 4, 4),
+        ("inc", ONE, 2, 1),
+        ("inc", THREE, 4, 3),
+        ("switches", TWO, 2, 1),
+        ("switches", THREE, 2, 2),
+    ],
+)
+def test_circuits_meet_at_one_unit(system: str, workers: list[Host], hub: int, meeting: int) -> None:
+    layout = find(system).lay_out(workers, SITE)
+    assert (hub_of(layout), meeting_of(layout)) == (hub, meeting)
+
+
+def test_a_ring_over_three_units_has_no_such_unit() -> None:
+    with pytest.raises(
+        RequestError, match=r"^sync ring: it needs circuits u1-u2, u2-u3, u3-u1; policies plan"
+    ):
+        hub_of(find("ring").lay_out(THREE, SITE))
+
+
+def test_a_unit_without_workers_is_joined_to_the_hub_alone() -> None:
+    layout = Layout("mine", tuple(TWO), GLOO, demands=((1, 2), (1, 3)))
+    with pytest.raises(RequestError, match="sync mine: it needs circuits u1-u2, u1-u3"):
+        hub_of(layout)
+
+
+def test_a_server_is_where_it_was_asked_for() -> None:
+    served, alone = (find(name).lay_out(TWO, SITE) for name in ("ps", "ring"))
+    assert [served_where_asked(served, unit) for unit in (None, 4, 1)] == [True, True, False]
+    assert served_where_asked(alone, 1), "it needs none"
