@@ -22,10 +22,11 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
 from testbed.queue import submission
+from testbed.queue.account import Rules
 from testbed.queue.policy_process import Options, PolicyProcess
 from testbed.queue.queued import Queued, requested
 from testbed.queue.result import of_batch, of_session
-from testbed.queue.session import Rules, Session
+from testbed.queue.session import Session
 from testbed.queue.submission import Submission
 from testbed.rpc import Emit
 from testbed.runtime import Caller

@@ -12,22 +12,19 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import Any, Protocol
 
-from testbed.aggregation.registry import policies_choice
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.system import Layout, Site
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
-from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
 from testbed.jobs.supply import Start
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
-from testbed.queue.hub import hub_of, served_where_asked
+from testbed.queue.account import Account, Rules
+from testbed.queue.layouts import laid_out, summed_in_unit
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
 from testbed.scheduling import live
@@ -46,35 +43,6 @@ class Asking(Protocol):
     def ask(
         self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool]
     ) -> tuple[Plan, float]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a session decides by: a policy, by the name that it was asked for by and by its own, the fabric as
-    the policy sees it, and the seed of all draws.
-    """
-
-    asked_policy: str
-    policy: str
-    fabric: Fabric
-    seed: int
-
-
-@dataclass(slots=True)
-class Account:
-    """What a session did, for results and `status`."""
-
-    connections: int = 0
-    reconfigurations: int = 0
-    policy_s: list[float] = field(default_factory=list)
-    overruns: int = 0
-    failures: int = 0
-    late_slots: int = 0
-    complaints: list[str] = field(default_factory=list)  # the last ones
-    slots: list[dict[str, Any]] = field(default_factory=list)
-
-    def complain(self, text: str) -> None:
-        self.complaints = [*self.complaints[-19:], text]
 
 
 class Session:
@@ -228,7 +196,7 @@ class Session:
             return False
         try:
             job = self._jobs.hold(
-                one.request, partial(self._layout, one), lambda layout: self._terms(one), one.id
+                one.request, partial(laid_out, self._jobs, one), lambda layout: self._terms(one), one.id
             )
         except RequestError as error:
             return self._refused(one, busy, str(error))
@@ -254,21 +222,6 @@ class Session:
                 one.state, one.failure, one.ended_s = "ended", why, self.clock()
                 self._changed(one)
         return True
-
-    def _layout(self, one: Queued, busy: frozenset[Host]) -> Layout | None:
-        """How a job is laid out beside others; None while there are too few hosts. RequestError where its
-        system has no layout, or one that policies cannot plan for.
-        """
-        racks, spec, random = self._jobs.means.holdings.racks, one.spec, Random(one.seed)
-        if spec.sync is None:
-            return place_in_queue(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
-        chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
-        if chosen is None:
-            return None
-        kept = draw_server(racks, {*busy, *chosen}, spec.ps, random)
-        layout = self._jobs.lay_out(one.request, chosen, Site(racks, busy, frozenset(), kept))
-        hub_of(layout)
-        return layout if served_where_asked(layout, spec.ps) else None
 
     # ------------------------------------------------------------------ a job's thread
 
@@ -450,9 +403,3 @@ class Session:
         self.account.complain(text)
         with contextlib.suppress(OSError):
             self._note(f"scheduler: {text}")
-
-
-def summed_in_unit(layout: Layout) -> Layout:
-    """A job's layout when its policy has a switch sum for it, in whose unit all its workers are."""
-    summing, _ = policies_choice()
-    return summing.lay_out(layout.workers, Site((), frozenset(), frozenset()))

@@ -24,8 +24,9 @@ from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.processes import Outcome
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
+from testbed.queue.account import Rules
 from testbed.queue.queued import Queued, requested
-from testbed.queue.session import Rules, Session
+from testbed.queue.session import Session
 from testbed.queue.submission import parse
 from testbed.runtime import Caller
 from testbed.scheduling import live

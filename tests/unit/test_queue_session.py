@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -423,6 +424,20 @@ def test_results_of_jobs_across_units_follow_the_plans_circuits(world: Callable[
     ports[0] = {(0, 1): 2}
     made.until(lambda: made.machine.rerouted == {1}, "its results follow")
     made.end()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_one_that_may_start_again_keeps_its_circuits_until_it_has_ended(
+    world: Callable[..., World], restarts: int
+) -> None:
+    made = world({"name": "a", "place": "u1:2", "restarts": restarts}).start()
+    made.running(1)
+    made.machine.attempts[0].board._records["left_ns"] = time.monotonic_ns()
+    slot = made.session.slot
+    made.until(lambda: made.session.slot > slot + 2, "slots pass")
+    assert made.all[0].state == ("running" if restarts else "leaving")
+    made.end()
+    assert made.all[0].trained_s is not None, "it is the time of training all the same"
 
 
 CROWDED = "--sync mine.py:Mine: its lay_out raised ValueError: too crowded"

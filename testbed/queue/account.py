@@ -1,0 +1,37 @@
+"""What a session of the queue decides by, and what it did. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.scheduling.model import Fabric
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a session decides by: a policy, by the name that it was asked for by and by its own, the fabric as
+    the policy sees it, and the seed of all draws.
+    """
+
+    asked_policy: str
+    policy: str
+    fabric: Fabric
+    seed: int
+
+
+@dataclass(slots=True)
+class Account:
+    """What a session did, for results and `status`."""
+
+    connections: int = 0
+    reconfigurations: int = 0
+    policy_s: list[float] = field(default_factory=list)
+    overruns: int = 0
+    failures: int = 0
+    late_slots: int = 0
+    complaints: list[str] = field(default_factory=list)  # the last ones
+    slots: list[dict[str, Any]] = field(default_factory=list)
+
+    def complain(self, text: str) -> None:
+        self.complaints = [*self.complaints[-19:], text]
