@@ -88,7 +88,7 @@ def test_a_capture_holds_every_packet_of_a_job(testbed: Testbed, folder: Path) -
     fragments = {packet.fragment for packet in pushes}
     assert {packet.fragment for packet in results} == fragments
     assert len(fragments) >= -(-LENGTH // spec.LANES)
-    assert {len(packet.lanes) for packet in packets} == {spec.LANES}
+    assert {len(packet.gradients) for packet in packets} == {spec.LANES}
 
 
 def test_it_ends_after_so_many_frames(testbed: Testbed, folder: Path) -> None:

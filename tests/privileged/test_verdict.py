@@ -62,10 +62,17 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 @contextlib.contextmanager
 def every_core_taken() -> Iterator[None]:
-    """Busy programs of usual priority, pinned, on each core that tests may use."""
+    """Busy programs of usual priority, pinned, on each core that tests may use; each in a session of its own,
+    or they would all have one process's share where the kernel groups processes by session.
+    """
     argv = [sys.executable, "-c", "import sys; sys.stdout.write('x'); sys.stdout.flush()\nwhile True: pass"]
     hogs = [
-        subprocess.Popen(argv, stdout=subprocess.PIPE, preexec_fn=partial(os.sched_setaffinity, 0, {core}))
+        subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            preexec_fn=partial(os.sched_setaffinity, 0, {core}),
+            start_new_session=True,
+        )
         for core in sorted(os.sched_getaffinity(0)) * HOGS_PER_CORE
     ]
     try:

@@ -224,9 +224,12 @@ class World:
         )
 
     def _tick(self, done: int) -> None:
-        """Of any place, for a fragment that the slowest worker may push by now."""
+        """Of any place, for a fragment that one of its slots may wait with: one that the slowest worker may
+        push by now, or an older one, whose push came when its result had passed, and which nobody repeats.
+        """
         node, entry = self._random.choice(list(self.entries.items()))
-        fragment = done + self._random.randrange(max(1, self._size // 2))
+        oldest = self._random.choice([0, done])
+        fragment = self._random.randrange(oldest, done + max(1, self._size // 2))
         header = Header(
             spec.Op.TICK,
             JOB,
