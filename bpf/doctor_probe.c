@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What testbed/xdp/probe.py loads to find out whether this kernel can: count in a memory-mapped array, and
- * copy a frame to every device of a map. Belongs to no testbed.
+ * What testbed/dataplanes/xdp/probe.py loads to find out whether this kernel can: count in a memory-mapped
+ * array, and copy a frame to every device of a map. Belongs to no testbed.
  */
 #include <uapi/linux/bpf.h>
 

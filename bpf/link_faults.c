@@ -2,7 +2,7 @@
 /*
  * Faults on purpose: one program at the ingress of a wire's inner ends, ahead of the redirect that joins
  * them. It loses, copies, holds back and corrupts frames; what it leaves alone goes on to the redirect.
- * Loaded by testbed/xdp/link_faults.py.
+ * Loaded by testbed/dataplanes/xdp/link_faults.py.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>

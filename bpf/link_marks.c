@@ -3,7 +3,7 @@
  * Explicit congestion notification (RFC 3168) of a link's queue: one program at the ingress of a wire's inner
  * ends, before the redirect. It counts along what the token bucket behind that redirect has to send, since
  * its queue is not to be read from here, and marks frames that will find more than so much of it before them.
- * Loaded by testbed/xdp/link_marks.py.
+ * Loaded by testbed/dataplanes/xdp/link_marks.py.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>

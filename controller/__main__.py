@@ -15,7 +15,7 @@ from pathlib import Path
 from controller.api import Api
 from controller.fabric import Fabric, Plane
 from controller.planes import MixedPlane, bmv2_routers
-from testbed import rpc
+from testbed.client import rpc
 from testbed.errors import HostError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     topology = Topology.from_json(arguments.topology.read_text())
     plane: Plane | None = None
     if arguments.plane:
-        from testbed.xdp.plane import open_pinned
+        from testbed.dataplanes.xdp.plane import open_pinned
 
         pinned = open_pinned(
             arguments.plane,

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.fabric import Fabric
+from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
 from testbed.ocs.plan import Pair
-from testbed.rpc import Emit, Peer
 
 
 class Api:
-    """A handler for `testbed.rpc.serve`."""
+    """A handler for `testbed.client.rpc.serve`."""
 
     def __init__(self, fabric: Fabric, library: str) -> None:
         self._fabric = fabric

@@ -34,7 +34,7 @@ def bmv2_routers(topology: Topology) -> dict[int, Router]:
     units = [unit for unit in topology.units if unit.is_programmed]
     if not units:
         return {}  # and without BMv2's client, which such a testbed need not have
-    from testbed.bmv2.routes import set_routes
-    from testbed.bmv2.runtime import Runtime
+    from testbed.dataplanes.bmv2.routes import set_routes
+    from testbed.dataplanes.bmv2.runtime import Runtime
 
     return {unit.index: partial(set_routes, Runtime(unit.index), unit.tor_ports) for unit in units}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ToR switch that sums gradients: P4INC-AOI, section VI, as docs/protocol.md says it. v1model; compiled by testbed/bmv2/compile.py.
+// A ToR switch that sums gradients: P4INC-AOI, section VI, as docs/protocol.md says it. v1model; compiled by testbed/dataplanes/bmv2/compile.py.
 #include <core.p4>
 #include <v1model.p4>
 

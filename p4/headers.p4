@@ -5,7 +5,7 @@
 
 #include "wire.p4"
 #include "places.p4"
-#include <lanes.p4> // this folder's is for MTU 1500, wide; testbed/bmv2/compile.py puts others before it
+#include <lanes.p4> // this folder's is for MTU 1500, wide; testbed/dataplanes/bmv2/compile.py puts others before it
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8> IPPROTO_UDP = 17;

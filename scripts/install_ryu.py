@@ -27,7 +27,7 @@ from scripts.installing import (
     python_version,
     say,
 )
-from testbed.environment import NEWEST_FOR_RYU
+from testbed.client.environment import NEWEST_FOR_RYU
 
 REQUIREMENTS = CHECKOUT / "scripts" / "requirements-ryu.txt"
 # ryu's set-up asks pbr, and asks setuptools for what 58 took away.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from testbed import environment
+from testbed.client import environment
 
 COMMANDS = {
     "up": "bring a testbed up and keep it",

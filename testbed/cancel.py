@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from testbed import environment
+from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed import rpc
+    from testbed.client import rpc
+    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.errors import RequestError
-    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
 
     parser = argparse.ArgumentParser(
         prog="testbed cancel", description="Ends queued jobs, whether they wait or run."

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from testbed import environment
+from testbed.client import environment
 
 COUNT, SECONDS = 10_000, 10.0
 
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed import rpc
-    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.client import rpc
+    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
 
     parser = argparse.ArgumentParser(
         prog="testbed capture",

@@ -8,7 +8,7 @@ import argparse
 import json
 from typing import Any
 
-from testbed import environment, rpc, runtime
+from testbed.client import environment, rpc, runtime
 from testbed.errors import RequestError
 
 ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work

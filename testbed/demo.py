@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from testbed import environment
+from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.topology.model import Topology
@@ -44,11 +44,11 @@ def main(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
 
+    from testbed.client.runtime import Caller
     from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
     from testbed.jobs.placement import parse_place
     from testbed.report import document, host
     from testbed.run import series_path
-    from testbed.runtime import Caller
     from testbed.topology import catalogue
 
     if options.epochs < 1:
@@ -142,8 +142,8 @@ def running(name: str, config: str) -> Iterator[None]:
     """A testbed of this name for as long as the block lasts, however that ends: by an error, Ctrl-C, SIGTERM
     or SIGHUP.
     """
+    from testbed.client.runtime import Runtime
     from testbed.errors import TestbedError, from_exit_code
-    from testbed.runtime import Runtime
 
     began, ended = time.monotonic(), 0
     with handling(ENDING, _interrupt):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from testbed import environment
+from testbed.client import environment
 from testbed.errors import HostError
 
 if TYPE_CHECKING:

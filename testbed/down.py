@@ -9,10 +9,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from testbed import environment
+from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.runtime import Runtime
+    from testbed.client.runtime import Runtime
 
 ASK_S = 25.0  # longer than the main process waits for its daemon
 FORCE_S = 10.0
@@ -20,9 +20,9 @@ FORCE_S = 10.0
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed import rpc
+    from testbed.client import rpc
+    from testbed.client.runtime import DEFAULT_NAME, Runtime, sweep
     from testbed.errors import TestbedError
-    from testbed.runtime import DEFAULT_NAME, Runtime, sweep
 
     parser = argparse.ArgumentParser(prog="testbed down", description="Ends a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME)

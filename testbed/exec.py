@@ -6,14 +6,14 @@ import argparse
 import os
 import sys
 
-from testbed import environment
+from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
     """The command's exit code, 128 and a signal's number where one ended it; else see testbed/errors.py."""
     from testbed.attach import client
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import RequestError
-    from testbed.runtime import DEFAULT_NAME, Runtime
 
     parser = argparse.ArgumentParser(
         prog="testbed exec",

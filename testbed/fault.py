@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from testbed import environment
+from testbed.client import environment
 from testbed.errors import RequestError
 
 ANSWER_TIMEOUT_S = 60.0
@@ -16,7 +16,7 @@ _COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted")
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed import rpc, runtime
+    from testbed.client import rpc, runtime
 
     arguments = _parser(runtime.DEFAULT_NAME).parse_args(argv)
     request: dict[str, Any] = {"action": arguments.action}

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed import environment
+from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.simulation.coflows import Coflow

@@ -15,20 +15,20 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from testbed import environment
+from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.runtime import Caller, Runtime
+    from testbed.client.runtime import Caller, Runtime
 
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
     from testbed.aggregation.registry import find, systems
+    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.contract.user_class import is_users
     from testbed.errors import RequestError, TestbedError
     from testbed.jobs.placement import parse_place
     from testbed.jobs.request import MOST_RESTARTS
-    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
 
     parser = argparse.ArgumentParser(prog="testbed run", description="Runs a training job on a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
@@ -239,7 +239,7 @@ class Follower:
         """The first time, asks for the job's end and goes on listening; the second, leaves, which ends the
         job as well.
         """
-        from testbed import rpc
+        from testbed.client import rpc
         from testbed.errors import RequestError
 
         if self._job is None or self.interrupted:
@@ -256,7 +256,7 @@ class Follower:
 
 def follow(runtime: Runtime, request: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Runs the job; its result, and whether it was interrupted."""
-    from testbed import rpc
+    from testbed.client import rpc
 
     follower = Follower(runtime)
     with _handling(follower):

@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 
-from testbed import environment
+from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
     """0 after a prompt; after a script, the code of its first command that failed; see testbed/errors.py."""
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import HostError
-    from testbed.runtime import DEFAULT_NAME, Runtime
 
     parser = argparse.ArgumentParser(
         prog="testbed shell",

@@ -8,10 +8,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from testbed import environment
+from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.runtime import Runtime
+    from testbed.client.runtime import Runtime
 
 WATCH_S = 1.0
 
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 def said(arguments: argparse.Namespace) -> str:
     """What is printed once. Raises TestbedError when no such testbed runs."""
-    from testbed.runtime import DEFAULT_NAME, Runtime, running
+    from testbed.client.runtime import DEFAULT_NAME, Runtime, running
 
     names = [arguments.name] if arguments.name else running() or [DEFAULT_NAME]
     runtimes = [Runtime.of(name) for name in names]
@@ -53,7 +53,7 @@ def status(runtime: Runtime) -> dict[str, Any]:
     """What the daemon says; while it does not answer, what the main process wrote. Raises HostError for
     another user's.
     """
-    from testbed import rpc
+    from testbed.client import rpc
     from testbed.errors import HostError, RequestError, TestbedError
 
     told = runtime.read_main()

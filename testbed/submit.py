@@ -14,20 +14,20 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from testbed import environment
+from testbed.client import environment
 
 if TYPE_CHECKING:
+    from testbed.client.runtime import Caller, Runtime
     from testbed.queue.submission import Submission
-    from testbed.runtime import Caller, Runtime
 
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py. 0 only if every job ended well and its result is written, or all
     are queued (--detach).
     """
+    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.errors import HostError, RequestError, TestbedError
     from testbed.queue import submission
-    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.scheduling.catalogue import NAMES
     from testbed.topology.fields import read_yaml
 
@@ -154,7 +154,7 @@ class _Follower:
         """The first time, cancels the jobs and goes on listening; the second, leaves, which cancels them as
         well.
         """
-        from testbed import rpc
+        from testbed.client import rpc
         from testbed.errors import RequestError
 
         if not self._jobs or self.interrupted:
@@ -166,7 +166,7 @@ class _Follower:
 
 
 def _follow(runtime: Runtime, request: dict[str, Any], caller: Caller) -> tuple[dict[str, Any], bool]:
-    from testbed import rpc
+    from testbed.client import rpc
 
     follower = _Follower(runtime, caller)
     with _handling(follower):

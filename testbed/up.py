@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from testbed import environment
+from testbed.client import environment
 
 TOOLS = {
     "unshare": "util-linux",
@@ -27,11 +27,11 @@ def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     from dataclasses import replace
 
+    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.client.screen import Screen
+    from testbed.daemon.supervisor import bring_up, bring_up_detached
+    from testbed.dataplanes.bmv2.switches import program_of
     from testbed.errors import HostError
-    from testbed.runtime import DEFAULT_NAME, Caller, Runtime
-    from testbed.screen import Screen
-    from testbed.supervisor import bring_up, bring_up_detached
-    from testbed.switches import program_of
     from testbed.topology.catalogue import READY, find
     from testbed.topology.model import CONTROLLERS
 

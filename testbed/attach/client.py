@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed import rpc
 from testbed.attach import keeper
 from testbed.attach.terminal import STANDARD, Terminal
+from testbed.client import rpc
 from testbed.errors import TestbedError
 
 _LOOK_S = 0.3

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from testbed.client.runtime import Caller
 from testbed.contract import pcap
 from testbed.emulation.layout import layout
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
@@ -32,7 +33,6 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.ready import ready
 from testbed.jobs.request import absolute
 from testbed.jobs.user_files import UserFiles
-from testbed.runtime import Caller
 from testbed.topology.fields import shown
 from testbed.topology.model import Topology
 

@@ -3,7 +3,7 @@ rates.
 
 A fault stage is a BPF program at the ingress of one of a shaped wire's inner ends, in front of the redirect.
 It is attached at its first use and detached when it is cleared, so that a link without faults pays nothing.
-Owns names, attaching and reading back; testbed/xdp/link_faults.py owns the program.
+Owns names, attaching and reading back; testbed/dataplanes/xdp/link_faults.py owns the program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from testbed.dataplanes.xdp.link_faults import PROGRAM, FaultProgram
 from testbed.emulation.ingress import attach, detach
 from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
 from testbed.errors import RequestError, TestbedError
-from testbed.xdp.link_faults import PROGRAM, FaultProgram
 
 DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
 MAX_DISTANCE = 10_000
@@ -144,7 +144,7 @@ class LinkFaults:
             ]
 
     def counters(self, link: str, direction: str) -> dict[str, int]:
-        """testbed.xdp.link_faults.COUNTERS of one direction. RequestError if it has no fault."""
+        """testbed.dataplanes.xdp.link_faults.COUNTERS of one direction. RequestError if it has no fault."""
         with self._lock:
             stage = self._stages.get((link, direction))
             if stage is None or self._program is None:

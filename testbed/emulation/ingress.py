@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from testbed.dataplanes.xdp.link_program import LinkProgram
 from testbed.emulation.netlink import (
     NetlinkError,
     RouteSocket,
@@ -16,7 +17,6 @@ from testbed.emulation.netlink import (
 )
 from testbed.errors import HostError, SettingError, TestbedError
 from testbed.probing.features import BY_NAME
-from testbed.xdp.link_program import LinkProgram
 
 
 def attach(

@@ -1,8 +1,8 @@
 """The loop of a host that sums what a worker of its own pushes: a pair of devices in the host's network
 namespace.
 
-The worker sends to addresses.LOOP_PLACE_IP by the one end; programs at both ends (testbed/xdp) take what
-arrives there. Like a link, it carries packets of the fabric's MTU, with their checksums.
+The worker sends to addresses.LOOP_PLACE_IP by the one end; programs at both ends (testbed/dataplanes/xdp)
+take what arrives there. Like a link, it carries packets of the fabric's MTU, with their checksums.
 """
 
 from __future__ import annotations

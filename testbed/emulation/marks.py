@@ -3,8 +3,8 @@ direction of a shaped wire.
 
 A BPF program at the ingress of the inner ends, between the fault stage and the redirect, marks what finds too
 much before it. Only frames whose sender said that it heeds marks are marked: gradients, and TCP where
-net.ipv4.tcp_ecn asks for it. Owns thresholds, attaching and reading back; testbed/xdp/link_marks.py owns the
-program.
+net.ipv4.tcp_ecn asks for it. Owns thresholds, attaching and reading back;
+testbed/dataplanes/xdp/link_marks.py owns the program.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
+from testbed.dataplanes.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 from testbed.emulation.ingress import attach
 from testbed.emulation.links import WireSpec, burst_bytes, inner_devices, rate_bytes_per_s
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import MARK_PRIORITY, RouteSocket
-from testbed.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 
 _ETHERNET_BYTES = 14
 # A quarter of the queue: a window that doubles is heard of in time. Of a deep one less: what late processes

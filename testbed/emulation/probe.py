@@ -10,12 +10,12 @@ import socket
 import sys
 import time
 
+from testbed.dataplanes.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 from testbed.emulation.ingress import attach
 from testbed.emulation.netlink import MARK_PRIORITY, RouteSocket, add_ingress
 from testbed.errors import TestbedError
 from testbed.probing.features import ProbeFailure
 from testbed.probing.frames import DEADLINE_S, RESEND_S, make_veth, send
-from testbed.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 
 # An empty IPv4 packet whose sender heeds marks (RFC 3168, ECT(0)), to everybody on the link.
 _ECT = bytes.fromhex("4502001400000000403b0000") + b"\x0a\xff\x00\x01\x0a\xff\x00\xff"

@@ -17,9 +17,9 @@ from typing import Any
 from mininet.cli import CLI
 from mininet.log import error, lg, output
 
+from testbed.client.runtime import Runtime
 from testbed.emulation.remote import RemoteHost, RemoteNet
 from testbed.errors import RequestError, TestbedError
-from testbed.runtime import Runtime
 
 NOT_A_COMMAND = RequestError.exit_code
 

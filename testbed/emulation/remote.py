@@ -18,10 +18,10 @@ from typing import Any
 from mininet.log import output
 from mininet.node import Node
 
-from testbed import rpc
+from testbed.client import rpc
+from testbed.client.runtime import Runtime
 from testbed.emulation.nodes import FabricHost, FabricLink, FabricNet, FabricSwitch
 from testbed.errors import RequestError, TestbedError
-from testbed.runtime import Runtime
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 

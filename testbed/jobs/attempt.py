@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from testbed.aggregation.admission import Admission
 from testbed.aggregation.system import Layout
+from testbed.client.runtime import Caller, remove_tree
 from testbed.emulation.spawner import Started
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
@@ -28,7 +29,6 @@ from testbed.jobs.request import JobRequest
 from testbed.jobs.services import ps_address, server_spec
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
-from testbed.runtime import Caller, remove_tree
 from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
 

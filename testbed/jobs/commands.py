@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from testbed.attach import keeper
+from testbed.client.rpc import Emit
+from testbed.client.runtime import Caller
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.leftovers import end_leftovers, end_session
 from testbed.jobs.ready import ready
 from testbed.jobs.request import absolute, environ, word, words
-from testbed.rpc import Emit
-from testbed.runtime import Caller
 
 MOST = 64  # at once, of a testbed
 VARIABLE = "TESTBED_COMMAND"

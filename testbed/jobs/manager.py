@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from testbed.aggregation.admission import Places
 from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site, System
+from testbed.client.runtime import Caller
 from testbed.contract.user_class import is_users
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
@@ -26,7 +27,6 @@ from testbed.jobs.supply import Controller, Start, Supply
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.jobs.user_system import UserSystem
-from testbed.runtime import Caller
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
 from testbed.topology.model import Topology

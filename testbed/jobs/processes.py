@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from testbed.client.runtime import Caller
 from testbed.errors import TestbedError
 from testbed.jobs.board import JobBoard
 from testbed.jobs.logs import Outputs
-from testbed.runtime import Caller
 
 GRACE_S = 10.0
 TERM_S = 5.0

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.registry import find
+from testbed.client.runtime import Caller
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
-from testbed.runtime import Caller
 from testbed.topology.fields import integer, is_number, shown
 
 MOST_RESTARTS = 100

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.client.environment import CHECKOUT
 from testbed.emulation.spawner import Report
-from testbed.environment import CHECKOUT
 from testbed.errors import TestbedError
 
 READY_S = 120.0

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from testbed.client.runtime import Caller
 from testbed.errors import RequestError
 from testbed.jobs import file_host
-from testbed.runtime import Caller
 
 WITHIN_S = 30.0
 TOGETHER_BYTES = 64 << 20  # of what is read at once

@@ -16,13 +16,13 @@ from typing import Any
 
 from testbed.aggregation.messages import layout_from_json, site_to_json
 from testbed.aggregation.system import Layout, Site
+from testbed.client.runtime import Caller
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.ready import ready
-from testbed.runtime import Caller
 from testbed.topology.places import Host
 
 WITHIN_S = 30.0

@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed import environment, headers
+from testbed.client import environment
 from testbed.errors import HostError
-from testbed.probing import container
+from testbed.probing import container, headers
 from testbed.probing.features import ProbeFailure
 
 PROGRAM_S = 60.0

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from testbed import environment
+from testbed.client import environment
 from testbed.errors import TestbedError
 from testbed.probing.features import Finding, ProbeFailure, broken
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
@@ -105,8 +105,10 @@ def mirred() -> str:
 
 @functools.cache
 def _xdp() -> dict[str, tuple[bool, str]]:
-    # a process of its own: bcc belongs to testbed/xdp, and prints the compiler's complaints
-    found: dict[str, tuple[bool, str]] = json.loads(said_by_ours([sys.executable, "-m", "testbed.xdp.probe"]))
+    # a process of its own: bcc belongs to testbed/dataplanes/xdp, and prints the compiler's complaints
+    found: dict[str, tuple[bool, str]] = json.loads(
+        said_by_ours([sys.executable, "-m", "testbed.dataplanes.xdp.probe"])
+    )
     return found
 
 
@@ -180,9 +182,9 @@ def netem() -> str:
 
 
 def bmv2() -> str:
-    # a process of its own, as for XDP: the Thrift client belongs to testbed/bmv2
+    # a process of its own, as for XDP: the Thrift client belongs to testbed/dataplanes/bmv2
     version = output_of(["simple_switch", "--version"])
-    return f"{version}: {said_by_ours([sys.executable, '-m', 'testbed.bmv2.probe'])}"
+    return f"{version}: {said_by_ours([sys.executable, '-m', 'testbed.dataplanes.bmv2.probe'])}"
 
 
 PROBES: dict[str, Callable[[], str]] = {

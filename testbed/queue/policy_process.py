@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from testbed.client.runtime import Caller
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.environment import worker_environment
@@ -26,7 +27,6 @@ from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
 from testbed.jobs.processes import ending
 from testbed.jobs.ready import ready
-from testbed.runtime import Caller
 from testbed.scheduling.messages import plan_from_json, state_to_json
 from testbed.scheduling.model import Plan, State
 

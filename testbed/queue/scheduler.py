@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.client.rpc import Emit
+from testbed.client.runtime import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
@@ -28,8 +30,6 @@ from testbed.queue.queued import Queued, requested
 from testbed.queue.result import of_batch, of_session
 from testbed.queue.session import Session
 from testbed.queue.submission import Submission
-from testbed.rpc import Emit
-from testbed.runtime import Caller
 from testbed.scheduling import live
 from testbed.scheduling.model import Fabric
 from testbed.topology.model import Topology

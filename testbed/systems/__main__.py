@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed import environment
+from testbed.client import environment
 from testbed.systems import main
 
 if __name__ == "__main__":

@@ -73,10 +73,10 @@ def wait_for_leave() -> None:
 
 def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
     """The testbed's own network and endpoints."""
-    from testbed.network import Network
+    from testbed.daemon.network import Network
+    from testbed.dataplanes.xdp import syscall
     from testbed.topology import addresses
     from testbed.topology.load import parse
-    from testbed.xdp import syscall
 
     folder = Path("/run/openvswitch/bench")
     folder.mkdir()

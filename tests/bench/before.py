@@ -42,7 +42,7 @@ import json, time
 from pathlib import Path
 from testbed.emulation.namespaces import private_mounts
 private_mounts("scenario")
-from testbed.network import Network
+from testbed.daemon.network import Network
 from tests.bench.bringup import topology_of
 folder = Path("/run/openvswitch/scenario")
 folder.mkdir()

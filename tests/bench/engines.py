@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.bmv2.compile import recorded_hash, sources_hash
-from testbed.bmv2.process import binary
-from testbed.bmv2.program import compiled
 from testbed.contract.spec import lanes_for
+from testbed.dataplanes.bmv2.compile import recorded_hash, sources_hash
+from testbed.dataplanes.bmv2.process import binary
+from testbed.dataplanes.bmv2.program import compiled
 from testbed.errors import TestbedError
 from tests.bench.host import facts
 from tests.bench.rack import Setup, Trial, measure
@@ -77,9 +77,8 @@ def hindrance(way: Way) -> str | None:
     except TestbedError as error:
         return str(error)
     if recorded_hash(program) != sources_hash(layout, lanes):
-        return (
-            f"{program.name} is stale; `python -m testbed.bmv2.compile --mtu {way.setup.mtu}` makes it anew"
-        )
+        again = f"python -m testbed.dataplanes.bmv2.compile --mtu {way.setup.mtu}"
+        return f"{program.name} is stale; `{again}` makes it anew"
     return None
 
 

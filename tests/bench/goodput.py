@@ -113,7 +113,7 @@ def line(row: dict[str, Any]) -> str:
 def dark_times() -> list[dict[str, Any]]:
     """In the namespaces: reconfigurations of the default testbed."""
     private_mounts("bench")
-    from testbed.network import Network
+    from testbed.daemon.network import Network
     from testbed.topology import catalogue
 
     folder = Path("/run/openvswitch/bench")

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.contract.spec import MAX_MTU
+from testbed.dataplanes.xdp.compiled import Compiled
+from testbed.dataplanes.xdp.syscall import pin
 from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec
 from testbed.emulation.namespaces import BPFFS_DIR, NetworkNamespaces, command, entered, private_mounts
 from testbed.emulation.spawner import Spawner
 from testbed.topology import addresses
-from testbed.xdp.compiled import Compiled
-from testbed.xdp.syscall import pin
 from tests.bench.allreduce_worker import machine_busy_s
 from tests.bench.host import ROOT, facts
 from tests.bench.rack import MARK

@@ -252,10 +252,10 @@ def described(setup: Setup) -> dict[str, Any]:
 def main(words: str) -> None:
     """Inside."""
     private_mounts("bench")
+    from testbed.daemon.network import Network
+    from testbed.dataplanes.xdp import program
     from testbed.jobs.names import mount_names
-    from testbed.network import Network
     from testbed.topology.load import parse
-    from testbed.xdp import program
 
     told = json.loads(words)
     setup = Setup(**{**told["setup"], "hosts": tuple(told["setup"]["hosts"])})

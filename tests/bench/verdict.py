@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed import rpc
-from testbed.runtime import Runtime
+from testbed.client import rpc
+from testbed.client.runtime import Runtime
 from testbed.telemetry.verdict import LIMITS
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import publish, table

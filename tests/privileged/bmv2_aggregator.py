@@ -19,10 +19,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.bmv2.routes import mac_number
-from testbed.bmv2.runtime import Action, Key, Runtime
-from testbed.bmv2.switch import Bmv2Switch
 from testbed.contract.places import SlotState, Sum
+from testbed.dataplanes.bmv2.routes import mac_number
+from testbed.dataplanes.bmv2.runtime import Action, Key, Runtime
+from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
 from tests.vectors.build import OPTICAL, SLOTS

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed.bmv2.program import compiled
+from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
 from tests.privileged.bmv2_aggregator import Bmv2Aggregator, aggregator
 from tests.privileged.packets import MARK, outcome

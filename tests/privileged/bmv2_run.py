@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.bmv2.program import compiled
-from testbed.bmv2.routes import set_routes
-from testbed.bmv2.runtime import ANSWER_S, Action, Key, Runtime
-from testbed.bmv2.switch import Bmv2Switch
+from testbed.dataplanes.bmv2.program import compiled
+from testbed.dataplanes.bmv2.routes import set_routes
+from testbed.dataplanes.bmv2.runtime import ANSWER_S, Action, Key, Runtime
+from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.emulation.namespaces import private_mounts
 from testbed.errors import TestbedError
 from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool

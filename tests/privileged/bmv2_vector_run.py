@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from testbed.bmv2.program import compiled
 from testbed.contract import spec
+from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
 from tests.privileged.bmv2_aggregator import aggregator
 from tests.privileged.packets import MARK, outcome

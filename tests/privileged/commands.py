@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from testbed.runtime import Runtime
+from testbed.client.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = (

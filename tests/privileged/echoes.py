@@ -17,8 +17,8 @@ import threading
 import time
 from typing import Any, Self
 
+from testbed.daemon.network import Network
 from testbed.emulation.namespaces import entered
-from testbed.network import Network
 
 LATE_S = 60.0  # what is not answered by then is lost
 _REQUEST, _REPLY = 8, 0

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.daemon.network import Network
+from testbed.dataplanes.xdp.reload import reload
 from testbed.emulation.faults import LinkFault
 from testbed.emulation.offloads import FeatureControl, wire_features
-from testbed.network import Network
 from testbed.topology import addresses
 from testbed.topology.places import Host
-from testbed.xdp.reload import reload
 from tests.forests import p4inc
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from testbed.xdp import layout
-from testbed.xdp.engine import Cells
-from testbed.xdp.program import Programs
-from testbed.xdp.syscall import map_lookup, u32
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.engine import Cells
+from testbed.dataplanes.xdp.program import Programs
+from testbed.dataplanes.xdp.syscall import map_lookup, u32
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import XdpAggregator
 from tests.privileged.xdp_optics import XdpOptics

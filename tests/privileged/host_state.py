@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from testbed.contract.spec import LANES
-from testbed.xdp import layout, link_faults, link_marks
+from testbed.dataplanes.xdp import layout, link_faults, link_marks
 from tests.processes import ENDED
 
 RUNTIME = Path("/run/optinc")

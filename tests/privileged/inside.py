@@ -36,7 +36,7 @@ def findings(scenario: str, topology: str = "default", timeout_s: float = 360) -
 def main(scenario: str, topology: str) -> None:
     """Inside: brings the network up, runs, prints."""
     private_mounts("scenario")
-    from testbed.network import Network
+    from testbed.daemon.network import Network
     from testbed.topology import catalogue
     from testbed.topology.load import parse
 

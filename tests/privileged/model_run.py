@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.xdp.engine import Cells
-from testbed.xdp.program import Programs
+from testbed.dataplanes.xdp.engine import Cells
+from testbed.dataplanes.xdp.program import Programs
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import UNIT, XdpAggregator
 from tests.vectors.in_step import KINDS, Trial

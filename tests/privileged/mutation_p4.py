@@ -4,9 +4,9 @@ with the model.
 
 from __future__ import annotations
 
-from testbed.bmv2 import compile as p4_compile
-from testbed.bmv2.program import target
 from testbed.contract import spec
+from testbed.dataplanes.bmv2 import compile as p4_compile
+from testbed.dataplanes.bmv2.program import target
 from tests.privileged import bmv2_model_run, bmv2_vector_run
 
 EXAMPLES = 3

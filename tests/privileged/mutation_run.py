@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from testbed.xdp.program import Programs
+from testbed.dataplanes.xdp.program import Programs
 from tests.privileged import fuzz_run, model_run, vector_run
 
 PACKETS, SEED, EXAMPLES = 30_000, 21, "8"

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 
 from testbed.aggregation.entries import Sender
 from testbed.contract.places import Port
+from testbed.dataplanes.xdp.engine import Cells, XdpSwitch
+from testbed.dataplanes.xdp.plane import set_port
+from testbed.dataplanes.xdp.program import Programs
+from testbed.dataplanes.xdp.syscall import run_live
 from testbed.emulation.offloads import FeatureControl, wire_features
-from testbed.xdp.engine import Cells, XdpSwitch
-from testbed.xdp.plane import set_port
-from testbed.xdp.program import Programs
-from testbed.xdp.syscall import run_live
 from tests.privileged.bmv2_aggregator import Wires
 from tests.vectors.build import JOB, OPTICAL, job_across, job_passing, lanes, result_from_ps, workers_at_ports
 from tests.vectors.units import told

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.xdp import layout
-from testbed.xdp.program import Programs, source
-from testbed.xdp.syscall import XDP_REDIRECT
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.program import Programs, source
+from testbed.dataplanes.xdp.syscall import XDP_REDIRECT
 
 BEHIND = '#line 1 "parse.h"'  # what comes before are the kernel's headers and bpf/maps.h
 BROADCAST, EXCLUDE_INGRESS = 1 << 3, 1 << 4  # <linux/bpf.h>

@@ -40,7 +40,7 @@ def outcome(module: str, *arguments: str, timeout_s: float) -> Any:
 def main(name: str, *arguments: str) -> None:
     """Inside: devices and the observed programs, then the work."""
     private_mounts("packets")
-    from testbed.xdp.program import Programs
+    from testbed.dataplanes.xdp.program import Programs
     from tests.privileged.observed import text
     from tests.privileged.xdp_aggregator import devices
 

@@ -19,16 +19,16 @@ from testbed.aggregation.entries import Sender
 from testbed.contract import spec
 from testbed.contract.frame import HEADERS_BYTES, Frame
 from testbed.contract.places import Port
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.engine import Cells, XdpSwitch
+from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.plane import set_port
+from testbed.dataplanes.xdp.program import Programs, in_namespace
+from testbed.dataplanes.xdp.syscall import run_live
 from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.topology import addresses
-from testbed.xdp import layout
-from testbed.xdp.engine import Cells, XdpSwitch
-from testbed.xdp.hosts import XdpHosts
-from testbed.xdp.plane import set_port
-from testbed.xdp.program import Programs, in_namespace
-from testbed.xdp.syscall import run_live
 from tests.privileged.bmv2_aggregator import Wires
 from tests.vectors.build import (
     BASE,

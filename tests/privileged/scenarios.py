@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed import rpc
-from testbed.network import Network
+from testbed.client import rpc
+from testbed.daemon.network import Network
 from testbed.topology import addresses
 from tests.forests import p4inc
 from tests.privileged.echoes import Echoes

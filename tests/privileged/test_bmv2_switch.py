@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from testbed.bmv2.runtime import ANSWER_S
 from testbed.contract.places import Role
+from testbed.dataplanes.bmv2.runtime import ANSWER_S
 from tests.at_once import at_once
 from tests.privileged.bmv2_run import BURST, found
 

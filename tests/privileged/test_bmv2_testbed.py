@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from testbed.bmv2.process import BINARY, thrift_port
-from testbed.runtime import Runtime
+from testbed.client.runtime import Runtime
+from testbed.dataplanes.bmv2.process import BINARY, thrift_port
 from tests.privileged.commands import ROOT, Testbed, command, pids_in_testbed, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mark.usefixtures("nothing_left")]

@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from testbed import rpc
-from testbed.environment import controller_interpreter
+from testbed.client import rpc
+from testbed.client.environment import controller_interpreter
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.load import parse

@@ -13,7 +13,7 @@ from tests.privileged.host_state import RUNTIME, assert_unchanged, host_snapshot
 
 LOAD = """
 import os, sys
-from testbed.headers import kernel_headers
+from testbed.probing.headers import kernel_headers
 os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
 from bcc import BPF
 text = "int left_behind(struct xdp_md *context) { return XDP_PASS; }"

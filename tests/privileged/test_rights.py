@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from testbed import rpc
+from testbed.client import rpc
+from testbed.client.runtime import Runtime
 from testbed.emulation import namespaces
-from testbed.runtime import Runtime
 from tests.privileged.commands import WAIT_S, Testbed, command, open_folder, running
 
 # Users and groups of no database. SECRET is a group that nobody here has.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.runtime import Runtime
+from testbed.client.runtime import Runtime
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, environment
 from tests.privileged.owned import owned, rights
 from tests.terminals import Screen

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from testbed import rpc
+from testbed.client import rpc
+from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
-from testbed.runtime import Runtime
 from tests.privileged.commands import WAIT_S, Testbed, bounded, open_folder, pid_of, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
@@ -205,7 +205,7 @@ def test_bytes_that_are_no_request(testbed: Testbed, under_way: None, name: str)
 def test_half_sent_never_read_and_too_many(testbed: Testbed, under_way: None, name: str) -> None:
     path, pid = (
         socket_of(testbed, name),
-        pid_of(testbed.pid, "testbed.daemon" if name == "daemon" else "controller"),
+        pid_of(testbed.pid, "testbed.daemon.process" if name == "daemon" else "controller"),
     )
     before = len(os.listdir(f"/proc/{pid}/task"))
     with ExitStack() as stack:
@@ -230,7 +230,7 @@ def serves(path: Path, operation: str) -> bool:
 def test_connections_leave_nothing(testbed: Testbed) -> None:
     """No thread, no descriptor."""
     runtime = Runtime.of(testbed.name)
-    pid = pid_of(testbed.pid, "testbed.daemon")
+    pid = pid_of(testbed.pid, "testbed.daemon.process")
 
     def held() -> tuple[int, int]:
         return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))

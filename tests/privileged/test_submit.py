@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed import rpc
-from testbed.runtime import Runtime
+from testbed.client import rpc
+from testbed.client.runtime import Runtime
 from tests.privileged.commands import (
     ROOT,
     WAIT_S,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from testbed.runtime import Runtime
+from testbed.client.runtime import Runtime
 from tests.privileged.commands import (
     WAIT_S,
     Testbed,
@@ -167,7 +167,7 @@ def test_the_death_of_the_daemon_is_reported(name: str) -> None:
     for line in main.stdout:
         if "is up after" in line:
             break
-    os.kill(pid_of(main.pid, "testbed.daemon"), signal.SIGKILL)
+    os.kill(pid_of(main.pid, "testbed.daemon.process"), signal.SIGKILL)
     _, errors = main.communicate(timeout=WAIT_S)
     assert main.returncode == 1
     assert "the daemon ended unasked" in errors
@@ -204,7 +204,7 @@ def test_on_ryu_circuits_change_while_others_carry_and_the_controller_comes_agai
 
 
 def test_down_of_one_that_hangs_is_by_force(testbed: Testbed) -> None:
-    daemon = pid_of(testbed.pid, "testbed.daemon")
+    daemon = pid_of(testbed.pid, "testbed.daemon.process")
     os.kill(daemon, signal.SIGSTOP)
     tasks = Path(f"/proc/{daemon}/task")
     wait_for(

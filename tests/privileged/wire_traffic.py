@@ -313,7 +313,7 @@ class Rig:
         self._stack.close()
 
     def _forward(self, stack: ExitStack) -> None:
-        from testbed.xdp.plane import SwitchPort, XdpPlane, open_pinned
+        from testbed.dataplanes.xdp.plane import SwitchPort, XdpPlane, open_pinned
 
         ports = {name: f"p-{name}" for name in self._hosts if name == "sx" or name.startswith("x")}
         switch_ports = [SwitchPort(_UNIT, self._hosts[name].index, device) for name, device in ports.items()]
@@ -325,7 +325,7 @@ class Rig:
         open_pinned(pins, {}).set_routes(_UNIT, routes)
 
     def _multiply(self, stack: ExitStack) -> None:
-        from testbed.xdp.compiled import Compiled
+        from testbed.dataplanes.xdp.compiled import Compiled
 
         text = Path(__file__).with_name("multicast.c").read_text()
         compiled = stack.enter_context(Compiled("multicast.c", text, {"multiply": "XDP"}))

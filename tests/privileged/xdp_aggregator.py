@@ -18,16 +18,16 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.places import Port, Sum
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.engine import Cells, XdpHostPlace, XdpSwitch
+from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
+from testbed.dataplanes.xdp.program import verdict_counts
+from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
 from testbed.simulation.aggregator import ETH0, LOOP_PORT
 from testbed.simulation.pull import Puller, Stored
 from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
-from testbed.xdp import layout
-from testbed.xdp.engine import Cells, XdpHostPlace, XdpSwitch
-from testbed.xdp.hosts import XdpHosts
-from testbed.xdp.plane import PinnedPlane, set_port
-from testbed.xdp.program import verdict_counts
-from testbed.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
 from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS
 from tests.vectors.in_step import Held

@@ -8,10 +8,10 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from testbed.contract.places import Port
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
+from testbed.dataplanes.xdp.program import Programs
 from testbed.simulation.ways import Emission, To
-from testbed.xdp import layout
-from testbed.xdp.plane import PinnedPlane, set_port
-from testbed.xdp.program import Programs
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import departures
 

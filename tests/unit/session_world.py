@@ -18,6 +18,7 @@ from typing import Any
 
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
+from testbed.client.runtime import Caller
 from testbed.errors import SettingError
 from testbed.jobs.attempt import Attempt
 from testbed.jobs.manager import Jobs, means_of
@@ -28,7 +29,6 @@ from testbed.queue.account import Rules
 from testbed.queue.queued import Queued, requested
 from testbed.queue.session import Session
 from testbed.queue.submission import parse
-from testbed.runtime import Caller
 from testbed.scheduling import live
 from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Plan, State

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from testbed import rpc
+from testbed.client import rpc
+from testbed.client.runtime import Caller
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import commands
 from testbed.jobs.commands import Commands
-from testbed.runtime import Caller
 from tests.terminals import Screen
 
 WAIT_S = 60.0

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from testbed.aggregation.entries import Entry
-from testbed.bmv2 import process, program
-from testbed.bmv2.routes import mac_number
-from testbed.bmv2.runtime import Action, Key, Runtime, _port_map
-from testbed.bmv2.switch import entry_data
 from testbed.contract.places import P4_ENTRY, Role
 from testbed.contract.render_p4 import P4_LAYOUTS
+from testbed.dataplanes.bmv2 import process, program
+from testbed.dataplanes.bmv2.routes import mac_number
+from testbed.dataplanes.bmv2.runtime import Action, Key, Runtime, _port_map
+from testbed.dataplanes.bmv2.switch import entry_data
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.topology.model import BMV2_LAYOUTS
 
@@ -36,7 +36,7 @@ def test_an_mtu_without_a_program_names_those_with_one(tmp_path: Path) -> None:
         program.compiled("wide", 2003, tmp_path)
     assert str(raised.value) == (
         "mtu: bmv2 has no program of the layout wide for an MTU of 2003, but for 1500, 3476; "
-        "with p4c installed, `python -m testbed.bmv2.compile --mtu 2003` makes one"
+        "with p4c installed, `python -m testbed.dataplanes.bmv2.compile --mtu 2003` makes one"
     )
     with pytest.raises(RequestError, match=r"^bmv2.layout: 'tall'; accepted are wide, registers$"):
         program.compiled("tall", 1500, tmp_path)

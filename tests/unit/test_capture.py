@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from testbed.client.runtime import Caller
 from testbed.emulation import capture
 from testbed.errors import RequestError
 from testbed.jobs.user_files import UserFiles
-from testbed.runtime import Caller
 from testbed.topology import catalogue
 from testbed.topology.load import parse
 from tests.processes import spawn

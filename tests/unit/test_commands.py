@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from testbed import environment, run, status, up
+from testbed import run, status, up
+from testbed.client import environment
+from testbed.client.runtime import Caller
+from testbed.client.screen import Screen
 from testbed.errors import HostError, RequestError
-from testbed.runtime import Caller
-from testbed.screen import Screen
 
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "never-started"

@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from testbed.dataplanes.xdp import compiled
+from testbed.dataplanes.xdp.compiled import Compiled, MapLayout, check_layout
 from testbed.errors import HostError, SettingError
-from testbed.xdp import compiled
-from testbed.xdp.compiled import Compiled, MapLayout, check_layout
 
 RECORD = np.dtype([("seen", "=u8"), ("marked", "=u4"), ("rate", "=u4")])
 RECORDS = MapLayout("records", np.dtype("=u4"), RECORD, "here.py")

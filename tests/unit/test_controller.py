@@ -16,9 +16,9 @@ from controller.fabric import Fabric
 from controller.planes import MixedPlane
 from controller.policy import Flow
 from controller.switch import Switch
+from testbed.client.rpc import Peer
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.ocs.circuits import checked, circuit
-from testbed.rpc import Peer
 from testbed.topology import addresses, catalogue
 from testbed.topology.load import parse
 from testbed.topology.model import Topology

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from testbed import __main__ as dispatch
-from testbed import environment
+from testbed.client import environment
+from testbed.client.screen import summary
 from testbed.errors import HostError, RequestError, TestbedError
-from testbed.screen import summary
 
-CHECKOUT = Path(environment.__file__).resolve().parent.parent
+CHECKOUT = environment.CHECKOUT
 COMMAND = """
 from __future__ import annotations
 
 import sys
 
-from testbed import environment
+from testbed.client import environment
 from testbed.errors import RequestError
 
 
@@ -42,9 +42,9 @@ if __name__ == "__main__":
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with one command, `probe`, that was not set up."""
-    for name in ("__init__.py", "environment.py", "errors.py"):
+    for name in ("__init__.py", "client/__init__.py", "client/environment.py", "errors.py"):
         target = tmp_path / "testbed" / name
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / "testbed" / name, target)
     (tmp_path / "testbed" / "probe.py").write_text(COMMAND)
     (tmp_path / "scripts").mkdir()
@@ -118,7 +118,9 @@ def test_other_errors_are_not_hidden() -> None:
 
 
 def test_a_reader_that_left_is_no_error_to_speak_of() -> None:
-    code = "from testbed import environment as e; e.command_main(lambda argv: print('x' * 200000) or 0)"
+    code = (
+        "from testbed.client import environment as e; e.command_main(lambda argv: print('x' * 200000) or 0)"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from controller.fabric import Fabric
-from testbed import environment, run
+from testbed import run
+from testbed.client import environment
+from testbed.daemon.supervisor import Relay
 from testbed.emulation import capture
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.jobs import file_host
-from testbed.supervisor import Relay
 from testbed.topology import catalogue
 from workloads.job_env import JobEnv
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from testbed import doctor
+from testbed.dataplanes.xdp import probe
 from testbed.errors import TestbedError
 from testbed.probing import host, kernel, tried
 from testbed.probing.features import Finding, ProbeFailure
-from testbed.xdp import probe
 from tests import conftest, gate
 from tests.processes import alive
 from tests.skips import ALLOWED

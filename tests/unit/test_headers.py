@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import HostError
-from testbed.headers import kernel_headers
+from testbed.probing.headers import kernel_headers
 
 FILES = {
     "common": [

@@ -23,27 +23,19 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {"testbed.topology", "testbed.ocs", "testbed.aggregation", "testbed.scheduling", "testbed.simulation"}
     ),
-    frozenset(
-        {
-            "testbed.attach",
-            "testbed.environment",
-            "testbed.headers",
-            "testbed.rpc",
-            "testbed.runtime",
-            "testbed.probing",
-        }
-    ),
+    frozenset({"testbed.attach", "testbed.client", "testbed.probing"}),
     frozenset(
         {
             "testbed.emulation",
-            "testbed.xdp",
-            "testbed.bmv2",
+            "testbed.dataplanes.xdp",
+            "testbed.dataplanes.bmv2",
             "testbed.jobs",
             "testbed.telemetry",
             "testbed.report",
         }
     ),
     frozenset({"testbed.queue"}),
+    frozenset({"testbed.daemon"}),
 )
 PURE = LAYERS[0] | LAYERS[1]
 # What touches the world: processes, devices, sockets, clocks. Time and randomness come in as arguments.
@@ -68,24 +60,31 @@ IMPURE = frozenset(
 # library -> the packages that alone import it
 SOLE_IMPORTERS = {
     "mininet": ("testbed.emulation",),
-    "bcc": ("testbed.xdp",),
+    "bcc": ("testbed.dataplanes.xdp",),
     "os_ken": ("controller",),
     "ryu": ("controller",),
     "eventlet": ("controller",),
-    "psutil": ("testbed.telemetry", "testbed.supervisor"),  # the main process watches its own children
+    "psutil": ("testbed.telemetry", "testbed.daemon"),  # the main process watches its own children
     "torch": ("workloads",),
-    "bm_runtime": ("testbed.bmv2",),
-    "sswitch_runtime": ("testbed.bmv2",),
-    "thrift": ("testbed.bmv2",),
+    "bm_runtime": ("testbed.dataplanes.bmv2",),
+    "sswitch_runtime": ("testbed.dataplanes.bmv2",),
+    "thrift": ("testbed.dataplanes.bmv2",),
 }
 CONTROLLER_MAY = frozenset(
-    {"testbed.errors", "testbed.ocs", "testbed.topology", "testbed.rpc", "testbed.xdp", "testbed.bmv2"}
+    {
+        "testbed.errors",
+        "testbed.ocs",
+        "testbed.topology",
+        "testbed.client",
+        "testbed.dataplanes.xdp",
+        "testbed.dataplanes.bmv2",
+    }
 )
 # Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.
 WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.contract"})
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.
-BARE = ("testbed.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
+BARE = ("testbed.client.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +111,12 @@ class Import:
 
 
 def _noun(module: str) -> str:
-    """The piece that a module belongs to: `testbed.xdp` of `testbed.xdp.plane`, `controller` of
-    `controller.app`.
+    """The piece that a module belongs to: `testbed.dataplanes.xdp` of `testbed.dataplanes.xdp.plane`,
+    `controller` of `controller.app`.
     """
     parts = module.split(".")
+    if parts[:2] == ["testbed", "dataplanes"]:  # each of them by itself
+        return ".".join(parts[:3])
     if parts[0] == "testbed" and parts[1:2] != ["__init__"]:
         return ".".join(parts[:2])
     return parts[0]
@@ -163,7 +164,7 @@ def test_the_source_is_found() -> None:
     assert {found.importer for found in ALL} >= {
         "testbed.contract",
         "testbed.topology",
-        "testbed.xdp",
+        "testbed.dataplanes.xdp",
         "controller",
         "workloads",
     }

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.segments import NoRoomError
+from testbed.client.runtime import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.jobs.manager import Jobs
-from testbed.runtime import Caller
 from tests.unit.session_world import Machine, NoObservation, jobs_on
 
 ME = Caller.of(os.getuid())

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.system import Layout
+from testbed.client.runtime import Caller
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Terms
 from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
-from testbed.runtime import Caller
 from testbed.topology import catalogue
 from tests.processes import spawn
 

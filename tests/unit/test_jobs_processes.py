@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from testbed.client.runtime import Caller
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import JobBoard, State
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.processes import JobProcesses, Orders, Outcome, ProcessSpec
 from testbed.jobs.user_files import UserFiles
-from testbed.runtime import Caller
 from tests.processes import alive, spawn
 
 WAIT_FOREVER = "import signal; signal.pause()"

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.aggregation.system import Layout
+from testbed.client.runtime import Caller
 from testbed.contract.transports import GLOO
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
@@ -26,7 +27,6 @@ from testbed.jobs.result import (
     parse_stats,
     without_timelines,
 )
-from testbed.runtime import Caller
 from testbed.topology.catalogue import ready
 from workloads import timeline
 from workloads.job_env import VARIABLE

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.environment import CHECKOUT
+from testbed.client.environment import CHECKOUT
 from testbed.errors import TestbedError
 from testbed.jobs.template import Forked, Template
 from tests.processes import spawn

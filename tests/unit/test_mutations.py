@@ -29,7 +29,7 @@ def test_bugs_are_in_all_programs_and_named_once() -> None:
 
 def test_a_copy_of_the_tree_is_tried_and_not_the_tree() -> None:
     code = (
-        "from testbed.environment import data_folder; from workloads import endpoint; "
+        "from testbed.client.environment import data_folder; from workloads import endpoint; "
         "print(data_folder('bpf'), endpoint.__file__)"
     )
     with copy_of_tree() as root:

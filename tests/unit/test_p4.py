@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from testbed.bmv2 import compile as p4_compile
-from testbed.bmv2.program import COMPILED, target
-from testbed.bmv2.switch import SLOTS
 from testbed.contract import spec
 from testbed.contract.render_p4 import P4_LAYOUTS, p4_lanes
+from testbed.dataplanes.bmv2 import compile as p4_compile
+from testbed.dataplanes.bmv2.program import COMPILED, target
+from testbed.dataplanes.bmv2.switch import SLOTS
 from testbed.errors import HostError, TestbedError
 from tests.p4_ways import apart, ways
 
@@ -31,7 +31,9 @@ def program(layout: str, lanes: int) -> dict[str, Any]:
 @pytest.mark.parametrize(("layout", "lanes"), KEPT)
 def test_a_compiled_program_is_of_the_sources_as_they_are(layout: str, lanes: int) -> None:
     recorded = p4_compile.recorded_hash(target(layout, lanes))
-    assert recorded == p4_compile.sources_hash(layout, lanes), "stale: run python -m testbed.bmv2.compile"
+    assert recorded == p4_compile.sources_hash(layout, lanes), (
+        "stale: run python -m testbed.dataplanes.bmv2.compile"
+    )
 
 
 def test_nothing_else_is_kept() -> None:
@@ -45,7 +47,7 @@ def test_nothing_else_is_kept() -> None:
 def test_the_compiler_makes_the_same_of_them(layout: str, lanes: int) -> None:
     made, kept = json.loads(p4_compile.compile_program(layout, lanes)), program(layout, lanes)
     if made["__meta__"]["compiled_by"] == kept["__meta__"]["compiled_by"]:
-        assert made == kept, "stale: run python -m testbed.bmv2.compile"
+        assert made == kept, "stale: run python -m testbed.dataplanes.bmv2.compile"
     # another compiler may number and cut otherwise; what the control plane and the packets see is the same
     else:
         assert _seen(made) == _seen(kept)

@@ -74,9 +74,9 @@ def test_an_installed_copy_works_without_the_checkout(wheel: Path, tmp_path: Pat
     (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n")
     code = (
         "import testbed\n"
-        "from testbed import environment\n"
-        "from testbed.bmv2.program import compiled, verdict_names\n"
-        "from testbed.xdp.layout import BPF_DIR\n"
+        "from testbed.client import environment\n"
+        "from testbed.dataplanes.bmv2.program import compiled, verdict_names\n"
+        "from testbed.dataplanes.xdp.layout import BPF_DIR\n"
         "from workloads import endpoint\n"
         "assert (BPF_DIR / 'programs.c').exists(), BPF_DIR\n"
         "assert verdict_names() and endpoint.library()\n"

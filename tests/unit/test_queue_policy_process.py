@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from testbed.client.runtime import Caller
 from testbed.errors import RequestError
 from testbed.queue import policy_process
 from testbed.queue.policy_process import GoneError, Options, OverrunError, PolicyError, PolicyProcess
-from testbed.runtime import Caller
 from testbed.scheduling.model import Fabric, Job, Plan, Progress, State
 from tests.processes import alive, spawn
 

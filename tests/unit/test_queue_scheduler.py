@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testbed.client.runtime import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.queue import scheduler
@@ -18,7 +19,6 @@ from testbed.queue.policy_process import Options
 from testbed.queue.queued import Queued
 from testbed.queue.scheduler import Scheduler
 from testbed.queue.session import Session
-from testbed.runtime import Caller
 from testbed.scheduling.model import Plan, State
 from tests.unit.session_world import SLOT_S, TOPOLOGY, WAIT_S, Asked, Machine, NoObservation, jobs_on
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from testbed import rpc
+from testbed.client import rpc
+from testbed.client.rpc import connection as rpc_connection
+from testbed.client.rpc import server as rpc_server
 from testbed.errors import HostError, RequestError, TestbedError
-from testbed.rpc import connection as rpc_connection
-from testbed.rpc import server as rpc_server
 
 LINES = [f"{number:06}{'x' * 994}" for number in range(8000)]
 LEFT, FLOODED, ASKED = threading.Event(), threading.Event(), threading.Event()

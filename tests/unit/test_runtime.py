@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.client.rpc import Peer
+from testbed.client.runtime import Caller, Claim, Runtime, check_name, running, sweep
 from testbed.errors import RequestError, TestbedError
-from testbed.rpc import Peer
-from testbed.runtime import Caller, Claim, Runtime, check_name, running, sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import os, sys
 from pathlib import Path
-from testbed.runtime import Caller, Claim, Runtime
+from testbed.client.runtime import Caller, Claim, Runtime
 with Claim(Runtime.of("one", Path(sys.argv[1])), Caller.of(os.geteuid())) as claim:
     claim.write_main({"pid": 4242})
     print("held", flush=True)

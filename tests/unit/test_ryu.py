@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from scripts import install_ryu
-from testbed import environment, up
+from testbed import up
+from testbed.client import environment
 from testbed.errors import HostError
 from testbed.probing import host
 from testbed.probing.features import BY_NAME, ProbeFailure

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from testbed import submit
+from testbed.client.runtime import Caller, Runtime
 from testbed.errors import HostError, RequestError
 from testbed.queue.submission import parse
-from testbed.runtime import Caller, Runtime
 
 JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}
 

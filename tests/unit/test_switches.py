@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from testbed import rpc
-from testbed import switches as module
+from testbed.client import rpc
+from testbed.dataplanes.bmv2 import switches as module
+from testbed.dataplanes.bmv2.switches import RESTARTS, Switches
 from testbed.errors import TestbedError
-from testbed.switches import RESTARTS, Switches
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 

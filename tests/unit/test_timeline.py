@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from testbed.environment import CHECKOUT
+from testbed.client.environment import CHECKOUT
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Row, Timeline, read, steps, window

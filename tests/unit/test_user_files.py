@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed.client.runtime import Caller, remove_tree
 from testbed.errors import RequestError
 from testbed.jobs import user_files
 from testbed.jobs.logs import own_log
 from testbed.jobs.user_files import UserFiles
-from testbed.runtime import Caller, remove_tree
 from tests.processes import spawn
 
 ME = Caller.of(os.geteuid())

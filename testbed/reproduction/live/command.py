@@ -18,13 +18,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.environment import typed
+from testbed.client.environment import typed
+from testbed.client.runtime import Caller
 from testbed.errors import HostError, RequestError
 from testbed.report import document, host
 from testbed.reproduction.live import ahead, plots, queue, setting, tables, throughput
 from testbed.reproduction.live.model import Kind
 from testbed.reproduction.live.setting import SCALE, trust
-from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.topology.load import parse
 from workloads import models

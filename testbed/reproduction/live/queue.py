@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.system import Rack
+from testbed.client.runtime import Caller
 from testbed.errors import TestbedError
 from testbed.reproduction.live import setting
 from testbed.reproduction.live.model import Kind, Pace, iteration_s
 from testbed.reproduction.live.prediction import Asked, Given, Predicted, Queue, predict
-from testbed.runtime import Caller
 from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of, gigabits
 from testbed.scheduling.messages import fabric_from_json, job_from_json, ports_from_json

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed import demo, rpc
-from testbed.environment import CHECKOUT
+from testbed import demo
+from testbed.client import rpc
+from testbed.client.environment import CHECKOUT
+from testbed.client.runtime import Caller, Runtime
 from testbed.errors import TestbedError, from_exit_code
-from testbed.runtime import Caller, Runtime
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 

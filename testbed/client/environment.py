@@ -1,0 +1,185 @@
+"""The project's Python environment and the top of every command. Imports the standard library and the typed
+errors.
+
+A command's file keeps its own top as bare, because any Python may be the one that reads it first:
+
+    from __future__ import annotations
+
+    import argparse
+
+    from testbed.client import environment
+
+
+    def main(argv: list[str]) -> int:
+        from testbed.topology import load  # what needs the environment is imported in here
+
+        parser = argparse.ArgumentParser(prog="testbed up", description="...")
+        ...
+        return 0
+
+
+    if __name__ == "__main__":
+        environment.ensure()
+        environment.command_main(main)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from testbed.errors import HostError, TestbedError, disk_is_full
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+VENV = CHECKOUT / ".venv"
+RYU_VENV = CHECKOUT / ".venv-ryu"
+NEWEST_FOR_RYU = (3, 11)
+INTERRUPTED = 130
+_ONCE = "OPTINC_ENVIRONMENT_ENTERED"
+
+
+def interpreter() -> Path:
+    """The environment's Python; the current one where the package is installed without a checkout around it.
+
+    Raises HostError when this is a checkout that was not set up.
+    """
+    if not is_checkout():
+        return Path(sys.executable)
+    python = VENV / "bin" / "python"
+    if not python.exists():
+        raise HostError("not set up: run sudo make setup")
+    return python
+
+
+def controller_interpreter(library: str) -> Path:
+    """The Python of the controller process: ryu's is an environment of its own, beside which os-ken cannot
+    be.
+
+    Raises HostError when ryu is not installed.
+    """
+    if library != "ryu":
+        return Path(sys.executable)
+    python = RYU_VENV / "bin" / "python"
+    if not python.exists():
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if sys.version_info[:2] > NEWEST_FOR_RYU:
+            raise HostError(f"ryu 4.34 cannot be built for Python {version}: take os-ken, its continuation")
+        raise HostError("ryu is not installed: run sudo make ryu in a checkout of this project")
+    return python
+
+
+def enter() -> None:
+    """Continues this very command inside the project's environment; returns only when it already runs there.
+
+    Raises HostError when the environment is missing or is not an environment.
+    """
+    python = interpreter()
+    entered = os.environ.pop(_ONCE, None) is not None
+    if not is_checkout() or Path(sys.prefix).resolve() == VENV.resolve():
+        return
+    if entered:
+        raise HostError(f"{python} is no environment of its own: remove {VENV} and run sudo make setup")
+    os.environ[_ONCE] = "1"
+    sys.stdout.flush()
+    os.execv(python, [str(python), "-m", _module(), *sys.argv[1:]])
+
+
+def ensure() -> None:
+    """`enter()` for the bottom of a command's file: what cannot be is said in one line, and the command
+    ends.
+    """
+
+    def entered(_: list[str]) -> int:
+        enter()
+        return 0
+
+    if code := outcome(_command(), entered, []):
+        sys.exit(code)
+
+
+def command_main(run: Callable[[list[str]], int]) -> NoReturn:
+    """Ends the process with what `run(arguments)` comes to."""
+    sys.exit(outcome(_command(), run, sys.argv[1:]))
+
+
+def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
+    """The exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND:
+    MESSAGE`.
+    """
+    try:
+        code = run(argv)
+        sys.stdout.flush()
+    except TestbedError as error:
+        print(f"{command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output may have gone (`testbed status | head`); a broken socket of ours is another
+        # matter.
+        if not _stdout_is_gone():
+            traceback.print_exc()
+        return TestbedError.exit_code
+    except OSError as error:
+        full = disk_is_full(error)
+        if full is None:
+            raise
+        print(f"{command}: {full}", file=sys.stderr)
+        return full.exit_code
+    return code
+
+
+def _stdout_is_gone() -> bool:
+    try:
+        # a newline, for a flush of an empty buffer writes nothing and so proves nothing
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the interpreter flushes once more at its exit, and would complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+def data_folder(name: str) -> Path:
+    """A top folder that is no Python package, such as `bpf`: of the checkout, or where pip put it (setup.py,
+    DATA).
+    """
+    return (CHECKOUT if is_checkout() else Path(sys.prefix) / "share" / "optinc") / name
+
+
+def is_checkout() -> bool:
+    """Whether the package lies in a checkout, which has a set-up of its own, and not where pip installed
+    it.
+    """
+    return (CHECKOUT / "scripts" / "setup.py").exists()
+
+
+def typed(words: str) -> str:
+    """Returns a command of `testbed` as it can be typed here: in a checkout by the file in its environment,
+    since that is on no path, and sudo has a path of its own.
+    """
+    if not is_checkout():
+        return f"testbed {words}"
+    file = VENV / "bin" / "testbed"
+    try:
+        return f"{file.relative_to(Path.cwd())} {words}"
+    except (ValueError, OSError):  # elsewhere, or in a folder that is gone
+        return f"{file} {words}"
+
+
+def _module() -> str:
+    """The module that Python was asked to run: from `python -m testbed.up` and from `python testbed/up.py`
+    alike.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return str(spec.name) if spec is not None else f"testbed.{Path(sys.argv[0]).stem}"
+
+
+def _command() -> str:
+    """The command as the user knows it, `testbed up`."""
+    return _module().removesuffix(".__main__").replace(".", " ")

@@ -1,0 +1,90 @@
+"""The asking side of testbed/client/rpc."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RequestError, TestbedError, from_exit_code
+
+_PIECE_BYTES = 1 << 16
+
+
+def call(
+    path: Path,
+    op: str,
+    *,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+    timeout_s: float | None = 60.0,
+    **arguments: Any,
+) -> Any:
+    """Asks and returns the result. Raises the error that the server raised, or TestbedError when it does not
+    answer. An event that came with a descriptor has it as `fd`, which is then the receiver's to close.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            if (
+                timeout_s is not None
+            ):  # a full queue of connections is waited for: a socket with a timeout of Python's would not
+                whole, rest = divmod(timeout_s, 1)
+                limit = struct.pack("@ll", int(whole), int(rest * 1e6))
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            connection.connect(str(path))
+            connection.settimeout(timeout_s)
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused early: the reply says why
+                connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
+            with closing(_lines(connection)) as lines:
+                for line, fds in lines:
+                    message = json.loads(line)
+                    if "event" in message:
+                        passed = {"fd": fds.pop(0)} if "passes" in message and fds else {}
+                        if on_event:
+                            on_event(message["event"] | passed)
+                        elif passed:
+                            os.close(passed["fd"])
+                        continue
+                    if message["ok"]:
+                        return message["result"]
+                    raise from_exit_code(message["exit_code"], message["error"])
+        except PermissionError as error:
+            raise RequestError(
+                f"{op} at {path}: only root and the user who started the testbed may"
+            ) from error
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise TestbedError(f"{op}: nobody serves {path}") from error
+        except (TimeoutError, BlockingIOError) as error:
+            raise TestbedError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
+        except ValueError as error:  # half a line: the server died while it wrote
+            raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error
+        except OSError as error:
+            raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
+    raise TestbedError(f"{op} at {path}: the server went away before it answered")
+
+
+def _lines(connection: socket.socket) -> Generator[tuple[bytes, list[int]], None, None]:
+    """Each line, with the descriptors that have come and that nobody has taken out of the list yet; what is
+    left in it is closed in the end.
+    """
+    rest, fds = b"", list[int]()
+    try:
+        while True:
+            data, passed, _, _ = socket.recv_fds(connection, _PIECE_BYTES, 1)
+            for fd in passed:  # Python 3.11's recv_fds does not pass on MSG_CMSG_CLOEXEC
+                os.set_inheritable(fd, False)
+            fds += passed
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield line, fds
+            if not data:
+                if rest:
+                    yield rest, fds
+                return
+    finally:
+        for fd in fds:
+            os.close(fd)

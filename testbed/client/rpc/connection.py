@@ -1,0 +1,311 @@
+"""One connection of a server: its request, within a time and a size; its handler, on a thread of its own;
+what goes to its client.
+
+Owns the thread that reads and writes. Whoever has something to say puts it into a bounded buffer and goes on:
+a client that is stopped, or slow, or never reads, is waited for by this thread alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from testbed.client.rpc.peer import Peer
+from testbed.errors import RequestError, TestbedError, disk_is_full
+
+MAX_REQUEST_BYTES = 1 << 20
+REQUEST_S = 10.0  # from the connection to the end of the request's line
+# What a client has not read yet. Output beyond the first is missed, and any event beyond the second; the
+# reply never is.
+BACKLOG_BYTES, MOST_BACKLOG_BYTES = 1 << 20, 4 << 20
+_PIECE_BYTES = 1 << 16
+
+
+class Emit(Protocol):
+    """Sends an event, and a descriptor with it if given, which stays the caller's. Waits for nobody."""
+
+    def __call__(self, event: dict[str, Any], fd: int | None = None) -> None: ...
+
+
+class Handler(Protocol):
+    """Answers a request with something JSON-able, or raises a TestbedError. `disconnected` is set when the
+    client goes away. `emit` may be called from any thread and waits for nobody.
+    """
+
+    def __call__(
+        self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event
+    ) -> Any: ...
+
+
+class State(enum.Enum):
+    ASKING = "sends its request"
+    WORKING = "is worked for"
+    ANSWERED = "has its reply to read"
+    CLOSED = "is closed"
+
+
+class Connection:
+    """`run` is its thread's; the other calls are anybody's. `closed` is called once, when its client and its
+    handler are done with it.
+    """
+
+    def __init__(
+        self, connection: socket.socket, peer: Peer, handler: Handler, closed: Callable[[Connection], None]
+    ) -> None:
+        self._socket, self._peer, self._handler, self._closed = connection, peer, handler, closed
+        self._socket.setblocking(False)
+        self._disconnected = threading.Event()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()  # the fields below
+        self.state = State.ASKING
+        self.since = time.monotonic()  # in which it is in that state
+        self._backlog: deque[tuple[bytes, int | None]] = deque()  # a line, and a descriptor of its own
+        self._backlog_bytes = 0
+        self._missed_lines = self._missed_bytes = 0
+        self._threads = 1
+
+    def run(self) -> None:
+        """From the first byte of the request to the last one of the reply."""
+        try:
+            if self.state is State.ASKING:
+                self._begin()
+            self._pump()
+        finally:
+            with self._lock:
+                self.state = State.CLOSED
+                for _, fd in self._backlog:
+                    _let_go(fd)
+                self._backlog.clear()
+                os.close(self._wake)
+                self._close()
+            self._disconnected.set()
+            self._leave()
+
+    def _close(self) -> None:
+        """Takes what is still sent, which a kernel's buffer bounds: with that unread the client's end of the
+        reply would be an error.
+        """
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+            while self._socket.recv(_PIECE_BYTES):
+                pass
+        self._socket.close()
+
+    def _begin(self) -> None:
+        try:
+            request = self._request()
+        except RecursionError:
+            self.refuse("request not understood: nested too deeply")
+        except (OSError, ValueError) as error:
+            self.refuse(f"request not understood: {error}")
+        else:
+            if request is not None and self._become(State.WORKING):
+                self._threads += 1
+                try:
+                    threading.Thread(target=self._work, args=(request,), name="request", daemon=True).start()
+                except RuntimeError:  # the system has no more threads to give
+                    self._threads -= 1
+                    self.refuse("no thread can be started on this machine: ask again")
+
+    def _leave(self) -> None:
+        """The last thread to leave says that it is over."""
+        with self._lock:
+            self._threads -= 1
+            last = self._threads == 0
+        if last:
+            self._closed(self)
+
+    def refuse(self, why: str) -> None:
+        """Its reply is this error."""
+        self._reply({"ok": False, "exit_code": RequestError.exit_code, "error": why})
+
+    def start(self) -> None:
+        """Has a thread of its own run it. Where the system has none to give its client sees it closed."""
+        try:
+            threading.Thread(target=self.run, name="connection", daemon=True).start()
+        except RuntimeError:
+            self.give_up()
+            self.run()
+
+    def give_up(self) -> None:
+        """Ends it now, whatever its client has read; its thread ends soon."""
+        self._become(State.CLOSED)
+
+    # ------------------------------------------------------------------ the request
+
+    def _request(self) -> dict[str, Any] | None:
+        """None when the server gave it up. ValueError or OSError for what is none."""
+        pieces: list[bytes] = []
+        size = 0
+        deadline = self.since + REQUEST_S
+        while not pieces or b"\n" not in pieces[-1]:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise ValueError(f"its line did not end within {REQUEST_S:g} s")
+            self._poll(select.POLLIN, left_s)
+            if self.state is State.CLOSED:
+                return None
+            with suppress(BlockingIOError):
+                pieces.append(self._socket.recv(_PIECE_BYTES))
+                if not pieces[-1]:
+                    raise ValueError("the connection ended before the line did")
+                size += len(pieces[-1])
+            if size > MAX_REQUEST_BYTES:
+                raise ValueError(f"longer than {MAX_REQUEST_BYTES} bytes")
+        line, _, _ = b"".join(pieces).partition(b"\n")
+        request = json.loads(line, parse_constant=_no_number)
+        if not isinstance(request, dict) or not isinstance(request.get("op"), str):
+            raise ValueError("no op")
+        return request
+
+    def _work(self, request: dict[str, Any]) -> None:
+        try:
+            result = self._handler(request, self._peer, self._emit, self._disconnected)
+            answer = json.dumps({"ok": True, "result": result}).encode()
+        except TestbedError as error:
+            self._reply({"ok": False, "exit_code": error.exit_code, "error": str(error)})
+        except Exception as error:
+            if isinstance(error, OSError) and (full := disk_is_full(error)):
+                self._reply({"ok": False, "exit_code": full.exit_code, "error": str(full)})
+                return
+            # a defect: the client must not hang on it, and the server's log must show it
+            traceback.print_exc(file=sys.stderr)
+            self._reply(
+                {"ok": False, "exit_code": 1, "error": f"{request['op']}: {type(error).__name__}: {error}"}
+            )
+        else:
+            self._reply(answer)
+        finally:
+            self._leave()
+
+    # ------------------------------------------------------------------ what goes to the client
+
+    def _emit(self, event: dict[str, Any], fd: int | None = None) -> None:
+        line = json.dumps({"event": event} | ({} if fd is None else {"passes": True})).encode() + b"\n"
+        with self._lock:
+            if self.state is not State.WORKING:
+                return
+            if self._missed_lines and self._backlog_bytes <= BACKLOG_BYTES // 2:
+                self._tell_missed()
+            bound = BACKLOG_BYTES if "output" in event else MOST_BACKLOG_BYTES
+            if self._backlog_bytes + len(line) > bound or (self._missed_lines and "output" in event):
+                self._missed_lines += 1
+                self._missed_bytes += len(str(event.get("output", "")).encode(errors="replace"))
+                return
+            self._put(line, None if fd is None else os.dup(fd))
+
+    def _reply(self, answer: dict[str, Any] | bytes) -> None:
+        line = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        with self._lock:
+            if self.state is State.CLOSED:
+                return
+            if self._missed_lines:
+                self._tell_missed()
+            self._put(line + b"\n")
+            self.state, self.since = State.ANSWERED, time.monotonic()
+
+    def _tell_missed(self) -> None:
+        missed = {"lines": self._missed_lines, "bytes": self._missed_bytes}
+        self._missed_lines = self._missed_bytes = 0
+        self._put(json.dumps({"event": {"missed": missed}}).encode() + b"\n")
+
+    def _put(self, line: bytes, fd: int | None = None) -> None:
+        if not self._backlog:
+            os.eventfd_write(self._wake, 1)
+        self._backlog.append((line, fd))
+        self._backlog_bytes += len(line)
+
+    def _pump(self) -> None:
+        """Sends what there is until the reply has been read as far as the kernel's buffer, or the client or
+        the server gives it up.
+        """
+        reading, piece = True, b""
+        passed: int | None = None
+        while True:
+            with self._lock:
+                if self.state is State.CLOSED:
+                    return _let_go(passed)
+                if not piece and self._backlog:
+                    piece, passed = self._next_piece()
+                if not piece and self.state is State.ANSWERED:
+                    return
+            ready = self._poll((select.POLLIN if reading else 0) | (select.POLLOUT if piece else 0), None)
+            if ready & select.POLLIN and reading:
+                reading = self._look()
+            if ready & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
+                return _let_go(passed)
+            if ready & select.POLLOUT and piece:
+                try:
+                    piece = piece[
+                        socket.send_fds(self._socket, [piece], [] if passed is None else [passed]) :
+                    ]
+                except BlockingIOError:
+                    continue
+                except OSError:  # it went away
+                    return _let_go(passed)
+                _let_go(passed)  # it went with the first byte
+                passed = None
+
+    def _next_piece(self) -> tuple[bytes, int | None]:
+        """Lines, and the descriptor that goes with them: a line that has one begins a piece."""
+        line, fd = self._backlog.popleft()
+        taken, size = [line], len(line)
+        while self._backlog and size < _PIECE_BYTES and self._backlog[0][1] is None:
+            taken.append(self._backlog.popleft()[0])
+            size += len(taken[-1])
+        self._backlog_bytes -= size
+        return b"".join(taken), fd
+
+    def _look(self) -> bool:
+        """Notes whether the client has closed its side. What comes after a request is nothing, and is not
+        looked at again.
+        """
+        try:
+            if self._socket.recv(_PIECE_BYTES):
+                return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        self._disconnected.set()
+        return False
+
+    def _poll(self, events: int, timeout_s: float | None) -> int:
+        """What the socket is ready for, when it is, or somebody has something to say."""
+        poll = select.poll()
+        poll.register(self._socket, events)
+        poll.register(self._wake, select.POLLIN)
+        ready = dict(poll.poll(None if timeout_s is None else timeout_s * 1e3))
+        if self._wake in ready:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+        return ready.get(self._socket.fileno(), 0)
+
+    def _become(self, state: State) -> bool:
+        """False where it is closed already."""
+        with self._lock:
+            if self.state is State.CLOSED:
+                return False
+            self.state, self.since = state, time.monotonic()
+            os.eventfd_write(self._wake, 1)
+            return True
+
+
+def _let_go(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")

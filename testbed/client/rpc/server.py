@@ -1,0 +1,122 @@
+"""Serves requests on a unix socket, a bounded number of connections at a time."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.client.rpc.connection import Connection, Handler, State
+from testbed.client.rpc.peer import Peer
+
+MAX_CONNECTIONS = 128
+_LAST_WORDS_S = 1.0  # at the server's end, for replies that are on their way
+_PATIENCE_S = 1.0  # of a full server with a client that does not send its request, or read its reply
+_PAUSE_S = 0.1
+
+
+@contextmanager
+def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None]:
+    """Serves until the block ends, each request on a thread of its own. The socket is for root and `uid`
+    only, by its file's mode and by what the kernel says of who connects.
+    """
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        if uid is not None and uid != os.geteuid():
+            os.chown(path, uid, -1)
+        listener.listen(MAX_CONNECTIONS)
+        listener.setblocking(False)
+        server = _Server(listener, handler, frozenset((0, os.geteuid() if uid is None else uid)))
+        reader, writer = os.pipe()
+        acceptor = threading.Thread(
+            target=server.accept, args=(reader,), name=f"serve-{path.stem}", daemon=True
+        )
+        acceptor.start()
+        try:
+            yield
+        finally:
+            os.write(writer, b"x")
+            acceptor.join()
+            os.close(reader)
+            os.close(writer)
+            path.unlink(missing_ok=True)
+            server.end()
+
+
+class _Server:
+    def __init__(self, listener: socket.socket, handler: Handler, users: frozenset[int]) -> None:
+        self._listener, self._handler, self._users = listener, handler, users
+        self._connections: set[Connection] = set()
+        self._changed = threading.Condition()  # the set above
+
+    def accept(self, stop: int) -> None:
+        """Until `stop` is readable."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(stop, select.POLLIN)
+        while stop not in (ready := dict(poll.poll())):
+            if ready:
+                try:
+                    connection, _ = self._listener.accept()
+                except BlockingIOError:
+                    continue
+                except OSError:  # no descriptor is left, or the client has gone: the others are served on
+                    time.sleep(_PAUSE_S)
+                    continue
+                self._take(connection)
+
+    def _take(self, connection: socket.socket) -> None:
+        try:
+            peer = Peer.of(connection)
+            taken = Connection(connection, peer, self._handler, self._forget)
+        except OSError:
+            connection.close()
+            return
+        with self._changed:
+            if peer.uid not in self._users:
+                taken.refuse("only root and the user who started the testbed may ask")
+            elif len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
+                taken.refuse(f"{MAX_CONNECTIONS} requests are worked on already: wait until one has ended")
+            self._connections.add(taken)
+        taken.start()
+
+    def _make_room(self) -> bool:
+        """Gives up the connection that has waited longest for its own client, to send or to read, if one
+        does.
+        """
+        waiting = [
+            each
+            for each in self._connections
+            if each.state in (State.ASKING, State.ANSWERED) and time.monotonic() - each.since > _PATIENCE_S
+        ]
+        if not waiting:
+            return False
+        longest = min(waiting, key=lambda each: each.since)
+        longest.give_up()
+        return True
+
+    def _forget(self, connection: Connection) -> None:
+        with self._changed:
+            self._connections.discard(connection)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Replies that are made within a moment still go out."""
+        with self._changed:
+            self._changed.wait_for(self._is_idle, _LAST_WORDS_S)
+            left = list(self._connections)
+        for connection in left:
+            connection.give_up()
+
+    def _is_idle(self) -> bool:
+        return not any(each.state in (State.WORKING, State.ANSWERED) for each in self._connections)

@@ -1,0 +1,343 @@
+"""Where a running testbed is found: its name, its runtime folder and its lock. Owns who may reach it.
+
+    /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.jsonl  log/
+    jobs/ID/
+
+The main process holds the lock for its whole life, so the kernel says whether a testbed lives: a folder whose
+lock is free is a dead one's. Imports nothing that acts on the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from testbed.client.environment import typed
+from testbed.client.rpc import Peer
+from testbed.errors import HostError, RequestError, TestbedError
+
+RUN_DIR = Path("/run/optinc")
+DEFAULT_NAME = "default"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_PROBE_S = 0.5  # longer than any probe of the lock holds it
+NOGROUP = 65534  # of a user that the user database does not have
+_REMOVE_S = 30.0
+_NO_USER = 2**32 - 1  # to the kernel: leave the user as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The user on whose behalf something is done, with all its groups. Behind sudo, the one who called it."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    user: str
+    home: str
+
+    @classmethod
+    def of_this_process(cls, environ: Mapping[str, str] = os.environ) -> Caller:
+        """SUDO_UID counts for root only, for anyone can set a variable. Raises RequestError if it is no
+        number.
+        """
+        if os.geteuid() != 0 or "SUDO_UID" not in environ:
+            return cls.with_groups(os.geteuid(), os.getegid(), tuple(os.getgroups()))
+        told = environ["SUDO_UID"]
+        if not told.isdecimal() or int(told) >= _NO_USER:
+            raise RequestError(f"SUDO_UID={told!r}: the number of a user is accepted")
+        return cls.of(int(told))
+
+    @classmethod
+    def of(cls, uid: int) -> Caller:
+        """A user with the groups that the user database gives it; without an entry there, with none but
+        nogroup.
+        """
+        try:
+            entry = pwd.getpwuid(uid)
+        except KeyError:
+            return cls(uid, NOGROUP, (), str(uid), "/")
+        groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+        return cls(uid, entry.pw_gid, groups, entry.pw_name, entry.pw_dir)
+
+    @classmethod
+    def with_groups(cls, uid: int, gid: int, groups: tuple[int, ...]) -> Caller:
+        """A user with these groups, which the kernel said that it has."""
+        known = cls.of(uid)
+        return cls(uid, gid, groups, known.user, known.home)
+
+    @classmethod
+    def asking(cls, peer: Peer, named: object = None) -> Caller:
+        """Whom a request acts as: who sent it, as the kernel knows it. Root alone may name another, behind
+        sudo, who then has the groups of the user database. Raises RequestError.
+        """
+        if named is not None and (
+            not isinstance(named, int) or isinstance(named, bool) or not 0 <= named < _NO_USER
+        ):
+            raise RequestError("uid: the number of a user is accepted")
+        if named is None or named == peer.uid:
+            return cls.with_groups(peer.uid, peer.gid, peer.groups)
+        if peer.uid != 0:
+            raise RequestError(
+                f"uid: {named}; user id {peer.uid} asks, and only root may act as somebody else"
+            )
+        return cls.of(named)
+
+    def check_may_act(self, owner: Caller) -> None:
+        """Raises RequestError unless something may run, or be written, as this user on the owner's testbed:
+        root's serves anybody.
+        """
+        if owner.uid not in (0, self.uid):
+            raise RequestError(
+                f"this testbed is {owner.user}'s: it runs jobs and writes files as {owner.user} only, not as "
+                f"user id {self.uid}"
+            )
+
+    @contextlib.contextmanager
+    def acting(self) -> Iterator[None]:
+        """File operations in the body are this user's. For one thread only: the change is the whole
+        process's.
+        """
+        if os.geteuid() != 0 or self.uid == 0:
+            yield
+            return
+        groups = os.getgroups()
+        os.setgroups(self.groups)
+        os.setegid(self.gid)
+        os.seteuid(self.uid)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
+
+
+def check_name(name: str) -> str:
+    """The name, if it is one. Raises RequestError."""
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"--name {name!r}: a name is 1 to 31 lower-case letters, digits and hyphens, and starts with no "
+            f"hyphen"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The paths of one testbed."""
+
+    name: str
+    folder: Path
+
+    @classmethod
+    def of(cls, name: str, root: Path = RUN_DIR) -> Runtime:
+        return cls(name, root / check_name(name))
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "lock"
+
+    @property
+    def main(self) -> Path:
+        return self.folder / "main.json"
+
+    @property
+    def topology(self) -> Path:
+        return self.folder / "topology.json"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "daemon.sock"
+
+    @property
+    def controller_socket(self) -> Path:
+        return self.folder / "controller.sock"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
+    def alive(self) -> bool:
+        """Whether a main process holds the lock. Raises HostError for another user's testbed."""
+        try:
+            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError:
+            raise HostError(f"testbed {self.name!r} belongs to another user: use sudo") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def held_by(self, pid: int) -> bool:
+        """Whether a process has the lock's file open. Raises PermissionError for one that this user may not
+        look into.
+        """
+        lock = self.lock.stat()
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                there = fd.stat()
+                if (there.st_dev, there.st_ino) == (lock.st_dev, lock.st_ino):
+                    return True
+        return False
+
+    def read_main(self) -> dict[str, Any]:
+        """What the main process wrote about itself: pid, state, config, user. Empty when it has not yet, or
+        is gone.
+        """
+        try:
+            content = json.loads(self.main.read_text())
+        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+            return {}
+        except PermissionError:
+            raise HostError(f"testbed {self.name!r} belongs to another user: use sudo") from None
+        return dict(content)
+
+    def require_alive(self) -> None:
+        """Raises TestbedError that names what runs instead."""
+        if not self.alive():
+            others = running(self.folder.parent)
+            instead = (
+                f"; running: {', '.join(others)}" if others else f"; none is. Start one: sudo {typed('up')}"
+            )
+            raise TestbedError(f"testbed {self.name!r} is not running{instead}")
+
+
+def running(root: Path = RUN_DIR) -> list[str]:
+    """The names of the testbeds that live and that this user may see."""
+    found = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        with contextlib.suppress(HostError):
+            if _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).alive():
+                found.append(folder.name)
+    return found
+
+
+class Claim:
+    """A name, held: the folder made afresh and its lock. A context manager, whose end removes the folder."""
+
+    def __init__(self, runtime: Runtime, caller: Caller) -> None:
+        self.runtime = runtime
+        self._caller = caller
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        """Sweeps a dead testbed's folder. Raises RequestError, naming the pid, when the name is running."""
+        folder = self.runtime.folder
+        folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        deadline = time.monotonic() + _PROBE_S
+        while not self._try():
+            if time.monotonic() > deadline:
+                pid = self.runtime.read_main().get("pid", "not yet known")
+                raise RequestError(
+                    f"testbed {self.runtime.name!r} is running already (pid {pid}): choose another --name, "
+                    f"or end it:"
+                    f" {typed('down')} --name {self.runtime.name}"
+                )
+            time.sleep(0.02)  # another command may be probing the lock
+        try:
+            self._make()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def _try(self) -> bool:
+        """Whether the lock was taken, on the file that the path names now (an ending testbed unlinks its
+        own).
+        """
+        self.runtime.folder.mkdir(mode=0o711, exist_ok=True)
+        try:
+            fd = os.open(self.runtime.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_ino == self.runtime.lock.stat().st_ino:
+                self._fd = fd
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(fd)
+        return False
+
+    def _make(self) -> None:
+        folder = self.runtime.folder
+        for entry in folder.iterdir():
+            if entry != self.runtime.lock:
+                remove_tree(entry)
+        # Users may pass through, to the sockets and the folders that are theirs; they can neither list nor
+        # write in it.
+        folder.chmod(0o711)
+        for path, mode in ((self.runtime.log, 0o750), (self.runtime.jobs, 0o711)):
+            path.mkdir()
+            path.chmod(mode)
+        if self._caller.gid != NOGROUP:  # which many have
+            os.chown(self.runtime.log, -1, self._caller.gid)
+        os.chown(self.runtime.lock, self._caller.uid, self._caller.gid)
+
+    def write_main(self, content: Mapping[str, Any]) -> None:
+        """Replaces main.json whole. It stays root's: a command of root's sends signals by it."""
+        draft = self.runtime.main.with_suffix(".draft")
+        draft.write_text(json.dumps(dict(content)) + "\n")
+        draft.chmod(0o644)
+        draft.replace(self.runtime.main)
+
+    def release(self) -> None:
+        """Removes the folder, the lock last, and lets go of the name."""
+        if self._fd < 0:
+            return
+        try:
+            for entry in self.runtime.folder.iterdir():
+                if entry != self.runtime.lock:
+                    remove_tree(entry)
+            self.runtime.lock.unlink(missing_ok=True)
+            with contextlib.suppress(
+                OSError
+            ):  # the next testbed of this name may be making its lock in there
+                self.runtime.folder.rmdir()
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def sweep(name: str, root: Path = RUN_DIR) -> bool:
+    """Removes the folder of a dead testbed; whether there was one. Does nothing to a living one. For root."""
+    runtime = Runtime.of(name, root)
+    if not runtime.folder.is_dir() or runtime.alive():
+        return False
+    with contextlib.suppress(RequestError), Claim(runtime, Caller.of(0)):
+        return True
+    return False
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a file or folder, whatever a user has put into it: `rm` follows no link, leaves other file
+    systems alone, and takes folders in folders of any depth. What it cannot remove within its time stays.
+    """
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], timeout=_REMOVE_S, check=False)

@@ -1,0 +1,75 @@
+"""What `testbed up` shows: a line a phase while it comes up, rewritten in place on a terminal, and a summary
+when it is up.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TextIO
+
+from testbed.client.environment import typed
+
+
+class Screen:
+    """Shows the daemon's messages. On a terminal a phase's line is rewritten as it goes; elsewhere it is
+    printed once, when done.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rewrite = stream.isatty()
+        self._began = self._phase_began = time.monotonic()
+        self._phase: str | None = None
+        self._text = ""
+
+    def show(self, message: dict[str, Any]) -> None:
+        """A message of the main process or the daemon: phase, note, ready (with name and pid)."""
+        if "phase" in message:
+            self._show_phase(message["phase"], message["done"], message["total"])
+        elif "note" in message:
+            self._end_phase()
+            self._print(message["note"])
+        elif "ready" in message:
+            self._end_phase()
+            self._print(summary(message, time.monotonic() - self._began))
+
+    def _show_phase(self, phase: str, done: int, total: int) -> None:
+        if phase != self._phase:
+            self._end_phase()
+            self._phase, self._phase_began = phase, time.monotonic()
+        self._text = f"{done}/{total}" if total else ""
+        if self._rewrite:
+            self._stream.write(f"\r  {phase:<12} {self._text:>9}\033[K")
+            self._stream.flush()
+
+    def _end_phase(self) -> None:
+        if self._phase is not None:
+            start = "\r" if self._rewrite else ""
+            took_s = time.monotonic() - self._phase_began
+            self._print(f"{start}  {self._phase:<12} {self._text:>9}  {took_s:5.1f} s")
+            self._phase = None
+
+    def _print(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Ends the line that is being rewritten."""
+        self._end_phase()
+
+
+def summary(message: dict[str, Any], took_s: float) -> str:
+    """The lines that say what is up and what can be done with it."""
+    ready, name = message["ready"], message["name"]
+    option = "" if name == "default" else f" --name {name}"
+    circuits = ", ".join(f"{a}-{b}" for a, b in ready["circuits"]) or "none"
+    return "\n".join(
+        [
+            f"testbed {name!r} is up after {took_s:.1f} s (pid {message['pid']}): {ready['units']} units,"
+            f" {ready['hosts']} hosts, Open vSwitch datapath {ready['datapath']}",
+            f"  circuits     {circuits}",
+            f"  run a job    {typed('run')}{option} SCRIPT [ARGS...]",
+            f"  look at it   {typed('status')}{option}",
+            f"  end it       {'' if message['detached'] else 'Ctrl-C here, or '}{typed('down')}{option}",
+        ]
+    )

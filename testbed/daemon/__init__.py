@@ -1,0 +1,1 @@
+"""The process that is a testbed, and the one that watches it."""

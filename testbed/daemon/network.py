@@ -1,0 +1,245 @@
+"""The network of a running testbed, whole: fabric, fast path, switches, engine, controller process. Runs
+inside the testbed's namespaces.
+
+Owns the order in which they come and go, and the life of the controller and of BMv2 switches, which are
+started again: while the controller is away circuits go on forwarding; what a switch had summed is lost.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from testbed.aggregation.admission import Places, SummingPlace, Ways
+from testbed.aggregation.forest import Forest
+from testbed.aggregation.ways import ways
+from testbed.client import environment, rpc
+from testbed.dataplanes.bmv2.switches import Restart, Switches
+from testbed.dataplanes.xdp.engine import Cells, XdpSwitch
+from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
+from testbed.emulation.fabric import Fabric
+from testbed.emulation.links import set_offloads
+from testbed.emulation.loop import Loops
+from testbed.emulation.namespaces import die_with_parent
+from testbed.errors import TestbedError
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+CONTROLLER_PORT = 6653
+PIN_DIR = Path("/sys/fs/bpf/optinc")
+CONTROLLER_RESTARTS = 5
+_READY_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 5.0
+
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    pass
+
+
+class Network:
+    """A context manager: entering brings everything up and waits until every switch was read back; leaving
+    takes it down.
+
+    `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the
+    controller's socket.
+    """
+
+    def __init__(
+        self, topology: Topology, folder: Path, uid: int | None = None, progress: Progress = _silent
+    ) -> None:
+        self.topology = topology
+        self._folder, self._uid, self._progress = folder, uid, progress
+        self._log = folder / "log"
+        self._stack = ExitStack()
+        self._controller: subprocess.Popen[bytes] | None = None
+        self.controller_restarts = 0
+        self.switches = Switches(topology, self._log, progress)
+        self.ending = threading.Event()  # set by whoever ends the testbed: requests give up waiting
+
+    @property
+    def controller_socket(self) -> Path:
+        return self._folder / "controller.sock"
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._log.mkdir(exist_ok=True)
+            (self._folder / "topology.json").write_text(self.topology.to_json())
+            self.fabric = stack.enter_context(Fabric(self.topology, self._log, self._progress))
+            stack.callback(self._end_controller)
+            self._start_controller(held=True)  # it reads in its modules while the programs are compiled
+            plane = XdpPlane(self._switch_ports(), self._host_ports(), PIN_DIR, self.topology.mtu)
+            self.plane = stack.enter_context(plane)
+            # attaching a program to a veth turns GRO on
+            for port in self._switch_ports():
+                set_offloads(port.device, gro=False)
+            stack.enter_context(self.switches)
+            self.places = self._made_places(stack)
+            stack.callback(self._end_controller)  # before all that it uses
+            self._begin_controller()
+            self._await_ready()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        """A request to the controller. Waits while it is being started again, which only `watch` does, and
+        the thread that calls that: a process started from another thread would end with it.
+        """
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        while not self._is_ready():
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{operation}: the controller is not ready after {_READY_TIMEOUT_S:g} s")
+            if self.ending.wait(0.05):
+                raise TestbedError("the testbed is ending")
+        return rpc.call(self.controller_socket, operation, **arguments)
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(rpc.call(self.controller_socket, "ready"))
+        except TestbedError:  # away, which `watch` sees to
+            return False
+
+    def ways(self, forest: Forest) -> list[Ways]:
+        """By which devices the results of each tree go on from each unit, by the circuits that there are."""
+        return ways(forest, self.ask)
+
+    def verdicts(self) -> dict[str, int]:
+        """What XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
+        counts = self.switches.verdicts()
+        counts.update(self.plane.verdicts())
+        return dict(counts)
+
+    def watch(self) -> list[Restart]:
+        """Raises TestbedError if a process that the network needs has died; starts the controller or switches
+        again if they have.
+        """
+        self.fabric.watch()
+        restarts = self.switches.watch(self.places)
+        if self._controller is not None and self._controller.poll() is not None:
+            if self.controller_restarts >= CONTROLLER_RESTARTS:
+                raise TestbedError(
+                    f"controller: ended {self.controller_restarts + 1} times; its log ends: "
+                    f"{self._last_words()}"
+                )
+            self.controller_restarts += 1
+            self._start_controller()
+        self.switches.resettle(self.controller_socket)
+        return restarts
+
+    @property
+    def controller_pid(self) -> int:
+        """0 while there is none."""
+        return self._controller.pid if self._controller else 0
+
+    def _switch_ports(self) -> list[SwitchPort]:
+        tors = [
+            SwitchPort(device.unit, device.number, device.device)
+            for device in self.fabric.switch_devices()
+            if not self.topology.unit(device.unit).is_programmed
+        ]
+        return tors + [SwitchPort(0, device.number, device.device) for device in self.fabric.oxc_devices()]
+
+    def _host_ports(self) -> list[HostPort]:
+        return [
+            HostPort(unit.index, host, self.fabric.host_namespace(addresses.host_name(unit.index, host)))
+            for unit in self.topology.units
+            for host in range(1, unit.hosts + 1)
+        ]
+
+    def _made_places(self, stack: ExitStack) -> Places:
+        cells = Cells(self.plane.programs)
+        tors: dict[int, SummingPlace] = dict(self.switches.by_unit)
+        for unit in self.topology.units:
+            if unit.is_programmed:
+                continue
+            ports = {
+                host: socket.if_nametoindex(addresses.tor_port_device(unit.index, host))
+                for host in range(1, unit.hosts + 1)
+            }
+            tors[unit.index] = tor = XdpSwitch(cells, unit.index, ports)
+            stack.callback(tor.close)
+        namespaces = {(port.unit, port.host): port.namespace for port in self._host_ports()}
+        hosts = XdpHosts(cells, namespaces, Loops(namespaces, self.topology.mtu))
+        stack.callback(hosts.close)
+        places = Places(self.topology, tors, hosts, threading.Lock(), self.switches.any_ended)
+        stack.callback(places.close)
+        return places
+
+    def _start_controller(self, held: bool = False) -> None:
+        """`held`: it waits for `_begin_controller`."""
+        library = self.topology.controller
+        argv = [str(environment.controller_interpreter(library)), "-m", "controller", "--library", library]
+        argv += ["--topology", str(self._folder / "topology.json")]
+        argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
+        argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
+        argv += ["--uid", str(self._uid)] if self._uid is not None else []
+        argv += ["--held"] if held else []
+        stdin = subprocess.PIPE if held else subprocess.DEVNULL
+        with (self._log / "controller.log").open("ab") as log:
+            self._controller = subprocess.Popen(
+                argv, stdin=stdin, stdout=log, stderr=log, preexec_fn=die_with_parent
+            )
+
+    def _begin_controller(self) -> None:
+        assert self._controller is not None
+        assert self._controller.stdin is not None
+        self._controller.stdin.close()
+
+    def _await_ready(self) -> None:
+        deadline, listens = time.monotonic() + _READY_TIMEOUT_S, False
+        total = len(self.topology.units) + bool(self.topology.optical_ports)
+        self._progress("controller", 0, total)
+        while True:
+            assert self._controller is not None
+            if self._controller.poll() is not None:
+                raise TestbedError(
+                    f"controller: ended with {self._controller.returncode}: {self._last_words()}"
+                )
+            try:
+                if rpc.call(self.controller_socket, "ready"):
+                    self._progress("controller", total, total)
+                    return
+            except TestbedError as error:
+                waiting = str(error)
+            else:
+                waiting = "not every switch is connected and read back"
+                if not listens:
+                    self.fabric.openvswitch.connect(CONTROLLER_PORT)
+                    listens = True
+                self.switches.resettle(self.controller_socket)
+            if time.monotonic() > deadline:
+                raise TestbedError(
+                    f"controller: {waiting}, {_READY_TIMEOUT_S:g} s after its start: {self._last_words()}"
+                )
+            self.fabric.watch()
+            self.switches.require_alive()
+            time.sleep(0.05)
+
+    def _last_words(self) -> str:
+        lines = (self._log / "controller.log").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "its log is empty"
+
+    def _end_controller(self) -> None:
+        if self._controller is None:
+            return
+        self._controller.terminate()
+        try:
+            self._controller.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._controller.kill()
+            self._controller.wait()
+        self._controller = None

@@ -1,0 +1,309 @@
+"""The process that is a testbed, inside its namespaces: brings the network up, serves requests, runs jobs,
+ends in order.
+
+Started by testbed/up.py, with which it talks over the descriptor `--main`, a JSON object a line: it says what
+it does and how it ended, and ends when asked or when the other side is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from testbed.client import rpc
+from testbed.client.runtime import Caller, Runtime
+from testbed.daemon.network import Network
+from testbed.emulation import capture, faults
+from testbed.errors import HostError, RequestError, TestbedError
+from testbed.jobs.commands import Commands
+from testbed.jobs.manager import Jobs, held_hosts, means_of
+from testbed.jobs.names import mount_names
+from testbed.jobs.request import numbers, reason
+from testbed.jobs.user_files import UserFiles
+from testbed.queue.scheduler import Scheduler
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+_TICK_S = 0.2
+_JOBS_END_S = 8.0
+_COMMANDS_END_S = 5.0
+
+
+class Ended(Exception):
+    """Asked to end, in the middle of coming up."""
+
+
+class Main:
+    """The other end: the main process."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._lock = threading.Lock()
+
+    def say(self, **message: Any) -> None:
+        """A line to the main process; nothing if it is gone, which `wants_end` tells."""
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def wants_end(self, wait_s: float = 0.0) -> bool:
+        """Whether it sent anything at all, or is gone."""
+        return bool(select.select([self._socket], [], [], wait_s)[0])
+
+
+class Daemon:
+    """A testbed's state, and its answers to requests."""
+
+    def __init__(
+        self, runtime: Runtime, topology: Topology, owner: Caller, main: Main, main_pid: int
+    ) -> None:
+        self._runtime, self._topology, self._owner = runtime, topology, owner
+        self._main, self._main_pid = main, main_pid
+        self._began_unix = time.time()
+        self._state = "starting"
+        self._end = threading.Event()
+        self._controller_restarts = 0
+        self._circuits: list[list[str]] | None = None
+
+    def run(self) -> None:
+        """From nothing to nothing. Raises what went wrong."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._end.set())
+        uid = self._owner.uid
+        try:
+            mount_names(self._topology, self._runtime.folder)
+        except OSError as error:
+            raise HostError(f"put the hosts' names in place of /etc/hosts: {error.strerror}") from error
+        with Network(self._topology, self._runtime.folder, uid, self._progress) as self._network:
+            # not in the daemon's own network namespace: a user may look into a process that runs as that user
+            self._files = UserFiles(partial(self._network.fabric.popen_in, self._topology.host_names[-1]))
+            means = means_of(
+                name=self._runtime.name,
+                topology=self._topology,
+                hosts=self._network.fabric,
+                controller=self._network.ask,
+                places=self._network.places,
+                folder=self._runtime.jobs,
+                files=self._files,
+            )
+            self._jobs = Jobs(means)
+            self._commands = Commands(self._network.fabric.popen_in)
+            self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
+            with rpc.serve(self._runtime.socket, self._handle, uid):
+                self._state = "ready"
+                self._main.say(ready=self._summary())
+                why = "the testbed is ending"
+                try:
+                    self._watch()
+                except TestbedError as error:
+                    why = f"the testbed is ending: {error}"
+                    raise
+                finally:
+                    self._state = "ending"
+                    self._network.ending.set()
+                    self._main.say(phase="ending", done=0, total=0)
+                    self._commands.stop_all(why, _COMMANDS_END_S)
+                    self._scheduler.end(why)
+                    self._jobs.stop_all(why, _JOBS_END_S)
+
+    def _progress(self, phase: str, done: int, total: int) -> None:
+        if self._end.is_set() or self._main.wants_end():
+            raise Ended
+        self._main.say(phase=phase, done=done, total=total)
+
+    def _watch(self) -> None:
+        """Until asked to end. Raises TestbedError when something dies that the testbed cannot do without."""
+        while not self._main.wants_end(_TICK_S) and not self._end.is_set():
+            for restart in self._network.watch():
+                self._jobs.fail(restart.jobs, f"{restart}, and with it what it had summed")
+                self._note(f"{restart} and was started again (restart {restart.count})")
+            self._follow_circuits()
+            if self._network.controller_restarts != self._controller_restarts:
+                self._controller_restarts = self._network.controller_restarts
+                self._note(
+                    f"the controller ended and was started again (restart {self._controller_restarts})"
+                )
+
+    def _note(self, text: str) -> None:
+        """To the screen of `up`, and to the daemon's log for who looks later."""
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+        self._main.say(note=text)
+
+    def _follow_circuits(self) -> None:
+        """Tells running jobs of circuits that were changed past the daemon, as `testbed circuits request`
+        does.
+        """
+        if not self._jobs.means.supply.across_units():
+            self._circuits = None
+            return
+        with contextlib.suppress(TestbedError):  # the controller is away, and changes nothing
+            circuits = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)["circuits"]
+            if circuits != self._circuits and self._circuits is not None:
+                # not on this thread, which starts the controller again when it ends
+                threading.Thread(
+                    target=self._jobs.means.supply.follow_circuits, name="follow-circuits", daemon=True
+                ).start()
+            self._circuits = circuits
+
+    # ------------------------------------------------------------------ requests
+
+    def _handle(
+        self, request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: threading.Event
+    ) -> Any:
+        operation, asker = request["op"], Caller.asking(peer, request.get("uid"))
+        if operation == "status":
+            return self._status()
+        if operation in ("run", "submit"):
+            work = self._jobs.run if operation == "run" else self._scheduler.submit
+            asker.check_may_act(self._owner)
+            try:
+                return work(request, asker, emit, disconnected)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                traceback.print_exc()
+                raise TestbedError(
+                    f"{operation}: {type(error).__name__}: {error}; the daemon's log says more"
+                ) from error
+        if operation == "cancel":
+            ids = numbers(request.get("jobs"), "jobs")
+            return self._scheduler.cancel(ids, reason(request, "cancelled"), asker)
+        if operation == "stop":
+            (job,) = numbers([request.get("job")], "job")
+            return self._jobs.stop(job, reason(request, "asked to end"), asker)
+        if operation == "fault":
+            return faults.answer(self._network.fabric.faults, request)
+        if operation == "capture":
+            asker.check_may_act(self._owner)
+
+            def is_over() -> bool:
+                return disconnected.is_set() or self._state == "ending"
+
+            return capture.answer(self._topology, asker, request, emit, is_over, self._files)
+        if operation == "exec":
+            if asker.uid != 0:  # which only root can be, and root may do all of this without asking
+                asker.check_may_act(self._owner)
+            return self._commands.answer(request, asker, emit, disconnected)
+        if operation == "down":
+            self._end.set()
+            return None
+        raise RequestError(
+            f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, capture, exec, down"
+        )
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "units": len(self._topology.units),
+            "hosts": len(self._topology.host_names),
+            "circuits": self._network.ask("circuits")["circuits"],
+            "datapath": self._network.fabric.openvswitch.datapath,
+        }
+
+    def _status(self) -> dict[str, Any]:
+        jobs = self._jobs.status()
+        held = held_hosts(jobs)
+        controller = {"state": "running", "restarts": self._network.controller_restarts}
+        try:
+            light = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)
+            controller["library"] = rpc.call(self._network.controller_socket, "library", timeout_s=2.0)
+            controller["ready"] = rpc.call(self._network.controller_socket, "ready", timeout_s=2.0)
+        except TestbedError as error:  # circuits go on forwarding without it, and `status` goes on answering
+            light = {"circuits": None, "dark": None}
+            controller |= {"state": "away", "ready": False, "error": str(error)}
+        statistics = self._network.fabric.statistics()
+        return {
+            "name": self._runtime.name,
+            "state": self._state,
+            "pid": self._main_pid,
+            "user": self._owner.user,
+            "configuration": self._topology.name,
+            "scale": self._topology.scale,
+            "uptime_s": round(time.time() - self._began_unix, 3),
+            "units": [
+                {
+                    "name": unit.name,
+                    "kind": unit.kind,
+                    "hosts": unit.hosts,
+                    "optical_ports": unit.optical_ports,
+                    "engine": unit.engine,
+                    "restarts": self._network.switches.restarts[unit.index],
+                }
+                for unit in self._topology.units
+            ],
+            "hosts": [
+                {
+                    "name": name,
+                    "unit": unit.name,
+                    "ip": addresses.host_ip(unit.index, host),
+                    "job": held.get(name),
+                }
+                for unit in self._topology.units
+                for host in range(1, unit.hosts + 1)
+                for name in [addresses.host_name(unit.index, host)]
+            ],
+            "circuits": light["circuits"],
+            "dark": light["dark"],
+            "controller": controller,
+            "datapath": self._network.fabric.openvswitch.datapath,
+            "jobs": jobs,
+            "schedule": self._scheduler.status(),
+            "cores_busy": self._jobs.cores_busy(),
+            "links": [
+                {
+                    "name": name,
+                    "rate_mbps": link.rate_mbps,
+                    "bytes": link.bytes_ab + link.bytes_ba,
+                    "drops": link.drops,
+                }
+                for name, link in statistics.items()
+            ],
+            "faults": self._network.fabric.faults.states(),
+            "log": str(self._runtime.log),
+        }
+
+
+def main(argv: list[str]) -> int:
+    """Exit code 0 after an end that was asked for; else the error's, which the main process has been told."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.daemon.process", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument(
+        "--main", type=int, required=True, help="descriptor of the socket to the main process"
+    )
+    parser.add_argument("--main-pid", type=int, required=True)
+    parser.add_argument("--uid", type=int, required=True, help="whose testbed it is")
+    arguments = parser.parse_args(argv)
+    os.set_inheritable(arguments.main, False)
+    peer = Main(arguments.main)
+    peer.say(phase="namespaces", done=0, total=0)
+    runtime = Runtime(arguments.folder.name, arguments.folder)
+    topology = Topology.from_json(runtime.topology.read_text())
+    daemon = Daemon(runtime, topology, Caller.of(arguments.uid), peer, arguments.main_pid)
+    try:
+        daemon.run()
+    except Ended:
+        pass
+    except TestbedError as error:
+        peer.say(error=str(error), exit_code=error.exit_code)
+        return error.exit_code
+    except Exception as error:  # a defect: its trace goes to the daemon's log, its line to the user
+        traceback.print_exc()
+        peer.say(
+            error=f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})",
+            exit_code=1,
+        )
+        return 1
+    peer.say(ended=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,317 @@
+"""The main process's work: holds the name, starts the daemon in namespaces of its own, watches it, sees it
+gone.
+
+Talks with the daemon over a socket pair (testbed/daemon/process.py says what crosses it). Whatever goes
+wrong, this returns or raises only when the testbed's PID namespace is empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+from testbed.client.runtime import Caller, Claim, Runtime
+from testbed.client.screen import Screen
+from testbed.emulation import namespaces
+from testbed.errors import HostError, TestbedError, disk_is_full, from_exit_code
+from testbed.topology.model import Topology
+
+END_S = 20.0  # for an end in order; then by force
+_GONE_S = 10.0
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Show = Callable[[dict[str, Any]], None]
+
+
+def bring_up(
+    runtime: Runtime,
+    topology: Topology,
+    caller: Caller,
+    show: Show,
+    detached: bool = False,
+    claimed: Show | None = None,
+) -> int:
+    """Brings a testbed up, keeps it, and takes it down when asked by a signal or by `testbed down`.
+
+    `claimed` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was
+    asked to end before it was up.
+    """
+    os.umask(0o022)  # whatever the user's is: the daemon, its files and its jobs have this one
+    with Claim(runtime, caller) as claim:
+        runtime.topology.write_text(topology.to_json())
+        facts = {
+            "name": runtime.name,
+            "pid": os.getpid(),
+            "user": caller.user,
+            "configuration": topology.name,
+        }
+        claim.write_main({**facts, "state": "starting"})
+        if claimed:
+            claimed(facts)
+        with _signals() as asked, Daemon(runtime, caller) as daemon:
+
+            def on_message(message: dict[str, Any]) -> None:
+                if "ready" in message:
+                    claim.write_main({**facts, "state": "ready"})
+                    message = {**message, **facts, "detached": detached}
+                show(message)
+
+            daemon.watch(asked, on_message)
+            if not daemon.ready and daemon.asked:
+                raise KeyboardInterrupt
+    return 0
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """A descriptor that is readable once a signal asked this process to end."""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(writer, b"x")
+
+    before = {number: signal.signal(number, note) for number in _ENDING_SIGNALS}
+    try:
+        yield reader
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+
+
+class Daemon:
+    """The daemon's process tree, from outside. A context manager: leaving it kills what is left, and waits
+    until it is gone.
+    """
+
+    def __init__(self, runtime: Runtime, caller: Caller) -> None:
+        self._runtime, self._caller = runtime, caller
+        self._init_pidfd = -1
+        self._pending = b""
+        self.ready = False
+        self.asked = False
+        self._orderly = False
+        self._error: TestbedError | None = None
+        self._heard = False
+
+    def __enter__(self) -> Daemon:
+        self._socket, theirs = socket.socketpair()
+        argv = [sys.executable, "-m", "testbed.daemon.process", "--folder", str(self._runtime.folder)]
+        argv += ["--main", str(theirs.fileno()), "--main-pid", str(os.getpid())]
+        argv += ["--uid", str(self._caller.uid)]
+        parent = os.getpid()
+
+        def bind_to_parent() -> None:
+            namespaces.die_with_parent()
+            if os.getppid() != parent:  # it died before the kernel was told
+                os._exit(1)
+
+        with theirs, self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                namespaces.command(argv, f"optinc-{self._runtime.name}"),
+                cwd=Path(__file__).resolve().parents[2],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                # a terminal's Ctrl-C is for this process, which passes it on in order
+                start_new_session=True,
+                preexec_fn=bind_to_parent,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._find_init()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        if self._init_pidfd >= 0:
+            # Readable when PID 1 is gone, which the kernel lets go only after every process of its namespace.
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._init_pidfd, selectors.EVENT_READ)
+                if not selector.select(_GONE_S):
+                    print(
+                        "testbed: its processes are still there; the kernel is slow to end them",
+                        file=sys.stderr,
+                    )
+            os.close(self._init_pidfd)
+        self._socket.close()
+
+    @property
+    def _log(self) -> Path:
+        return self._runtime.log / "daemon.log"
+
+    def _find_init(self) -> None:
+        if self._init_pidfd >= 0:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, IndexError):
+            self._init_pidfd = os.pidfd_open(psutil.Process(self._process.pid).children()[0].pid)
+
+    def watch(self, asked: int, on_message: Show) -> None:
+        """Until the daemon has ended. Raises what it died of."""
+        deadline = float("inf")
+        pidfd = os.pidfd_open(self._process.pid)
+        with selectors.DefaultSelector() as selector:
+            for fd in (self._socket, asked, pidfd):
+                selector.register(fd, selectors.EVENT_READ)
+            while True:
+                ready = {
+                    key.fd for key, _ in selector.select(max(0.0, min(deadline - time.monotonic(), 3600.0)))
+                }
+                if self._socket.fileno() in ready and not self._receive(on_message):
+                    selector.unregister(self._socket)
+                if asked in ready:
+                    os.read(asked, 100)
+                    if not self.ready or self.asked:  # while it comes up there is nothing to end in order
+                        self._process.kill()
+                    else:
+                        self._socket.sendall(b"end\n")
+                        deadline = time.monotonic() + END_S
+                    self.asked = True
+                if time.monotonic() >= deadline:
+                    on_message({"note": f"not ended after {END_S:g} s: ending it by force"})
+                    self._process.kill()
+                    deadline = float("inf")
+                if pidfd in ready:
+                    break
+        os.close(pidfd)
+        while self._receive(on_message):
+            pass
+        self._raise_failure()
+
+    def _receive(self, on_message: Show) -> bool:
+        """Takes the daemon's messages; False at their end."""
+        try:
+            data = self._socket.recv(65536)
+        except ConnectionResetError:
+            return False
+        self._find_init()
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            self._heard = True
+            self.ready = self.ready or "ready" in message
+            self._orderly = self._orderly or "ended" in message
+            if "error" in message:
+                self._error = from_exit_code(message["exit_code"], message["error"])
+            else:
+                on_message(message)
+        return bool(data)
+
+    def _raise_failure(self) -> None:
+        code = self._process.wait()
+        if self._error:
+            raise self._error
+        if self._orderly or self.asked:
+            return
+        words = self._log.read_text(errors="replace").strip().splitlines()
+        last = words[-1] if words else "it left no word"
+        if not self._heard:
+            raise HostError(f"start the testbed's namespaces: {last}")
+        how = f"signal {-code}" if code < 0 else f"status {code}"
+        raise TestbedError(f"the daemon ended unasked ({how}): {last}")
+
+
+# ------------------------------------------------------------------ in the background
+
+
+class Relay:
+    """Shows messages to the command that waits, until the testbed is up; from then on in the log."""
+
+    def __init__(self, writer: int, runtime: Runtime) -> None:
+        self._writer, self._runtime = writer, runtime
+
+    def claimed(self, _facts: dict[str, Any]) -> None:
+        """There is a folder for the log now: standard output and error go there."""
+        log = os.open(
+            self._runtime.log / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        os.close(log)
+        self._screen = Screen(sys.stdout)
+
+    def show(self, message: dict[str, Any]) -> None:
+        """Waits for nobody: a command that went away is no reason to end."""
+        if self._writer >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._writer, json.dumps(message).encode() + b"\n")
+            if "ready" in message:
+                os.close(self._writer)
+                self._writer = -1
+        else:
+            with contextlib.suppress(OSError):  # a full disk costs a line of the log, and not the testbed
+                self._screen.show(message)
+
+
+def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller) -> int:
+    """Starts the main process in a session of its own; returns when the testbed is up. Raises what made it
+    fail.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _be_main(runtime, topology, caller, writer)
+    os.close(writer)
+    screen = Screen(sys.stdout)
+    try:
+        with os.fdopen(reader) as lines:
+            for line in lines:
+                message = json.loads(line)
+                if "error" in message:
+                    screen.close()
+                    os.waitpid(child, 0)
+                    raise from_exit_code(message["exit_code"], message["error"])
+                screen.show(message)
+                if "ready" in message:
+                    return 0
+    except KeyboardInterrupt:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+        raise
+    _, status = os.waitpid(child, 0)
+    raise TestbedError(
+        f"the main process ended with {os.waitstatus_to_exitcode(status)} before the testbed was up"
+    )
+
+
+def _be_main(runtime: Runtime, topology: Topology, caller: Caller, writer: int) -> None:
+    code = 1
+    relay = Relay(writer, runtime)
+    try:
+        os.setsid()
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        code = bring_up(runtime, topology, caller, relay.show, detached=True, claimed=relay.claimed)
+    except TestbedError as error:
+        relay.show({"error": str(error), "exit_code": error.exit_code})
+        code = error.exit_code
+    except OSError as error:
+        if (full := disk_is_full(error)) is None:
+            raise
+        relay.show({"error": str(full), "exit_code": full.exit_code})
+        code = full.exit_code
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        os._exit(code)

@@ -1,0 +1,1 @@
+"""What sums: programs and their control planes, a package for each kind."""

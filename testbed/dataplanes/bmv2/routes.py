@@ -1,0 +1,52 @@
+"""A switch's routes: the whole table at a time. The controller's process uses it too, which owns no
+switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Address
+
+from testbed.dataplanes.bmv2.runtime import Action, Key, Runtime
+from testbed.errors import SettingError, TestbedError
+
+TABLE = "routes"
+
+
+def set_routes(
+    runtime: Runtime, ports: Mapping[str, int], routes: Mapping[tuple[str, int], tuple[str, str]]
+) -> None:
+    """Replaces the table: (IPv4 address, prefix) -> (device to leave by, new destination MAC or ""). `ports`:
+    device -> number.
+
+    An entry that stays is not touched, one that changes is replaced in one step. Raises SettingError if
+    another table is read back.
+    """
+    wanted = {
+        (int(IPv4Address(ip)), prefix): _action(ports, device, mac)
+        for (ip, prefix), (device, mac) in routes.items()
+    }
+    there = {(entry.value, entry.prefix): entry for entry in runtime.entries(TABLE)}
+    for (ip, prefix), action in wanted.items():
+        entry = there.get((ip, prefix))
+        if entry is None:
+            runtime.add_entry(TABLE, Key(ip, 32, prefix), action)
+        elif entry.action != action:
+            runtime.replace_entry(TABLE, entry.handle, action)
+    for key, entry in there.items():
+        if key not in wanted:
+            runtime.delete_entry(TABLE, entry.handle)
+    read = {(entry.value, entry.prefix): entry.action for entry in runtime.entries(TABLE)}
+    if read != wanted:
+        raise SettingError(f"routes of {runtime.name}: set {len(wanted)}, read back {len(read)} or others")
+
+
+def mac_number(mac: str) -> int:
+    """The 48-bit number of a MAC address."""
+    return int(mac.replace(":", ""), 16)
+
+
+def _action(ports: Mapping[str, int], device: str, mac: str) -> Action:
+    if device not in ports:
+        raise TestbedError(f"route by {device}: no such port; there are {', '.join(ports)}")
+    return Action("route_to", (ports[device], mac_number(mac))) if mac else Action("route", (ports[device],))

@@ -1,0 +1,317 @@
+"""A unit's ToR that is a `simple_switch` running p4/: its process, what its tables hold, and the aggregator
+that it is to the engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Self
+
+from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.contract import places as contract
+from testbed.contract.places import P4_ENTRY, SLOTS
+from testbed.dataplanes.bmv2 import routes as routing
+from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
+from testbed.dataplanes.bmv2.program import lanes_of, verdict_names
+from testbed.dataplanes.bmv2.runtime import Action, Key, NoAnswerError, Runtime
+from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.errors import RequestError, SettingError, TestbedError
+from testbed.topology import addresses
+
+QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
+FLOOD_GROUP = 1
+MAX_GROUPS = 4096  # the switch's own limit
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+READY_S = 30.0
+END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
+_FROM_HOST, _FROM_FABRIC = Action("from_host"), Action("from_fabric")
+
+
+class Bmv2Switch:
+    """A context manager: entering it starts the switch, leaving it ends it. Thread-safe.
+
+    One that does not answer, or reads back what was not set, is ended, for its tables are no longer known:
+    `ended` says why. Whatever is asked of a switch that ended fails at once, until it is restarted.
+    """
+
+    slots = SLOTS
+
+    def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
+        """`ports`: device -> port number, all of the ToR's. `program` as from `compiled`; `log` is a
+        folder.
+        """
+        self._unit, self._name, self._ports = unit, addresses.unit_name(unit), dict(ports)
+        self._program, self._log, self._verbose = program, log, verbose
+        self._runtime = Runtime(unit)
+        self._process: SwitchProcess | None = None
+        self._verdicts = verdict_names()
+        self._lock = threading.RLock()
+        self._forget()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            try:
+                self._start()
+            except BaseException:
+                self.stop()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while it was not stopped."""
+        return self._process.pid if self._process else None
+
+    def ended(self) -> str | None:
+        """Why the process is gone, though nobody called `stop`: "signal 9", "exit code 1: " and its last
+        words, or "did not answer within 5 s (entry of jobs)" if it was ended for that. None while it runs.
+        """
+        return self._process.ended() if self._process else None
+
+    def restart(self) -> None:
+        """A new process in place of what is left of the old one. It knows its hosts, and no job, sender or
+        route.
+        """
+        with self._lock:
+            self.stop()
+            try:
+                self._start()
+            except BaseException:
+                if self._process:
+                    self._process.stop()  # and kept: `ended` tells that it is gone
+                raise
+
+    def stop(self) -> None:
+        """Ends the process, if there is one."""
+        with self._lock:
+            self._runtime.close()
+            process, self._process = self._process, None
+            if process:
+                process.stop()
+
+    # ------------------------------------------------------------------ what the engine tells it
+
+    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
+        """By which ports the results of a job's tree leave; called before `admit`. Replaces in one step."""
+        ports = [self._port(device) for device in devices]
+        key = (number, tree)
+        with self._asking():
+            if key in self._groups:
+                self._runtime.replace_group(*self._groups[key], ports)
+                return
+            used = {group for group, _ in self._groups.values()}
+            group = next((group for group in range(FLOOD_GROUP + 1, MAX_GROUPS) if group not in used), None)
+            if group is None:
+                raise TestbedError(f"{self._name}: job {number}: no more multicast groups")
+            self._groups[key] = (group, self._runtime.add_group(group, ports))
+
+    def admit(self, number: int, entry: Entry) -> None:
+        """Puts the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
+        replaced in one step.
+        """
+        key = (number, entry.tree)
+        lanes = lanes_of(self._program)
+        if entry.lanes != lanes:
+            raise RequestError(
+                f"{self._name}: job {number}: packets of {entry.lanes} lanes; its P4 program takes {lanes}"
+            )
+        with self._asking():
+            if key not in self._groups:
+                raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
+            action = Action("set_entry", entry_data(entry, self._groups[key][0]))
+            if key in self._entries:
+                self._runtime.replace_entry("entries", self._entries[key], action)
+                return
+            self.empty(entry.base, entry.size)
+            match = Key(number << 8 | entry.tree, 24)
+            self._entries[key] = self._runtime.add_entry("entries", match, action)
+
+    def empty(self, base: int, size: int) -> None:
+        """Empties slots: a job is not to find what another left there."""
+        with self._asking():
+            self._runtime.fill_register("slot_state", base, base + size, 0)
+
+    def bind(self, host: int, sender: Sender | None) -> None:
+        """Who may send gradients by the port of this host; None: nobody. A switch that ended lets nobody."""
+        try:
+            with self._asking():
+                self._runtime.replace_entry("ports", self._senders[host], _from(sender))
+        except _EndedError:
+            if sender:
+                raise
+
+    def release(self, number: int, tree: int | None = None) -> None:
+        """Takes a job's entries and groups, or those of one tree; nothing if it has none, or if the switch
+        ended, and they with it.
+
+        A packet that is being worked on may still find the job's slots; no later job minds, for its
+        generation is another.
+        """
+        held = {*self._entries, *self._groups}
+        mine = [key for key in held if key[0] == number and tree in (None, key[1])]
+        try:
+            with self._asking():
+                for key in mine:
+                    if key in self._entries:
+                        self._runtime.delete_entry("entries", self._entries[key])
+                        del self._entries[key]
+                    if key in self._groups:
+                        self._runtime.delete_group(*self._groups[key])
+                        del self._groups[key]
+        except _EndedError:
+            for key in mine:
+                self._entries.pop(key, None)
+                self._groups.pop(key, None)
+
+    def verdicts(self) -> dict[str, int]:
+        """What became of packets, counted since the process started."""
+        with self._asking():
+            counts = self._runtime.counters("verdicts", list(self._verdicts))
+        return dict(zip(self._verdicts.values(), counts, strict=True))
+
+    # ------------------------------------------------------------------ under the lock
+
+    def _forget(self) -> None:
+        self._entries: dict[tuple[int, int], int] = {}  # (job, tree) -> handle of the entry
+        self._groups: dict[tuple[int, int], tuple[int, int]] = {}  # (job, tree) -> group, handle of its node
+        self._senders: dict[int, int] = {}  # host -> handle of its port's entry
+
+    def _start(self) -> None:
+        self._forget()
+        self._set_offloads()
+        self._process = SwitchProcess(self._unit, self._ports, self._program, self._log, self._verbose)
+        self._wait_ready(self._process)
+        with self._asking():
+            self._settle()
+
+    def _set_offloads(self) -> None:
+        """libpcap's ring of 2 MiB holds 1,000 frames of an MTU of 1500, but 32 where the device may merge or
+        segment frames.
+        """
+        with FeatureControl() as control:
+            for device in self._ports:
+                try:
+                    control.set(device, wire_features(gro=False))
+                except OSError as error:
+                    raise TestbedError(f"{self._name}: port {device}: {error.strerror}") from error
+
+    def _wait_ready(self, process: SwitchProcess) -> None:
+        """Until it answers, with the program and the ports that it was given."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            if end := process.ended():
+                raise TestbedError(f"start {self._name}'s {BINARY}: {end}")
+            try:
+                self._runtime.uptime_us()
+                break
+            except TestbedError as error:
+                if time.monotonic() > deadline:
+                    raise TestbedError(
+                        f"start {self._name}'s {BINARY}: no answer within {READY_S:g} s: {error}"
+                    ) from error
+            time.sleep(0.01)
+        digest = hashlib.md5(self._program.read_bytes(), usedforsecurity=False).digest()
+        if self._runtime.program_digest() != digest:
+            raise SettingError(f"{self._name}'s {BINARY} runs another program than {self._program}")
+        if (ports := self._runtime.ports()) != self._ports:
+            lacking = ", ".join(sorted({*self._ports} - {*ports})) or "others than were asked for"
+            raise SettingError(
+                f"{self._name}'s {BINARY} took {len(ports)} of {len(self._ports)} ports; not: {lacking}"
+            )
+
+    def _settle(self) -> None:
+        """What every switch has: its address, who is behind each port, where stations are, whom a broadcast
+        reaches.
+        """
+        runtime = self._runtime
+        hosts = [
+            number for number in self._ports.values() if addresses.is_host_port(number)
+        ]  # numbered as the hosts are
+        for number in set(self._ports.values()).difference(hosts):
+            runtime.add_entry("ports", Key(number, 9), _FROM_FABRIC)
+            runtime.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
+        runtime.set_queue_depth(QUEUE_PACKETS)
+        runtime.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
+        runtime.add_group(FLOOD_GROUP, hosts)
+        flood = Action("flood", (FLOOD_GROUP,))
+        runtime.add_entry("stations", Key(routing.mac_number(BROADCAST), 48), flood)
+        for host in hosts:
+            self._senders[host] = runtime.add_entry("ports", Key(host, 9), _FROM_HOST)
+            mac = routing.mac_number(addresses.host_mac(self._unit, host))
+            runtime.add_entry("stations", Key(mac, 48), Action("switch_to", (host,)))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Alone. A switch that leaves unknown what it did is ended; a refusal is raised as it is."""
+        with self._lock:
+            process = self._process
+            if process is None:
+                raise _EndedError(f"{self._name}'s {BINARY} does not run")
+            if how := process.ended():
+                raise _EndedError(ended_words(self._unit, how))
+            try:
+                yield
+            except NoAnswerError as error:
+                how = None if error.timed_out else process.ended(END_SEEN_S)
+                raise self._given_up(process, how or error.how) from error
+            except SettingError as error:
+                raise self._given_up(
+                    process, str(error).removeprefix(f"{self._name}'s {BINARY}: ")
+                ) from error
+
+    def _given_up(self, process: SwitchProcess, why: str) -> _EndedError:
+        process.stop(why)
+        return _EndedError(ended_words(self._unit, process.ended() or why))
+
+    def _port(self, device: str) -> int:
+        if device not in self._ports:
+            raise TestbedError(f"{self._name}: no port {device}; there are {', '.join(self._ports)}")
+        return self._ports[device]
+
+
+class _EndedError(TestbedError):
+    """There is no process to ask."""
+
+
+_ROLES = {
+    Role.TOP: contract.Role.TOP,
+    Role.INNER: contract.Role.INNER,
+    Role.TRANSIT: contract.Role.TRANSIT,
+}
+
+
+def entry_data(entry: Entry, group: int) -> tuple[int, ...]:
+    """The parameters of the P4 program's `set_entry`, in their order."""
+    values = {
+        **{
+            name: getattr(entry, name)
+            for name in (
+                *("workers", "places", "generation", "base", "size", "number"),
+                *("up_base", "result_base", "lanes"),
+            )
+        },
+        **{name: _ip(getattr(entry, name)) for name in ("self_ip", "up_ip", "group_ip")},
+        "role": int(_ROLES[entry.role]),
+        "group": group,
+    }
+    return tuple(values[parameter.name] for parameter in P4_ENTRY)
+
+
+def _from(sender: Sender | None) -> Action:
+    if sender is None:
+        return _FROM_HOST
+    worker = (0, 0) if sender.worker is None else (1, sender.worker)
+    return Action("from_member", (sender.job, *worker, int(sender.is_place)))
+
+
+def _ip(address: str) -> int:
+    return int(IPv4Address(address))

@@ -1,0 +1,194 @@
+"""The BMv2 switches of a running testbed: started, watched, and started again when they end. What such a
+switch had summed is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from testbed.aggregation.admission import Places
+from testbed.client import rpc
+from testbed.dataplanes.bmv2.process import binary, ended_words
+from testbed.dataplanes.bmv2.program import compiled
+from testbed.dataplanes.bmv2.switch import Bmv2Switch
+from testbed.emulation.links import set_offloads
+from testbed.emulation.netlink import RouteSocket, set_merging
+from testbed.errors import TestbedError
+from testbed.topology import addresses
+from testbed.topology.model import Topology, Unit
+
+RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more than so many in so long: it does not help
+PROBE_S = 2.0
+_ANSWER_S = 10.0  # the controller asks the switch in its turn
+_MERGE_NOTHING = 1
+
+Progress = Callable[[str, int, int], None]
+
+
+def program_of(topology: Topology) -> Path | None:
+    """What the topology's switches run; None if it has none. HostError or RequestError if it or
+    `simple_switch` is not here.
+    """
+    if not topology.units_with("bmv2"):
+        return None
+    binary()
+    return compiled(topology.bmv2.layout, topology.mtu)
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A switch ended, `how`, and was started again, for the `count`-th time; the sums of `jobs` (with their
+    generations) were on it.
+    """
+
+    unit: int
+    how: str
+    count: int
+    jobs: Mapping[int, int]
+
+    def __str__(self) -> str:
+        return ended_words(self.unit, self.how)
+
+
+class Switches:
+    """A context manager over all of them, `by_unit`. Their ports must be there. Empty where no unit has the
+    engine bmv2.
+    """
+
+    def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
+        self._topology, self._log, self._progress = topology, log, progress
+        self._program = program_of(topology)
+        self.by_unit: dict[int, Bmv2Switch] = {}
+        self.restarts: Counter[int] = Counter()
+        self._restarted_at: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
+        self._probed_at = time.monotonic()
+        self._untold: set[int] = set()  # started again, and the controller does not know
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        units = self._topology.units_with("bmv2") if self._program else ()
+        with ExitStack() as stack:
+            for done, unit in enumerate(units):
+                self._progress("bmv2", done, len(units))
+                assert self._program
+                switch = Bmv2Switch(
+                    unit.index, unit.tor_ports, self._program, self._log, self._topology.bmv2.log
+                )
+                self.by_unit[unit.index] = stack.enter_context(switch)
+                self._let_frames_arrive(unit)
+            self._stack = stack.pop_all()
+        if units:
+            self._progress("bmv2", len(units), len(units))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def verdicts(self) -> Counter[str]:
+        """What all of them did with packets; one that was started again, since then."""
+        counts: Counter[str] = Counter()
+        for switch in self.by_unit.values():
+            counts.update(switch.verdicts())
+        return counts
+
+    def require_alive(self) -> None:
+        """TestbedError if one has ended."""
+        for unit, switch in self.by_unit.items():
+            if how := switch.ended():
+                raise TestbedError(ended_words(unit, how))
+
+    def any_ended(self) -> bool:
+        """Whether one has, and was not started again yet."""
+        return any(switch.ended() for switch in self.by_unit.values())
+
+    def watch(self, places: Places) -> list[Restart]:
+        """Starts those that ended again; says which. One that ends again meanwhile is for the next call.
+
+        TestbedError if one ended for good: after RESTARTS attempts to start it within RESTARTS_WITHIN_S.
+        """
+        self._probe()
+        ended = [(unit, how) for unit, switch in self.by_unit.items() if (how := switch.ended())]
+        restarts = [self._restart(unit, how, places) for unit, how in ended]
+        return [restart for restart in restarts if restart]
+
+    def _probe(self) -> None:
+        """Asks each switch something now and then: one that does not answer is ended by that."""
+        if time.monotonic() < self._probed_at + PROBE_S:
+            return
+        self._probed_at = time.monotonic()
+        for switch in self.by_unit.values():
+            with contextlib.suppress(TestbedError):
+                switch.verdicts()
+
+    def _restart(self, unit: int, how: str, places: Places) -> Restart | None:
+        now, before = time.monotonic(), self._restarted_at[unit]
+        if len(before) == RESTARTS and now - before[0] < RESTARTS_WITHIN_S:
+            within = f"{RESTARTS} times within {RESTARTS_WITHIN_S:g} s"
+            raise TestbedError(f"{ended_words(unit, how)}; it was started again {within}, which is the limit")
+        before.append(now)
+        self.restarts[unit] += 1
+        switch = self.by_unit[unit]
+
+        def restart() -> None:
+            switch.restart()
+            self._let_frames_arrive(self._topology.unit(unit))
+
+        self._untold.add(unit)
+        try:
+            jobs = places.restart(unit, restart)
+        except TestbedError:
+            if not switch.ended():
+                raise  # no further call would try again
+            return None
+        return Restart(unit, how, self.restarts[unit], jobs)
+
+    def resettle(self, controller: Path) -> None:
+        """Has the controller set the routes of those that were started again, and of those where it failed.
+        What fails now, the next call does.
+        """
+        if not self.by_unit:
+            return
+        with contextlib.suppress(TestbedError):  # it is away
+            unsettled = rpc.call(controller, "unsettled", timeout_s=_ANSWER_S)
+            for unit in self._topology.units:
+                if unit.name in unsettled or unit.index in self._untold:
+                    self._resettle(controller, unit.index)
+
+    def _resettle(self, controller: Path, unit: int) -> None:
+        try:
+            rpc.call(controller, "resettle", unit=addresses.unit_name(unit), timeout_s=_ANSWER_S)
+        except TestbedError:
+            if switch := self.by_unit.get(
+                unit
+            ):  # which ends if it does not answer, and then is started again
+                with contextlib.suppress(TestbedError):
+                    switch.verdicts()
+        else:
+            self._untold.discard(unit)
+
+    def _let_frames_arrive(self, unit: Unit) -> None:
+        """At the other end of an unshaped link is a device whose XDP program redirects: such frames arrive
+        where veth polls, which it does with GRO on; GRO is to merge nothing. Not before the switch has opened
+        its ports (Bmv2Switch says why).
+        """
+        links = {True: self._topology.host_link, False: self._topology.optical_link}
+        bare = [
+            device
+            for device, number in unit.tor_ports.items()
+            if links[addresses.is_host_port(number)].rate_mbps is None
+        ]
+        with RouteSocket() as route:
+            route.send([set_merging(socket.if_nametoindex(device), _MERGE_NOTHING) for device in bare])
+        for device in bare:
+            set_offloads(device, gro=True)

@@ -1,0 +1,111 @@
+"""Compiles C by BCC, loads its programs, and compares its maps with what Python says of them.
+
+The one place that knows how BCC is had, which headers it is given and how it fails; the doctor's probe alone,
+which must tell a lack of the host's from a fault of ours, asks BCC itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+
+from testbed.errors import HostError, SettingError
+from testbed.probing.headers import kernel_headers
+
+
+@dataclass(frozen=True, slots=True)
+class MapLayout:
+    """What Python says of a map: the types of its key and value, and in which file it says so."""
+
+    name: str
+    key: np.dtype
+    value: np.dtype
+    stated_in: str
+
+
+class Table(Protocol):
+    """A map as BCC gives it: the ctypes that it made of the C types."""
+
+    Key: Any
+    Leaf: Any
+
+
+class Compiled:
+    """A C text's programs and maps, by descriptor. A context manager; leaving it drops the descriptors.
+
+    `what` is its name in errors, such as "the XDP programs"; `programs` are the functions to load, each with
+    its kind. HostError when this host cannot, SettingError when C and Python have other types for a map.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        text: str,
+        programs: Mapping[str, Literal["XDP", "SCHED_CLS"]],
+        maps: Iterable[MapLayout] = (),
+        flags: Sequence[str] = (),
+    ) -> None:
+        os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
+        try:
+            from bcc import BPF
+        except ImportError as error:
+            raise HostError(
+                f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
+            ) from error
+        self.bpf: Any = None
+        try:
+            # -w: the kernel's own headers warn under bcc's clang
+            self.bpf = BPF(text=text, cflags=["-w", *flags])
+            self.functions = {
+                name: self.bpf.load_func(name, getattr(BPF, kind)) for name, kind in programs.items()
+            }
+        except Exception as error:  # bcc raises nothing narrower
+            self.close()
+            raise HostError(f"load {what}: {error}; `testbed doctor` says what this host lacks") from error
+        try:
+            for layout in maps:
+                check_layout(layout, self.bpf[layout.name])
+        except SettingError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drops the descriptors."""
+        if self.bpf is not None:
+            self.bpf.cleanup()
+
+    def map_fd(self, name: str) -> int:
+        """Descriptor of a map."""
+        return int(self.bpf[name].map_fd)
+
+    def program_fd(self, name: str) -> int:
+        """Descriptor of one of the programs."""
+        return int(self.functions[name].fd)
+
+
+def check_layout(layout: MapLayout, table: Table) -> None:
+    """Raises SettingError unless a map's key and value have the sizes, fields and offsets that are stated."""
+    for made, stated in ((table.Key, layout.key), (table.Leaf, layout.value)):
+        if ctypes.sizeof(made) != stated.itemsize:
+            raise SettingError(
+                f"map {layout.name}: C has {ctypes.sizeof(made)} bytes, {layout.stated_in} {stated.itemsize}"
+            )
+        fields = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
+        named = {name: offset for name, offset in fields.items() if not name.startswith("__")}  # no padding
+        said = {name: spot[1] for name, spot in (stated.fields or {}).items()}
+        if fields and named != said:
+            raise SettingError(f"map {layout.name}: C has the fields {fields}, {layout.stated_in} {said}")

@@ -1,0 +1,345 @@
+"""What sums by XDP programs: the places at ToRs and at hosts.
+
+All of them live in the same maps (bpf/maps.h); `Cells` knows which cells are free. Nothing here is safe for
+several threads.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.aggregation.segments import NoRoomError
+from testbed.contract import places, spec
+from testbed.contract.codec import Header
+from testbed.contract.frame import Frame
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.plane import NO_ENTRY, ip_number, put_port, set_port
+from testbed.dataplanes.xdp.program import Programs, in_namespace
+from testbed.dataplanes.xdp.syscall import (
+    MAP_TYPE_ARRAY,
+    MAP_TYPE_DEVMAP,
+    map_create,
+    map_delete,
+    map_update,
+    run_live,
+    u32,
+)
+from testbed.errors import TestbedError
+from testbed.topology import addresses
+from testbed.topology.places import Host
+
+_ROLES = {role: places.Role[role.name] for role in Role}
+_SAME_NAMES = (
+    "tree",
+    "generation",
+    "workers",
+    "places",
+    "number",
+    "base",
+    "size",
+    "up_base",
+    "result_base",
+    "lanes",
+)
+
+Key = tuple[int, int]  # a job's number, and one of its trees
+
+
+class Loops(Protocol):
+    """What makes the loop of a host, the pair of devices by which a worker reaches its own host's place."""
+
+    def make(self, host: Host) -> None: ...
+    def remove(self, host: Host) -> None: ...
+
+
+class Cells:
+    """The free cells of the maps that all places of `programs` share."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+        self._free = {name: set(range(layout.SIZES[size])) for name, (_, size) in _CELLS.items()}
+
+    def take(self, kind: str) -> int:
+        if not self._free[kind]:
+            raise NoRoomError(f"no more {_CELLS[kind][0]}")
+        return self._free[kind].pop()
+
+    def free(self, kind: str, cell: int) -> None:
+        self._free[kind].add(cell)
+
+
+_CELLS = {
+    "entries": ("entries for trees at places", "MAX_ENTRIES"),
+    "groups": ("groups of result ports", "MAX_GROUPS"),
+    "slots": ("aggregators", "MAX_AGGREGATORS"),
+    "rings": ("rings for results", "MAX_HOSTS"),
+}
+
+
+class _Place:
+    """Entries, groups and slots of the ToR of unit `owner`, or of the host whose eth0 has the ifindex
+    `owner`.
+    """
+
+    slots = layout.SLOTS
+
+    def __init__(self, cells: Cells, owner: int) -> None:
+        self._cells, self._programs, self._owner = cells, cells.programs, owner
+        self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
+        self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
+        self._groups: dict[Key, int] = {}  # cell of `groups`
+        self._senders: dict[int, Sender] = {}  # by host
+
+    def close(self) -> None:
+        """Drops the slots' descriptor."""
+        if self._slots:
+            os.close(self._slots[1])
+            self._cells.free("slots", self._slots[0])
+            self._slots = None
+
+    def slot_array(self) -> int:
+        """Descriptor of the array of its slots."""
+        return self._made_slots()[1]
+
+    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
+        """By which devices the results of a tree leave; called before `admit`. Replaces in one step."""
+        if (number, tree) not in self._groups:
+            self._groups[number, tree] = self._cells.take("groups")
+        cell = self._groups[number, tree]
+        self._inside(lambda: self._put_groups(cell, [socket.if_nametoindex(device) for device in devices]))
+
+    def admit(self, number: int, entry: Entry) -> None:
+        """Puts the entry of a tree of job `number`. If it is new here, its segment's slots are empty
+        afterwards; else the entry is replaced in one step.
+        """
+        key = (number, entry.tree)
+        is_new = key not in self._entries
+        if is_new:
+            if entry.size:
+                self.empty(entry.base, entry.size)
+            self._entries[key] = (self._cells.take("entries"), entry)
+        cell = self._entries[key][0]
+        self._entries[key] = (cell, entry)
+        record = np.zeros((), layout.ENTRY)
+        for name in _SAME_NAMES:
+            record[name] = getattr(entry, name)
+        for name in ("self_ip", "up_ip", "group_ip"):
+            record[name] = ip_number(getattr(entry, name))
+        record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key]
+        if entry.size:
+            record["aggregator"] = self._made_slots()[0]
+        map_update(self._programs.map_fd("entries"), u32(cell), record.tobytes())
+        map_update(self._programs.map_fd("entry_index"), self._key(key), u32(cell))
+        if is_new:
+            self._entries_changed(number)
+
+    def release(self, number: int, tree: int | None = None) -> None:
+        """Takes the entry and the group of a tree away, or of all trees of the job; nothing if there are
+        none. A packet that is worked on may still touch their slots: whoever has those next is of another
+        generation.
+        """
+        for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
+            cell, _ = self._entries.pop(key)
+            map_delete(self._programs.map_fd("entry_index"), self._key(key))
+            map_update(self._programs.map_fd("entries"), u32(cell), bytes(layout.ENTRY.itemsize))
+            self._entries_changed(number)
+            self._cells.free("entries", cell)
+        for key in [key for key in self._groups if key[0] == number and tree in (None, key[1])]:
+            group = self._groups.pop(key)
+            # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the
+            # entry.
+            for name in ("groups", "worker_groups"):
+                map_delete(self._programs.map_fd(name), u32(group))
+            self._cells.free("groups", group)
+
+    def bind(self, host: int, sender: Sender | None) -> None:
+        """Who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
+        if sender is None:
+            self._senders.pop(host, None)
+        else:
+            self._senders[host] = sender
+        self._set_sender(host)
+
+    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
+        """Has the sum of a fragment sent as it is, without who has not contributed, if the slot still waits
+        for that fragment; `age`: how long it has waited, in milliseconds. TestbedError if the tree is not
+        here.
+        """
+        if (number, tree) not in self._entries:
+            raise TestbedError(f"tick job {number}, tree {tree}: it is not summed at this place")
+        entry = self._entries[number, tree][1]
+        header = Header(
+            op=spec.Op.TICK, job=number, worker=0, contributors=0, generation=entry.generation, slot=slot,
+            fragment=fragment, count=0, tree=tree, age=min(age, 0xFFFF), lanes=entry.lanes,
+        )  # fmt: skip
+        empty = np.zeros(entry.lanes, np.uint32)
+        mac = addresses.mac_of(entry.self_ip)
+        data = Frame(header, empty, entry.self_ip, entry.self_ip, mac, mac).pack()
+        program, device = self._programs.program_fd("control_port"), self._device()
+        self._inside(lambda: run_live(program, data, device))
+
+    def empty(self, base: int, size: int) -> None:
+        """Forgets what slots hold, which no tree may be using."""
+        empty = bytes(layout.slot(self._programs.lanes).itemsize)
+        for number in range(base, base + size):
+            map_update(self.slot_array(), u32(number), empty)
+
+    # ---- what differs between a ToR and a host ----
+
+    def _inside(self, work: Callable[[], None]) -> None:
+        """Does `work` in the network namespace where the place's devices are."""
+        work()
+
+    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    def _set_sender(self, host: int) -> None:
+        raise NotImplementedError
+
+    def _device(self) -> int:
+        """The ifindex by which control_port knows the place."""
+        raise NotImplementedError
+
+    def _entries_changed(self, number: int) -> None:
+        """After an entry of a job came or went."""
+        for host, sender in self._senders.items():
+            if sender.job == number:
+                self._set_sender(host)
+
+    # ----
+
+    def _put_group(self, name: str, cell: int, ports: Sequence[int]) -> None:
+        """An entry of one of the two maps of groups: `ports` are ifindices."""
+        fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(ports)), 0, "group")
+        try:
+            for position, port in enumerate(ports):
+                map_update(fd, u32(position), u32(port))
+            map_update(self._programs.map_fd(name), u32(cell), u32(fd))
+        finally:
+            os.close(fd)  # the outer map holds it
+
+    def _sender(self, sender: Sender) -> dict[str, int]:
+        """Of `struct port`. It names the entry of the job's first tree, so that a push takes one look-up
+        less.
+        """
+        trees = [tree for number, tree in self._entries if number == sender.job]
+        index = self._entries[sender.job, min(trees)][0] if trees else NO_ENTRY
+        worker = places.NOBODY.value if sender.worker is None else sender.worker
+        return {"job": sender.job, "worker": worker, "index": index, "is_place": int(sender.is_place)}
+
+    def _key(self, key: Key) -> bytes:
+        return np.array((self._owner, *key), layout.ENTRY_KEY).tobytes()
+
+    def _made_slots(self) -> tuple[int, int]:
+        if self._slots is None:
+            cell = self._cells.take("slots")
+            fd = -1
+            try:
+                item = layout.slot(self._programs.lanes).itemsize
+                fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.SLOTS, 0, "slots")
+                map_update(self._programs.map_fd("slots"), u32(cell), u32(fd))
+            except BaseException:
+                if fd >= 0:
+                    os.close(fd)
+                self._cells.free("slots", cell)
+                raise
+            self._slots = (cell, fd)
+        return self._slots
+
+
+class XdpSwitch(_Place):
+    """A unit's ToR. `ports` are the ifindices of its hosts' ports, by host."""
+
+    def __init__(self, cells: Cells, unit: int, ports: Mapping[int, int]) -> None:
+        super().__init__(cells, unit)
+        self._ports = ports
+
+    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
+        to_hosts = set(self._ports.values())
+        self._put_group("groups", cell, ports)
+        self._put_group("worker_groups", cell, [port for port in ports if port in to_hosts])
+
+    def _set_sender(self, host: int) -> None:
+        sender = self._senders.get(host)
+        fields = self._sender(sender) if sender else {}
+        set_port(self._programs, self._ports[host], self._owner, host, places.Port.HOST, **fields)
+
+    def _device(self) -> int:
+        return next(iter(self._ports.values()))
+
+
+class XdpHostPlace(_Place):
+    """A host. Its devices are in the network namespace at `namespace` (None: the caller's)."""
+
+    def __init__(
+        self,
+        cells: Cells,
+        host: Host,
+        namespace: Path | None,
+        loops: Loops | None,
+        changed: Callable[[], None],
+    ) -> None:
+        """Without `loops` its loop is there already. `changed` is called after entries came or went."""
+        super().__init__(cells, addresses.host_ifindex(*host))
+        self._host, self._loop = host, addresses.loop_place_ifindex(*host)
+        self._namespace, self._loops, self._changed = namespace, loops, changed
+
+    def bind(self, host: int, sender: Sender | None) -> None:
+        """Opens the loop for a worker on this host, before a group names it; None: takes it away."""
+        if self._loops and sender and not self._senders:
+            self._loops.make(self._host)
+            try:
+                self._inside(self._attach_loop)
+            except BaseException:
+                self._loops.remove(self._host)
+                raise
+        if self._loops and sender is None and self._senders:
+            self._loops.remove(self._host)
+        super().bind(host, sender)
+
+    def _attach_loop(self) -> None:
+        self._programs.attach("loop_port", addresses.LOOP_PLACE_DEVICE)
+        self._programs.attach("host_port", addresses.LOOP_WORKER_DEVICE)
+
+    @property
+    def has_entries(self) -> bool:
+        return bool(self._entries)
+
+    def _inside(self, work: Callable[[], None]) -> None:
+        if self._namespace:
+            in_namespace(self._namespace, work)
+        else:
+            work()
+
+    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
+        self._put_group("groups", cell, ports)
+
+    def _set_sender(self, host: int) -> None:
+        sender = self._senders.get(host)
+        if sender is None:
+            map_delete(self._programs.map_fd("ports"), u32(self._loop))
+            return
+        self_ip = ip_number(addresses.LOOP_PLACE_IP)
+        put_port(
+            self._programs,
+            self._loop,
+            owner=self._owner,
+            number=host,
+            self_ip=self_ip,
+            kind=places.Port.HOST,
+            **self._sender(sender),
+        )
+
+    def _device(self) -> int:
+        return self._owner
+
+    def _entries_changed(self, number: int) -> None:
+        super()._entries_changed(number)
+        self._changed()

@@ -1,0 +1,119 @@
+"""The hosts' end of the XDP data plane: the rings that workers pull results from, and the hosts as places.
+Not safe for several threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from testbed.aggregation.admission import Ring
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.engine import Cells, Loops, XdpHostPlace
+from testbed.dataplanes.xdp.plane import ip_number
+from testbed.dataplanes.xdp.syscall import F_MMAPABLE, MAP_TYPE_ARRAY, map_create, map_delete, map_update, u32
+from testbed.errors import RequestError, TestbedError
+from testbed.topology import addresses
+from testbed.topology.places import Host
+
+
+class XdpHosts:
+    """The rings at hosts, and the hosts as places. `namespaces`: where each host's devices are."""
+
+    def __init__(
+        self, cells: Cells, namespaces: Mapping[Host, Path] | None = None, loops: Loops | None = None
+    ) -> None:
+        self._cells, self._programs, self._loops = cells, cells.programs, loops
+        self._namespaces = namespaces or {}
+        # by host: cell of `rings` and of `wakes`, descriptors, and what is in `pullers`
+        self._rings: dict[Host, tuple[int, Ring, dict[bytes, np.ndarray]]] = {}
+        self._places: dict[Host, XdpHostPlace] = {}
+
+    def close(self) -> None:
+        """Drops the descriptors of the places' slots."""
+        for place in self._places.values():
+            place.close()
+
+    def place(self, host: Host) -> XdpHostPlace:
+        """What sums at a host; the same object each time."""
+        if host not in self._places:
+            self._places[host] = self._made_place(host, lambda: self._put_pullers(host))
+        return self._places[host]
+
+    def _made_place(self, host: Host, changed: Callable[[], None]) -> XdpHostPlace:
+        return XdpHostPlace(self._cells, host, self._namespaces.get(host), self._loops, changed)
+
+    def attach(
+        self, host: Host, job: int, generation: int, bases: Sequence[int], size: int, lanes: int
+    ) -> Ring:
+        """A ring for the results of a job, tree after tree: those of tree t, whose slots count from
+        `bases[t]`, are at t * size and behind. TestbedError if the host has one.
+        """
+        if len(bases) * size > layout.SLOTS:
+            raise RequestError(f"job {job}: {len(bases)} segments of {size} slots; a ring has {layout.SLOTS}")
+        if host in self._rings:
+            raise TestbedError(f"admit job {job}: {addresses.host_name(*host)} is in another job")
+        cell, ring = self._made_ring()
+        devices = {
+            addresses.host_ifindex(*host): addresses.host_mac(*host),
+            addresses.loop_ifindex(*host): addresses.LOOP_WORKER_MAC,
+        }
+        pullers = {}
+        for tree, base in enumerate(bases):
+            for ifindex, mac in devices.items():
+                puller = np.zeros((), layout.PULLER)
+                puller["job"], puller["generation"], puller["ring"] = job, generation, cell
+                puller["base"], puller["size"], puller["first"], puller["lanes"] = (
+                    base,
+                    size,
+                    tree * size,
+                    lanes,
+                )
+                puller["ip"] = ip_number(addresses.host_ip(*host))
+                puller["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
+                pullers[np.array((ifindex, tree), layout.PULLER_KEY).tobytes()] = puller
+        self._rings[host] = (cell, ring, pullers)
+        try:
+            map_update(self._programs.map_fd("rings"), u32(cell), u32(ring.fd))
+            map_update(self._programs.map_fd("wakes"), u32(cell), u32(ring.wake_fd))
+            self._put_pullers(host)
+        except BaseException:
+            self.detach(host)
+            raise
+        return ring
+
+    def _put_pullers(self, host: Host) -> None:
+        if host not in self._rings:
+            return
+        place = self._places.get(host)
+        for key, puller in self._rings[host][2].items():
+            puller["at_place"] = bool(place and place.has_entries)
+            map_update(self._programs.map_fd("pullers"), key, puller.tobytes())
+
+    def _made_ring(self) -> tuple[int, Ring]:
+        cell = self._cells.take("rings")
+        item = layout.result(self._programs.lanes).itemsize
+        fd = -1
+        try:
+            fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.SLOTS, F_MMAPABLE, "ring")
+            wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
+        except BaseException:
+            if fd >= 0:
+                os.close(fd)
+            self._cells.free("rings", cell)
+            raise
+        return cell, Ring(fd, layout.SLOTS, wake)
+
+    def detach(self, host: Host) -> None:
+        """Takes the host's ring back."""
+        cell, ring, pullers = self._rings.pop(host)
+        for key in pullers:
+            map_delete(self._programs.map_fd("pullers"), key)
+        for name in ("rings", "wakes"):  # returns when no program writes there (RCU)
+            map_delete(self._programs.map_fd(name), u32(cell))
+        self._cells.free("rings", cell)
+        for fd in (ring.fd, ring.wake_fd):
+            os.close(fd)

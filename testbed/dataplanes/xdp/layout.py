@@ -1,0 +1,60 @@
+"""The maps of bpf/maps.h as NumPy types: which record of the contract is each one's key and value.
+
+`compiled.check_layout` compares each type here with what the compiler made of the C struct and refuses to
+start on a difference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from testbed.client.environment import data_folder
+from testbed.contract import places, rings, verdicts
+
+BPF_DIR = data_folder("bpf")
+
+SIZES = {size.name: size.value for size in places.SIZES}
+SLOTS = places.SLOTS
+
+PORT = places.PORT.dtype()
+ENTRY_KEY = places.ENTRY_KEY.dtype()
+ENTRY = places.ENTRY.dtype()
+ROUTE_KEY = places.ROUTE_KEY.dtype()
+ROUTE = places.ROUTE.dtype()
+CIRCUIT = places.CIRCUIT.dtype()
+PULLER_KEY = places.PULLER_KEY.dtype()
+PULLER = places.PULLER.dtype()
+WAKE = rings.WAKE.dtype()
+FAULT_KEY = places.FAULT_KEY.dtype()
+DEVICE = np.dtype([("ifindex", "=u4")])
+
+
+def slot(lanes: int) -> np.dtype:
+    """struct slot on a fabric with so many lanes a packet."""
+    return places.SLOT.dtype(lanes)
+
+
+def result(lanes: int) -> np.dtype:
+    """struct result."""
+    return rings.RESULT.dtype(lanes)
+
+
+def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
+    """Map name -> (key, value)."""
+    return {
+        "ports": (DEVICE, PORT),
+        "entries": (DEVICE, ENTRY),
+        "entry_index": (ENTRY_KEY, DEVICE),
+        "routes": (ROUTE_KEY, ROUTE),
+        "circuits": (DEVICE, CIRCUIT),
+        "pullers": (PULLER_KEY, PULLER),
+        "faults": (FAULT_KEY, DEVICE),
+        "slots_template": (DEVICE, slot(lanes)),
+        "ring_template": (DEVICE, result(lanes)),
+        "wake_template": (DEVICE, WAKE),
+    }
+
+
+def verdict_names() -> dict[int, str]:
+    """Index in the map `verdicts` -> name."""
+    return verdicts.names(verdicts.Engine.XDP)

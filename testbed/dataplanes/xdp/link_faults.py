@@ -1,0 +1,79 @@
+"""Compiles and loads bpf/link_faults.c, and keeps its maps: a stage for each direction of a wire, and the
+cells for frames held back.
+
+What both sides know is in testbed/contract/links.py; attaching the program to devices is
+testbed/emulation/faults.py's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from testbed.contract import links
+from testbed.dataplanes.xdp.compiled import MapLayout
+from testbed.dataplanes.xdp.layout import DEVICE
+from testbed.dataplanes.xdp.link_program import LinkProgram
+from testbed.dataplanes.xdp.syscall import map_delete, map_update, u32
+from testbed.errors import SettingError
+
+PROGRAM, MAPS = "link_fault", ("stages", "cells")
+COUNTERS = tuple(counter.name for counter in links.FAULT_COUNTERS)
+_STAGE = links.STAGE.dtype()
+
+
+class FaultProgram(LinkProgram):
+    """The program of faults, with a stage for each direction and the cells of each stage."""
+
+    def __init__(self, longest_frame_bytes: int) -> None:
+        stages = MapLayout(MAPS[0], DEVICE, _STAGE, "testbed/contract/links.py")
+        flags = [f"-DCELL_BYTES={longest_frame_bytes}"]
+        super().__init__("fault stage", "link_faults.c", PROGRAM, stages, flags)
+        self._cells = self._compiled.map_fd(MAPS[1])
+        self._cell_bytes = ctypes.sizeof(self._compiled.bpf[MAPS[1]].Leaf)
+        self._made: dict[int, int] = {}  # ifindex -> cells
+        if self._cell_bytes < links.CELL.offset("frame") + longest_frame_bytes:
+            self._compiled.close()
+            raise SettingError(
+                f"bpf/link_faults.c: a cell has {self._cell_bytes} bytes, too few for a frame of "
+                f"{longest_frame_bytes}"
+            )
+
+    def set_stage(
+        self,
+        ifindex: int,
+        egress: int,
+        rates: tuple[float, float, float, float],
+        distance: int,
+        cells: int,
+        seed: int,
+    ) -> None:
+        """Makes a direction's stage, or makes it anew: counters at 0, nothing held.
+
+        `rates` are the shares (0 to 1) of frames lost, copied, held back and corrupted; `seed` is any number
+        of 64 bits.
+        """
+        settings = {name: round(share * 2**32) for name, share in zip(links.FAULT_RATES, rates, strict=True)}
+        self.drop_stage(ifindex)
+        self._made[ifindex] = cells
+        for cell in range(cells):
+            map_update(self._cells, _cell_key(ifindex, cell), bytes(self._cell_bytes))
+        self._set(
+            ifindex,
+            {**settings, "egress": egress, "distance": distance, "cells": cells},
+            begins={"random": seed or 1},
+        )
+
+    def drop_stage(self, ifindex: int) -> None:
+        """Removes a direction's stage, and with it the frames that it holds; nothing if there is none."""
+        self._drop(ifindex)
+        for cell in range(self._made.pop(ifindex, 0)):
+            map_delete(self._cells, _cell_key(ifindex, cell))
+
+    def counters(self, ifindex: int) -> dict[str, int]:
+        """COUNTERS of a direction since its stage was set."""
+        stage = self._get(ifindex)
+        return {name: int(stage[name]) for name in COUNTERS}
+
+
+def _cell_key(ifindex: int, cell: int) -> bytes:
+    return u32(ifindex) + u32(cell)

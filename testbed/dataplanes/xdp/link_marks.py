@@ -1,0 +1,60 @@
+"""Compiles and loads bpf/link_marks.c, and keeps its map: a queue for each direction of a wire.
+
+What both sides know is in testbed/contract/links.py; attaching the program to devices is
+testbed/emulation/marks.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.contract import links
+from testbed.dataplanes.xdp.compiled import MapLayout
+from testbed.dataplanes.xdp.layout import DEVICE
+from testbed.dataplanes.xdp.link_program import LinkProgram
+
+PROGRAM, MAPS = "link_mark", ("queues",)
+COUNTERS = tuple(counter.name for counter in links.MARK_COUNTERS)
+_QUEUE = links.QUEUE.dtype()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A direction's token bucket and queue in bytes, and behind how many waiting bytes a frame is marked."""
+
+    rate_bytes_per_s: int
+    bucket_bytes: int
+    limit_bytes: int
+    threshold_bytes: int
+
+    def words(self) -> dict[str, int]:
+        """What struct queue says of it: times in ns."""
+
+        def time_ns(size: int) -> int:
+            return round(size * 1e9 / self.rate_bytes_per_s)
+
+        return {
+            "byte_time": round((1 << links.FRACTION_BITS) * 1e9 / self.rate_bytes_per_s),
+            "bucket": time_ns(self.bucket_bytes),
+            "threshold": time_ns(self.threshold_bytes),
+            "limit": time_ns(self.limit_bytes),
+        }
+
+
+class MarkProgram(LinkProgram):
+    """The marking program, with a queue for each direction."""
+
+    def __init__(self) -> None:
+        queues = MapLayout(MAPS[0], DEVICE, _QUEUE, "testbed/contract/links.py")
+        super().__init__("marking queue", "link_marks.c", PROGRAM, queues)
+
+    def set_queue(self, ifindex: int, spec: QueueSpec) -> None:
+        """Makes a direction's queue, or gives it other numbers; then it counts as empty, with a full bucket,
+        for a moment.
+        """
+        self._set(ifindex, spec.words())
+
+    def counters(self, ifindex: int) -> dict[str, int]:
+        """COUNTERS of a direction since its queue was set."""
+        queue = self._get(ifindex)
+        return {name: int(queue[name]) for name in COUNTERS}

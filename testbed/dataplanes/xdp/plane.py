@@ -1,0 +1,246 @@
+"""The data plane that the XDP programs make: ports, routes, circuits and their dark time; routes and circuits
+are read back.
+
+`XdpPlane` is the daemon's: it loads, attaches and pins. `PinnedPlane` is what another process, the
+controller, opens by the pins. Times are CLOCK_MONOTONIC nanoseconds, the clock that the programs read.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from testbed.aggregation.entries import NO_IP
+from testbed.contract import spec
+from testbed.contract.places import NOBODY, Port
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.program import Programs, in_namespace, verdict_counts
+from testbed.dataplanes.xdp.syscall import (
+    XDP_DROP,
+    XDP_TX,
+    map_delete,
+    map_keys,
+    map_lookup,
+    map_update,
+    open_pin,
+    pin,
+    run_once,
+    u32,
+)
+from testbed.errors import SettingError, TestbedError
+from testbed.topology import addresses
+
+PINNED_MAPS = ("routes", "circuits", "verdicts")
+PINNED_PROGRAM = "oxc_port"
+NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
+NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
+PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPort:
+    """A port to attach to: of a ToR (`unit` from 1) or of the optical switch (`unit` 0), by device name and
+    port number.
+    """
+
+    unit: int
+    number: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A host's eth0, inside the network namespace at `namespace`."""
+
+    unit: int
+    host: int
+    namespace: Path
+
+
+def ip_number(ip: str) -> int:
+    """The 32-bit number of a dotted IPv4 address."""
+    return int.from_bytes(socket.inet_aton(ip), "big")
+
+
+def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int, **sender: int) -> None:
+    """Says what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send
+    gradients by it (`put_port`).
+    """
+    self_ip = addresses.tor_ip(unit) if unit else NO_IP
+    put_port(programs, ifindex, owner=unit, number=number, self_ip=ip_number(self_ip), kind=kind, **sender)
+
+
+def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
+    """Replaces a device's `struct port`; nobody sends by it but whom `job`, `worker`, `is_place` name, and
+    `index` is the entry of that job's first tree.
+    """
+    port = np.zeros((), layout.PORT)
+    for name, value in {**NOBODY_SENDS, **fields}.items():
+        port[name] = value
+    map_update(programs.map_fd("ports"), u32(ifindex), port.tobytes())
+
+
+class PinnedPlane:
+    """Circuits, dark time and routes through the pinned maps. Not safe for several threads at once."""
+
+    def __init__(
+        self, routes: int, circuits: int, gate: int, verdicts: int, devices: Mapping[int, str]
+    ) -> None:
+        self._routes, self._circuits, self._gate, self._verdicts = routes, circuits, gate, verdicts
+        self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
+
+    def darken(self, ports: Sequence[int], until_ns: int) -> None:
+        """Loses all light that enters these ports before `until_ns`."""
+        for port in ports:
+            circuit = self._circuit(port)
+            circuit["lit_at_ns"] = until_ns
+            self._set_circuit(port, circuit)
+
+    def connect(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Makes circuits, both ways; their ports stay dark until their time."""
+        for a, b in pairs:
+            for port, peer in ((a, b), (b, a)):
+                circuit = self._circuit(port)
+                circuit["peer"], circuit["ifindex"] = peer, self._device_of(peer)
+                self._set_circuit(port, circuit)
+
+    def disconnect(self, ports: Sequence[int]) -> None:
+        """Ends the circuits at these ports (name both ends)."""
+        for port in ports:
+            circuit = self._circuit(port)
+            circuit["peer"], circuit["ifindex"] = 0, 0
+            self._set_circuit(port, circuit)
+
+    def circuits(self) -> dict[int, int]:
+        """Port -> peer, for the ports that have a circuit, dark or not."""
+        return {
+            port: int(self._circuit(port)["peer"]) for port in self._ifindex if self._circuit(port)["peer"]
+        }
+
+    def lit(self, port: int) -> bool:
+        """Whether a frame that arrives at this port now would cross: asks the program that carries the
+        traffic.
+        """
+        action, _ = run_once(self._gate, PROBE_FRAME, self._device_of(port))
+        if action not in (XDP_DROP, XDP_TX):
+            raise TestbedError(f"probe optical port {port}: the gate answered {action}")
+        return action == XDP_TX
+
+    def set_routes(self, unit: int, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
+        """Replaces a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new
+        destination MAC or "").
+        """
+        wanted: dict[bytes, bytes] = {}
+        for (ip, prefix), (device, mac) in routes.items():
+            key = np.zeros((), layout.ROUTE_KEY)
+            key["owner"], key["ip"], key["prefix"] = unit, ip_number(ip), prefix
+            route = np.zeros((), layout.ROUTE)
+            route["ifindex"] = socket.if_nametoindex(device)
+            if mac:
+                route["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
+            wanted[key.tobytes()] = route.tobytes()
+        for key_bytes, value in wanted.items():
+            map_update(self._routes, key_bytes, value)
+        for key_bytes in self._route_keys(unit):
+            if key_bytes not in wanted:
+                map_delete(self._routes, key_bytes)
+        there = {key: map_lookup(self._routes, key, layout.ROUTE.itemsize) for key in self._route_keys(unit)}
+        if there != wanted:
+            raise SettingError(f"routes of unit {unit}: set {len(wanted)}, read back {len(there)} or others")
+
+    def verdicts(self) -> dict[str, int]:
+        """What the programs did with packets, counted since the start, by `contract.verdicts`."""
+        return verdict_counts(self._verdicts)
+
+    def _route_keys(self, unit: int) -> list[bytes]:
+        owner = u32(unit)
+        return [key for key in map_keys(self._routes, layout.ROUTE_KEY.itemsize) if key[:4] == owner]
+
+    def _device_of(self, port: int) -> int:
+        if port not in self._ifindex:
+            raise TestbedError(f"optical port {port}: there is none; ports are {sorted(self._ifindex)}")
+        return self._ifindex[port]
+
+    def _circuit(self, port: int) -> np.ndarray:
+        self._device_of(port)
+        value = map_lookup(self._circuits, u32(port), layout.CIRCUIT.itemsize)
+        if value is None:
+            raise TestbedError(f"optical port {port}: beyond the table")
+        circuit = np.zeros((), layout.CIRCUIT)
+        circuit[()] = np.frombuffer(value, layout.CIRCUIT)[0]
+        return circuit
+
+    def _set_circuit(self, port: int, circuit: np.ndarray) -> None:
+        map_update(self._circuits, u32(port), circuit.tobytes())
+        if self._circuit(port).tobytes() != circuit.tobytes():
+            raise SettingError(f"optical port {port}: the circuit read back differs from the one set")
+
+
+def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
+    """The plane behind the pins in `folder`; `devices` names the optical switch's ports by number."""
+    routes, circuits, verdicts = (open_pin(folder / name) for name in PINNED_MAPS)
+    return PinnedPlane(routes, circuits, open_pin(folder / PINNED_PROGRAM), verdicts, devices)
+
+
+class XdpPlane:
+    """Loads the programs, attaches them to every port, pins what the controller fills. A context manager."""
+
+    def __init__(
+        self,
+        switch_ports: Sequence[SwitchPort],
+        host_ports: Sequence[HostPort],
+        pin_dir: Path,
+        mtu: int = 1500,
+    ) -> None:
+        self._switch_ports, self._host_ports, self._pin_dir, self._mtu = (
+            switch_ports,
+            host_ports,
+            pin_dir,
+            mtu,
+        )
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.programs = stack.enter_context(Programs(spec.lanes_for(self._mtu)))
+            for port in self._switch_ports:
+                at_host = port.unit and addresses.is_host_port(port.number)
+                kind = Port.HOST if at_host else Port.FABRIC
+                set_port(self.programs, socket.if_nametoindex(port.device), port.unit, port.number, kind)
+            for port in self._switch_ports:
+                self.programs.attach("tor_port" if port.unit else "oxc_port", port.device)
+            for host in self._host_ports:
+                in_namespace(host.namespace, lambda: self.programs.attach("host_port", "eth0"))
+            self._pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in PINNED_MAPS:
+                pin(self.programs.map_fd(name), self._pin_dir / name)
+            pin(self.programs.program_fd(PINNED_PROGRAM), self._pin_dir / PINNED_PROGRAM)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in (*PINNED_MAPS, PINNED_PROGRAM):
+            (self._pin_dir / name).unlink(missing_ok=True)
+        self._stack.__exit__(kind, error, trace)
+
+    def verdicts(self) -> dict[str, int]:
+        """What the programs did with packets, counted since the start, by `contract.verdicts`."""
+        return verdict_counts(self.programs.map_fd("verdicts"))
+
+    def lose(self, ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:
+        """Loses the next `copies` gradient packets of each of these fragments that arrive at a device. For
+        tests.
+        """
+        faults = self.programs.map_fd("faults")
+        for fragment in fragments:
+            map_update(faults, np.array((ifindex, fragment), layout.FAULT_KEY).tobytes(), u32(copies))
+        map_update(self.programs.map_fd("faults_on"), u32(0), u32(1))

@@ -1,0 +1,91 @@
+"""Tries XDP in the namespaces that it is run in: `python -m testbed.dataplanes.xdp.probe`, which
+testbed/probing/kernel.py runs.
+
+Makes and leaves veth pairs, for those namespaces end with the probe. Prints a JSON object: feature -> [works,
+detail].
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import socket
+import struct
+import sys
+from typing import Any
+
+from testbed.dataplanes.xdp.layout import BPF_DIR
+from testbed.errors import HostError
+from testbed.probing.features import ProbeFailure
+from testbed.probing.frames import FRAME, arrives, make_veth, send
+from testbed.probing.headers import kernel_headers
+
+DRIVER_MODE = 1 << 2  # XDP_FLAGS_DRV_MODE
+
+
+def probe() -> dict[str, tuple[bool, str]]:
+    """Sends a frame to a program that counts it in a mapped array and copies it to two devices."""
+    os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
+    from bcc import BPF
+
+    bpf: Any = BPF(text=(BPF_DIR / "doctor_probe.c").read_text(), cflags=["-w"])
+    count_and_copy, take = (bpf.load_func(name, BPF.XDP) for name in ("count_and_copy", "take"))
+    pairs = ["probe-in", "probe-a", "probe-b"]
+    for name in pairs:
+        make_veth(name, f"{name}2")
+    bpf.attach_xdp("probe-in2", count_and_copy, DRIVER_MODE)
+    for index, name in enumerate(pairs[1:]):
+        bpf.attach_xdp(f"{name}2", take, DRIVER_MODE)
+        _fill(bpf["copies"], index, socket.if_nametoindex(name))
+    listeners = [f"{name}2" for name in pairs[1:]]
+    reached = arrives(listeners, lambda: send("probe-in", FRAME))
+    findings = {
+        "broadcast": (
+            len(reached) == len(listeners),
+            f"{len(reached)} of {len(listeners)} devices got the frame",
+        )
+    }
+    try:
+        with mmap.mmap(bpf["seen"].map_fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ) as array:
+            seen = struct.unpack_from("=Q", array)[0]
+    except OSError as error:
+        findings["mmap"] = (False, f"mmap of the array: {error.strerror}")
+        seen = bpf["seen"][0].frames
+    else:
+        findings["mmap"] = (seen > 0, f"{seen} frames counted, read through mmap")
+    findings["xdp"] = (
+        seen > 0,
+        "compiled, attached, and saw the frame" if seen else "attached, and the frame never came",
+    )
+    return findings
+
+
+def _fill(table: Any, index: int, device: int) -> None:
+    entry = table.Leaf()
+    entry.ifindex = device
+    table[ctypes.c_int(index)] = entry
+
+
+def is_lack(error: Exception) -> bool:
+    """Whether the host's lack explains it: what the kernel, a tool or BCC refuses, the last by a bare
+    Exception; or there is no BCC.
+    """
+    lacks = (HostError, ProbeFailure, OSError)
+    return type(error) is Exception or isinstance(error, lacks) or getattr(error, "name", "") == "bcc"
+
+
+def main() -> int:
+    try:
+        findings = probe()
+    except Exception as error:
+        if not is_lack(error):
+            raise
+        findings = {"xdp": (False, str(error).splitlines()[0])}
+    print(json.dumps(findings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Loads the programs of a running plane again, with the maps that they have, and puts them in place of the
+old ones, port by port.
+
+What an upgrade of the data plane does under traffic: every port has the old program or the new one at any
+moment, and both work on the same slots, so that nothing is lost by it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from testbed.dataplanes.xdp.plane import PINNED_PROGRAM, XdpPlane
+from testbed.dataplanes.xdp.program import PROGRAMS, in_namespace
+from testbed.dataplanes.xdp.syscall import pin, program_id
+from testbed.emulation.netlink import RouteSocket
+from testbed.errors import SettingError, TestbedError
+
+
+def reload(plane: XdpPlane) -> dict[str, int]:
+    """Replaces every program of `plane` at every port; the new programs' numbers in the kernel, by name.
+
+    Raises SettingError if a port does not run the new program afterwards. No two reloads at once.
+    """
+    programs = plane.programs
+    bpf: Any = programs.compiled.bpf
+    old = dict(programs.compiled.functions)
+    try:
+        for name in PROGRAMS:
+            bpf.funcs.pop(name.encode(), None)  # bcc would hand out the one that it has
+            programs.compiled.functions[name] = bpf.load_func(name, bpf.XDP)
+    except Exception as error:  # bcc raises nothing narrower
+        programs.compiled.functions.update(old)
+        raise TestbedError(f"load the XDP programs again: {error}") from error
+    numbers = {name: program_id(programs.program_fd(name)) for name in PROGRAMS}
+    for port in plane._switch_ports:
+        programs.attach("tor_port" if port.unit else "oxc_port", port.device)
+    _check({port.device: numbers["tor_port" if port.unit else "oxc_port"] for port in plane._switch_ports})
+    for host in plane._host_ports:
+
+        def replace() -> None:
+            programs.attach("host_port", "eth0")
+            _check({"eth0": numbers["host_port"]})
+
+        in_namespace(host.namespace, replace)
+    target = plane._pin_dir / PINNED_PROGRAM
+    fresh = target.with_name(f"{PINNED_PROGRAM}_new")  # a bpffs takes no dots
+    pin(programs.program_fd(PINNED_PROGRAM), fresh)
+    fresh.rename(target)
+    for function in old.values():
+        os.close(function.fd)
+    return numbers
+
+
+def _check(wanted: dict[str, int]) -> None:
+    with RouteSocket() as route:
+        found = route.xdp_programs()
+    for device, number in wanted.items():
+        if found.get(device) != number:
+            raise SettingError(
+                f"{device}: XDP program {number} was attached and {found.get(device)} reads back"
+            )
