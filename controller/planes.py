@@ -35,6 +35,6 @@ def bmv2_routers(topology: Topology) -> dict[int, Router]:
     if not units:
         return {}  # and without BMv2's client, which such a testbed need not have
     from testbed.dataplanes.bmv2.routes import set_routes
-    from testbed.dataplanes.bmv2.runtime import Runtime
+    from testbed.dataplanes.bmv2.switch_client import SwitchClient
 
-    return {unit.index: partial(set_routes, Runtime(unit.index), unit.tor_ports) for unit in units}
+    return {unit.index: partial(set_routes, SwitchClient(unit.index), unit.tor_ports) for unit in units}

@@ -103,7 +103,7 @@ def library() -> ctypes.CDLL:
 
 
 class Endpoint:
-    """One worker's end of the protocol. `settings` comes from the engine's admission (`worker_env`).
+    """One worker's end of the protocol. `settings` comes from the admission (`worker_env`).
 
     One thread calls `submit`, one calls `finish`; they may be the same.
     """

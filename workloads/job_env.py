@@ -160,16 +160,16 @@ def _through_gate(fd: int) -> dict[str, Any]:
         raise NotInJobError("the testbed ended before it started this job")
     told: dict[str, Any] = json.loads(message)
     numbers = dict(zip(told.pop("fds"), fds, strict=True))
-    told["engine"] = {
-        name: numbers[value] if name.endswith("_fd") else value for name, value in told["engine"].items()
+    told["endpoint"] = {
+        name: numbers[value] if name.endswith("_fd") else value for name, value in told["endpoint"].items()
     }
     return told
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnv:
-    """One worker's view of its job. `engine` holds what the aggregation engine needs the endpoint to know,
-    and `ps` the address and port of the parameter server where the job has one that listens.
+    """One worker's view of its job. `endpoint` holds what its endpoint must know, and `ps`
+    the address and port of the parameter server where the job has one that listens.
     """
 
     testbed: str
@@ -182,7 +182,7 @@ class JobEnv:
     hosts: tuple[str, ...]
     board: Board
     stats: Path
-    engine: Mapping[str, Any]
+    endpoint: Mapping[str, Any]
     ps: tuple[str, int] | None
 
     @property
@@ -212,7 +212,7 @@ class JobEnv:
                 hosts=hosts,
                 board=Board.from_settings(told["board"], told["rank"], hosts, told["ps_host"]),
                 stats=Path(told["stats"]),
-                engine=told["engine"],
+                endpoint=told["endpoint"],
                 ps=ps,
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:

@@ -33,7 +33,7 @@ class InNetwork:
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
         from workloads.endpoint import Endpoint
 
-        self._endpoint = Endpoint(job.engine, job.board, timeout_s)
+        self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
         self.submit = self._endpoint.submit
         self.finish = self._endpoint.finish
 

@@ -39,7 +39,7 @@ class Signs:
     """-1, 0 or 1 an element: where most workers' gradients point."""
 
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
-        self._endpoint = Endpoint(job.engine, job.board, timeout_s)
+        self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
         self._workers = job.world_size
         self._under_way: deque[tuple[Floats, np.ndarray]] = deque()
 

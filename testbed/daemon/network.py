@@ -1,4 +1,4 @@
-"""The network of a running testbed, whole: fabric, fast path, switches, engine, controller process. Runs
+"""The network of a running testbed, whole: fabric, fast path, switches, places, controller process. Runs
 inside the testbed's namespaces.
 
 Owns the order in which they come and go, and the life of the controller and of BMv2 switches, which are
@@ -22,8 +22,8 @@ from testbed.aggregation.forest import Forest
 from testbed.aggregation.ways import ways
 from testbed.client import environment, rpc
 from testbed.dataplanes.bmv2.switches import Restart, Switches
-from testbed.dataplanes.xdp.engine import Cells, XdpSwitch
 from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.places import Cells, XdpSwitch
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.emulation.fabric import Fabric
 from testbed.emulation.links import set_offloads

@@ -239,13 +239,13 @@ def settings_of(
     """What a worker is told of how its job sums, at its start or at its gate, and the descriptors that it
     names. `rate_mbps` is of its link, where that is another than the topology's.
     """
-    engine = admission.worker_env(rank) if admission else {}
+    endpoint = admission.worker_env(rank) if admission else {}
     if admission and rate_mbps is not None:
-        engine |= {"rate_mbps": rate_mbps}
+        endpoint |= {"rate_mbps": rate_mbps}
     settings = {
         "system": layout.system,
         "transport": layout.transport,
-        "engine": engine,
+        "endpoint": endpoint,
         "ps": ps_address(job, layout),
         "ps_host": addresses.host_name(*layout.server) if layout.server else None,
     }

@@ -1,4 +1,4 @@
-"""A `simple_switch` as an engine of the packet vectors: frames go over veth pairs, one at a time, and what
+"""A `simple_switch` as a subject of the packet vectors: frames go over veth pairs, one at a time, and what
 leaves is caught at every port.
 
 When a frame is done with is known without waiting: marks follow it. The switch works on what comes in by a
@@ -21,8 +21,8 @@ from pathlib import Path
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.places import SlotState, Sum
 from testbed.dataplanes.bmv2.routes import mac_number
-from testbed.dataplanes.bmv2.runtime import Action, Key, Runtime
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
+from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.simulation.ways import Emission, Route, To
 from testbed.topology import addresses
 from tests.vectors.build import OPTICAL, SLOTS
@@ -93,8 +93,8 @@ class _Unemptied(Bmv2Switch):
 class Bmv2Aggregator:
     """One switch and its wires, used by one vector after another: `fresh` empties it."""
 
-    def __init__(self, switch: Bmv2Switch, wires: Wires, runtime: Runtime) -> None:
-        self.switch, self._wires, self.runtime = switch, wires, runtime
+    def __init__(self, switch: Bmv2Switch, wires: Wires, client: SwitchClient) -> None:
+        self.switch, self._wires, self.client = switch, wires, client
         self._ports_of = {opened.fileno(): port for port, opened in wires.sockets.items()}
         self._admitted: set[tuple[int, int]] = set()  # (job, tree)
         self._group: tuple[int, ...] = GROUP
@@ -106,26 +106,26 @@ class Bmv2Aggregator:
         self._set_up()
 
     def _set_up(self) -> None:
-        runtime = self.runtime
-        runtime.add_entry("routes", Key(0, 32, 0), Action("route", (ROUTED,)))
-        runtime.set_default("stations", Action("switch_to", (PLAIN,)))
+        client = self.client
+        client.add_entry("routes", Key(0, 32, 0), Action("route", (ROUTED,)))
+        client.set_default("stations", Action("switch_to", (PLAIN,)))
         for mark, group, ports in ((MARK_NEAR, NEAR_GROUP, NEAR), (MARK_ALL, ALL_GROUP, self._wires.names)):
-            runtime.add_group(group, ports)
-            runtime.add_entry("stations", Key(mac_number(mark), 48), Action("flood", (group,)))
+            client.add_group(group, ports)
+            client.add_entry("stations", Key(mac_number(mark), 48), Action("flood", (group,)))
         for port in self._wires.names:
-            runtime.add_entry("stations", Key(mac_number(_mark_mac(port)), 48), Action("switch_to", (port,)))
+            client.add_entry("stations", Key(mac_number(_mark_mac(port)), 48), Action("switch_to", (port,)))
 
     def fresh(self) -> None:
         """No jobs, no senders, no slot in use."""
         for number, _ in list(self._admitted):
             self.release(number)
-        for entry in self.runtime.entries("ports"):
+        for entry in self.client.entries("ports"):
             is_control = entry.value == addresses.CONTROL_PORT
             action = Action("from_control" if is_control else "from_fabric")
-            self.runtime.replace_entry("ports", entry.handle, action)
-        self.runtime.fill_register("slot_state", 0, self.switch.slots, 0)
+            self.client.replace_entry("ports", entry.handle, action)
+        self.client.fill_register("slot_state", 0, self.switch.slots, 0)
 
-    # ------------------------------------------------------------------ what an engine of the vectors does
+    # ------------------------------------------------------------------ what a subject of the vectors does
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
         self.switch.bind(port, next(iter(senders), None))
@@ -192,7 +192,7 @@ class Bmv2Aggregator:
         """What each slot holds; not its lanes, for Thrift tells no more than 64 bits of a register."""
         names = ("slot_state", "slot_generation", "slot_fragment", "slot_bitmap")
         names += ("slot_contributors", "slot_flags", "slot_age")
-        cells = zip(*(self.runtime.register(name)[:SLOTS] for name in names), strict=True)
+        cells = zip(*(self.client.register(name)[:SLOTS] for name in names), strict=True)
         return [
             Held(
                 generation,
@@ -270,7 +270,7 @@ def aggregator(program: Path, log: Path, hosts: Iterable[int], unit: int = 1) ->
         wires = stack.enter_context(Wires(unit, ports))
         numbers = {name: port for port, name in wires.names.items()}
         switch = stack.enter_context(_Unemptied(unit, numbers, program, log, False))
-        runtime = Runtime(unit)
-        stack.callback(runtime.close)
+        client = SwitchClient(unit)
+        stack.callback(client.close)
         assert all(addresses.is_host_port(port) == (port < OPTICAL[0]) for port in ports)
-        yield Bmv2Aggregator(switch, wires, runtime)
+        yield Bmv2Aggregator(switch, wires, client)

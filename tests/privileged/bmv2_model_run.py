@@ -40,10 +40,10 @@ def main(tried: str, examples: str) -> None:
         @contextmanager
         def make(node: int, is_host: bool) -> Iterator[Bmv2Aggregator]:
             assert not is_host
-            engine = (first, second, third)[node]
-            engine.fresh()
-            yield engine
-            assert engine.strays() == []
+            subject = (first, second, third)[node]
+            subject.fresh()
+            yield subject
+            assert subject.strays() == []
 
         trial = Trial(make, False, int(examples), ("final", "partial", "middle"))
         counts = trial.mutated(MUTATIONS) if tried == "mutated" else getattr(trial, tried)()

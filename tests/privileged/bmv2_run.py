@@ -23,8 +23,8 @@ from typing import Any
 from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.routes import set_routes
-from testbed.dataplanes.bmv2.runtime import ANSWER_S, Action, Key, Runtime
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
+from testbed.dataplanes.bmv2.switch_client import ANSWER_S, Action, Key, SwitchClient
 from testbed.emulation.namespaces import private_mounts
 from testbed.errors import TestbedError
 from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
@@ -70,14 +70,14 @@ def switch(unit: int = 1, layout: str = "wide", verbose: bool = False) -> Iterat
         yield started
 
 
-def table(runtime: Runtime, name: str) -> dict[str, Any]:
+def table(client: SwitchClient, name: str) -> dict[str, Any]:
     """Key -> [action, data...], JSON-able."""
     return {
         f"{entry.value:x}" + ("" if entry.prefix is None else f"/{entry.prefix}"): [
             entry.action.name,
             *entry.action.data,
         ]
-        for entry in runtime.entries(name)
+        for entry in client.entries(name)
     }
 
 
@@ -106,41 +106,41 @@ def thread_state(task: Path) -> str:
 def settles() -> Any:
     """What a new switch knows."""
     with switch() as one:
-        runtime = Runtime(1)
-        tables = {name: table(runtime, name) for name in ("ports", "entries", "routes", "stations")}
-        groups = {group: sorted(ports) for group, ports in runtime.groups().items()}
+        client = SwitchClient(1)
+        tables = {name: table(client, name) for name in ("ports", "entries", "routes", "stations")}
+        groups = {group: sorted(ports) for group, ports in client.groups().items()}
         return {"tables": tables, "groups": groups, "verdicts": one.verdicts(), "ended": one.ended()}
 
 
 def admits() -> Any:
     """A job's way through the tables, and a register of which only its segment is emptied."""
     with switch() as one:
-        runtime = Runtime(1)
+        client = SwitchClient(1)
         seen: dict[str, Any] = {}
-        runtime.fill_register("slot_state", 0, 1024, 3)
+        client.fill_register("slot_state", 0, 1024, 3)
         seen["before its group"] = refused(lambda: one.admit(5, JOB))
         one.set_group(5, 0, ["u1-h1", "u1-h3"])
         one.set_group(6, 0, ["u1-h2"])
         one.admit(5, JOB)
-        states = runtime.register("slot_state")
+        states = client.register("slot_state")
         seen["emptied"] = [index for index, state in enumerate(states) if state == 0]
-        seen["admitted"] = table(runtime, "entries")
+        seen["admitted"] = table(client, "entries")
         one.set_group(5, 0, ["u1-h1", "u1-o1"])
-        runtime.fill_register("slot_state", 0, 1024, 3)
+        client.fill_register("slot_state", 0, 1024, 3)
         one.admit(5, replace(JOB, generation=8, workers=0b11, number=1, up_base=64, up_ip="10.0.2.3"))
-        seen["replaced"] = table(runtime, "entries")
-        seen["kept its slots"] = runtime.register("slot_state").count(3)
-        seen["groups"] = {group: sorted(ports) for group, ports in runtime.groups().items()}
+        seen["replaced"] = table(client, "entries")
+        seen["kept its slots"] = client.register("slot_state").count(3)
+        seen["groups"] = {group: sorted(ports) for group, ports in client.groups().items()}
         one.bind(1, Sender(5, 0))
         one.bind(3, Sender(5, None, is_place=True))
-        seen["bound"] = table(runtime, "ports")
+        seen["bound"] = table(client, "ports")
         one.bind(1, None)
         one.release(5)
         one.release(5)
         one.release(997)
-        seen["released"] = [table(runtime, "entries"), sorted(runtime.groups()), table(runtime, "ports")]
+        seen["released"] = [table(client, "entries"), sorted(client.groups()), table(client, "ports")]
         one.set_group(7, 0, ["u1-h1"])
-        seen["reused"] = sorted(runtime.groups())
+        seen["reused"] = sorted(client.groups())
         seen["no such port"] = refused(lambda: one.set_group(8, 0, ["u1-h4"]))
         return seen
 
@@ -148,7 +148,7 @@ def admits() -> Any:
 def replaces_routes() -> Any:
     """By another client than the switch's own, as the controller does."""
     with switch():
-        runtime, ports = Runtime(1), {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201}
+        client, ports = SwitchClient(1), {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201}
         seen: list[Any] = []
         mac = addresses.host_mac(1, 1)
         for routes in (
@@ -160,27 +160,27 @@ def replaces_routes() -> Any:
             },
             {("10.0.3.0", 24): ("u1-o1", "")},
         ):
-            before = {entry.value: entry.handle for entry in runtime.entries("routes")}
-            set_routes(runtime, ports, routes)
-            after = {entry.value: entry.handle for entry in runtime.entries("routes")}
+            before = {entry.value: entry.handle for entry in client.entries("routes")}
+            set_routes(client, ports, routes)
+            after = {entry.value: entry.handle for entry in client.entries("routes")}
             kept = sum(before[value] == after[value] for value in before.keys() & after.keys())
-            seen.append([table(runtime, "routes"), kept])
-        seen.append(refused(lambda: set_routes(runtime, ports, {("10.0.1.1", 32): ("u1-h9", "")})))
+            seen.append([table(client, "routes"), kept])
+        seen.append(refused(lambda: set_routes(client, ports, {("10.0.1.1", 32): ("u1-h9", "")})))
         return seen
 
 
 def refuses() -> Any:
     """What the switch itself will not do."""
     with switch():
-        runtime = Runtime(1)
+        client = SwitchClient(1)
         return [
-            refused(lambda: runtime.add_entry("nothing", Key(1, 16), Action("no_entry"))),
-            refused(lambda: runtime.add_entry("ports", Key(1, 9), Action("from_host"))),
-            refused(lambda: runtime.add_entry("ports", Key(9, 9), Action("set_entry"))),
-            refused(lambda: runtime.delete_entry("entries", 997)),
-            refused(lambda: runtime.fill_register("slot_state", 0, 1025, 0)),
-            refused(lambda: runtime.counters("verdicts", [0, 9999, 1])),
-            runtime.counters("verdicts", [0, 1]),  # the answers are those of these questions
+            refused(lambda: client.add_entry("nothing", Key(1, 16), Action("no_entry"))),
+            refused(lambda: client.add_entry("ports", Key(1, 9), Action("from_host"))),
+            refused(lambda: client.add_entry("ports", Key(9, 9), Action("set_entry"))),
+            refused(lambda: client.delete_entry("entries", 997)),
+            refused(lambda: client.fill_register("slot_state", 0, 1025, 0)),
+            refused(lambda: client.counters("verdicts", [0, 9999, 1])),
+            client.counters("verdicts", [0, 1]),  # the answers are those of these questions
         ]
 
 
@@ -196,7 +196,7 @@ def dies_and_comes_again() -> Any:
     from before.
     """
     with switch() as one:
-        controller = Runtime(1)
+        controller = SwitchClient(1)
         seen: dict[str, Any] = {}
         one.set_group(5, 0, ["u1-h1"])
         one.admit(5, JOB)
@@ -234,13 +234,13 @@ def dies_and_comes_again() -> Any:
 def hangs() -> Any:
     """It does not answer, and then it does."""
     with switch() as one:
-        runtime, pid = Runtime(1, answer_s=0.3), one.pid
+        client, pid = SwitchClient(1, answer_s=0.3), one.pid
         assert pid is not None
         stop(pid)
-        said = refused(runtime.ports)
+        said = refused(client.ports)
         os.kill(pid, signal.SIGCONT)
-        runtime._answer_s = ANSWER_S  # the answer may take its time now
-        return [said, runtime.ports() == ports_of(1), one.ended()]
+        client._answer_s = ANSWER_S  # the answer may take its time now
+        return [said, client.ports() == ports_of(1), one.ended()]
 
 
 def hangs_under_a_job(asked: str) -> Any:
@@ -273,9 +273,9 @@ def hangs_under_a_job(asked: str) -> Any:
         one.restart()
         seen["restarted"] = one.ended()
         start_job()
-        runtime = Runtime(1)
-        seen["jobs"] = [entry.action.name for entry in runtime.entries("entries")]
-        seen["ports"], seen["groups"] = table(runtime, "ports"), sorted(runtime.groups())
+        client = SwitchClient(1)
+        seen["jobs"] = [entry.action.name for entry in client.entries("entries")]
+        seen["ports"], seen["groups"] = table(client, "ports"), sorted(client.groups())
         return seen
 
 
@@ -285,7 +285,7 @@ def disagrees() -> Any:
         seen: dict[str, Any] = {}
         one.set_group(5, 0, ["u1-h1"])
         one.admit(5, JOB)
-        other = Runtime(1)
+        other = SwitchClient(1)
         other.delete_entry("entries", other.entries("entries")[0].handle)
         process, waited = one._process, list[float]()
         assert process is not None
@@ -300,10 +300,10 @@ def disagrees() -> Any:
         seen["waited_s"] = waited
         del process.ended
         seen["runs"] = one.ended()
-        one._runtime.groups = lambda: {}  # type: ignore[method-assign]
+        one._client.groups = lambda: {}  # type: ignore[method-assign]
         seen["unset"] = refused(lambda: one.set_group(5, 0, ["u1-h1"]))
         seen["ended"] = one.ended()
-        del one._runtime.groups
+        del one._client.groups
         one.restart()
         seen["restarted"] = one.ended()
         return seen
@@ -380,7 +380,7 @@ def side_by_side() -> Any:
             for unit in (1, 2)
         ]
         counted = [each.verdicts()["switched"] > 0 for each in (one, two)]
-        groups = [sorted(Runtime(unit).groups()) for unit in (1, 2)]
+        groups = [sorted(SwitchClient(unit).groups()) for unit in (1, 2)]
     logs = sorted(path.name for path in LOG.iterdir() if "bmv2" in path.name)
     processes = [name for name in os.listdir("/proc") if name.isdecimal() and _is_switch(name)]
     return {

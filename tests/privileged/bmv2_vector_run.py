@@ -31,12 +31,12 @@ def main(layout: str) -> None:
     wrong = {}
     with (
         tempfile.TemporaryDirectory() as log,
-        aggregator(compiled(layout, MTU), Path(log), HOSTS) as engine,
+        aggregator(compiled(layout, MTU), Path(log), HOSTS) as subject,
     ):
         for name, vector in TABLE.items():
             if not vector.is_host and vector.lanes == {spec.LANES}:  # hosts are XDP programs' in any case
-                engine.fresh()
-                wrong[name] = play(vector, engine) + engine.strays()
+                subject.fresh()
+                wrong[name] = play(vector, subject) + subject.strays()
     print(MARK + json.dumps(wrong))
 
 

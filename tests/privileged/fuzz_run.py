@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.engine import Cells
+from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import map_lookup, u32
 from tests.privileged.observed import Observed
@@ -41,16 +41,16 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
                     }
                 )
                 continue
-            with XdpAggregator(Cells(programs), observed, ports, place == "host") as engine:
-                before = engine.verdicts()
-                findings = (fuzz.host if place == "host" else fuzz.switch)(engine, int(seed), count)
-                rises = {name: count - before[name] for name, count in engine.verdicts().items()}
+            with XdpAggregator(Cells(programs), observed, ports, place == "host") as subject:
+                before = subject.verdicts()
+                findings = (fuzz.host if place == "host" else fuzz.switch)(subject, int(seed), count)
+                rises = {name: count - before[name] for name, count in subject.verdicts().items()}
                 uncounted = {
-                    name: rise - engine.noted[name]
+                    name: rise - subject.noted[name]
                     for name, rise in rises.items()
-                    if rise != engine.noted[name]
+                    if rise != subject.noted[name]
                 }
-                strangers = _used(engine, programs, range(SLOTS, layout.SIZES["MAX_SLOTS"]))
+                strangers = _used(subject, programs, range(SLOTS, layout.SIZES["MAX_SLOTS"]))
             seconds = time.monotonic() - began
             found.append(
                 {**asdict(findings), "strangers": strangers, "uncounted": uncounted, "seconds": seconds}
@@ -58,7 +58,7 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
     return found
 
 
-def _used(engine: XdpAggregator, programs: Programs, slots: Sequence[int]) -> list[int]:
+def _used(subject: XdpAggregator, programs: Programs, slots: Sequence[int]) -> list[int]:
     """The slots that are not as they were made."""
     size = layout.slot(programs.lanes).itemsize
-    return [at for at in slots if map_lookup(engine.slots, u32(at), size) != bytes(size)]
+    return [at for at in slots if map_lookup(subject.slots, u32(at), size) != bytes(size)]

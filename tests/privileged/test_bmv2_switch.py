@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from testbed.contract.places import Role
-from testbed.dataplanes.bmv2.runtime import ANSWER_S
+from testbed.dataplanes.bmv2.switch_client import ANSWER_S
 from tests.at_once import at_once
 from tests.privileged.bmv2_run import BURST, found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.dataplanes.xdp.engine import Cells
+from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.program import Programs
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import XdpAggregator
@@ -17,8 +17,8 @@ def inside(programs: Programs, ports: dict[int, int]) -> dict[str, list[str]]:
     wrong, cells = {}, Cells(programs)
     with Observed(programs) as observed:
         for name, vector in TABLE.items():
-            with XdpAggregator(cells, observed, ports, vector.is_host) as engine:
-                wrong[name] = play(vector, engine)
+            with XdpAggregator(cells, observed, ports, vector.is_host) as subject:
+                wrong[name] = play(vector, subject)
         for name, scene in lights.TABLE.items():
             wrong[name] = lights.play(
                 scene, XdpOptics(programs, observed, {port: ports[port] for port in range(1, 9)})

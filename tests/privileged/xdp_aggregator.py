@@ -1,4 +1,4 @@
-"""The XDP programs as an engine of the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time, on
+"""The XDP programs as a subject of the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time, on
 the observed programs.
 
 A frame's verdict is what the programs count, and where it leaves what they ask of the kernel
@@ -19,8 +19,8 @@ import numpy as np
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.places import Port, Sum
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.engine import Cells, XdpHostPlace, XdpSwitch
 from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.places import Cells, XdpHostPlace, XdpSwitch
 from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import verdict_counts
 from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
@@ -146,7 +146,7 @@ class XdpAggregator:
         """The counters."""
         return verdict_counts(self._programs.map_fd("verdicts"))
 
-    # ------------------------------------------------------------------ what an engine of the vectors does
+    # ------------------------------------------------------------------ what a subject of the vectors does
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
         self._place.bind(HOST if self._is_host else port, next(iter(senders), None))

@@ -1,4 +1,4 @@
-"""The optical switch's program as an engine of the scenes of light; circuits are made and darkened as the
+"""The optical switch's program as a subject of the scenes of light; circuits are made and darkened as the
 controller does it.
 """
 

@@ -14,8 +14,8 @@ from testbed.contract.places import P4_ENTRY, Role
 from testbed.contract.render_p4 import P4_LAYOUTS
 from testbed.dataplanes.bmv2 import process, program
 from testbed.dataplanes.bmv2.routes import mac_number
-from testbed.dataplanes.bmv2.runtime import Action, Key, Runtime, _port_map
 from testbed.dataplanes.bmv2.switch import entry_data
+from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient, _port_map
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.topology.model import BMV2_LAYOUTS
 
@@ -122,5 +122,5 @@ def test_an_entry_in_the_order_of_the_programs_parameters() -> None:
 
 def test_a_switch_that_is_not_there_is_one_line() -> None:
     with pytest.raises(TestbedError, match=r"^u250's simple_switch: uptime: .*9340") as raised:
-        Runtime(250).uptime_us()
+        SwitchClient(250).uptime_us()
     assert "\n" not in str(raised.value)

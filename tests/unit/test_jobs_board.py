@@ -37,7 +37,7 @@ def told(board: JobBoard, tmp_path: Path, rank: int = 1) -> dict[str, Any]:
         "hosts": HOSTS,
         "board": board.settings(),
         "stats": str(tmp_path / "stats-1.json"),
-        "engine": {"slots": 64},
+        "endpoint": {"slots": 64},
         "ps": ["10.0.3.1", 29501],
         "ps_host": "u3h1",
     }
@@ -51,7 +51,7 @@ def test_worker_reads_what_the_launcher_said(board: JobBoard, tmp_path: Path) ->
     job = JobEnv.from_environ(environ(told(board, tmp_path)))
     assert (job.job_id, job.generation, job.rank, job.world_size, job.host) == (7, 3, 1, 3, "u1h2")
     assert job.ps == ("10.0.3.1", 29501)
-    assert job.engine["slots"] == 64
+    assert job.endpoint["slots"] == 64
 
 
 def test_missing_names_peers_and_the_parameter_server_but_not_itself(board: JobBoard, tmp_path: Path) -> None:

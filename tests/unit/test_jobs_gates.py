@@ -29,8 +29,8 @@ job = job_env.JobEnv.from_environ()
 again = job_env.JobEnv.from_environ()
 job.board.add_summed(4 << 20)
 job.board.leave()
-ring = os.read(job.engine["ring_fd"], 99).decode()
-print(json.dumps([job.transport, job.ps, ring, job.engine["slots"], again.transport]))
+ring = os.read(job.endpoint["ring_fd"], 99).decode()
+print(json.dumps([job.transport, job.ps, ring, job.endpoint["slots"], again.transport]))
 """
 
 
@@ -45,7 +45,7 @@ def described(tmp_path: Path) -> dict[str, object]:
         "transport": "?",
         "hosts": ["u1h1"],
         "stats": str(tmp_path / "stats.json"),
-        "engine": {},
+        "endpoint": {},
         "ps": None,
         "ps_host": None,
     }
@@ -87,7 +87,7 @@ def test_a_worker_waits_and_is_told_with_descriptors(described: dict[str, object
             "transport": "packets",
             "ps": None,
             "ps_host": None,
-            "engine": {"ring_fd": reader, "slots": 64},
+            "endpoint": {"ring_fd": reader, "slots": 64},
         }
         gates.open(0, settings, [reader])
         said, errors = worker.communicate(timeout=20)
@@ -128,7 +128,7 @@ def test_one_that_has_ended_is_not_told() -> None:
     gates = Gates(2)
     gates.are_inherited()
     assert not gates.all_there()
-    gates.open(0, {"engine": {}}, [])
+    gates.open(0, {"endpoint": {}}, [])
     gates.close()
 
 

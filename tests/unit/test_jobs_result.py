@@ -177,8 +177,8 @@ def test_a_parameter_server_has_no_rank() -> None:
 
 
 def test_description_is_json() -> None:
-    text = job_description("one", 1, 2, 0, ["u1h1"], {"fd": 3}, Path("/s"), {"engine": {"slots": 8}})
-    assert json.loads(text)["engine"] == {"slots": 8}
+    text = job_description("one", 1, 2, 0, ["u1h1"], {"fd": 3}, Path("/s"), {"endpoint": {"slots": 8}})
+    assert json.loads(text)["endpoint"] == {"slots": 8}
 
 
 def request(**changes: object) -> dict[str, object]:

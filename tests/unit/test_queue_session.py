@@ -39,7 +39,7 @@ def test_a_plan_is_carried_out(world: Callable[..., World]) -> None:
     assert machine.rates == {"u1h1": 200.0, "u1h2": 200.0}
     assert machine.admitted == {1}
     assert machine.told[1]["transport"] == "packets"
-    assert machine.told[1]["engine"] == {"slots": 64, "ring_fd": 0, "rate_mbps": 200.0}
+    assert machine.told[1]["endpoint"] == {"slots": 64, "ring_fd": 0, "rate_mbps": 200.0}
     assert one.job is not None
     assert one.job.ps_host is None, "its parameter server's host is free for others"
     made.end()
@@ -161,7 +161,7 @@ def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None
     assert machine.told[1] == {
         "system": "ps",
         "transport": "server",
-        "engine": {},
+        "endpoint": {},
         "ps": ["10.0.3.1", 30501],
         "ps_host": "u3h1",
         "fds": [],

@@ -40,7 +40,7 @@ class ModelSwitch:
         self.how = None
 
 
-class ModelEngine:
+class ModelPlaces:
     def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
         restart()
         return {7: 3}
@@ -86,14 +86,14 @@ def test_a_start_that_fails_is_one_attempt_and_made_again(
     world: tuple[Switches, ModelSwitch, ModelController],
 ) -> None:
     switches, switch, _ = world
-    engine: Any = ModelEngine()
+    places: Any = ModelPlaces()
     switch.how, switch.fails = "signal 9", 2
     assert switches.any_ended()
-    assert switches.watch(engine) == []
-    assert switches.watch(engine) == []
-    (restart,) = switches.watch(engine)
+    assert switches.watch(places) == []
+    assert switches.watch(places) == []
+    (restart,) = switches.watch(places)
     assert (restart.count, restart.jobs) == (3, {7: 3})
-    assert switches.watch(engine) == []
+    assert switches.watch(places) == []
     assert not switches.any_ended()
 
 
@@ -101,24 +101,24 @@ def test_after_all_attempts_the_end_gives_their_number(
     world: tuple[Switches, ModelSwitch, ModelController],
 ) -> None:
     switches, switch, _ = world
-    engine: Any = ModelEngine()
+    places: Any = ModelPlaces()
     switch.how, switch.fails = "signal 9", RESTARTS
     for _ in range(RESTARTS):
-        assert switches.watch(engine) == []
+        assert switches.watch(places) == []
     with pytest.raises(TestbedError, match=f"exit code 1: no.*started again {RESTARTS} times"):
-        switches.watch(engine)
+        switches.watch(places)
 
 
 def test_ends_that_are_far_apart_are_no_reason_to_stop(
     world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switches, switch, _ = world
-    engine: Any = ModelEngine()
+    places: Any = ModelPlaces()
     now = [1000.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     for count in range(1, 2 * RESTARTS):
         switch.how = "signal 9"
-        (restart,) = switches.watch(engine)
+        (restart,) = switches.watch(places)
         assert restart.count == count
         now[0] += module.RESTARTS_WITHIN_S / RESTARTS
 
@@ -127,14 +127,14 @@ def test_each_is_asked_now_and_then_whether_it_answers(
     world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switches, switch, _ = world
-    engine: Any = ModelEngine()
+    places: Any = ModelPlaces()
     now = [1000.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    switches.watch(engine)
+    switches.watch(places)
     assert switch.asked == 0
     now[0] += module.PROBE_S + 0.1
     for _ in range(3):
-        switches.watch(engine)
+        switches.watch(places)
     assert switch.asked == 1
 
 
@@ -148,13 +148,13 @@ def test_a_start_that_fails_with_the_switch_there_is_raised(
     monkeypatch.setattr(Switches, "_let_frames_arrive", refuse)
     switch.how = "signal 9"
     with pytest.raises(TestbedError, match="no such device"):
-        switches.watch(ModelEngine())  # type: ignore[arg-type]
+        switches.watch(ModelPlaces())  # type: ignore[arg-type]
 
 
 def test_routes_are_set_again_until_they_are(world: tuple[Switches, ModelSwitch, ModelController]) -> None:
     switches, switch, controller = world
     switch.how = "signal 9"
-    switches.watch(ModelEngine())  # type: ignore[arg-type]
+    switches.watch(ModelPlaces())  # type: ignore[arg-type]
     controller.away = True
     switches.resettle(Path())
     controller.away, controller.refuses = False, True

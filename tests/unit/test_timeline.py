@@ -51,7 +51,7 @@ def left_by(folder: Path, text: str) -> dict[str, Any]:
     script, stats = folder / "script.py", folder / "stats.json"
     script.write_text(textwrap.dedent(text))
     with JobBoard(1) as board:
-        settings = {"system": "ring", "transport": "gloo", "engine": {}, "ps": None, "ps_host": None}
+        settings = {"system": "ring", "transport": "gloo", "endpoint": {}, "ps": None, "ps_host": None}
         described = job_description("t", 1, 1, 0, ["localhost"], board.settings(), stats, settings)
         rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29479"}
         place = {"PYTHONPATH": str(CHECKOUT), "GLOO_SOCKET_IFNAME": "lo", VARIABLE: described}

@@ -1,4 +1,4 @@
-"""What a vector is, and the words that it is written in. Knows no engine; expected frames are stated here,
+"""What a vector is, and the words that it is written in. Knows no subject; expected frames are stated here,
 not computed by one.
 """
 
@@ -324,7 +324,7 @@ def checksum_of(data: bytes) -> int:
 
 
 def compared(sent: Frame) -> dict[str, Any]:
-    """The fields that every engine must agree in. A packet keeps or changes its source MAC as the engine
+    """The fields that every subject must agree in. A packet keeps or changes its source MAC as the subject
     likes.
     """
     return {name: value for name, value in sent.fields().items() if name != "source_mac"}

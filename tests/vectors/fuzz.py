@@ -1,4 +1,4 @@
-"""The fuzz: model and another engine get the same packets, and after each what they say, send and hold must
+"""The fuzz: model and another subject get the same packets, and after each what they say, send and hold must
 be the same.
 
 What is sent are the packets of tests/vectors/places.py, in and out of their window, half of them with
@@ -51,7 +51,7 @@ MOST_TOLD = 10
 
 
 class Shot(Tried, Worker, Protocol):
-    """An engine under fire."""
+    """A subject under fire."""
 
 
 @dataclass(slots=True)
@@ -96,11 +96,11 @@ def _batches(
         state.fragment = (state.fragment + int(random.integers(1, 6))) % 2**32
 
 
-def switch(engine: Shot, seed: int, packets: int) -> Findings:
-    """At a switch; an engine that is new."""
+def switch(subject: Shot, seed: int, packets: int) -> Findings:
+    """At a switch; a subject that is new."""
     random, findings = np.random.default_rng((seed, 1)), Findings("switch")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(TOR_IP, SLOTS)
-    both: tuple[Model, Shot] = (model, engine)
+    both: tuple[Model, Shot] = (model, subject)
     admitted: Entries = {}
 
     def admit(number: int) -> None:
@@ -123,11 +123,11 @@ def switch(engine: Shot, seed: int, packets: int) -> Findings:
         for at, (data, port) in enumerate(batch):
             port = int(ports[at]) if astray[at] else port
             mine = model.receive(data, port)
-            if not findings.take(mine, engine.receive(data, port), data, port):
+            if not findings.take(mine, subject.receive(data, port), data, port):
                 return findings
-            if mine[0] in TOUCHING and _slot_differs(findings, model, engine, admitted, data):
+            if mine[0] in TOUCHING and _slot_differs(findings, model, subject, admitted, data):
                 return findings
-        if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, engine):
+        if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, subject):
             return findings
         if (
             random.random() < 0.2
@@ -138,7 +138,7 @@ def switch(engine: Shot, seed: int, packets: int) -> Findings:
             for key in [key for key in admitted if key[0] == number]:
                 del admitted[key]
             for data, port in batch[:50]:
-                findings.take(model.receive(data, port), engine.receive(data, port), data, port)
+                findings.take(model.receive(data, port), subject.receive(data, port), data, port)
             state.generations[number] = (state.generation(number) + int(random.choice((1, 2**31)))) % 2**32
             admit(number)
         if random.random() < 0.02:  # somebody else at a port
@@ -153,8 +153,8 @@ def switch(engine: Shot, seed: int, packets: int) -> Findings:
     return findings
 
 
-def _any_slot_differs(findings: Findings, model: Model, engine: Tried) -> bool:
-    for at, held in enumerate(engine.slots_held()):
+def _any_slot_differs(findings: Findings, model: Model, subject: Tried) -> bool:
+    for at, held in enumerate(subject.slots_held()):
         wrong = slot_difference(model.slot(at), held)
         if wrong:
             findings.miss(f"packet {findings.packets}: slot {at}, which that did not name: {wrong}")
@@ -162,7 +162,7 @@ def _any_slot_differs(findings: Findings, model: Model, engine: Tried) -> bool:
     return False
 
 
-def _slot_differs(findings: Findings, model: Model, engine: Tried, entries: Entries, data: bytes) -> bool:
+def _slot_differs(findings: Findings, model: Model, subject: Tried, entries: Entries, data: bytes) -> bool:
     """Whether the slot that a packet named, which passed the checks, is not the same now."""
     entry = entries[int.from_bytes(data[48:50], "big"), data[47]]
     if entry.role is Role.TRANSIT:
@@ -170,17 +170,17 @@ def _slot_differs(findings: Findings, model: Model, engine: Tried, entries: Entr
     slot, is_result = int.from_bytes(data[58:62], "big"), data[45] == RESULT
     at = (slot - entry.result_base + entry.base if is_result else slot) % 2**32
     findings.states += 1
-    wrong = slot_difference(model.slot(at), engine.slot_held(at))
+    wrong = slot_difference(model.slot(at), subject.slot_held(at))
     if wrong:
         findings.miss(f"packet {findings.packets}: slot {at}: {wrong}; {data[:90].hex()}")
     return bool(wrong)
 
 
-def host(engine: Shot, seed: int, packets: int) -> Findings:
-    """At a host with a worker, which is a place of two other jobs; an engine that is new."""
+def host(subject: Shot, seed: int, packets: int) -> Findings:
+    """At a host with a worker, which is a place of two other jobs; a subject that is new."""
     random, findings = np.random.default_rng((seed, 2)), Findings("host")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(PS_IP, SLOTS, is_host=True)
-    both: tuple[Model, Shot] = (model, engine)
+    both: tuple[Model, Shot] = (model, subject)
     attached: list[Puller] = []
     admitted: Entries = {}
 
@@ -205,21 +205,21 @@ def host(engine: Shot, seed: int, packets: int) -> Findings:
                 for each in both:
                     each.ask(wake_at)
             mine = model.receive(data, port)
-            if not findings.take(mine, engine.receive(data, port), data, port):
+            if not findings.take(mine, subject.receive(data, port), data, port):
                 return findings
-            if mine[0] in TOUCHING and _slot_differs(findings, model, engine, admitted, data):
+            if mine[0] in TOUCHING and _slot_differs(findings, model, subject, admitted, data):
                 return findings
             if mine[0] in ("pulled", "pull_duplicate", "notice") and _worker_differs(
-                findings, model, engine, data
+                findings, model, subject, data
             ):
                 return findings
         for place in range(attached[0].places):
-            if not same_result(model.stored(place), engine.stored(place)):
+            if not same_result(model.stored(place), subject.stored(place)):
                 findings.miss(
                     f"packet {findings.packets}: place {place} of the ring, which that did not name"
                 )
                 return findings
-        if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, engine):
+        if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, subject):
             return findings
         if random.random() < 0.02:  # the next generation of both jobs
             for each in both:
@@ -227,34 +227,34 @@ def host(engine: Shot, seed: int, packets: int) -> Findings:
                     each.release(number)
                 each.detach()
             for data, port in batch[:50]:
-                findings.take(model.receive(data, port), engine.receive(data, port), data, port)
+                findings.take(model.receive(data, port), subject.receive(data, port), data, port)
             for number in (attached[0].job, *(number for number, _ in admitted)):
                 state.generations[number] = (state.generation(number) + 1) % 2**32
             begin()
     return findings
 
 
-def _worker_differs(findings: Findings, model: Model, engine: Worker, data: bytes) -> bool:
+def _worker_differs(findings: Findings, model: Model, subject: Worker, data: bytes) -> bool:
     assert model.pull_side
     puller, tree = model.pull_side.puller, data[47]
     place = puller.place(tree, int.from_bytes(data[58:62], "big")) if tree < len(puller.bases) else None
     findings.states += 1
-    same = model.words() == engine.words()
+    same = model.words() == subject.words()
     if place is not None:
-        same &= same_result(model.stored(place), engine.stored(place))
+        same &= same_result(model.stored(place), subject.stored(place))
     if not same:
         findings.miss(
-            f"packet {findings.packets}: {engine.words()} or place {place} of the ring; {data[:90].hex()}"
+            f"packet {findings.packets}: {subject.words()} or place {place} of the ring; {data[:90].hex()}"
         )
     return not same
 
 
-def optics(engine: Optics, seed: int, packets: int) -> Findings:
-    """At an optical switch; an engine that is new."""
+def optics(subject: Optics, seed: int, packets: int) -> Findings:
+    """At an optical switch; a subject that is new."""
     random, findings = np.random.default_rng((seed, 3)), Findings("optics")
     ports, now, deadline = list(range(1, 9)), 10**9, 0
     model = CrossConnect(ports)
-    both = (model, engine)
+    both = (model, subject)
     palette = [(data, 1) for data in (bytes(12) + PROBE + bytes(46), bytes(60), bytes(range(250)) * 8)]
     for batch in _batches(random, State(0), lambda *_: palette, packets):
         for at, (data, _) in enumerate(batch):
@@ -273,6 +273,6 @@ def optics(engine: Optics, seed: int, packets: int) -> Findings:
             now = max(1, now)
             port = int(random.choice(ports))
             mine = model.receive(data, port, now)
-            if not findings.take(mine, engine.receive(data, port, now), data, port):
+            if not findings.take(mine, subject.receive(data, port, now), data, port):
                 return findings
     return findings

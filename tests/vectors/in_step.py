@@ -1,8 +1,8 @@
-"""The reference model and another engine in step: whatever one gets the other gets, and what they say, send
+"""The reference model and another subject in step: whatever one gets the other gets, and what they say, send
 and hold must be the same.
 
 What is given to both: whole jobs in all weathers, schedules that keep no window, malformed and adversarial
-packets. An engine's module says how one is made; this one says what is done with it.
+packets. A subject's module says how one is made; this one says what is done with it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.vectors.build import (
     worker_lanes,
 )
 from tests.vectors.good import OTHER, OTHER_BASE, OTHER_GENERATION, OTHER_UP_BASE, at_ps, at_switch
-from tests.vectors.run import Engine, Model
+from tests.vectors.run import Model, Subject
 from tests.vectors.world import SHAPES, Shape, Weather, World
 
 STEPS = 400
@@ -59,7 +59,7 @@ MUTATIONS = 16_000  # at a switch and a host together
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an engine's slot holds. None: the engine does not tell."""
+    """What a subject's slot holds. None: the subject does not tell."""
 
     generation: int
     fragment: int
@@ -72,14 +72,14 @@ class Held:
     age: int | None = None  # of what is complete
 
 
-class Tried(Engine, Protocol):
-    """An engine whose slots can be looked at."""
+class Tried(Subject, Protocol):
+    """A subject whose slots can be looked at."""
 
     def slots_held(self) -> list[Held | None]: ...
     def slot_held(self, at: int) -> Held | None: ...
 
 
-# (node, is_host): nodes 0, 1 and 2 are switches, -1 a host. An engine with nothing in it.
+# (node, is_host): nodes 0, 1 and 2 are switches, -1 a host. A subject with nothing in it.
 Make = Callable[[int, bool], AbstractContextManager[Tried]]
 
 
@@ -94,7 +94,7 @@ class Tally:
 
 
 class Both:
-    """An engine of the vectors that is two. Answers with the model's answer."""
+    """A subject of the vectors that is two. Answers with the model's answer."""
 
     def __init__(self, model: Model, other: Tried, count: Callable[[str], None]) -> None:
         self._model, self._other, self._count = model, other, count
@@ -154,7 +154,7 @@ def slot_difference(mine: Slot, theirs: Held | None) -> str:
 
 
 def difference(model: Outcome, other: Outcome) -> str:
-    """How another engine's outcome differs from the model's; empty where it does not. Ports are compared
+    """How another subject's outcome differs from the model's; empty where it does not. Ports are compared
     where both say them.
     """
     (verdict, emissions), (said, left) = model, other
@@ -194,7 +194,7 @@ def _same(mine: bytes, theirs: bytes) -> bool:
 
 
 class Trial:
-    """What is done with one kind of engine; each method says how often each verdict was given."""
+    """What is done with one kind of subject; each method says how often each verdict was given."""
 
     def __init__(self, make: Make, has_routes: bool, examples: int, kinds: tuple[str, ...]) -> None:
         """`kinds`: some of KINDS. Without routes, every address has the same."""
@@ -232,7 +232,7 @@ class Trial:
         def run(shape: Shape, size: int, weather: Weather) -> None:
             with ExitStack() as stack:
 
-                def make(node: int, ip: str, is_host: bool) -> Engine:
+                def make(node: int, ip: str, is_host: bool) -> Subject:
                     if is_host and "ps" not in self._kinds:
                         return Model(ip, SLOTS, is_host=True)
                     return stack.enter_context(self._both(node, ip, is_host, tally, routes=False))
@@ -256,8 +256,8 @@ class Trial:
         )
         def run(kind: str, seed: int, start: int) -> None:
             is_host = KINDS[kind].is_host
-            with self._both(-1 if is_host else 0, PS_IP if is_host else TOR_IP, is_host, tally) as engine:
-                _schedule(engine, KINDS[kind], random.Random(seed), start)
+            with self._both(-1 if is_host else 0, PS_IP if is_host else TOR_IP, is_host, tally) as subject:
+                _schedule(subject, KINDS[kind], random.Random(seed), start)
 
         run()
         return tally.counts
@@ -268,25 +268,25 @@ class Trial:
         places = [(False, at_switch()), (True, at_ps())] if "ps" in self._kinds else [(False, at_switch())]
         turns = 16
         for is_host, good in places:
-            with self._both(-1 if is_host else 0, PS_IP if is_host else TOR_IP, is_host, tally) as engine:
+            with self._both(-1 if is_host else 0, PS_IP if is_host else TOR_IP, is_host, tally) as subject:
                 entry: Callable[..., Entry] = job_at_ps if is_host else job_in_unit
                 if not is_host:
                     for port, sender in enumerate(
                         (Sender(JOB, 0), Sender(JOB, 1), Sender(OTHER, 0), Sender(OTHER, 1)), 1
                     ):
-                        engine.bind(port, [sender])
-                    engine.bind(5, [])
-                    engine.bind(6, [Sender(JOB, None, True)])
-                engine.set_group(JOB, 0, (1,) if is_host else (1, 2, *OPTICAL))
-                engine.set_group(OTHER, 0, (1,) if is_host else (3, 4, OPTICAL[0]))
-                engine.admit(JOB, entry(2))
+                        subject.bind(port, [sender])
+                    subject.bind(5, [])
+                    subject.bind(6, [Sender(JOB, None, True)])
+                subject.set_group(JOB, 0, (1,) if is_host else (1, 2, *OPTICAL))
+                subject.set_group(OTHER, 0, (1,) if is_host else (3, 4, OPTICAL[0]))
+                subject.admit(JOB, entry(2))
                 other_base = OTHER_UP_BASE if is_host else OTHER_BASE
-                engine.admit(OTHER, entry(2, generation=OTHER_GENERATION, base=other_base))
+                subject.admit(OTHER, entry(2, generation=OTHER_GENERATION, base=other_base))
                 chance = np.random.default_rng(5)
                 senders = [1, CONTROL_PORT] if is_host else [1, 2, 3, 4, 5, 6, *OPTICAL, CONTROL_PORT]
                 for turn in range(turns):
                     for data in mutations.batch(chance, good, frames // (turns * len(places))).frames():
-                        engine.receive(data, senders[turn % len(senders)])
+                        subject.receive(data, senders[turn % len(senders)])
         return tally.counts
 
 
@@ -322,21 +322,21 @@ KINDS = {
 }  # fmt: skip
 
 
-def _schedule(engine: Both, kind: Kind, chance: random.Random, start: int) -> None:
+def _schedule(subject: Both, kind: Kind, chance: random.Random, start: int) -> None:
     generation, at = GENERATION, start
 
     def admit() -> Entry:
         entry = kind.make(generation=generation)
         to_hosts = [port for port in kind.pushes.values() if port != PS_PORT]
-        engine.set_group(JOB, 0, sorted({1, *to_hosts}) if kind.is_host else (*to_hosts, *OPTICAL))
-        engine.admit(JOB, entry)
+        subject.set_group(JOB, 0, sorted({1, *to_hosts}) if kind.is_host else (*to_hosts, *OPTICAL))
+        subject.admit(JOB, entry)
         return entry
 
     if not kind.is_host:
-        engine.bind(PS_PORT, [Sender(JOB, None, True)])
+        subject.bind(PS_PORT, [Sender(JOB, None, True)])
     for worker, port in kind.pushes.items():
         if not kind.is_host or port == LOOP_PORT:
-            engine.bind(port, [Sender(JOB, worker)])
+            subject.bind(port, [Sender(JOB, worker)])
     entry = admit()
     for _ in range(STEPS):
         at = (at + (chance.random() < 0.4)) % 2**32
@@ -352,7 +352,7 @@ def _schedule(engine: Both, kind: Kind, chance: random.Random, start: int) -> No
             "tree": 0 if chance.random() < 0.97 else chance.randrange(256),
         }
         if chance.random() < 0.05:
-            engine.receive(tick(fragment, lanes=kind.lanes, **fields), CONTROL_PORT)
+            subject.receive(tick(fragment, lanes=kind.lanes, **fields), CONTROL_PORT)
         elif entry.up_base and chance.random() < 0.2:
             fields |= {
                 "slot": (fields["slot"] - kind.base + entry.result_base) % 2**32,
@@ -360,13 +360,13 @@ def _schedule(engine: Both, kind: Kind, chance: random.Random, start: int) -> No
                 "contributors": chance.randrange(70),
             }
             port = 1 if kind.is_host else chance.choice((PS_PORT, *OPTICAL))
-            engine.receive(result_from_ps(fragment, lanes(fragment)[: kind.lanes], **fields), port)
+            subject.receive(result_from_ps(fragment, lanes(fragment)[: kind.lanes], **fields), port)
         else:
-            engine.receive(*_contribution(kind, chance, fragment, fields))
+            subject.receive(*_contribution(kind, chance, fragment, fields))
         if chance.random() < 0.01:
-            engine.release(JOB)
+            subject.release(JOB)
             if chance.random() < 0.5:
-                engine.receive(*_contribution(kind, chance, at, {"generation": generation}))
+                subject.receive(*_contribution(kind, chance, at, {"generation": generation}))
             generation += 1
             entry = admit()
 

@@ -1,4 +1,4 @@
-"""Runs a vector on an engine and says where it departs. An engine is whatever has `Engine`'s methods."""
+"""Runs a vector on a subject and says where it departs. A subject is whatever has `Subject`'s methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.vectors.build import (
 )
 
 
-class Engine(Protocol):
+class Subject(Protocol):
     """One place: a switch or a host."""
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None: ...
@@ -37,7 +37,7 @@ class Engine(Protocol):
 
 
 class Worker(Protocol):
-    """What an engine of vectors at hosts has besides: a worker there, its ring, and its words."""
+    """What a subject of vectors at hosts has besides: a worker there, its ring, and its words."""
 
     def attach(self, puller: Puller) -> None: ...
     def detach(self) -> None: ...
@@ -47,7 +47,7 @@ class Worker(Protocol):
 
 
 class Model(Aggregator):
-    """The reference model as an engine."""
+    """The reference model as a subject."""
 
     def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
         self.ways.set_group(number, tree, ports)
@@ -74,48 +74,48 @@ class Model(Aggregator):
         return self.pull_side.ring[place]
 
 
-def play(vector: Vector, engine: Engine) -> list[str]:
-    """What was not as the vector says, a line each. By which ports frames leave is compared where the engine
+def play(vector: Vector, subject: Subject) -> list[str]:
+    """What was not as the vector says, a line each. By which ports frames leave is compared where the subject
     says it.
     """
     for port, senders in vector.senders.items():
-        engine.bind(port, senders)
-    engine.set_routes(ROUTES)
+        subject.bind(port, senders)
+    subject.set_routes(ROUTES)
     wrong = []
     for number, step in enumerate(vector.steps):
         if isinstance(step, Admit):
-            engine.set_group(step.number, step.entry.tree, vector.group(step.number))
-            engine.admit(step.number, step.entry)
+            subject.set_group(step.number, step.entry.tree, vector.group(step.number))
+            subject.admit(step.number, step.entry)
         elif isinstance(step, Release):
-            engine.release(step.number, step.tree)
+            subject.release(step.number, step.tree)
         elif isinstance(step, Arrival):
-            verdict, emissions = engine.receive(step.data, step.port)
+            verdict, emissions = subject.receive(step.data, step.port)
             if verdict != step.verdict:
                 wrong.append(f"step {number}: verdict {verdict}, expected {step.verdict}")
             wrong += [f"step {number}: {line}" for line in departures(vector, step, emissions)]
         else:
-            wrong += [f"step {number}: {line}" for line in _at_worker(step, engine)]  # type: ignore[arg-type]
+            wrong += [f"step {number}: {line}" for line in _at_worker(step, subject)]  # type: ignore[arg-type]
     return wrong
 
 
-def _at_worker(step: Attach | Ask | Holds, engine: Worker) -> list[str]:
+def _at_worker(step: Attach | Ask | Holds, subject: Worker) -> list[str]:
     if isinstance(step, Attach):
         if step.puller:
-            engine.attach(step.puller)
+            subject.attach(step.puller)
         else:
-            engine.detach()
+            subject.detach()
         return []
     if isinstance(step, Ask):
-        engine.ask(step.wake_at)
+        subject.ask(step.wake_at)
         return []
-    words, wrong = engine.words(), []
+    words, wrong = subject.words(), []
     if words != (step.received, step.notices):
         wrong.append(
             f"{words[0]} results and {words[1]} notices, expected {step.received} and {step.notices}"
         )
     for place, expected in step.ring.items():
-        if not same_result(engine.stored(place), expected):
-            wrong.append(f"place {place} of the ring: {engine.stored(place)}, expected {expected}")
+        if not same_result(subject.stored(place), expected):
+            wrong.append(f"place {place} of the ring: {subject.stored(place)}, expected {expected}")
     return wrong
 
 
@@ -124,7 +124,7 @@ def same_result(one: Stored | None, other: Stored | None) -> bool:
     if one is None or other is None:
         return one is other
     told = [(held.fragment, held.contributors, held.flags) for held in (one, other)]
-    some = min(one.lanes.size, other.lanes.size)  # an engine may have room for more than a job's
+    some = min(one.lanes.size, other.lanes.size)  # a subject may have room for more than a job's
     return told[0] == told[1] and bool((one.lanes[:some] == other.lanes[:some]).all())
 
 

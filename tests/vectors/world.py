@@ -22,7 +22,7 @@ from testbed.simulation.aggregator import ETH0, LOOP_PORT
 from testbed.simulation.ways import Route
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_IP
 from tests.vectors.build import GENERATION, GROUP_IP, JOB, OPTICAL, Lanes
-from tests.vectors.run import Engine
+from tests.vectors.run import Subject
 
 HOST = -1  # the node that is a host; it sits at this port of unit 0's switch:
 HOST_PORT = 8
@@ -95,7 +95,7 @@ def way_to(unit: int) -> int:
 
 
 class World:
-    """A job over a tree. `make(node, ip, is_host)` gives the engine of a switch (node = unit) or of the host
+    """A job over a tree. `make(node, ip, is_host)` gives the subject of a switch (node = unit) or of the host
     (node = HOST).
     """
 
@@ -105,7 +105,7 @@ class World:
         fragments: int,
         size: int,
         weather: Weather,
-        make: Callable[[int, str, bool], Engine],
+        make: Callable[[int, str, bool], Subject],
         lanes: Callable[[int, int], Lanes],
     ) -> None:
         self._shape, self._fragments, self._size, self._weather, self._lanes = (
@@ -124,7 +124,7 @@ class World:
         self._late: list[tuple[int, int, bytes]] = []  # copies that arrive long after
         self._results: dict[int, Lanes] = {}  # of every fragment, the first that a worker got
         nodes = [*range(len(shape.units)), *([HOST] if shape.host else [])]
-        self._engines = {node: make(node, self._ip(node), node == HOST) for node in nodes}
+        self._subjects = {node: make(node, self._ip(node), node == HOST) for node in nodes}
         self.verdicts: dict[str, int] = {}
         self.entries = {node: self._entry(node) for node in nodes if self._contributors(node)}
         for node in nodes:
@@ -177,7 +177,7 @@ class World:
         )
 
     def _admit(self, node: int) -> None:
-        engine, workers = self._engines[node], self._workers(node)
+        subject, workers = self._subjects[node], self._workers(node)
         if node == HOST:
             ports = [ETH0, *(worker.port for worker in workers)]
         else:
@@ -188,7 +188,7 @@ class World:
                 *(worker.port for worker in workers),
                 *(way_to(other) for other in below if other != node),
             ]
-            engine.set_routes(
+            subject.set_routes(
                 {
                     (HOST_IP, 32): Route(HOST_PORT if node == 0 else way_to(0)),
                     **{
@@ -198,12 +198,12 @@ class World:
                     },
                 }
             )
-            engine.bind(HOST_PORT, [Sender(JOB, None, True)] if self._shape.host and node == 0 else [])
+            subject.bind(HOST_PORT, [Sender(JOB, None, True)] if self._shape.host and node == 0 else [])
         for worker in workers:
-            engine.bind(worker.port, [Sender(JOB, worker.number)])
-        engine.set_group(JOB, 0, ports)
+            subject.bind(worker.port, [Sender(JOB, worker.number)])
+        subject.set_group(JOB, 0, ports)
         if node in self.entries:
-            engine.admit(JOB, self.entries[node])
+            subject.admit(JOB, self.entries[node])
 
     # ------------------------------------------------------------------ a run
 
@@ -286,7 +286,7 @@ class World:
         self._receive(*held.pop(self._random.randrange(len(held)) if reorders else 0))
 
     def _receive(self, node: int, port: int, data: bytes) -> None:
-        verdict, emissions = self._engines[node].receive(data, port)
+        verdict, emissions = self._subjects[node].receive(data, port)
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         for emission in emissions:
             assert emission.ports is not None, emission.to

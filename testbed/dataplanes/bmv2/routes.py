@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import IPv4Address
 
-from testbed.dataplanes.bmv2.runtime import Action, Key, Runtime
+from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import SettingError, TestbedError
 
 TABLE = "routes"
 
 
 def set_routes(
-    runtime: Runtime, ports: Mapping[str, int], routes: Mapping[tuple[str, int], tuple[str, str]]
+    client: SwitchClient, ports: Mapping[str, int], routes: Mapping[tuple[str, int], tuple[str, str]]
 ) -> None:
     """Replaces the table: (IPv4 address, prefix) -> (device to leave by, new destination MAC or ""). `ports`:
     device -> number.
@@ -26,19 +26,19 @@ def set_routes(
         (int(IPv4Address(ip)), prefix): _action(ports, device, mac)
         for (ip, prefix), (device, mac) in routes.items()
     }
-    there = {(entry.value, entry.prefix): entry for entry in runtime.entries(TABLE)}
+    there = {(entry.value, entry.prefix): entry for entry in client.entries(TABLE)}
     for (ip, prefix), action in wanted.items():
         entry = there.get((ip, prefix))
         if entry is None:
-            runtime.add_entry(TABLE, Key(ip, 32, prefix), action)
+            client.add_entry(TABLE, Key(ip, 32, prefix), action)
         elif entry.action != action:
-            runtime.replace_entry(TABLE, entry.handle, action)
+            client.replace_entry(TABLE, entry.handle, action)
     for key, entry in there.items():
         if key not in wanted:
-            runtime.delete_entry(TABLE, entry.handle)
-    read = {(entry.value, entry.prefix): entry.action for entry in runtime.entries(TABLE)}
+            client.delete_entry(TABLE, entry.handle)
+    read = {(entry.value, entry.prefix): entry.action for entry in client.entries(TABLE)}
     if read != wanted:
-        raise SettingError(f"routes of {runtime.name}: set {len(wanted)}, read back {len(read)} or others")
+        raise SettingError(f"routes of {client.name}: set {len(wanted)}, read back {len(read)} or others")
 
 
 def mac_number(mac: str) -> int:

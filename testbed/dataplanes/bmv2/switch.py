@@ -1,5 +1,5 @@
 """A unit's ToR that is a `simple_switch` running p4/: its process, what its tables hold, and the aggregator
-that it is to the engine.
+that it is to the testbed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.contract.places import P4_ENTRY, SLOTS
 from testbed.dataplanes.bmv2 import routes as routing
 from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
 from testbed.dataplanes.bmv2.program import lanes_of, verdict_names
-from testbed.dataplanes.bmv2.runtime import Action, Key, NoAnswerError, Runtime
+from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, SwitchClient
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.topology import addresses
@@ -48,7 +48,7 @@ class Bmv2Switch:
         """
         self._unit, self._name, self._ports = unit, addresses.unit_name(unit), dict(ports)
         self._program, self._log, self._verbose = program, log, verbose
-        self._runtime = Runtime(unit)
+        self._client = SwitchClient(unit)
         self._process: SwitchProcess | None = None
         self._verdicts = verdict_names()
         self._lock = threading.RLock()
@@ -93,12 +93,12 @@ class Bmv2Switch:
     def stop(self) -> None:
         """Ends the process, if there is one."""
         with self._lock:
-            self._runtime.close()
+            self._client.close()
             process, self._process = self._process, None
             if process:
                 process.stop()
 
-    # ------------------------------------------------------------------ what the engine tells it
+    # ------------------------------------------------------------------ what the testbed tells it
 
     def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
         """By which ports the results of a job's tree leave; called before `admit`. Replaces in one step."""
@@ -106,13 +106,13 @@ class Bmv2Switch:
         key = (number, tree)
         with self._asking():
             if key in self._groups:
-                self._runtime.replace_group(*self._groups[key], ports)
+                self._client.replace_group(*self._groups[key], ports)
                 return
             used = {group for group, _ in self._groups.values()}
             group = next((group for group in range(FLOOD_GROUP + 1, MAX_GROUPS) if group not in used), None)
             if group is None:
                 raise TestbedError(f"{self._name}: job {number}: no more multicast groups")
-            self._groups[key] = (group, self._runtime.add_group(group, ports))
+            self._groups[key] = (group, self._client.add_group(group, ports))
 
     def admit(self, number: int, entry: Entry) -> None:
         """Puts the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
@@ -129,22 +129,22 @@ class Bmv2Switch:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
             action = Action("set_entry", entry_data(entry, self._groups[key][0]))
             if key in self._entries:
-                self._runtime.replace_entry("entries", self._entries[key], action)
+                self._client.replace_entry("entries", self._entries[key], action)
                 return
             self.empty(entry.base, entry.size)
             match = Key(number << 8 | entry.tree, 24)
-            self._entries[key] = self._runtime.add_entry("entries", match, action)
+            self._entries[key] = self._client.add_entry("entries", match, action)
 
     def empty(self, base: int, size: int) -> None:
         """Empties slots: a job is not to find what another left there."""
         with self._asking():
-            self._runtime.fill_register("slot_state", base, base + size, 0)
+            self._client.fill_register("slot_state", base, base + size, 0)
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Who may send gradients by the port of this host; None: nobody. A switch that ended lets nobody."""
         try:
             with self._asking():
-                self._runtime.replace_entry("ports", self._senders[host], _from(sender))
+                self._client.replace_entry("ports", self._senders[host], _from(sender))
         except _EndedError:
             if sender:
                 raise
@@ -162,10 +162,10 @@ class Bmv2Switch:
             with self._asking():
                 for key in mine:
                     if key in self._entries:
-                        self._runtime.delete_entry("entries", self._entries[key])
+                        self._client.delete_entry("entries", self._entries[key])
                         del self._entries[key]
                     if key in self._groups:
-                        self._runtime.delete_group(*self._groups[key])
+                        self._client.delete_group(*self._groups[key])
                         del self._groups[key]
         except _EndedError:
             for key in mine:
@@ -175,7 +175,7 @@ class Bmv2Switch:
     def verdicts(self) -> dict[str, int]:
         """What became of packets, counted since the process started."""
         with self._asking():
-            counts = self._runtime.counters("verdicts", list(self._verdicts))
+            counts = self._client.counters("verdicts", list(self._verdicts))
         return dict(zip(self._verdicts.values(), counts, strict=True))
 
     # ------------------------------------------------------------------ under the lock
@@ -211,7 +211,7 @@ class Bmv2Switch:
             if end := process.ended():
                 raise TestbedError(f"start {self._name}'s {BINARY}: {end}")
             try:
-                self._runtime.uptime_us()
+                self._client.uptime_us()
                 break
             except TestbedError as error:
                 if time.monotonic() > deadline:
@@ -220,9 +220,9 @@ class Bmv2Switch:
                     ) from error
             time.sleep(0.01)
         digest = hashlib.md5(self._program.read_bytes(), usedforsecurity=False).digest()
-        if self._runtime.program_digest() != digest:
+        if self._client.program_digest() != digest:
             raise SettingError(f"{self._name}'s {BINARY} runs another program than {self._program}")
-        if (ports := self._runtime.ports()) != self._ports:
+        if (ports := self._client.ports()) != self._ports:
             lacking = ", ".join(sorted({*self._ports} - {*ports})) or "others than were asked for"
             raise SettingError(
                 f"{self._name}'s {BINARY} took {len(ports)} of {len(self._ports)} ports; not: {lacking}"
@@ -232,22 +232,22 @@ class Bmv2Switch:
         """What every switch has: its address, who is behind each port, where stations are, whom a broadcast
         reaches.
         """
-        runtime = self._runtime
+        client = self._client
         hosts = [
             number for number in self._ports.values() if addresses.is_host_port(number)
         ]  # numbered as the hosts are
         for number in set(self._ports.values()).difference(hosts):
-            runtime.add_entry("ports", Key(number, 9), _FROM_FABRIC)
-            runtime.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
-        runtime.set_queue_depth(QUEUE_PACKETS)
-        runtime.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
-        runtime.add_group(FLOOD_GROUP, hosts)
+            client.add_entry("ports", Key(number, 9), _FROM_FABRIC)
+            client.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
+        client.set_queue_depth(QUEUE_PACKETS)
+        client.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
+        client.add_group(FLOOD_GROUP, hosts)
         flood = Action("flood", (FLOOD_GROUP,))
-        runtime.add_entry("stations", Key(routing.mac_number(BROADCAST), 48), flood)
+        client.add_entry("stations", Key(routing.mac_number(BROADCAST), 48), flood)
         for host in hosts:
-            self._senders[host] = runtime.add_entry("ports", Key(host, 9), _FROM_HOST)
+            self._senders[host] = client.add_entry("ports", Key(host, 9), _FROM_HOST)
             mac = routing.mac_number(addresses.host_mac(self._unit, host))
-            runtime.add_entry("stations", Key(mac, 48), Action("switch_to", (host,)))
+            client.add_entry("stations", Key(mac, 48), Action("switch_to", (host,)))
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

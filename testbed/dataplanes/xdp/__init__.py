@@ -1,3 +1,3 @@
-"""The XDP data plane: compile, attach, maps, engine. The only importer of bcc (in `program`, at use); imports
+"""The XDP data plane: compile, attach, maps, places. The only importer of bcc (in `program`, at use); imports
 no mininet.
 """

@@ -12,7 +12,7 @@ import numpy as np
 
 from testbed.aggregation.admission import Ring
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.engine import Cells, Loops, XdpHostPlace
+from testbed.dataplanes.xdp.places import Cells, Loops, XdpHostPlace
 from testbed.dataplanes.xdp.plane import ip_number
 from testbed.dataplanes.xdp.syscall import F_MMAPABLE, MAP_TYPE_ARRAY, map_create, map_delete, map_update, u32
 from testbed.errors import RequestError, TestbedError

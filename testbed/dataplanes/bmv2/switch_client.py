@@ -100,7 +100,7 @@ class _Connection:
     target: Any
 
 
-class Runtime:
+class SwitchClient:
     """Speaks to unit `unit`'s switch. Thread-safe; connects when it is first asked, and again after a restart
     of the switch.
     """
