@@ -24,8 +24,9 @@ from typing import Any
 
 from testbed.client import rpc
 from testbed.client.runtime import Caller, Runtime
+from testbed.daemon import capture
 from testbed.daemon.network import Network
-from testbed.emulation import capture, faults
+from testbed.emulation import faults
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.commands import Commands
 from testbed.jobs.manager import Jobs, held_hosts, means_of

@@ -1,42 +1,32 @@
-"""Frames of one shaped link as they leave it, for a capture file. Owns the packet sockets and the filter on
-them.
+"""The frames of one shaped link as they leave it, for a capture file. Owns the packet sockets and the filter
+on them.
 
-Looked at where the link's inner ends (links.py) send: there every frame that crosses the link is an ordinary
-one, and it is seen once, after the queue. On a switch port and on a host's interface XDP takes and sends
-frames that no packet socket sees.
+They are taken where the link's inner ends (links.py) send: there every frame that crosses the link is an
+ordinary one, and it is seen once, after the queue. On a switch port and on a host's interface XDP takes and
+sends frames that no packet socket sees. Who may capture into which file is the daemon's (daemon/capture.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import fcntl
 import os
+import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from functools import partial
-from io import FileIO
-from pathlib import Path
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from testbed.client.runtime import Caller
 from testbed.contract import pcap
 from testbed.emulation.layout import layout
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
-from testbed.errors import RequestError, TestbedError
-from testbed.jobs.ready import ready
-from testbed.jobs.request import absolute
-from testbed.jobs.user_files import UserFiles
-from testbed.topology.fields import shown
+from testbed.errors import RequestError
 from testbed.topology.model import Topology
 
-MOST_FRAMES, MOST_SECONDS = 1_000_000, 3600.0
 _BUFFER_BYTES = 32 << 20
 _POLL_S = 0.1  # between two looks at whether to stop
 # linux/if_packet.h, asm-generic/socket.h
@@ -82,63 +72,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= 24 else [*names[:12], "...", names[-1]])
 
 
-def answer(
-    topology: Topology,
-    caller: Caller,
-    request: Mapping[str, Any],
-    emit: Callable[[dict[str, Any]], None],
-    stop: Callable[[], bool],
-    files: UserFiles,
-) -> dict[str, Any]:
-    """The daemon's request `capture`: writes the file that it names, as `caller`."""
-    wire = link(topology, str(request.get("link")))
-    count, seconds = request.get("count"), request.get("seconds")
-    if not isinstance(count, int) or not 1 <= count <= MOST_FRAMES:
-        raise RequestError(f"--count {shown(count)}: 1 to {MOST_FRAMES} frames are accepted")
-    if not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
-        raise RequestError(
-            f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted"
-        )
-    path = absolute(request.get("output"), "--output")
-    with Tap(wire) as tap, _file(path, caller, files) as file:
-        emit({"capturing": wire.name})
-        try:
-            done = tap.capture(partial(_write_whole, file), count, seconds, stop)
-        except OSError as error:
-            raise TestbedError(
-                f"write {path}: {error.strerror}; it has the frames until then, {file.tell()} bytes"
-            ) from error
-    ends = ("from the ToR", "to it") if wire.a.namespace is None else (f"from {wire.name}", "to it")
-    return {**asdict(done), "from": ends[0], "to": ends[1]}
-
-
-@contextlib.contextmanager
-def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[FileIO]:
-    """The emptied file, which is the user's; locked while it is written, for whoever waits until it is
-    whole.
-    """
-    fd = files.open_output(path, caller)
-    with FileIO(fd, "wb") as file:  # without a buffer, whose rest would be written once more at the end
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(f"--output {path}: another capture is writing it") from None
-        os.ftruncate(fd, 0)
-        yield file
-
-
-def _write_whole(file: FileIO, data: bytes) -> None:
-    """Appends all of it, or nothing. Raises OSError."""
-    begun = file.tell()
-    try:
-        while data:
-            data = data[file.write(data) :]
-    except OSError:
-        file.seek(begun)
-        file.truncate()
-        raise
-
-
 class Tap:
     """Two packet sockets on a link's inner ends, from entering to leaving the block."""
 
@@ -151,6 +84,9 @@ class Tap:
         towards_a, towards_b = inner_devices(self._wire)
         with ExitStack() as stack, (NETNS_DIR / WIRES).open("rb") as namespace, entered(namespace.fileno()):
             self._sockets = [stack.enter_context(_listen(device)) for device in (towards_b, towards_a)]
+            self._arrivals = stack.enter_context(selectors.DefaultSelector())
+            for tap in self._sockets:
+                self._arrivals.register(tap, selectors.EVENT_READ)
             self._stack = stack.pop_all()
         return self
 
@@ -170,7 +106,7 @@ class Tap:
             left = seconds - (time.monotonic() - began)
             if left <= 0 or done.forward + done.backward >= count:
                 break
-            ready([each.fileno() for each in self._sockets], min(left, _POLL_S))
+            self._arrivals.select(min(left, _POLL_S))
             before_ns = time.time_ns()
             held += [frame for side in (0, 1) for frame in self._read(side, before_ns)]
             held.sort(key=lambda frame: frame[0])

@@ -377,16 +377,6 @@ class RouteSocket:
             found[struct.unpack_from("=4xi", body)[0]] = struct.unpack("=I", limit)[0]
         return found
 
-    def xdp_programs(self) -> dict[str, int]:
-        """The kernel's number of the XDP program of every device of the namespace that has one, by device."""
-        found = {}
-        for body in self._dump(_GETLINK, _link_header()):
-            values = attributes(body[16:])
-            program = attributes(values.get(43, b"")).get(4)  # IFLA_XDP, IFLA_XDP_PROG_ID
-            if program:
-                found[values[3].rstrip(b"\0").decode()] = struct.unpack("=I", program)[0]
-        return found
-
     def programs(self, ifindex: int, priority: int) -> list[int]:
         """The kernel's numbers of the BPF programs of a priority at a device's ingress."""
         found = []

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.daemon.network import Network
-from testbed.dataplanes.xdp.reload import reload
 from testbed.emulation.faults import LinkFault
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.topology import addresses
 from testbed.topology.places import Host
 from tests.forests import p4inc
+from tests.privileged.reload import reload
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = 61  # in a round

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.client.runtime import Caller
+from testbed.daemon.capture import answer
 from testbed.emulation import capture
 from testbed.errors import RequestError
 from testbed.jobs.user_files import UserFiles
@@ -59,7 +60,5 @@ def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> 
         "seconds": 1.0,
     }
     with pytest.raises(RequestError, match=says):
-        capture.answer(
-            SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn)
-        )
+        answer(SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn))
     assert not (tmp_path / "x.pcap").exists()

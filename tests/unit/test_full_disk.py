@@ -16,8 +16,8 @@ import pytest
 from controller.fabric import Fabric
 from testbed import run
 from testbed.client import environment
+from testbed.daemon import capture
 from testbed.daemon.supervisor import Relay
-from testbed.emulation import capture
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.jobs import file_host
 from testbed.topology import catalogue

@@ -1,24 +1,26 @@
 """Loads the programs of a running plane again, with the maps that they have, and puts them in place of the
 old ones, port by port.
 
-What an upgrade of the data plane does under traffic: every port has the old program or the new one at any
-moment, and both work on the same slots, so that nothing is lost by it.
+An upgrade of the data plane under traffic would do the same: every port has the old program or the new one at
+any moment, and both work on the same slots, so that nothing is lost by it.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from typing import Any
 
 from testbed.dataplanes.xdp.plane import PINNED_PROGRAM, XdpPlane
 from testbed.dataplanes.xdp.program import PROGRAMS, in_namespace
 from testbed.dataplanes.xdp.syscall import pin, program_id
-from testbed.emulation.netlink import RouteSocket
 from testbed.errors import SettingError, TestbedError
 
 
 def reload(plane: XdpPlane) -> dict[str, int]:
-    """Replaces every program of `plane` at every port; the new programs' numbers in the kernel, by name.
+    """Replace every program of `plane` at every port, and return the new programs' numbers in the kernel, by
+    name.
 
     Raises SettingError if a port does not run the new program afterwards. No two reloads at once.
     """
@@ -53,10 +55,10 @@ def reload(plane: XdpPlane) -> dict[str, int]:
 
 
 def _check(wanted: dict[str, int]) -> None:
-    with RouteSocket() as route:
-        found = route.xdp_programs()
+    links = json.loads(subprocess.run(["ip", "-json", "link"], capture_output=True, check=True).stdout)
+    attached = {link["ifname"]: link["xdp"]["prog"]["id"] for link in links if "xdp" in link}
     for device, number in wanted.items():
-        if found.get(device) != number:
+        if attached.get(device) != number:
             raise SettingError(
-                f"{device}: XDP program {number} was attached and {found.get(device)} reads back"
+                f"{device}: XDP program {number} was attached and {attached.get(device)} reads back"
             )
