@@ -1,5 +1,5 @@
 """One command in an emulated host, at the terminal or the pipes of whoever asked: the end that asks and the
-end that runs it. The daemon's part, which starts and ends it, is testbed/jobs/commands.py.
+end that runs it. The daemon's part, which starts and ends it, is testbed/daemon/commands.py.
 
 A command's own standard input, output and error never pass through the daemon. The daemon makes a pair of
 sockets, starts the keeper (keeper.py) in the host as the user with one of them, and hands the other to the

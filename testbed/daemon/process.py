@@ -25,12 +25,12 @@ from typing import Any
 from testbed.client import rpc
 from testbed.client.runtime import Caller, Runtime
 from testbed.daemon import capture
+from testbed.daemon.commands import Commands
+from testbed.daemon.names import mount_names
 from testbed.daemon.network import Network
 from testbed.emulation import faults
 from testbed.errors import HostError, RequestError, TestbedError
-from testbed.jobs.commands import Commands
 from testbed.jobs.manager import Jobs, held_hosts, means_of
-from testbed.jobs.names import mount_names
 from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
 from testbed.queue.scheduler import Scheduler

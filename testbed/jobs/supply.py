@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from testbed.aggregation.admission import Admission, Places
 from testbed.aggregation.registry import find
@@ -21,12 +22,15 @@ from testbed.contract.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
 from testbed.jobs.placement import check_engines
-from testbed.jobs.retry import outliving_switches
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
 
+BACK_WITHIN_S = 30.0  # for a switch that ended, and is started again
+_LOOK_S = 0.05
+
 Controller = Callable[..., Any]  # (op, **arguments) -> result
+T = TypeVar("T")
 
 
 class Links(Protocol):
@@ -225,3 +229,31 @@ class Supply:
         layout = self._holdings.layouts().get(number)
         if self._places and layout is not None and layout.forest:
             self._places.reroute(number, ways(layout.forest, self._controller))
+
+
+def outliving_switches(
+    attempt: Callable[[], T],
+    places: Places | None,
+    given_up: Callable[[], bool],
+    within_s: float = BACK_WITHIN_S,
+) -> T:
+    """Return what `attempt` returns, made again when a switch ended meanwhile and is back. Raises what it
+    raised when that takes longer than `within_s`, from the first failure, or is given up.
+    """
+    deadline: float | None = None
+    while True:
+        before = places.restarts() if places else 0
+        try:
+            return attempt()
+        except RequestError:
+            raise
+        except TestbedError:
+            if places is None or (before is not None and places.restarts() == before):
+                raise  # for another reason
+            deadline = deadline or time.monotonic() + within_s
+            if time.monotonic() > deadline:
+                raise
+            while places.restarts() is None:
+                if given_up() or time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_S)

@@ -169,8 +169,8 @@ def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -
 def inside(words: str) -> dict[str, Any]:
     """In the namespaces: the network of a case, and its jobs at once."""
     private_mounts("bench")
+    from testbed.daemon.names import mount_names
     from testbed.daemon.network import Network
-    from testbed.jobs.names import mount_names
     from testbed.topology import addresses
     from testbed.topology.load import parse
     from tests.forests import p4inc

@@ -252,9 +252,9 @@ def described(setup: Setup) -> dict[str, Any]:
 def main(words: str) -> None:
     """Inside."""
     private_mounts("bench")
+    from testbed.daemon.names import mount_names
     from testbed.daemon.network import Network
     from testbed.dataplanes.xdp import program
-    from testbed.jobs.names import mount_names
     from testbed.topology.load import parse
 
     told = json.loads(words)

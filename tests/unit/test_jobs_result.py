@@ -12,10 +12,10 @@ import pytest
 from testbed.aggregation.system import Layout
 from testbed.client.runtime import Caller
 from testbed.contract.transports import GLOO
+from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.environment import job_description, worker_environment
-from testbed.jobs.names import hosts_file
 from testbed.jobs.processes import Outcome, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.result import (

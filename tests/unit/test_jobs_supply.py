@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.retry import outliving_switches
+from testbed.jobs.supply import outliving_switches
 
 
 class Switches:
