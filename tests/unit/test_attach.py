@@ -21,10 +21,10 @@ import pytest
 
 from testbed.client import rpc
 from testbed.client.runtime import Caller
+from testbed.daemon import commands
 from testbed.daemon.commands import Commands
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs import commands
 from tests.terminals import Screen
 
 WAIT_S = 60.0
