@@ -84,7 +84,7 @@ def _may_raise_limits(status: Path = Path("/proc/self/status")) -> bool:
 
 
 def pip_arguments(environ: Mapping[str, str]) -> list[str]:
-    """How pip reaches its packages, as arguments of a build."""
+    """Return the arguments of a build by which pip reaches its packages."""
     return [f"--build-arg={name}={environ[name]}" for name in PIP_SETTINGS if environ.get(name)]
 
 

@@ -82,7 +82,7 @@ def granted() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a container. `said` has what failed, and the doctor's words where they are others."""
+    """The outcome of a container. `said` has what failed, and the doctor's words where they are others."""
 
     works: bool
     disagrees: bool = False
@@ -90,7 +90,7 @@ class Outcome:
 
 
 def attempt(engine: str, image: str, capabilities: Sequence[str], rest: Sequence[str]) -> Outcome:
-    """Whether everything works in a container that is given this."""
+    """Try everything in a container that is given these capabilities, and return the outcome."""
     own, options = container.host_options(engine)
     given = ["--cap-drop=ALL", *(f"--cap-add={name}" for name in capabilities), *rest]
     argv = [engine, *own, "run", "--rm", "--network=none", *options, *given, image, *INSIDE_ARGV]

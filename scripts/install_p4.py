@@ -38,9 +38,10 @@ def release_of(described: str) -> str:
     system, version = (fields.get(name, "").strip("\"'") for name in ("ID", "VERSION_ID"))
     prefix = {"debian": "Debian_", "ubuntu": "xUbuntu_"}.get(system)
     if prefix is None or not version:
-        found = " ".join(part for part in (system, version) if part) or "unknown"
+        release = " ".join(part for part in (system, version) if part) or "unknown"
         raise SetupError(
-            f"this system is {found}; the P4 project packages its tools for releases of Debian and Ubuntu", 3
+            f"this system is {release}; the P4 project packages its tools for releases of Debian and Ubuntu",
+            3,
         )
     return prefix + version
 

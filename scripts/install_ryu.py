@@ -35,7 +35,7 @@ BUILD_TOOLS = ("setuptools==57.5.0", "pbr==5.11.1", "wheel==0.43.0")
 
 
 def fingerprint() -> str:
-    """What the environment depends on, its path too."""
+    """Return the words that the environment depends on, its path too."""
     parts = [
         str(RYU_ENVIRONMENT.folder),
         output_of(str(SYSTEM_PYTHON), "--version"),

@@ -1,5 +1,5 @@
-"""What set-up and the other installers of this folder share: running pip and apt-get with their output in a
-log, the environments that they make, and how they end.
+"""The parts that set-up and the other installers of this folder share: running pip and apt-get with their
+output in a log, the environments that they make, and how they end.
 
 Imports nothing outside the standard library, for it serves before anything is installed. Exit codes: 0 done,
 1 an installer failed, 2 the request was wrong, 3 this host cannot.
@@ -44,7 +44,7 @@ def say(line: str) -> None:
 
 
 def output_of(*argv: str) -> str:
-    """What a program prints. SetupError with its last line when it fails."""
+    """Return the output of a program. SetupError with its last line when it fails."""
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
@@ -170,11 +170,11 @@ class Environment:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is there, and its making was ended."""
+        """Return whether the environment is there, and its making was ended."""
         return self.python.exists() and self._stamp.exists()
 
     def is_made_of(self, fingerprint: str) -> bool:
-        """Whether it is there, whole, and of this."""
+        """Return whether the environment is there, whole, and made of this."""
         return self.is_whole and self._stamp.read_text().strip() == fingerprint
 
     def begin(self) -> None:
@@ -207,7 +207,7 @@ RYU_ENVIRONMENT = Environment(CHECKOUT / ".venv-ryu")  # scripts/install_ryu.py
 
 
 def give_to_owner() -> None:
-    """What root made in somebody's checkout belongs to the checkout's owner, who may then remove it."""
+    """Give what root made in somebody's checkout to the checkout's owner, who may then remove it."""
     owner = CHECKOUT.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return

@@ -64,7 +64,7 @@ def needed_packages() -> list[str]:
 
 
 def test_packages() -> list[str]:
-    """What only tests use: `make test` installs it, and a user's machine goes without."""
+    """Return the packages that only tests use: `make test` installs them; a user's machine goes without."""
     return ["tshark"]
 
 
@@ -75,9 +75,9 @@ def install_packages(missing: list[str]) -> None:
 
 
 def fingerprint() -> str:
-    """What the environment depends on: the checkout's path, which every script in it names, and the
-    processor, for which the endpoint is compiled: an image that is brought to another machine compiles it
-    there again.
+    """Return the words that the environment depends on: the checkout's path, which every script in it names,
+    and the processor, for which the endpoint is compiled: an image that is brought to another machine
+    compiles it there again.
     """
     parts = [
         str(CHECKOUT).encode(),
@@ -90,7 +90,9 @@ def fingerprint() -> str:
 
 
 def endpoint_sources() -> tuple[Path, ...]:
-    """What the endpoint is compiled of: its own folder, and the contract's headers that it includes."""
+    """Return the files that the endpoint is compiled from: its own folder, and the contract's headers that it
+    includes.
+    """
     native = CHECKOUT / "workloads" / "native"
     return (*sorted(native.glob("*.[ch]")), CHECKOUT / "bpf" / "wire.h", CHECKOUT / "bpf" / "ring.h")
 

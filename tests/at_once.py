@@ -13,8 +13,8 @@ Name, Found = TypeVar("Name"), TypeVar("Found")
 
 
 def at_once(runs: Mapping[Name, Callable[[], Found]], together: int | None = None) -> dict[Name, Found]:
-    """What each found, by name; as many `together` as there are processors, unless told. Returns, or fails,
-    when all have ended.
+    """Run all at once, as many `together` as there are processors unless a number is given, and return their
+    results by name. Returns, or fails, when all have ended.
     """
     with ThreadPoolExecutor(together or os.cpu_count()) as pool:
         waiting = {name: pool.submit(run) for name, run in runs.items()}

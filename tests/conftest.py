@@ -1,5 +1,5 @@
-"""What every test may ask for: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the middle of a
-test.
+"""The features that a test may ask for: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the
+middle of a test.
 
 A feature is tried (testbed/probing), once a run; a test that cannot do without one that is lacking is
 skipped, and the reason says what is lacking in words. What else a test may find lacking has a name in
@@ -64,7 +64,7 @@ def _parts(setting: str) -> list[str]:
 
 
 def insisted_on(name: str, setting: str) -> bool:
-    """Whether TESTBED_REQUIRE=`setting` makes the lack of `name` a failure."""
+    """Return whether TESTBED_REQUIRE=`setting` makes the lack of `name` a failure."""
     parts = _parts(setting)
     return f"-{name}" not in parts and bool({"all", name} & set(parts))
 

@@ -98,7 +98,7 @@ class Skips:
             terminalreporter.line(line)
 
     def lines(self) -> list[str]:
-        """How many tests were skipped by each rule, why that is allowed, and what they said."""
+        """Return, for each rule, the number of tests that it let skip, its why, and their reasons."""
         lines = []
         for rule in self._rules:
             reasons = {reason: count for (of, reason), count in self._skipped.items() if of is rule}
@@ -109,7 +109,7 @@ class Skips:
 
 
 def _reason(longrepr: Any) -> str:
-    """What a skip says: the last of (file, line, text)."""
+    """Return the reason of a skip: the last of (file, line, text)."""
     text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
     return str(text).removeprefix("Skipped: ")
 
@@ -187,7 +187,7 @@ def _children() -> list[int]:
 
 
 def say(line: str) -> None:
-    """On standard error, where the tests' own lines are not."""
+    """Print a line to standard error, where the tests' own lines are not."""
     print(f"gate: {line}", file=sys.stderr, flush=True)
 
 

@@ -38,7 +38,7 @@ _COMPARED: dict[str, Callable[[int, int], int]] = {
 
 
 def ways(program: Mapping[str, Any]) -> frozenset[tuple[Access, ...]]:
-    """What is read and written, in order; each way once."""
+    """Return the ways through a program: the accesses to register arrays in order, each way once."""
     return _Ways(program).all()
 
 
@@ -81,7 +81,7 @@ class _Ways:
         return frozenset(ended)
 
     def _step(self, node: str, known: Known) -> Iterator[tuple[str | None, Known, tuple[Access, ...]]]:
-        """What can follow, what is known then, and what was read and written."""
+        """Yield each node that can follow, with the fields' values then and the arrays read and written."""
         if node in self._conditions:
             condition = self._conditions[node]
             possible = _value(condition["expression"], known)
@@ -100,8 +100,8 @@ class _Ways:
 
 
 def _parsed(program: Mapping[str, Any]) -> Known:
-    """What is known after the parser: all is zero (v1model) but what it sets, in its first state always, in
-    others perhaps.
+    """Return the fields' values after the parser: all are zero (v1model) but those that it sets, in its first
+    state always, in others perhaps.
     """
     scalars = next(kind for kind in program["header_types"] if kind["name"] == "scalars_0")
     known: Known = {f"scalars.{name}": frozenset({0}) for name, *_ in scalars["fields"]}
@@ -117,7 +117,7 @@ def _parsed(program: Mapping[str, Any]) -> Known:
 
 
 def _done(action: Mapping[str, Any], known: Known) -> tuple[Known, tuple[Access, ...]]:
-    """What is known after an action, and what it read and wrote."""
+    """Return the fields' values after an action, and the arrays that it reads and writes."""
     after, accesses = dict(known), []
     for step in action["primitives"]:
         operation, parameters = step["op"], step["parameters"]
@@ -137,7 +137,7 @@ def _done(action: Mapping[str, Any], known: Known) -> tuple[Known, tuple[Access,
 
 
 def _value(said: Any, known: Known) -> Values:
-    """What an expression can be; truth is 0 or 1."""
+    """Return the values that an expression can have; truth is 0 or 1."""
     if said is None:
         return None
     kind, value = said["type"], said["value"]
@@ -185,7 +185,7 @@ def _small(values: frozenset[int]) -> Values:
 
 
 def _with(known: Known, said: Mapping[str, Any], truth: bool) -> Known:
-    """What is known as well once a condition was found true or false."""
+    """Return the fields' values once a condition is known to be true or false."""
     value = said["value"]
     if said["type"] == "expression" and "op" not in value:
         return _with(known, value, truth)

@@ -15,7 +15,7 @@ ENDED = (
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this number runs."""
+    """Return whether a process of this number runs."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ENDED
     except (FileNotFoundError, ProcessLookupError):  # the second: gone while this looks
@@ -23,7 +23,7 @@ def alive(pid: int) -> bool:
 
 
 def spawn(argv: Sequence[str], **options: Any) -> Started:
-    """As a fabric's `popen_in`, for this user alone."""
+    """Start a process as a fabric's `popen_in` does, for this user alone."""
     for name in ("uid", "gid", "groups"):
         options.pop(name, None)
     return Started(argv, start_new_session=options.pop("new_session", False), **options)

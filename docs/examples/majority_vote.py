@@ -31,7 +31,7 @@ class MajorityVote:
         return Layout("majority-vote", tuple(workers), PACKETS, None, forest, forest.demands())
 
     def reducer(self, job: JobEnv, timeout_s: float) -> Signs:
-        """How a worker speaks."""
+        """Return the object by which a worker speaks."""
         return Signs(job, timeout_s)
 
 

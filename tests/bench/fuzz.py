@@ -19,7 +19,7 @@ from typing import Any
 from tests.at_once import at_once
 from tests.bench.host import facts
 from tests.bench.tables import publish, table
-from tests.privileged.packets import found
+from tests.privileged.packets import findings
 
 PLACES = {"switch": "a switch", "host": "a host", "optics": "the optical switch"}
 LIMIT_S = 7200.0
@@ -29,7 +29,7 @@ def shoot(packets: int, seed: int, processes: int) -> list[dict[str, Any]]:
     """What was found, a row for each process and place."""
     shares = [packets // processes + (at < packets % processes) for at in range(processes)]
     runs = {
-        seed + at: partial(found, "fuzz_run", str(share), str(seed + at), timeout_s=LIMIT_S)
+        seed + at: partial(findings, "fuzz_run", str(share), str(seed + at), timeout_s=LIMIT_S)
         for at, share in enumerate(shares)
     }
     return [{"seed": each, **row} for each, rows in at_once(runs, processes).items() for row in rows]

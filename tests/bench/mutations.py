@@ -35,9 +35,9 @@ COPIED = ("bpf", "p4", "testbed", "tests", "workloads", "scripts", "README.md", 
 MARK = "findings: "
 LIMIT_S = 600.0
 _FINDINGS = "import json; from tests.privileged{}; print('findings: ' + json.dumps({}))"
-_XDP = _FINDINGS.format(".packets import found", "found('mutation_run')")
-_LINKS = _FINDINGS.format(" import mutation_links", "mutation_links.found()")
-_P4 = _FINDINGS.format(" import mutation_p4", "mutation_p4.found()")
+_XDP = _FINDINGS.format(".packets import findings", "findings('mutation_run')")
+_LINKS = _FINDINGS.format(" import mutation_links", "mutation_links.findings()")
+_P4 = _FINDINGS.format(" import mutation_p4", "mutation_p4.findings()")
 
 
 class InvalidError(Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Kind(Enum):
-    """Which programs a bug is in: they are made and tried in the same way."""
+    """The programs that a bug is in: those of a kind are made and tried in the same way."""
 
     XDP = "XDP"
     LINKS = "link faults"

@@ -189,7 +189,9 @@ class Bmv2Aggregator:
         return known[left]
 
     def slots_held(self) -> list[Held | None]:
-        """What each slot holds; not its lanes, for Thrift tells no more than 64 bits of a register."""
+        """Return the content of each slot; not its lanes, for Thrift tells no more than 64 bits of a
+        register.
+        """
         names = ("slot_state", "slot_generation", "slot_fragment", "slot_bitmap")
         names += ("slot_contributors", "slot_flags", "slot_age")
         cells = zip(*(self.client.register(name)[:SLOTS] for name in names), strict=True)
@@ -213,7 +215,7 @@ class Bmv2Aggregator:
     # ------------------------------------------------------------------ a frame's way
 
     def strays(self) -> list[str]:
-        """What left by ports at which `receive` does not wait, a line each."""
+        """Return a line for each frame that left by a port at which `receive` does not wait."""
         caught = self._through(None, PLAIN, MARK_ALL, self._wires.names)
         self._verdicts = {}
         return [f"left by port {port}: {frame[:90].hex()}" for port, frame in caught]
@@ -221,7 +223,9 @@ class Bmv2Aggregator:
     def _through(
         self, data: bytes | None, port: int, marked: str, ports: Iterable[int]
     ) -> list[tuple[int, bytes]]:
-        """What left for it, by port: all that left by `ports` and the one that it came by."""
+        """Return the frames that left for this one, with their ports: all that left by `ports` and the one
+        that it came by.
+        """
         self._number += 1
         number = struct.pack("!I", self._number)
         mark = mac_number(marked).to_bytes(6, "big") + bytes(6) + MARK + number + bytes(42)

@@ -1,4 +1,4 @@
-"""The reference model and BMv2 in step. Inside namespaces of its own: `found(TRIED)` outside, `python -m`
+"""The reference model and BMv2 in step. Inside namespaces of its own: `findings(TRIED)` outside, `python -m`
 this file inside.
 """
 
@@ -22,8 +22,8 @@ MTU = 1500
 EXAMPLES, MUTATIONS = 10, 4000
 
 
-def found(tried: str, examples: int = EXAMPLES) -> dict[str, int]:
-    """How often each verdict was given in a method of Trial."""
+def findings(tried: str, examples: int = EXAMPLES) -> dict[str, int]:
+    """Return how often each verdict was given in a method of Trial."""
     return dict(outcome("tests.privileged.bmv2_model_run", tried, str(examples), timeout_s=600))
 
 

@@ -1,5 +1,5 @@
-"""What a BMv2 switch does when it is told, in namespaces of its own: `found(NAME)` outside, `python -m` this
-file inside.
+"""A BMv2 switch under requests, in namespaces of its own: `findings(NAME)` outside, `python -m` this file
+inside.
 
 A case is a function below; what it returns must be JSON-able.
 """
@@ -43,8 +43,8 @@ SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python has no name for it
 LOG = Path("/run/openvswitch")  # a private tmpfs
 
 
-def found(case: str, *arguments: str) -> Any:
-    """What `case` found; fails the test with its output if it did not end well."""
+def findings(case: str, *arguments: str) -> Any:
+    """Run a case and return its findings; fail the test with its output if it did not end well."""
     return outcome("tests.privileged.bmv2_run", case, *arguments, timeout_s=180)
 
 
@@ -104,49 +104,49 @@ def thread_state(task: Path) -> str:
 
 
 def settles() -> Any:
-    """What a new switch knows."""
-    with switch() as one:
+    """Return the tables, groups and counters of a new switch."""
+    with switch() as tor:
         client = SwitchClient(1)
         tables = {name: table(client, name) for name in ("ports", "entries", "routes", "stations")}
         groups = {group: sorted(ports) for group, ports in client.groups().items()}
-        return {"tables": tables, "groups": groups, "verdicts": one.verdicts(), "ended": one.ended()}
+        return {"tables": tables, "groups": groups, "verdicts": tor.verdicts(), "ended": tor.ended()}
 
 
 def admits() -> Any:
     """A job's way through the tables, and a register of which only its segment is emptied."""
-    with switch() as one:
+    with switch() as tor:
         client = SwitchClient(1)
         seen: dict[str, Any] = {}
         client.fill_register("slot_state", 0, 1024, 3)
-        seen["before its group"] = refused(lambda: one.admit(5, JOB))
-        one.set_group(5, 0, ["u1-h1", "u1-h3"])
-        one.set_group(6, 0, ["u1-h2"])
-        one.admit(5, JOB)
+        seen["before its group"] = refused(lambda: tor.admit(5, JOB))
+        tor.set_group(5, 0, ["u1-h1", "u1-h3"])
+        tor.set_group(6, 0, ["u1-h2"])
+        tor.admit(5, JOB)
         states = client.register("slot_state")
         seen["emptied"] = [index for index, state in enumerate(states) if state == 0]
         seen["admitted"] = table(client, "entries")
-        one.set_group(5, 0, ["u1-h1", "u1-o1"])
+        tor.set_group(5, 0, ["u1-h1", "u1-o1"])
         client.fill_register("slot_state", 0, 1024, 3)
-        one.admit(5, replace(JOB, generation=8, workers=0b11, number=1, up_base=64, up_ip="10.0.2.3"))
+        tor.admit(5, replace(JOB, generation=8, workers=0b11, number=1, up_base=64, up_ip="10.0.2.3"))
         seen["replaced"] = table(client, "entries")
         seen["kept its slots"] = client.register("slot_state").count(3)
         seen["groups"] = {group: sorted(ports) for group, ports in client.groups().items()}
-        one.bind(1, Sender(5, 0))
-        one.bind(3, Sender(5, None, is_place=True))
+        tor.bind(1, Sender(5, 0))
+        tor.bind(3, Sender(5, None, is_place=True))
         seen["bound"] = table(client, "ports")
-        one.bind(1, None)
-        one.release(5)
-        one.release(5)
-        one.release(997)
+        tor.bind(1, None)
+        tor.release(5)
+        tor.release(5)
+        tor.release(997)
         seen["released"] = [table(client, "entries"), sorted(client.groups()), table(client, "ports")]
-        one.set_group(7, 0, ["u1-h1"])
+        tor.set_group(7, 0, ["u1-h1"])
         seen["reused"] = sorted(client.groups())
-        seen["no such port"] = refused(lambda: one.set_group(8, 0, ["u1-h4"]))
+        seen["no such port"] = refused(lambda: tor.set_group(8, 0, ["u1-h4"]))
         return seen
 
 
 def replaces_routes() -> Any:
-    """By another client than the switch's own, as the controller does."""
+    """Replace routes by another client than the switch's own, as the controller does."""
     with switch():
         client, ports = SwitchClient(1), {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201}
         seen: list[Any] = []
@@ -170,7 +170,7 @@ def replaces_routes() -> Any:
 
 
 def refuses() -> Any:
-    """What the switch itself will not do."""
+    """Ask for things that the switch itself refuses."""
     with switch():
         client = SwitchClient(1)
         return [
@@ -195,83 +195,85 @@ def dies_and_comes_again() -> Any:
     """Killed by its pid, told by everything that asks it, started by a thread that ends, asked by a client
     from before.
     """
-    with switch() as one:
+    with switch() as tor:
         controller = SwitchClient(1)
         seen: dict[str, Any] = {}
-        one.set_group(5, 0, ["u1-h1"])
-        one.admit(5, JOB)
-        one.bind(1, Sender(5, 0))
+        tor.set_group(5, 0, ["u1-h1"])
+        tor.admit(5, JOB)
+        tor.bind(1, Sender(5, 0))
         set_routes(controller, {"u1-o1": 201}, {("10.0.2.0", 24): ("u1-o1", "")})
-        pid = one.pid
+        pid = tor.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        _await(one.ended, "the end is seen")
-        seen["ended"] = one.ended()
-        seen["admit"] = refused(lambda: one.admit(6, JOB))
-        seen["group"] = refused(lambda: one.set_group(6, 0, []))
-        seen["verdicts"] = refused(one.verdicts)
+        _await(tor.ended, "the end is seen")
+        seen["ended"] = tor.ended()
+        seen["admit"] = refused(lambda: tor.admit(6, JOB))
+        seen["group"] = refused(lambda: tor.set_group(6, 0, []))
+        seen["verdicts"] = refused(tor.verdicts)
         seen["controller"] = refused(lambda: controller.entries("routes"))
-        seen["bind"] = refused(lambda: one.bind(1, Sender(5, 0)))
-        one.bind(1, None)
-        one.release(5)
-        starter = threading.Thread(target=one.restart)
+        seen["bind"] = refused(lambda: tor.bind(1, Sender(5, 0)))
+        tor.bind(1, None)
+        tor.release(5)
+        starter = threading.Thread(target=tor.restart)
         starter.start()
         starter.join()
-        seen["again"] = one.ended()
-        seen["another"] = one.pid != pid
+        seen["again"] = tor.ended()
+        seen["another"] = tor.pid != pid
         seen["jobs"], seen["routes"] = table(controller, "entries"), table(controller, "routes")
         seen["ports"] = table(controller, "ports")
-        one.set_group(5, 0, ["u1-h1"])
-        one.admit(5, JOB)
+        tor.set_group(5, 0, ["u1-h1"])
+        tor.admit(5, JOB)
         seen["crossed"] = sorted(arrives(["e1-2", "e1-3"], lambda: send("e1-1", FRAME)))
-        os.kill(one.pid or 0, signal.SIGKILL)
-        one.restart()  # though nobody has noticed yet
-        seen["at once"] = one.ended()
-    seen["left"] = one.ended()
+        os.kill(tor.pid or 0, signal.SIGKILL)
+        tor.restart()  # though nobody has noticed yet
+        seen["at once"] = tor.ended()
+    seen["left"] = tor.ended()
     return seen
 
 
 def hangs() -> Any:
     """It does not answer, and then it does."""
-    with switch() as one:
-        client, pid = SwitchClient(1, answer_s=0.3), one.pid
+    with switch() as tor:
+        client, pid = SwitchClient(1, answer_s=0.3), tor.pid
         assert pid is not None
         stop(pid)
         said = refused(client.ports)
         os.kill(pid, signal.SIGCONT)
         client._answer_s = ANSWER_S  # the answer may take its time now
-        return [said, client.ports() == ports_of(1), one.ended()]
+        return [said, client.ports() == ports_of(1), tor.ended()]
 
 
 def hangs_under_a_job(asked: str) -> Any:
     """It stops under a job; `asked` is the first that it is told then, and all else follows. It is not let
     run on.
     """
-    with switch() as one:
-        told: dict[str, Callable[[], object]] = {
-            "release": lambda: one.release(5),
-            "admit": lambda: one.admit(5, JOB),
-            "bind": lambda: one.bind(1, Sender(5, 0)),
-            "bind nobody": lambda: one.bind(1, None),
-            "set_group": lambda: one.set_group(6, 0, ["u1-h2"]),
-            "verdicts": one.verdicts,
+    with switch() as tor:
+        requests: dict[str, Callable[[], object]] = {
+            "release": lambda: tor.release(5),
+            "admit": lambda: tor.admit(5, JOB),
+            "bind": lambda: tor.bind(1, Sender(5, 0)),
+            "bind nobody": lambda: tor.bind(1, None),
+            "set_group": lambda: tor.set_group(6, 0, ["u1-h2"]),
+            "verdicts": tor.verdicts,
         }
 
         def start_job() -> None:
-            one.set_group(5, 0, ["u1-h1"])
-            one.admit(5, JOB)
-            one.bind(1, Sender(5, 0))
+            tor.set_group(5, 0, ["u1-h1"])
+            tor.admit(5, JOB)
+            tor.bind(1, Sender(5, 0))
 
         start_job()
         seen: dict[str, Any] = {}
-        assert one.pid is not None
-        stop(one.pid)
-        seen["said"], seen["took_s"] = _timed(lambda: refused(told[asked]))
-        seen["ended"] = one.ended()
+        assert tor.pid is not None
+        stop(tor.pid)
+        seen["said"], seen["took_s"] = _timed(lambda: refused(requests[asked]))
+        seen["ended"] = tor.ended()
         order = ("admit", "set_group", "verdicts", "bind nobody", "release")
-        seen["others"], seen["others_took_s"] = _timed(lambda: {each: refused(told[each]) for each in order})
-        one.restart()
-        seen["restarted"] = one.ended()
+        seen["others"], seen["others_took_s"] = _timed(
+            lambda: {each: refused(requests[each]) for each in order}
+        )
+        tor.restart()
+        seen["restarted"] = tor.ended()
         start_job()
         client = SwitchClient(1)
         seen["jobs"] = [entry.action.name for entry in client.entries("entries")]
@@ -281,13 +283,13 @@ def hangs_under_a_job(asked: str) -> Any:
 
 def disagrees() -> Any:
     """An entry that another client took away, and a group that is read back as it was not set."""
-    with switch() as one:
+    with switch() as tor:
         seen: dict[str, Any] = {}
-        one.set_group(5, 0, ["u1-h1"])
-        one.admit(5, JOB)
+        tor.set_group(5, 0, ["u1-h1"])
+        tor.admit(5, JOB)
         other = SwitchClient(1)
         other.delete_entry("entries", other.entries("entries")[0].handle)
-        process, waited = one._process, list[float]()
+        process, waited = tor._process, list[float]()
         assert process is not None
         ended = process.ended
 
@@ -296,16 +298,16 @@ def disagrees() -> Any:
             return ended(within_s)
 
         process.ended = noted  # type: ignore[method-assign]
-        seen["refused"] = refused(lambda: one.admit(5, JOB))
+        seen["refused"] = refused(lambda: tor.admit(5, JOB))
         seen["waited_s"] = waited
         del process.ended
-        seen["runs"] = one.ended()
-        one._client.groups = lambda: {}  # type: ignore[method-assign]
-        seen["unset"] = refused(lambda: one.set_group(5, 0, ["u1-h1"]))
-        seen["ended"] = one.ended()
-        del one._client.groups
-        one.restart()
-        seen["restarted"] = one.ended()
+        seen["runs"] = tor.ended()
+        tor._client.groups = lambda: {}  # type: ignore[method-assign]
+        seen["unset"] = refused(lambda: tor.set_group(5, 0, ["u1-h1"]))
+        seen["ended"] = tor.ended()
+        del tor._client.groups
+        tor.restart()
+        seen["restarted"] = tor.ended()
         return seen
 
 
@@ -318,7 +320,7 @@ def takes_bursts() -> Any:
     """A window's results to one port and more, as fast as they can be sent: how many of BURST came out of
     each of two others.
     """
-    with switch() as one, contextlib.ExitStack() as stack:
+    with switch() as tor, contextlib.ExitStack() as stack:
         listeners = []
         for device in ("e1-2", "e1-3"):
             listener = stack.enter_context(
@@ -340,7 +342,7 @@ def takes_bursts() -> Any:
                 while len(numbers) < BURST:
                     numbers.add(int.from_bytes(listener.recv(2048)[len(FRAME) : len(FRAME) + 2], "big"))
             came.append(numbers)
-        return [[len(numbers) for numbers in came], one.verdicts()["switched"]]
+        return [[len(numbers) for numbers in came], tor.verdicts()["switched"]]
 
 
 def starts_in_vain() -> Any:
@@ -373,13 +375,13 @@ def _is_switch(pid: str) -> bool:
 def side_by_side() -> Any:
     """Two switches, one of each layout, and what each left behind."""
     before = sorted(os.listdir("/tmp"))
-    with switch(1) as one, switch(2, "registers", verbose=True) as two:
-        one.set_group(5, 0, ["u1-h1"])
+    with switch(1) as wide, switch(2, "registers", verbose=True) as registers:
+        wide.set_group(5, 0, ["u1-h1"])
         crossed = [
             sorted(arrives([f"e{unit}-2", f"e{unit}-3"], partial(send, f"e{unit}-1", FRAME)))
             for unit in (1, 2)
         ]
-        counted = [each.verdicts()["switched"] > 0 for each in (one, two)]
+        counted = [each.verdicts()["switched"] > 0 for each in (wide, registers)]
         groups = [sorted(SwitchClient(unit).groups()) for unit in (1, 2)]
     logs = sorted(path.name for path in LOG.iterdir() if "bmv2" in path.name)
     processes = [name for name in os.listdir("/proc") if name.isdecimal() and _is_switch(name)]
@@ -400,15 +402,15 @@ def dies_with_its_parent() -> Any:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        with Bmv2Switch(1, ports, program, LOG, False) as one:
-            os.write(writing, str(one.pid).encode())
+        with Bmv2Switch(1, ports, program, LOG, False) as tor:
+            os.write(writing, str(tor.pid).encode())
             signal.pause()
     pid = os.read(reading, 16).decode()
-    there = _is_switch(pid)
+    running = _is_switch(pid)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     _await(lambda: not _is_switch(pid), "the switch ends")
-    return there
+    return running
 
 
 def main(case: str, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""The table of packet vectors on BMv2. Inside namespaces of its own: `found(LAYOUT)` outside, `python -m`
+"""The table of packet vectors on BMv2. Inside namespaces of its own: `findings(LAYOUT)` outside, `python -m`
 this file inside.
 """
 
@@ -21,8 +21,8 @@ HOSTS = range(1, 65)
 MTU = 1500
 
 
-def found(layout: str) -> dict[str, list[str]]:
-    """By vector of a switch, what was not as it says."""
+def findings(layout: str) -> dict[str, list[str]]:
+    """Return by vector of a switch a line for each difference from it."""
     return dict(outcome("tests.privileged.bmv2_vector_run", layout, timeout_s=600))
 
 

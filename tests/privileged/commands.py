@@ -134,8 +134,8 @@ def running(config: str = "default", env: Mapping[str, str] | None = None, *word
 
 
 def pid_of(main: int, program: str) -> int:
-    """Of the descendant of this main process that runs this program or Python module: tests end processes by
-    number only.
+    """Return the number of the descendant of this main process that runs this program or Python module: tests
+    end processes by number only.
     """
     for pid in pids_in_testbed(main):
         try:

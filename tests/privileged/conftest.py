@@ -1,5 +1,5 @@
-"""For tests on the real kernel: each needs root, says so when it is not, and leaves the host as it found
-it.
+"""Fixtures of tests on the real kernel: each test needs root, says so when it is not, and leaves the host as
+it found it.
 """
 
 from __future__ import annotations

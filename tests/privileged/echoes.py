@@ -51,16 +51,16 @@ class Echoes:
         self._thread.join()
 
     def await_answer(self) -> None:
-        """Until something is answered that is asked from now on."""
+        """Wait until an echo that is sent from now on is answered."""
         first, deadline = len(self._sent_s), time.monotonic() + LATE_S
         while max(self._answered_s, default=-1) < first:
             assert self._failure is None, f"{self._what}: {self._failure}"
             assert time.monotonic() < deadline, f"not within {LATE_S:g} s: {self._what}"
             time.sleep(0.001)
 
-    def found(self, to_the_last: bool = True) -> dict[str, Any]:
-        """After the block: how many were sent and received, and the longest time in which nothing was sent
-        and answered, in ms.
+    def figures(self, to_the_last: bool = True) -> dict[str, Any]:
+        """Return, after the block, how many echoes were sent and received, and the longest time in which none
+        was sent and answered, in ms.
 
         `to_the_last`: waits for answers to all of them, which takes LATE_S if one is lost.
         """

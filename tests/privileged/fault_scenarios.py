@@ -113,7 +113,7 @@ class Running:
         self._hear(b"ready\n")
 
     def go(self, held: bool = False) -> None:
-        """All begin. If `held`, they go on until `found` is called, however many rounds that takes."""
+        """All begin. If `held`, they go on until `reports` is called, however many rounds that takes."""
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(b"+")
@@ -131,8 +131,8 @@ class Running:
         """Waits until every worker has its first result."""
         self._hear(b"first\n")
 
-    def found(self) -> list[dict[str, Any]]:
-        """What each worker said at its end; {} of one that was killed."""
+    def reports(self) -> list[dict[str, Any]]:
+        """Return the last report of each worker; {} of one that was killed."""
         self._let_end()
         said = [process.communicate(timeout=ENDS_S)[0].splitlines() for process in self.processes]
         self.network.places.release(self.number)
@@ -179,8 +179,8 @@ def prepare(
 def figures(
     workers: Sequence[dict[str, Any]], since: float | None = None, until: float | None = None
 ) -> dict[str, Any]:
-    """What a table says of a job: rounds a second, median and longest time between two results,
-    retransmissions, errors.
+    """Return the figures of a job that a table has: rounds a second, median and longest time between two
+    results, retransmissions, errors.
 
     The longest time is of the gaps that touch `since` to `until`.
     """
@@ -210,22 +210,22 @@ def _totals(network: Network) -> dict[str, int]:
 
 def rates(network: Network) -> dict[str, Any]:
     """One job in a unit after the other, each fault on its workers' links in both directions."""
-    found = {}
+    cases = {}
     for number, (name, fault) in enumerate(FAULTS.items(), 1):
         for unit, host in ONE_UNIT:
             if fault:
                 network.fabric.faults.set(addresses.host_name(unit, host), fault)
         before = network.verdicts()
-        job = figures(begin(network, number, ONE_UNIT).found())
+        job = figures(begin(network, number, ONE_UNIT).reports())
         after = network.verdicts()
         verdicts = {
             verdict: after[verdict] - before[verdict]
             for verdict in after
             if after[verdict] != before[verdict]
         }
-        found[name] = {**job, "links": _totals(network), "verdicts": verdicts}
+        cases[name] = {**job, "links": _totals(network), "verdicts": verdicts}
         network.fabric.faults.clear()
-    return found
+    return cases
 
 
 def rates_across(network: Network) -> dict[str, Any]:
@@ -234,9 +234,9 @@ def rates_across(network: Network) -> dict[str, Any]:
     """
     for link in ("u1h1", "u1h2", "u2h1", "u3h1", "u1o1", "u1o2", "u2o1", "u2o2", "u3o1", "u3o2"):
         network.fabric.faults.set(link, LOSS)
-    found = {**figures(begin(network, 1, TWO_UNITS, PS).found()), "links": _totals(network)}
+    outcome = {**figures(begin(network, 1, TWO_UNITS, PS).reports()), "links": _totals(network)}
     network.fabric.faults.clear()
-    return found
+    return outcome
 
 
 def reloaded(network: Network) -> dict[str, Any]:
@@ -256,8 +256,8 @@ def reloaded(network: Network) -> dict[str, Any]:
     with FeatureControl() as control:
         for device in network.fabric.switch_devices():
             control.check(device.device, wire_features(gro=False))
-    found = figures(running.found(), started, ended)
-    return {**found, "took_ms": took, "new": [after[name] != before[name] for name in before]}
+    outcome = figures(running.reports(), started, ended)
+    return {**outcome, "took_ms": took, "new": [after[name] != before[name] for name in before]}
 
 
 def reconfigured(network: Network) -> dict[str, Any]:
@@ -275,8 +275,8 @@ def reconfigured(network: Network) -> dict[str, Any]:
         events.append(network.ask("apply", circuits=wirings[turn % 2]))
         network.places.reroute(1, network.ways(running.admission.forest))
     ended = time.monotonic()
-    found = figures(running.found(), started, ended)
-    return {**found, "dark_ms": [event["measured_ms"] for event in events if event]}
+    outcome = figures(running.reports(), started, ended)
+    return {**outcome, "dark_ms": [event["measured_ms"] for event in events if event]}
 
 
 def ps_host_cut_off(network: Network) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def ps_host_cut_off(network: Network) -> dict[str, Any]:
     until = time.monotonic()
     network.fabric.faults.clear("u3h1")
     back = time.monotonic()
-    workers = running.found()
+    workers = running.reports()
     network.fabric.faults.clear()
     after = [min((end for end in worker["ends"] if end > back), default=None) for worker in workers]
     return {
@@ -318,7 +318,7 @@ def killed(network: Network) -> dict[str, Any]:
     fault = time.monotonic()
     running.processes[1].kill()
     running.processes[1].wait()  # else it may still agree to end
-    others = [worker for worker in running.found() if worker]
+    others = [worker for worker in running.reports() if worker]
     return {
         "others": [[worker["error"][0] - fault, *worker["error"][1:]] for worker in others],
         "wrong": sum(worker["wrong"] for worker in others),
@@ -334,7 +334,7 @@ def restarted(network: Network) -> list[dict[str, Any]]:
     running.processes[1] = running.start(1)
     return [
         {"wrong": worker["wrong"], "rounds": len(worker["ends"]), "error": worker["error"]}
-        for worker in running.found()
+        for worker in running.reports()
     ]
 
 
@@ -350,7 +350,7 @@ def eight_jobs(network: Network) -> list[dict[str, Any]]:
         job.ready()
     for job in jobs:
         job.go()
-    return [figures(job.found()) for job in jobs]
+    return [figures(job.reports()) for job in jobs]
 
 
 def rack(network: Network) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _HEADER = bytes.fromhex("020000000002020000000001") + struct.pack(">H", _ETHERTY
 
 
 def findings(scenario: str, timeout_s: float = 360, **arguments: Any) -> Any:
-    """What the scenario found. Fails the test with its output if it did not end well."""
+    """Run a scenario and return its findings. Fails the test with its output if it did not end well."""
     from testbed.emulation.namespaces import command
 
     argv = [sys.executable, "-m", "tests.privileged.fault_wire", scenario, json.dumps(arguments)]
@@ -74,7 +74,7 @@ class Model:
         return self.draw() < round(float(self.fault.get(kind, 0.0)) * 2**32)
 
     def frame(self) -> list[tuple[int, int]]:
-        """What leaves when the next frame arrives."""
+        """Return the frames that leave when the next frame arrives, as (number, bit flipped or -1)."""
         self.seen += 1
         number, bit, out = self.seen, -1, []
         lost, copied, late, corrupt = (
@@ -242,7 +242,7 @@ def _send(sender: socket.socket, data: bytes) -> None:
 
 
 def life() -> dict[str, Any]:
-    """What is at the inner ends before, with, and after a fault: how many programs."""
+    """Return the number of programs at the inner ends before, with and after a fault."""
     from testbed.emulation.faults import LinkFault
     from testbed.emulation.links import WIRES
     from testbed.emulation.namespaces import entered
@@ -290,8 +290,8 @@ def main(scenario: str, arguments: str) -> None:
 
     private_mounts("wire")
     scenarios: dict[str, Callable[..., dict[str, Any]]] = {"frames": frames, "tcp": tcp, "life": life}
-    found = scenarios[scenario](**json.loads(arguments))
-    print(MARK + json.dumps(found))
+    outcome = scenarios[scenario](**json.loads(arguments))
+    print(MARK + json.dumps(outcome))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from workloads.endpoint import Endpoint
 
 
 def is_told_to_end() -> bool:
-    """Whether standard input is at its end."""
+    """Return whether standard input is at its end."""
     return bool(select.select([0], [], [], 0)[0])
 
 
@@ -37,7 +37,7 @@ def main() -> None:
         for other in range(workers)
     ]
     mine, total = base[worker], np.sum(base, axis=0, dtype=np.uint32)
-    found: dict[str, Any] = {"ends": [], "wrong": 0, "error": None, "counters": {}}
+    report: dict[str, Any] = {"ends": [], "wrong": 0, "error": None, "counters": {}}
     endpoint = None
     print("ready", flush=True)
     os.read(0, 1)
@@ -48,19 +48,19 @@ def main() -> None:
             expected = np.asarray(total + np.uint32(workers * turn))
             pushed[0, 0] += turn + 1 >= settings["rounds"] and is_told_to_end()
             result = endpoint.sum_lanes(pushed)
-            found["ends"].append(time.monotonic())
+            report["ends"].append(time.monotonic())
             votes = int(result[0, 0] - expected[0, 0])
             expected[0, 0] += min(votes, workers)
-            found["wrong"] += int((result != expected).sum())
+            report["wrong"] += int((result != expected).sum())
             if not turn:
                 print("first", flush=True)
             if votes == workers:
                 break
     except (RuntimeError, OSError, ValueError) as error:
-        found["error"] = [time.monotonic(), type(error).__name__, str(error)]
+        report["error"] = [time.monotonic(), type(error).__name__, str(error)]
     if endpoint:
         counters = endpoint.counters
-        found["counters"] = {
+        report["counters"] = {
             name: getattr(counters, name)
             for name in (
                 "pushed",
@@ -72,7 +72,7 @@ def main() -> None:
                 "rtt_us",
             )
         }
-    print(json.dumps(found), flush=True)
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

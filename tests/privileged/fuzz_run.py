@@ -21,10 +21,10 @@ SHARES = {"switch": 0.6, "host": 0.3, "optics": 0.1}  # of the packets
 
 
 def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -> list[dict[str, Any]]:
-    """What was found at each place. `uncounted`: counters that are not what the programs were seen to
-    count.
+    """Shoot random frames at each place and return a row for each. `uncounted`: counters that differ from the
+    verdicts that the programs were seen to give.
     """
-    found = []
+    rows = []
     with Observed(programs) as observed:
         for place, share in SHARES.items():
             began, count = time.monotonic(), round(int(packets) * share)
@@ -32,7 +32,7 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
                 findings = fuzz.optics(
                     XdpOptics(programs, observed, {at: ports[at] for at in range(1, 9)}), int(seed), count
                 )
-                found.append(
+                rows.append(
                     {
                         **asdict(findings),
                         "strangers": [],
@@ -52,10 +52,10 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
                 }
                 strangers = _used(subject, programs, range(SLOTS, layout.SIZES["MAX_SLOTS"]))
             seconds = time.monotonic() - began
-            found.append(
+            rows.append(
                 {**asdict(findings), "strangers": strangers, "uncounted": uncounted, "seconds": seconds}
             )
-    return found
+    return rows
 
 
 def _used(subject: XdpAggregator, programs: Programs, slots: Sequence[int]) -> list[int]:

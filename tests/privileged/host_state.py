@@ -1,4 +1,5 @@
-"""What a testbed could leave on a host: processes, interfaces, mounts, BPF objects, runtime folders.
+"""The things that a testbed could leave on a host: processes, interfaces, mounts, BPF objects, runtime
+folders.
 
 Other programs come and go on the same host while a test runs. So of processes only descendants count, adopted
 ones included, of BPF objects XDP programs and maps of our names, and of the rest what the host's own
@@ -52,13 +53,15 @@ class HostSnapshot:
     runtime_folders: frozenset[str]
 
     def added_since(self, before: HostSnapshot) -> dict[str, list[str]]:
-        """What is here and was not there, by kind; only kinds with something new."""
+        """Return the things that are here and were not before, by kind; only kinds with something new."""
         new = {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
         return {kind: sorted(things) for kind, things in new.items() if things}
 
 
 def host_snapshot() -> HostSnapshot:
-    """From now on the calling process adopts its orphaned descendants, so that a later snapshot sees them."""
+    """Return the state of the host. From now on the calling process adopts its orphaned descendants, so that
+    a later snapshot sees them.
+    """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     return HostSnapshot(
         processes=frozenset(_descendants(os.getpid())),
@@ -97,12 +100,12 @@ def _descendants(ancestor: int) -> list[str]:
         children.setdefault(int(rest[1]), []).append(int(folder.name))
         if rest[0] not in ENDED:
             names[int(folder.name)] = name
-    found: list[int] = []
+    descendants: list[int] = []
     pending = [ancestor]
     while pending:
-        found += (below := children.get(pending.pop(), []))
+        descendants += (below := children.get(pending.pop(), []))
         pending += below
-    return [f"{pid} {names[pid]}" for pid in found if pid in names]
+    return [f"{pid} {names[pid]}" for pid in descendants if pid in names]
 
 
 def _programs() -> list[str]:

@@ -20,7 +20,9 @@ MARK = "findings: "
 
 
 def findings(scenario: str, topology: str = "default", timeout_s: float = 360) -> Any:
-    """What the scenario found. Fails the test with the scenario's output if it did not end well."""
+    """Run a scenario and return its findings. Fails the test with the scenario's output if it did not end
+    well.
+    """
     argv = [sys.executable, "-m", "tests.privileged.inside", scenario, topology]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
@@ -45,10 +47,10 @@ def main(scenario: str, topology: str) -> None:
     folder.mkdir()
     described = parse(json.loads(topology), "test") if topology.startswith("{") else catalogue.ready(topology)
     with Network(described, folder) as network:
-        found = getattr(importlib.import_module(f"tests.privileged.{module or 'scenarios'}"), function)(
+        outcome = getattr(importlib.import_module(f"tests.privileged.{module or 'scenarios'}"), function)(
             network
         )
-    print(MARK + json.dumps(found))
+    print(MARK + json.dumps(outcome))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ EXAMPLES = 25
 def inside(
     programs: Programs, ports: dict[int, int], tried: str, examples: str = str(EXAMPLES)
 ) -> dict[str, int]:
-    """How often each verdict was given in a method of Trial."""
+    """Return how often each verdict was given in a method of Trial."""
     cells = Cells(programs)
     # other switches of a world have devices that the first does without: worlds are small
     others = {

@@ -1,5 +1,5 @@
-"""What of the tests of the P4 program fails, once it is compiled: the vectors, on BMv2, and schedules in step
-with the model.
+"""The tests of the P4 program for a planted bug, once it is compiled: the vectors, on BMv2, and schedules in
+step with the model.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from tests.privileged import bmv2_model_run, bmv2_vector_run
 EXAMPLES = 3
 
 
-def found() -> dict[str, str]:
-    """By kind of test; an empty line where nothing was found. Errors where the program does not compile."""
+def findings() -> dict[str, str]:
+    """Return by kind of test a line on the failure; an empty line where the test passed. Errors where the
+    program does not compile.
+    """
     lanes = spec.lanes_for(bmv2_vector_run.MTU)
     target("wide", lanes).write_text(p4_compile.compile_program("wide", lanes))
-    wrong = {name: lines for name, lines in bmv2_vector_run.found("wide").items() if lines}
+    wrong = {name: lines for name, lines in bmv2_vector_run.findings("wide").items() if lines}
     said = {"vectors": f"{len(wrong)}, as {next(iter(wrong))!r}" if wrong else "", "in step": ""}
     try:
-        bmv2_model_run.found("schedules", EXAMPLES)
+        bmv2_model_run.findings("schedules", EXAMPLES)
     except AssertionError as error:
         said["in step"] = next(
             (line for line in str(error).splitlines() if "AssertionError" in line), "failed"

@@ -1,5 +1,5 @@
-"""What of the tests of the XDP programs fails, each kind by itself: by kind, a line of what was found, or
-nothing.
+"""The tests of the XDP programs for a planted bug, each kind by itself: by kind, a line on the failure, or an
+empty one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PACKETS, SEED, EXAMPLES = 30_000, 21, "8"
 
 
 def inside(programs: Programs, ports: dict[int, int]) -> dict[str, str]:
-    """By kind of test."""
+    """Return by kind of test a line on the failure; an empty line where the test passed."""
     kinds: dict[str, Callable[[], str]] = {
         "vectors": lambda: _of_vectors(vector_run.inside(programs, ports)),
         "in step": lambda: (
@@ -37,6 +37,8 @@ def _of_vectors(lines: dict[str, list[str]]) -> str:
 
 
 def _of_fuzz(rows: list[dict[str, Any]]) -> str:
-    told = [line for row in rows for line in (*row["told"], *(f"slot {at}" for at in row["strangers"]))]
-    told += [f"counters: {row['uncounted']}" for row in rows if row["uncounted"]]
-    return told[0] if told else ""
+    differences = [
+        line for row in rows for line in (*row["told"], *(f"slot {at}" for at in row["strangers"]))
+    ]
+    differences += [f"counters: {row['uncounted']}" for row in rows if row["uncounted"]]
+    return differences[0] if differences else ""

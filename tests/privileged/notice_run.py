@@ -1,4 +1,4 @@
-"""By which ports notices leave an XDP switch: the kernel runs the program on live frames, so that what is
+"""The ports by which notices leave an XDP switch: the kernel runs the program on live frames, so that what is
 redirected crosses veth pairs.
 
 A frame is done with when a mark has come out of every port: a result of another job, whose group is all
@@ -31,7 +31,7 @@ LATE_S = 30.0
 
 
 def inside(programs: Programs, _: Mapping[int, int]) -> dict[int, list[int]]:
-    """By port that a notice comes by, the ports that it leaves by."""
+    """Return, by the port that a notice comes by, the ports that it leaves by."""
     with Wires(UNIT, [*WORKERS, PS_PORT, MARKS_FROM, *OPTICAL]) as wires:
         with FeatureControl() as control:
             for name in wires.names.values():

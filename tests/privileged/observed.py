@@ -37,8 +37,8 @@ def text() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a program did with a frame. `verdicts` are indices into layout.verdict_names(), `devices` sorted
-    ifindices.
+    """The outcome of a program's run on a frame. `verdicts` are indices into layout.verdict_names(),
+    `devices` sorted ifindices.
     """
 
     action: int
@@ -95,17 +95,17 @@ class Observed:
             code = ctypes.get_errno()
             raise OSError(code, f"test run of {length} bytes: {os.strerror(code)}")
         action, _, size = struct.unpack_from("=III", attributes, 4)
-        counted, *told = _SEEN.unpack_from(self._seen)
+        counted, *fields = _SEEN.unpack_from(self._seen)
         assert counted <= 4, f"{counted} verdicts on one frame"
-        kind, flags, count = told[4:7]
+        kind, flags, count = fields[4:7]
         devices: tuple[int, ...] = ()
         if action == XDP_REDIRECT:
-            devices = tuple(told[7 : 7 + count])
+            devices = tuple(fields[7 : 7 + count])
             if kind == TO_GROUP:
                 assert flags & ~(BROADCAST | EXCLUDE_INGRESS) == 0, flags
                 if not flags & BROADCAST:
                     devices = devices[:1]  # the key is 0
                 if flags & EXCLUDE_INGRESS:
                     devices = tuple(device for device in devices if device != ifindex)
-        verdicts = tuple(told[:counted])
+        verdicts = tuple(fields[:counted])
         return Run(action, ctypes.string_at(self._left, size), verdicts, kind, flags, tuple(sorted(devices)))

@@ -1,4 +1,4 @@
-"""Runs what tries packets on the XDP programs, in namespaces of its own: `found(NAME)` outside, `python -m`
+"""Trials of packets on the XDP programs, in namespaces of their own: `findings(NAME)` outside, `python -m`
 this file inside.
 """
 
@@ -16,15 +16,15 @@ from testbed.emulation.namespaces import command, private_mounts
 MARK = "findings: "
 
 
-def found(name: str, *arguments: str, timeout_s: float = 480) -> Any:
-    """What `tests.privileged.NAME.inside(programs, ports, *arguments)` returned. Fails the test with its
-    output if it did not end well.
+def findings(name: str, *arguments: str, timeout_s: float = 480) -> Any:
+    """Return the result of `tests.privileged.NAME.inside(programs, ports, *arguments)`. Fails the test with
+    its output if it did not end well.
     """
     return outcome("tests.privileged.packets", name, *arguments, timeout_s=timeout_s)
 
 
 def outcome(module: str, *arguments: str, timeout_s: float) -> Any:
-    """What `python -m MODULE ARGUMENTS` found, run in namespaces of its own."""
+    """Run `python -m MODULE ARGUMENTS` in namespaces of its own and return its findings."""
     argv = [sys.executable, "-m", module, *arguments]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(

@@ -58,8 +58,8 @@ def inside(programs: Programs, _: Mapping[int, int], what: str) -> dict[str, Any
 
 
 def ticked(programs: Programs) -> dict[str, Any]:
-    """By port the results that came: of a fragment that was ticked, with one of two contributions, and of one
-    that was complete before its tick.
+    """Return by port the results that came: of a fragment that was ticked, with one of two contributions, and
+    of one that was complete before its tick.
     """
     ports = (1, 2, OPTICAL[0])
     with Wires(UNIT, ports) as wires:
@@ -89,7 +89,7 @@ def ticked(programs: Programs) -> dict[str, Any]:
             switch.release(JOB)
             switch.close()
     expected = {2: sum_of(2, 1), 3: sum_of(3, 0, 1), 4: sum_of(4, 0)}
-    told = {
+    results = {
         port: [
             (frame.header.fragment, frame.header.flags, frame.header.contributors, frame.header.age)
             for frame in frames
@@ -97,21 +97,21 @@ def ticked(programs: Programs) -> dict[str, Any]:
         ]
         for port, frames in came.items()
     }
-    return {"came": told, "seconds": seconds}
+    return {"came": results, "seconds": seconds}
 
 
 def _results(opened: socket.socket, count: int) -> list[Frame]:
     """The next results at a device."""
-    found: list[Frame] = []
+    results: list[Frame] = []
     deadline = time.monotonic() + LATE_S
-    while len(found) < count:
+    while len(results) < count:
         left = deadline - time.monotonic()
-        assert left > 0, f"{len(found)} of {count} results after {LATE_S:g} s"
+        assert left > 0, f"{len(results)} of {count} results after {LATE_S:g} s"
         if select.select([opened], [], [], left)[0]:
             data = opened.recv(1 << 16)
             if data[36:38] == spec.UDP_PORT.to_bytes(2, "big") and data[45] == spec.Op.RESULT:
-                found.append(Frame.parse(data))
-    return found
+                results.append(Frame.parse(data))
+    return results
 
 
 # ---------------------------------------------------------------- a loop
@@ -121,7 +121,7 @@ def looped(programs: Programs) -> dict[str, Any]:
     """A host at the top, with a worker of its own and a place below: what leaves by its eth0, what its worker
     finds in its ring, what wakes it, and which devices are there before, with and after the worker.
     """
-    found: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
     with ExitStack() as stack:
         namespaces = NetworkNamespaces()
         stack.callback(namespaces.remove_all)
@@ -132,9 +132,9 @@ def looped(programs: Programs) -> dict[str, Any]:
         hosts = XdpHosts(Cells(programs), {HOST: path}, Loops({HOST: path}, 1500))
         stack.callback(hosts.close)
         place = hosts.place(HOST)
-        found["before"] = _devices(path)
+        seen["before"] = _devices(path)
         place.bind(HOST[1], Sender(JOB, 3))
-        found["with"] = _devices(path)
+        seen["with"] = _devices(path)
         place.set_group(JOB, 0, ["eth0", addresses.LOOP_PLACE_DEVICE])
         place.admit(JOB, job_at_ps(2, workers=0b1000))
         ring = hosts.attach(HOST, JOB, GENERATION, (UP_BASE,), SIZE, spec.LANES)
@@ -154,27 +154,27 @@ def looped(programs: Programs) -> dict[str, Any]:
             )
             outer.send(partial(1, fragment, contributors=4))
         left = _results(outer, 2)
-        found["left"] = [
+        seen["left"] = [
             bool((frame.lanes == sum_of(frame.header.fragment, 0, 1, 3)).all())
             and (frame.header.contributors, frame.source_ip) == (7, PS_IP)
             for frame in left
         ]
         data, sender = worker.recvfrom(1 << 16)
-        found["woken"] = [int.from_bytes(data[20:24], "big"), sender[0]]
-        found["ring"] = [
+        seen["woken"] = [int.from_bytes(data[20:24], "big"), sender[0]]
+        seen["ring"] = [
             (int(results[place]["sequence"]), bool((results[place]["lanes"] == sum_of(place, 0, 1, 3)).all()))
             for place in (2, 3)
         ]
         outer.send(partial(1, 4, contributors=4))
         place.tick(JOB, 0, UP_BASE + 4, 4, 9)
         (last,) = _results(outer, 1)
-        found["ticked"] = [last.header.fragment, last.header.flags, last.header.contributors, last.header.age]
+        seen["ticked"] = [last.header.fragment, last.header.flags, last.header.contributors, last.header.age]
         place.release(JOB)
         hosts.detach(HOST)
         place.bind(HOST[1], None)
-        found["after"] = _devices(path)
+        seen["after"] = _devices(path)
     assert lanes(0).size == spec.LANES
-    return found
+    return seen
 
 
 def _link(namespaces: NetworkNamespaces) -> socket.socket:
@@ -196,14 +196,14 @@ def _link(namespaces: NetworkNamespaces) -> socket.socket:
 
 
 def _devices(path: Any) -> list[str]:
-    found: Sequence[str] = ()
+    names: Sequence[str] = ()
 
     def look() -> None:
-        nonlocal found
-        found = [name for _, name in socket.if_nameindex()]
+        nonlocal names
+        names = [name for _, name in socket.if_nameindex()]
 
     in_namespace(path, look)
-    return sorted(name for name in found if name.startswith("sum"))
+    return sorted(name for name in names if name.startswith("sum"))
 
 
 def _mapped(fd: int, kind: np.dtype, count: int) -> np.ndarray:

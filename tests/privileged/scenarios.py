@@ -1,4 +1,4 @@
-"""What is tried on a running network. Each function returns its findings; the judgement is in the tests."""
+"""Scenarios on a running network. Each function returns its findings; the judgement is in the tests."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def ping(network: Network, host: str, ip: str) -> dict[str, Any]:
     with Echoes(network, host, ip) as echoes:
         for _ in range(5):
             echoes.await_answer()
-    return echoes.found()
+    return echoes.figures()
 
 
 def pings(network: Network) -> list[dict[str, Any]]:
-    """Between hosts of one unit, of neighbours, and over two hops."""
+    """Ping between hosts of one unit, of neighbours, and over two hops."""
     return [
         ping(network, a, ip) for a, ip in (("u1h1", "10.0.1.2"), ("u1h2", "10.0.2.3"), ("u2h4", "10.0.4.1"))
     ]
@@ -48,8 +48,8 @@ def reconfiguration(network: Network) -> dict[str, Any]:
             echoes.await_answer()
     return {
         "event": event,
-        "untouched": untouched.found(),
-        "changing": changing.found(to_the_last=False),
+        "untouched": untouched.figures(),
+        "changing": changing.figures(to_the_last=False),
         "again": network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]]),
         "history": network.ask("history"),
         "verdicts": network.verdicts(),
@@ -78,7 +78,7 @@ def controller_dies(network: Network) -> dict[str, Any]:
     return {
         "before": before["id"],
         "same": after == circuits,
-        "traffic": traffic.found(),
+        "traffic": traffic.figures(),
         "history": [event["id"] for event in network.ask("history")],
         "next": network.ask("apply", circuits=WIRINGS[1])["id"],
         "restarts": network.controller_restarts,
@@ -106,9 +106,9 @@ def sums_with_drops(network: Network) -> dict[str, Any]:
         socket.if_nametoindex(addresses.optical_device(2, 1)), range(400, 411)
     )  # results on their way into a unit
     lose(socket.if_nametoindex(addresses.optical_device(2, 2)), range(400, 411))
-    found = sums(network)
-    found["lost"] = network.verdicts()["fault"]
-    return found
+    jobs = sums(network)
+    jobs["lost"] = network.verdicts()["fault"]
+    return jobs
 
 
 def sums_while_rewired(network: Network) -> dict[str, Any]:
@@ -203,11 +203,11 @@ def congestion(network: Network) -> dict[str, Any]:
         time.sleep(0.01)
     start("intruder", 0, "11").communicate(timeout=END_S)
     second = start("summing_worker", 1)
-    found = [
+    reports = [
         json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in (first, second)
     ]
     network.places.release(15)
-    return {"workers": found, "verdicts": network.verdicts()}
+    return {"workers": reports, "verdicts": network.verdicts()}
 
 
 def rejoin(network: Network) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def rejoin(network: Network) -> dict[str, Any]:
 
 
 def refusals(network: Network) -> list[str]:
-    """What the engine says to jobs that it cannot take."""
+    """Return the answers of the engine to jobs that it cannot take."""
     said = []
     forest = p4inc([(1, 1), (1, 2)])
     network.places.admit(1, 1, forest)

@@ -74,11 +74,11 @@ def main() -> None:
         endpoint.allreduce(mine)
         worst = max(worst, float(np.abs(mine - np.sum([a.astype(np.float64) for a in arrays], axis=0)).max()))
     counters = endpoint.counters
-    told = {
+    counts = {
         name: getattr(counters, name)
         for name in ("retransmitted", "pushed", "notices", "reductions", "window_min")
     }
-    print(json.dumps({"exact": exact, "worst": worst, **told}))
+    print(json.dumps({"exact": exact, "worst": worst, **counts}))
 
 
 if __name__ == "__main__":

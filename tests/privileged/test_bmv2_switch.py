@@ -13,7 +13,7 @@ import pytest
 from testbed.contract.places import Role
 from testbed.dataplanes.bmv2.switch_client import ANSWER_S
 from tests.at_once import at_once
-from tests.privileged.bmv2_run import BURST, found
+from tests.privileged.bmv2_run import BURST, findings
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
 
@@ -24,7 +24,7 @@ ENDED = "u1's simple_switch ended (signal 9)"
 
 
 def test_a_new_switch_knows_its_hosts_and_no_job() -> None:
-    seen = found("settles")
+    seen = findings("settles")
     assert seen["tables"] == {
         "ports": AS_HOSTS,
         "entries": {},
@@ -41,7 +41,7 @@ def test_a_new_switch_knows_its_hosts_and_no_job() -> None:
 
 
 def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
-    seen = found("admits")
+    seen = findings("admits")
     assert seen["before its group"] == "u1: job 5: admitted before its group was set"
     assert seen["emptied"] == list(range(64, 64 + 101))
     tor, ps, group = TOR, 0x0A000203, 0xEFC00005
@@ -69,7 +69,7 @@ def test_routes_that_stay_are_not_touched() -> None:
         ["route_to", 1, 0x02000A000101],
         "route by u1-h9: no such port; there are u1-h1, u1-h2, u1-o1",
     )
-    assert found("replaces_routes") == [
+    assert findings("replaces_routes") == [
         [{"a000101/32": host, "a000200/24": ["route", 201]}, 0],
         [{"a000101/32": host, "a000200/24": ["route", 2], "a000300/24": ["route", 201]}, 2],
         [{"a000300/24": ["route", 201]}, 1],
@@ -78,7 +78,7 @@ def test_routes_that_stay_are_not_touched() -> None:
 
 
 def test_what_the_switch_refuses_is_one_line_and_the_connection_stays_in_step() -> None:
-    assert found("refuses") == [
+    assert findings("refuses") == [
         "u1's simple_switch: entry of nothing: invalid table name",
         "u1's simple_switch: entry of ports: duplicate entry",
         "u1's simple_switch: entry of ports: invalid action name",
@@ -91,7 +91,7 @@ def test_what_the_switch_refuses_is_one_line_and_the_connection_stays_in_step() 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_killed_switch_is_told_of_and_comes_again() -> None:
-    seen = found("dies_and_comes_again")
+    seen = findings("dies_and_comes_again")
     assert seen["ended"] == "signal 9"
     assert {seen[asked] for asked in ("admit", "group", "verdicts", "bind")} == {ENDED}
     assert seen["controller"].startswith("u1's simple_switch: entries of routes: ")
@@ -103,7 +103,7 @@ def test_a_killed_switch_is_told_of_and_comes_again() -> None:
 
 
 def test_a_switch_that_does_not_answer_is_an_error_and_not_a_wait() -> None:
-    said, answered, ended = found("hangs")
+    said, answered, ended = findings("hangs")
     assert said == "u1's simple_switch: ports: did not answer within 0.3 s"
     assert answered
     assert ended is None
@@ -114,8 +114,8 @@ ASKED = ("release", "admit", "bind", "bind nobody", "set_group", "verdicts")
 
 @pytest.fixture(scope="module")
 def hung() -> dict[str, dict[str, Any]]:
-    """By what is asked first. Nearly all of their time they wait."""
-    return at_once({asked: partial(found, "hangs_under_a_job", asked) for asked in ASKED}, together=3)
+    """The findings by the request that comes first. Nearly all of their time they wait."""
+    return at_once({asked: partial(findings, "hangs_under_a_job", asked) for asked in ASKED}, together=3)
 
 
 @pytest.mark.parametrize("asked", ASKED)
@@ -151,7 +151,7 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
 
 
 def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_switch() -> None:
-    seen = found("disagrees")
+    seen = findings("disagrees")
     assert seen["refused"] == "u1's simple_switch: entry of entries: invalid handle"
     assert seen["waited_s"] == [0.0], "asked whether it runs, and not waited for its end"
     assert seen["runs"] is None
@@ -161,7 +161,7 @@ def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_swi
 
 
 def test_a_start_in_vain_says_why_and_leaves_no_process() -> None:
-    lacking, down, program, taken, processes = found("starts_in_vain")
+    lacking, down, program, taken, processes = findings("starts_in_vain")
     assert lacking == "u1: port u1-h9: No such device"
     assert down == "u1's simple_switch took 3 of 4 ports; not: u1-h3"
     assert program.startswith("start u1's simple_switch: exit code 1: ")
@@ -170,12 +170,12 @@ def test_a_start_in_vain_says_why_and_leaves_no_process() -> None:
 
 
 def test_a_window_at_once_is_not_lost() -> None:
-    assert found("takes_bursts") == [[BURST, BURST], BURST]
+    assert findings("takes_bursts") == [[BURST, BURST], BURST]
 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_two_switches_side_by_side() -> None:
-    assert found("side_by_side") == {
+    assert findings("side_by_side") == {
         "crossed": [["e1-2", "e1-3"], ["e2-2", "e2-3"]],
         "counted": [True, True],
         "groups": [[1, 2], [1]],
@@ -187,4 +187,4 @@ def test_two_switches_side_by_side() -> None:
 
 
 def test_a_switch_dies_with_who_started_it() -> None:
-    assert found("dies_with_its_parent")
+    assert findings("dies_with_its_parent")

@@ -45,9 +45,9 @@ def switch_of(testbed: Testbed, unit: int) -> psutil.Process:
     """The process of a unit's switch."""
     for pid in pids_in_testbed(testbed.pid):
         with contextlib.suppress(psutil.NoSuchProcess):  # another one, that has just ended
-            one = psutil.Process(pid)
-            if one.name() == BINARY and str(thrift_port(unit)) in one.cmdline():
-                return one
+            process = psutil.Process(pid)
+            if process.name() == BINARY and str(thrift_port(unit)) in process.cmdline():
+                return process
     raise AssertionError(f"no switch of unit {unit}")
 
 
@@ -126,7 +126,7 @@ def test_a_switch_that_ends_without_a_job_routes_again(tmp_path: Path) -> None:
 
 
 def test_without_simple_switch_nothing_is_started(tmp_path: Path) -> None:
-    """On a PATH that lacks it."""
+    """The PATH has the other programs, and lacks simple_switch."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for directory in os.environ["PATH"].split(os.pathsep):

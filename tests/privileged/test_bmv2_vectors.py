@@ -21,8 +21,8 @@ AT_SWITCHES = [name for name, vector in TABLE.items() if not vector.is_host and 
 
 @pytest.fixture(scope="module")
 def wrong() -> dict[str, dict[str, list[str]]]:
-    """By layout and vector; one switch for all vectors of a layout."""
-    return at_once({layout: partial(bmv2_vector_run.found, layout) for layout in ("wide", "registers")})
+    """The differences by layout and vector; one switch for all vectors of a layout."""
+    return at_once({layout: partial(bmv2_vector_run.findings, layout) for layout in ("wide", "registers")})
 
 
 @pytest.mark.parametrize("layout", ["wide", "registers"])
@@ -33,8 +33,8 @@ def test_vector(name: str, layout: str, wrong: dict[str, dict[str, list[str]]]) 
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, int]]:
-    """By what was tried. A difference fails in there, with the packet."""
-    return at_once({tried: partial(bmv2_model_run.found, tried) for tried in TRIED})
+    """The counts of verdicts by method of Trial. A difference fails in there, with the packet."""
+    return at_once({tried: partial(bmv2_model_run.findings, tried) for tried in TRIED})
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:

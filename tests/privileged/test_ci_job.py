@@ -1,4 +1,4 @@
-"""What the action runs in its container, without the container: one job on a testbed that lives as long as it
+"""The action's run in its container, without the container: one job on a testbed that lives as long as it
 does.
 """
 

@@ -24,14 +24,14 @@ FAIR = 0.9
     ("case", "buffer_packets"), [("star3", 256), ("rack4", 32), ("rack4", 16), ("star8", 16)]
 )
 def test_a_job_sends_next_to_nothing_again_whatever_the_queues_hold(case: str, buffer_packets: int) -> None:
-    found = measure(CASES[case], buffer_packets, 2.0)
-    assert found["again"] < SENT_AGAIN, found
-    assert found["used"] > USED, found
-    assert found["marked"] > 0, found
+    run = measure(CASES[case], buffer_packets, 2.0)
+    assert run["again"] < SENT_AGAIN, run
+    assert run["used"] > USED, run
+    assert run["marked"] > 0, run
 
 
 def test_jobs_that_share_a_link_get_the_same_of_it() -> None:
-    found = measure(CASES["shared2"], 16, 2.0)
-    assert found["jain"] > FAIR, found
-    assert found["used"] > USED, found
-    assert found["again"] < SENT_AGAIN, found
+    run = measure(CASES["shared2"], 16, 2.0)
+    assert run["jain"] > FAIR, run
+    assert run["used"] > USED, run
+    assert run["again"] < SENT_AGAIN, run

@@ -87,8 +87,8 @@ def _circuits_carry(controller: Controller) -> None:
     circuits = {tuple(c) for c in controller.ask("circuits")["circuits"]}
     assert circuits == {("u1o1", "u2o1"), ("u2o2", "u3o1"), ("u3o2", "u4o1"), ("u1o2", "u4o2")}, circuits
     assert _pairs(_flows("oxc")) == {pair for a, b in circuits for pair in (_numbers(a, b), _numbers(b, a))}
-    for here, there in ((1, 2), (1, 3), (1, 4), (2, 4)):
-        _reach(here, there)
+    for source, target in ((1, 2), (1, 3), (1, 4), (2, 4)):
+        _reach(source, target)
 
 
 def _a_reconfiguration_leaves_the_others_alone(controller: Controller) -> None:
@@ -224,12 +224,12 @@ _AGE = re.compile(r"duration=([0-9.]+)s.* n_packets=([0-9]+)")
 
 
 class Held:
-    """What a switch says of one flow."""
+    """The age and the packets of one flow, as a switch says."""
 
     def __init__(self, line: str) -> None:
-        found = _AGE.search(line)
-        assert found, line
-        self.age_s, self.packets = float(found[1]), int(found[2])
+        match = _AGE.search(line)
+        assert match, line
+        self.age_s, self.packets = float(match[1]), int(match[2])
 
 
 def _flows(bridge: str) -> dict[tuple[object, str, str], Held]:
@@ -260,7 +260,7 @@ def _numbers(a: str, b: str) -> tuple[int, int]:
     return first, second
 
 
-def _reach(here: int, there: int) -> None:
+def _reach(source: int, target: int) -> None:
     """Waits until the first hosts of two units reach each other.
 
     The user-space datapath drops a packet that needs a look-up while Open vSwitch rearranges itself
@@ -271,29 +271,29 @@ def _reach(here: int, there: int) -> None:
         "ip",
         "netns",
         "exec",
-        addresses.host_name(here, 1),
+        addresses.host_name(source, 1),
         "ping",
         "-c",
         "1",
         "-W",
         "1",
-        addresses.host_ip(there, 1),
+        addresses.host_ip(target, 1),
     ]
 
     def answered() -> bool:
         return subprocess.run(once, stdout=subprocess.DEVNULL, timeout=10, check=False).returncode == 0
 
-    _until(f"u{here}h1 reaches u{there}h1", answered)
+    _until(f"u{source}h1 reaches u{target}h1", answered)
 
 
 @contextlib.contextmanager
-def _ping(here: int, there: int) -> Iterator[Callable[[], int]]:
+def _ping(source: int, target: int) -> Iterator[Callable[[], int]]:
     """Pings until one that was sent after the block is answered, and then says how many before the last
     answer were lost.
     """
-    _reach(here, there)
-    command = ["ip", "netns", "exec", addresses.host_name(here, 1), "ping", "-D", "-n", "-i", "0.01"]
-    ping = subprocess.Popen([*command, addresses.host_ip(there, 1)], stdout=subprocess.PIPE, text=True)
+    _reach(source, target)
+    command = ["ip", "netns", "exec", addresses.host_name(source, 1), "ping", "-D", "-n", "-i", "0.01"]
+    ping = subprocess.Popen([*command, addresses.host_ip(target, 1)], stdout=subprocess.PIPE, text=True)
     numbers: list[int] = []
     times = [0.0]  # when the last one that was answered was sent
 

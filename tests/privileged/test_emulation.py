@@ -70,7 +70,7 @@ s.close()
 
 
 def as_a_background_job() -> None:
-    """As a shell without job control starts one: Ctrl-C is not for it."""
+    """Ignore Ctrl-C, as a process does that a shell without job control starts in the background."""
     for number in OF_A_TERMINAL:
         signal.signal(number, signal.SIG_IGN)
 
@@ -88,24 +88,24 @@ def inside(scenario: str, begin: Callable[[], None] | None = None) -> Any:
 @pytest.mark.usefixtures("nothing_left")
 class TestFabric:
     def test_hosts_reach_each_other_inside_a_unit_and_across_a_circuit(self) -> None:
-        found = inside("reach")
-        assert found["lost_percent"] == {"inside": 0.0, "across": 0.0}
-        assert found["without_circuit"] == 100.0
-        assert found["shells"] == 5, "only hosts that ran a command have a shell"
-        assert found["left"] == ["lo"], "down leaves the loopback alone"
+        reached = inside("reach")
+        assert reached["lost_percent"] == {"inside": 0.0, "across": 0.0}
+        assert reached["without_circuit"] == 100.0
+        assert reached["shells"] == 5, "only hosts that ran a command have a shell"
+        assert reached["left"] == ["lo"], "down leaves the loopback alone"
 
     def test_a_rate_holds_through_the_switch(self) -> None:
-        found = inside("rate_through_switch")
-        if found["verdict"] == "inconclusive":
-            lacking("quiet", f"no processor time left to judge the rate by: {found}")
-        assert found["verdict"] == "holds", found
-        first, second = found["bytes"]
+        measured = inside("rate_through_switch")
+        if measured["verdict"] == "inconclusive":
+            lacking("quiet", f"no processor time left to judge the rate by: {measured}")
+        assert measured["verdict"] == "holds", measured
+        first, second = measured["bytes"]
         assert first >= second > LEAST_BYTES
 
     def test_an_unshaped_link_is_one_pair_and_faster(self) -> None:
-        found = inside("unshaped")
-        assert found["inner_devices"] == ["lo"]
-        assert found["mbps"] > 60
+        measured = inside("unshaped")
+        assert measured["inner_devices"] == ["lo"]
+        assert measured["mbps"] > 60
 
     def test_settings_are_read_back(self) -> None:
         assert inside("read_back") == {
@@ -121,13 +121,13 @@ class TestFabric:
         )
 
     def test_processes_run_as_the_user_in_their_hosts_namespace_and_end_with_the_fabric(self) -> None:
-        found = inside("processes", as_a_background_job)
-        assert found["ignored"] == [], (
+        seen = inside("processes", as_a_background_job)
+        assert seen["ignored"] == [], (
             "what a shell ignores for its background jobs is heard by what they start"
         )
-        assert found["identity"] == [NOBODY, NOBODY, [NOBODY]]
-        assert found["namespace_is_the_hosts"] is True
-        assert found["killed_by"] == -signal.SIGKILL
+        assert seen["identity"] == [NOBODY, NOBODY, [NOBODY]]
+        assert seen["namespace_is_the_hosts"] is True
+        assert seen["killed_by"] == -signal.SIGKILL
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     @pytest.mark.parametrize("begin", [None, as_a_background_job], ids=["as usual", "in the background"])
@@ -163,9 +163,9 @@ class TestFabric:
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as first:
             assert first.stdout is not None
             assert first.stdout.readline() == "up\n"
-            found = inside("reach")
+            reached = inside("reach")
             first.kill()
-        assert found["lost_percent"] == {"inside": 0.0, "across": 0.0}
+        assert reached["lost_percent"] == {"inside": 0.0, "across": 0.0}
 
 
 # ------------------------------------------------------------------ inside
@@ -197,7 +197,7 @@ def add_circuit(a: str, b: str) -> None:
     numbers = [addresses.oxc_port_number(*end) for end in ends]
     add_flows(
         addresses.OXC_BRIDGE,
-        [f"in_port={one},actions=output:{other}" for one, other in (numbers, reversed(numbers))],
+        [f"in_port={port},actions=output:{other}" for port, other in (numbers, reversed(numbers))],
     )
     for (unit, port), (other, _) in (ends, reversed(ends)):
         match = f"ip,nw_dst={addresses.unit_network(other)}/24"
@@ -211,7 +211,7 @@ Start = Callable[[], subprocess.Popen[bytes]]
 
 
 def transfer(start_receiver: Start, start_sender: Start) -> tuple[dict[str, Any], str]:
-    """What the receiver and the sender said at their end."""
+    """Return the last words of the receiver and of the sender."""
     with start_receiver() as receiving:
         assert receiving.stdout is not None
         assert receiving.stdout.readline() == b"ready\n"
@@ -221,23 +221,25 @@ def transfer(start_receiver: Start, start_sender: Start) -> tuple[dict[str, Any]
 
 
 def rate_through_switch() -> Any:
-    """From one host to another through Open vSwitch: both wires shape, and every frame is on both."""
+    """Measure TCP from one host to another through Open vSwitch: both wires shape, and every frame is on
+    both.
+    """
     topology = one_rack(60)
     with Fabric(topology, LOGS) as fabric:
         add_local_flows(topology)
         for _ in range(TRIES):
             before = processor_times()
-            found = tcp_between_hosts(fabric)
+            measured = tcp_between_hosts(fabric)
             idle, steal = shares(before, processor_times())
-            found |= {"error": found["mbps"] / (60 * TCP_PAYLOAD_BYTES / FRAME_BYTES) - 1}
-            found |= {"least_idle_share": min(idle), "steal_share": steal}
-            found |= {"verdict": judged(found["error"], min(idle), steal)}
+            measured |= {"error": measured["mbps"] / (60 * TCP_PAYLOAD_BYTES / FRAME_BYTES) - 1}
+            measured |= {"least_idle_share": min(idle), "steal_share": steal}
+            measured |= {"verdict": judged(measured["error"], min(idle), steal)}
             if (
-                found["verdict"] == "holds" or found["error"] > TOLERANCE
+                measured["verdict"] == "holds" or measured["error"] > TOLERANCE
             ):  # no busy machine makes a link too fast
                 break
         statistics = fabric.statistics()
-    return found | {"bytes": [statistics["u1h1"].bytes_ab, statistics["u1h2"].bytes_ba]}
+    return measured | {"bytes": [statistics["u1h1"].bytes_ab, statistics["u1h2"].bytes_ba]}
 
 
 def tcp_between_hosts(fabric: Fabric) -> dict[str, Any]:
@@ -283,8 +285,8 @@ def unshaped() -> Any:
     with Fabric(topology, LOGS) as fabric:
         add_local_flows(topology)
         listed = subprocess.run(["ip", "-n", "wires", "-j", "link"], capture_output=True, check=True).stdout
-        found = tcp_between_hosts(fabric)
-        return found | {"inner_devices": [device["ifname"] for device in json.loads(listed)]}
+        measured = tcp_between_hosts(fabric)
+        return measured | {"inner_devices": [device["ifname"] for device in json.loads(listed)]}
 
 
 def read_back() -> Any:

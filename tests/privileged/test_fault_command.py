@@ -13,7 +13,7 @@ from tests.privileged.commands import command, running
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
 
 
-def told(name: str, *words: str) -> Any:
+def answer(name: str, *words: str) -> Any:
     ended = command("testbed.fault", *words, "--name", name, "--json")
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
@@ -21,24 +21,24 @@ def told(name: str, *words: str) -> Any:
 
 def test_faults_are_set_shown_and_cleared() -> None:
     with running() as testbed:
-        found = told(
+        faults = answer(
             testbed.name, "set", "u1h1", "u1o2", "--loss", "1%", "--reorder", "2%", "--distance", "30"
         )
-        assert [(each["link"], each["direction"]) for each in found] == [
+        assert [(each["link"], each["direction"]) for each in faults] == [
             ("u1h1", "up"),
             ("u1h1", "down"),
             ("u1o2", "up"),
             ("u1o2", "down"),
         ]
-        assert all((each["loss"], each["reorder"], each["distance"]) == (0.01, 0.02, 30) for each in found)
-        found = told(testbed.name, "set", "u1h1", "--direction", "up", "--corrupt", "0.1%")
-        assert [(each["loss"], each["corrupt"]) for each in found[:2]] == [(0.0, 0.001), (0.01, 0.0)]
+        assert all((each["loss"], each["reorder"], each["distance"]) == (0.01, 0.02, 30) for each in faults)
+        faults = answer(testbed.name, "set", "u1h1", "--direction", "up", "--corrupt", "0.1%")
+        assert [(each["loss"], each["corrupt"]) for each in faults[:2]] == [(0.0, 0.001), (0.01, 0.0)]
         listed = command("testbed.fault", "--name", testbed.name, "list").stdout
         assert re.search(r"^u1h1 +up .* corrupt 0.1%, seed 1$", listed, re.MULTILINE), listed
         assert "faults      on u1h1 u1o2: " in command("testbed.status", "--name", testbed.name).stdout
-        assert [each["link"] for each in told(testbed.name, "clear", "u1h1")] == ["u1o2", "u1o2"]
-        assert told(testbed.name, "clear", "all") == []
-        assert told(testbed.name, "list") == []
+        assert [each["link"] for each in answer(testbed.name, "clear", "u1h1")] == ["u1o2", "u1o2"]
+        assert answer(testbed.name, "clear", "all") == []
+        assert answer(testbed.name, "list") == []
         assert "faults" not in command("testbed.status", "--name", testbed.name).stdout
         for words, code, says in (
             (["set", "u9h1", "--loss", "1%"], 2, "link u9h1: there is none; accepted are u1h1, "),
@@ -55,7 +55,7 @@ def test_faults_are_set_shown_and_cleared() -> None:
             ended = command("testbed.fault", *words, "--name", testbed.name)
             assert (ended.returncode, len(ended.stderr.splitlines())) == (code, 1), ended.stderr
             assert says in ended.stderr
-        assert told(testbed.name, "list") == [], "a request that is refused sets nothing"
+        assert answer(testbed.name, "list") == [], "a request that is refused sets nothing"
 
 
 def test_a_link_without_a_rate_takes_no_fault(tmp_path: Any) -> None:

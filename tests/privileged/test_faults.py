@@ -53,7 +53,7 @@ def judge(job: dict[str, Any], rounds: int, workers: int = 3, held: bool = False
 
 
 def judge_links(links: dict[str, int], fault: LinkFault) -> None:
-    """What met the stages is what was asked for."""
+    """The faults that the stages counted are as many as were asked for."""
     for field, counter in COUNTER.items():
         low, high = binom.interval(1 - 1e-6, links["seen"], getattr(fault, field))
         assert low <= links[counter] <= high, f"{counter} of {links['seen']}"
@@ -67,7 +67,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def networks(engine: str) -> dict[str, dict[str, Any]]:
-    """What was found on each shape of network."""
+    """The findings on each shape of network."""
     return at_once({shape: partial(found_in, shape, shape, engine) for shape in ("rack", "units", "eight")})
 
 
@@ -83,9 +83,9 @@ def units(networks: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_sums_are_exact_under(name: str, engine: str, rack: dict[str, Any]) -> None:
-    found = rack["rates"][name]
-    judge(found, ROUNDS[engine])
-    fault, links = FAULTS[name], found["links"]
+    job = rack["rates"][name]
+    judge(job, ROUNDS[engine])
+    fault, links = FAULTS[name], job["links"]
     if fault is None:
         assert links == {}
         return
@@ -96,16 +96,16 @@ def test_sums_are_exact_under(name: str, engine: str, rack: dict[str, Any]) -> N
 def test_sums_are_exact_across_units_when_every_link_loses_1_percent(
     engine: str, units: dict[str, Any]
 ) -> None:
-    found = units["rates_across"]
-    judge(found, ROUNDS[engine])
-    judge_links(found["links"], LOSS)
+    job = units["rates_across"]
+    judge(job, ROUNDS[engine])
+    judge_links(job["links"], LOSS)
 
 
 @pytest.mark.needs("bmv2")
 def test_sums_are_exact_across_kinds_of_switch_when_every_link_loses_1_percent() -> None:
-    found = found_in("rates_across", "units", "mixed")
-    judge(found, ROUNDS["mixed"])
-    judge_links(found["links"], LOSS)
+    job = found_in("rates_across", "units", "mixed")
+    judge(job, ROUNDS["mixed"])
+    judge_links(job["links"], LOSS)
 
 
 def test_eight_jobs_on_one_switch_are_all_exact_when_every_link_loses_1_percent(
@@ -119,31 +119,31 @@ def test_eight_jobs_on_one_switch_are_all_exact_when_every_link_loses_1_percent(
 
 
 def test_the_programs_are_replaced_under_a_job(engine: str, units: dict[str, Any]) -> None:
-    found = units["reloaded"]
-    judge(found, ROUNDS[engine], held=True)
-    assert found["new"] == [True] * 5, "of every program"
+    job = units["reloaded"]
+    judge(job, ROUNDS[engine], held=True)
+    assert job["new"] == [True] * 5, "of every program"
 
 
 def test_a_job_outlives_reconfigurations_of_its_circuits(engine: str, units: dict[str, Any]) -> None:
-    found = units["reconfigured"]
-    judge(found, ROUNDS[engine], held=True)
-    assert len(found["dark_ms"]) == 6
+    job = units["reconfigured"]
+    judge(job, ROUNDS[engine], held=True)
+    assert len(job["dark_ms"]) == 6
 
 
 def test_a_job_goes_on_when_its_ps_host_is_reachable_again(engine: str, units: dict[str, Any]) -> None:
-    found = units["ps_host_cut_off"]
-    judge(found, ROUNDS[engine], held=True)
-    assert found["lost"] > 0
-    assert max(found["results"]) <= 1, (
+    job = units["ps_host_cut_off"]
+    judge(job, ROUNDS[engine], held=True)
+    assert job["lost"] > 0
+    assert max(job["results"]) <= 1, (
         "no result without the PS host, but for a worker that takes late what had come"
     )
 
 
 def test_the_others_are_told_in_time_when_a_worker_is_killed(rack: dict[str, Any]) -> None:
-    found = rack["killed"]
-    assert found["wrong"] == 0
-    assert len(found["others"]) == 2
-    for seconds, kind, message in found["others"]:
+    outcome = rack["killed"]
+    assert outcome["wrong"] == 0
+    assert len(outcome["others"]) == 2
+    for seconds, kind, message in outcome["others"]:
         assert seconds < TIME_LIMIT_S + SLACK_S
         assert (kind, message.count("\n")) == ("PeersMissingError", 0)
         assert re.search(r"no result in 5 s after fragment \d+", message)
@@ -172,9 +172,9 @@ def test_a_training_job_is_told_of_a_worker_s_death_on_links_that_lose(testbed: 
     ended = command("testbed.run", "--name", testbed.name, "--place", "u1:3", str(JOBS / "dies.py"))
     assert command("testbed.fault", "clear", "--name", testbed.name).returncode == 0
     assert ended.returncode == 1
-    told = re.findall(r"\[(u1h\d)\] told after ([\d.]+) s: (.*)", ended.stdout)
-    assert {host for host, _, _ in told} == {"u1h1", "u1h3"}, ended.stdout + ended.stderr
-    assert all("worker 1" in message for _, _, message in told)
+    messages = re.findall(r"\[(u1h\d)\] told after ([\d.]+) s: (.*)", ended.stdout)
+    assert {host for host, _, _ in messages} == {"u1h1", "u1h3"}, ended.stdout + ended.stderr
+    assert all("worker 1" in message for _, _, message in messages)
 
 
 def test_a_job_ends_with_a_clear_error_when_its_parameter_server_is_killed(testbed: Testbed) -> None:

@@ -29,7 +29,7 @@ print("summed")
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of one megabyte."""
+    """A file system of one megabyte."""
     folder = tmp_path_factory.mktemp("disk")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
     try:
@@ -40,7 +40,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def testbed(disk: Path) -> Iterator[Testbed]:
-    """Which comes up after the disk, so that it has it, too."""
+    """A testbed that comes up after the disk, so that it has it, too."""
     with running("rack") as made:
         yield made
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.privileged.packets import found
+from tests.privileged.packets import findings
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp")]
 
@@ -50,8 +50,8 @@ MET = {
 
 @pytest.fixture(scope="module")
 def shot() -> dict[str, dict[str, Any]]:
-    """By place."""
-    return {each["place"]: each for each in found("fuzz_run", str(PACKETS), str(SEED), timeout_s=600)}
+    """The findings of the fuzzer by place."""
+    return {each["place"]: each for each in findings("fuzz_run", str(PACKETS), str(SEED), timeout_s=600)}
 
 
 @pytest.mark.parametrize("place", MET)

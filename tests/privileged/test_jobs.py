@@ -78,7 +78,7 @@ def testbed() -> Iterator[Testbed]:
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the scripts, and readable for every user, which pytest's own folders are not."""
+    """A folder with the scripts, readable for every user, which pytest's own folders are not."""
     path = tmp_path_factory.mktemp("jobs")
     for parent in (path, path.parent, path.parent.parent):
         parent.chmod(0o755)
@@ -105,7 +105,7 @@ def test_a_job_as_the_calling_user(testbed: Testbed, folder: Path) -> None:
     ]
     result = result_of(out / "r.json")
     assert (result["sync"], result["placement"], result["failure"]) == ("ring", ["u1", "u1", "u3"], None)
-    assert [(one["host"], one["exit_code"], one["stats"]) for one in result["workers"]] == [
+    assert [(worker["host"], worker["exit_code"], worker["stats"]) for worker in result["workers"]] == [
         ("u1h1", 0, {"rank": 0}),
         ("u1h2", 0, {"rank": 1}),
         ("u3h1", 0, {"rank": 2}),
@@ -146,14 +146,14 @@ def test_circuits_are_asked_for_before_the_job_and_told_after(testbed: Testbed, 
     result = result_of(out)
     assert result["sync"] == "inc"
     assert result["ps_host"] == "u3h1"
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
 
     def the_controller_answers() -> bool:
-        told.update(json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout))
-        return bool(told["controller"]["ready"])
+        answer.update(json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout))
+        return bool(answer["controller"]["ready"])
 
     wait_for(the_controller_answers, "the controller answers in its time")
-    joined = {frozenset((a[:2], b[:2])) for a, b in told["circuits"]}
+    joined = {frozenset((a[:2], b[:2])) for a, b in answer["circuits"]}
     assert {frozenset(("u1", "u3")), frozenset(("u2", "u3"))} <= joined
     for event in result["ocs"]["events"]:
         assert event["measured_ms"] >= event["asked_ms"]
@@ -168,7 +168,7 @@ def test_a_failing_worker_is_named_and_the_others_can_say_so(testbed: Testbed, f
     lines = sorted(done.stdout.splitlines())
     assert [line[:6] for line in lines] == ["[u1h1]", "[u1h3]"]
     assert all(" / worker 1 on u1h2 exited with code 5" in line for line in lines)
-    assert [one["exit_code"] for one in result_of(out)["workers"]] == [6, 5, 6]
+    assert [worker["exit_code"] for worker in result_of(out)["workers"]] == [6, 5, 6]
 
 
 def test_ctrl_c_ends_all_workers(testbed: Testbed, folder: Path) -> None:

@@ -16,13 +16,13 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.usefixtures("n
 CONFIDENCE = 0.999  # that a stage with the rate asked for shows a count within the interval
 
 
-def judge(found: dict[str, Any]) -> None:
-    assert found["wrong"] == 0, (
+def judge(counts: dict[str, Any]) -> None:
+    assert counts["wrong"] == 0, (
         "each frame arrived as the model says, in its place, with its flipped bit and no other"
     )
-    assert found["extra"] == 0
-    assert {name: found["counters"][name] for name in found["model"]} == found["model"]
-    assert [found["counters"][name] for name in ("crowded", "failed", "merged")] == [0, 0, 0]
+    assert counts["extra"] == 0
+    assert {name: counts["counters"][name] for name in counts["model"]} == counts["model"]
+    assert [counts["counters"][name] for name in ("crowded", "failed", "merged")] == [0, 0, 0]
 
 
 def within(count: int, of: int, rate: float) -> bool:
@@ -44,10 +44,10 @@ def within(count: int, of: int, rate: float) -> bool:
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_a_rate_is_what_was_asked(fault: dict[str, float], counter: str, rate: float, frames: int) -> None:
-    found = findings("frames", fault=fault, count=frames)
-    judge(found)
-    assert found["counters"]["seen"] == frames
-    assert within(found["counters"][counter], frames, rate)
+    counts = findings("frames", fault=fault, count=frames)
+    judge(counts)
+    assert counts["counters"]["seen"] == frames
+    assert within(counts["counters"][counter], frames, rate)
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
@@ -57,9 +57,9 @@ def test_all_faults_together_do_what_the_model_does(direction: str) -> None:
 
 
 def test_every_frame_held_is_a_delay_of_that_many_frames() -> None:
-    found = findings("frames", fault={"reorder": 1.0, "distance": 50}, count=1_009)
-    judge(found)
-    assert found["counters"]["held"] - found["counters"]["released"] == 50
+    counts = findings("frames", fault={"reorder": 1.0, "distance": 50}, count=1_009)
+    judge(counts)
+    assert counts["counters"]["held"] - counts["counters"]["released"] == 50
 
 
 def test_other_seeds_are_other_frames() -> None:
@@ -83,18 +83,18 @@ def test_tcp_meets_the_faults_frame_by_frame_and_delivers(
     fault: dict[str, float], counter: str, rate: float
 ) -> None:
     size = 20_000_000
-    found = findings("tcp", fault=fault, size=size)
-    assert found["same"], "the receiver checked every checksum itself"
-    up = found["up"]
+    transfer = findings("tcp", fault=fault, size=size)
+    assert transfer["same"], "the receiver checked every checksum itself"
+    up = transfer["up"]
     assert up["merged"] == 0
     assert up["seen"] >= size // 1448, "no frame stands for several"
     assert within(up[counter], up["seen"], rate)
-    assert found["down"]["seen"] > 0
+    assert transfer["down"]["seen"] > 0
 
 
 def test_a_stage_is_there_only_while_a_fault_is_set() -> None:
-    found = findings("life")
-    assert [found[when] for when in ("before", "up", "both", "after")] == [[0, 0], [1, 0], [1, 1], [0, 0]]
-    assert found["loaded"] == [True, False], "the program goes with the last stage"
-    assert found["listed"] == [["w", "up", 0.5], ["w", "down", 0.5]]
-    assert found["nothing"] == []
+    stages = findings("life")
+    assert [stages[when] for when in ("before", "up", "both", "after")] == [[0, 0], [1, 0], [1, 1], [0, 0]]
+    assert stages["loaded"] == [True, False], "the program goes with the last stage"
+    assert stages["listed"] == [["w", "up", 0.5], ["w", "down", 0.5]]
+    assert stages["nothing"] == []

@@ -39,17 +39,17 @@ LEAST_QUEUED, LEAST_SHARE = 50, 0.7
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Found]:
-    return {found.case.name: found for found in measure(CASES)}
+    return {link.case.name: link for link in measure(CASES)}
 
 
 @pytest.mark.needs("xdp")
 @pytest.mark.timeout(660)  # the first one waits for the measurement of all
 @pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_a_link_holds_its_rate(measured: dict[str, Found], name: str) -> None:
-    found = measured[name]
-    if found.verdict == "inconclusive":
-        lacking("quiet", f"no processor time left to judge the link by: {found}")
-    assert found.verdict == "holds", str(found)
+    link = measured[name]
+    if link.verdict == "inconclusive":
+        lacking("quiet", f"no processor time left to judge the link by: {link}")
+    assert link.verdict == "holds", str(link)
 
 
 def inside(scenario: str) -> Any:
@@ -77,18 +77,18 @@ class TestQueues:
             assert way["bytes"] == way["received_bytes"], way
 
     def test_a_rate_that_changes_drops_nothing_and_holds_both_ways(self) -> None:
-        found = inside("changed")
-        for turns in found["turns"]:
+        changes = inside("changed")
+        for turns in changes["turns"]:
             for turn in turns:
-                assert (turn["received"], turn["drops"]) == (CHANGED_FRAMES, 0), found
+                assert (turn["received"], turn["drops"]) == (CHANGED_FRAMES, 0), changes
                 assert turn["read_back"] == turn["asked"]
-                assert turn["measured"] < 1.05 * turn["asked"], found
+                assert turn["measured"] < 1.05 * turn["asked"], changes
             # the last one is the best of several: a busy machine may be slower
             assert turns[-1]["queued"] > LEAST_QUEUED, "frames were queued when the rate changed"
-            assert turns[-1]["measured"] > LEAST_SHARE * turns[-1]["asked"], found
-        assert found["unknown"] == "link d9: no link with a rate of that name; there are d1"
-        assert found["too_small"].startswith("link d1: 1e-06 Mb/s was asked for")
-        assert found["after"] == 2.0, "what was refused changed nothing"
+            assert turns[-1]["measured"] > LEAST_SHARE * turns[-1]["asked"], changes
+        assert changes["unknown"] == "link d9: no link with a rate of that name; there are d1"
+        assert changes["too_small"].startswith("link d1: 1e-06 Mb/s was asked for")
+        assert changes["after"] == 2.0, "what was refused changed nothing"
 
     def test_a_rate_that_is_not_there_is_an_error(self) -> None:
         assert inside("settings") == {
@@ -140,7 +140,7 @@ def buffer() -> list[dict[str, Any]]:
         for source, target, way in (("d1s", "d1t", "ab"), ("d1t", "d1s", "ba")):
             drained(rig, "d1")
             time.sleep(0.1)  # the bucket fills in 24 ms
-            before, there = rig.wires.statistics()["d1"], counted(target)
+            before, earlier = rig.wires.statistics()["d1"], counted(target)
             with entered(rig.namespaces[source]):
                 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             with sender:
@@ -159,7 +159,7 @@ def buffer() -> list[dict[str, Any]]:
             after = rig.wires.statistics()["d1"]
             ways.append(
                 {
-                    "received": counted(target)["received"] - there["received"],
+                    "received": counted(target)["received"] - earlier["received"],
                     "drops": getattr(after, f"drops_{way}") - getattr(before, f"drops_{way}"),
                     "largest_backlog_bytes": largest,
                     "sent": sent,
@@ -175,7 +175,7 @@ def exact(kind: str) -> list[dict[str, Any]]:
     with Rig([50], [kind], 64) as rig:
         hosts = ("d50s", "d50t")
         drained(rig, "d50")
-        there, before = {host: counted(host) for host in hosts}, rig.wires.statistics()["d50"]
+        earlier, before = {host: counted(host) for host in hosts}, rig.wires.statistics()["d50"]
         deadline = time.monotonic() + LATE_S
         with rig.traffic(case):
             time.sleep(WINDOW_S)
@@ -186,12 +186,12 @@ def exact(kind: str) -> list[dict[str, Any]]:
             here, after = {host: counted(host) for host in hosts}, rig.wires.statistics()["d50"]
             ways = [
                 {
-                    "sent": here[source]["sent"] - there[source]["sent"],
-                    "received": here[target]["received"] - there[target]["received"],
+                    "sent": here[source]["sent"] - earlier[source]["sent"],
+                    "received": here[target]["received"] - earlier[target]["received"],
                     "drops": getattr(after, f"drops_{way}") - getattr(before, f"drops_{way}"),
                     "bytes": getattr(after, f"bytes_{way}") - getattr(before, f"bytes_{way}"),
-                    "received_bytes": here[target]["received_bytes"] - there[target]["received_bytes"],
-                    "unsent": here[source]["unsent"] - there[source]["unsent"],
+                    "received_bytes": here[target]["received_bytes"] - earlier[target]["received_bytes"],
+                    "unsent": here[source]["unsent"] - earlier[source]["unsent"],
                 }
                 for (source, target), way in ((hosts, "ab"), (hosts[::-1], "ba"))
             ]
@@ -209,32 +209,32 @@ def _both_dropped(before: Any, now: Any) -> bool:
 
 
 def settings() -> dict[str, str]:
-    """What `check` says of settings that somebody changed, and `make` of rates that cannot be."""
-    found = {}
+    """Return the errors of `check` on settings that somebody changed, and of `make` on impossible rates."""
+    errors = {}
 
     def tc(*words: str) -> None:
         subprocess.run(["tc", "-n", WIRES, "qdisc", *words], check=True)
 
     with Rig([50], ["udp"]) as rig:
-        found["untouched"] = setting_error(rig.wires.check)
+        errors["untouched"] = setting_error(rig.wires.check)
         shape = ["root", "handle", "1:", "tbf", "rate", "40mbit", "burst", "12500", "limit", "387584"]
         tc("change", "dev", "d50-b", *shape)
-        found["slower"] = setting_error(rig.wires.check)
+        errors["slower"] = setting_error(rig.wires.check)
         tc("del", "dev", "d50-a", "root")
-        found["gone"] = setting_error(rig.wires.check)
+        errors["gone"] = setting_error(rig.wires.check)
     with Rig([50], ["udp"]) as rig:
         subprocess.run(["ip", "-n", WIRES, "link", "set", "d50-a", "gro_max_size", "65536"], check=True)
-        found["merging"] = setting_error(rig.wires.check)
+        errors["merging"] = setting_error(rig.wires.check)
     for name, rate in (("too_small", 1e-6), ("too_large", 5e7)):
-        found[name] = setting_error(Rig([rate], ["udp"]).__enter__)
-    return found
+        errors[name] = setting_error(Rig([rate], ["udp"]).__enter__)
+    return errors
 
 
 def changed() -> dict[str, Any]:
     """A link whose queues hold frames gets a higher rate, and a lower one while frames are queued again; each
     until it is seen to hold.
     """
-    found: dict[str, Any] = {"turns": []}
+    changes: dict[str, Any] = {"turns": []}
     with Rig([1], ["udp"]) as rig:
         for rate, (source, target) in ((8.0, ("d1s", "d1t")), (2.0, ("d1t", "d1s"))):
             before_mbps = rig.wires.statistics()["d1"].rate_mbps
@@ -245,15 +245,15 @@ def changed() -> dict[str, Any]:
                 turns.append(changed_once(rig, rate, source, target))
                 if turns[-1]["queued"] > LEAST_QUEUED and turns[-1]["measured"] > LEAST_SHARE * rate:
                     break
-            found["turns"].append(turns)
+            changes["turns"].append(turns)
         for name, rates in (("unknown", {"d9": 1.0}), ("too_small", {"d1": 1e-6})):
             try:
                 rig.wires.set_rates(rates)
             except (RequestError, SettingError) as error:
-                found[name] = str(error)
+                changes[name] = str(error)
         rig.wires.check()
-        found["after"] = rig.wires.statistics()["d1"].rate_mbps
-    return found
+        changes["after"] = rig.wires.statistics()["d1"].rate_mbps
+    return changes
 
 
 def changed_once(rig: Rig, rate_mbps: float, source: str, target: str) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def changed_once(rig: Rig, rate_mbps: float, source: str, target: str) -> dict[s
     they are last.
     """
     drained(rig, "d1")
-    before, there = rig.wires.statistics()["d1"], counted(target)
+    before, earlier = rig.wires.statistics()["d1"], counted(target)
     with entered(rig.namespaces[source]):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
@@ -272,11 +272,11 @@ def changed_once(rig: Rig, rate_mbps: float, source: str, target: str) -> dict[s
     rig.wires.set_rates({"d1": rate_mbps})
     start = time.monotonic()
     there_now = counted(target)
-    while (count := counted(target)["received"] - there["received"]) < CHANGED_FRAMES - 5:
+    while (count := counted(target)["received"] - earlier["received"]) < CHANGED_FRAMES - 5:
         assert time.monotonic() < start + LATE_S
         time.sleep(0.005)
     seconds = time.monotonic() - start
-    moved = count - (there_now["received"] - there["received"])
+    moved = count - (there_now["received"] - earlier["received"])
     drained(rig, "d1")
     after = rig.wires.statistics()["d1"]
     return {
@@ -284,7 +284,7 @@ def changed_once(rig: Rig, rate_mbps: float, source: str, target: str) -> dict[s
         "read_back": after.rate_mbps,
         "measured": moved * FRAME_BYTES * 8e-6 / seconds,
         "queued": queued,
-        "received": counted(target)["received"] - there["received"],
+        "received": counted(target)["received"] - earlier["received"],
         "drops": after.drops - before.drops,
     }
 

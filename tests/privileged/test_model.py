@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from tests.at_once import at_once
-from tests.privileged.packets import found
+from tests.privileged.packets import findings
 from tests.vectors.in_step import TRIED
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, int]]:
-    """By what was tried. A difference fails in there, with the packet."""
-    return at_once({tried: partial(found, "model_run", tried, timeout_s=600) for tried in TRIED})
+    """The counts of verdicts by method of Trial. A difference fails in there, with the packet."""
+    return at_once({tried: partial(findings, "model_run", tried, timeout_s=600) for tried in TRIED})
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:

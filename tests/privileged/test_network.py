@@ -26,18 +26,18 @@ def test_hosts_reach_each_other_inside_a_unit_and_across_circuits() -> None:
 
 
 def test_a_reconfiguration_darkens_what_it_changes_and_nothing_else() -> None:
-    found = findings("reconfiguration", SLOW)
-    event = found["event"]
-    assert all_arrived(found["untouched"]), "traffic on a circuit that stays loses nothing"
-    assert found["changing"]["longest_gap_ms"] >= event["asked_ms"], "no reply crosses while it is dark"
+    seen = findings("reconfiguration", SLOW)
+    event = seen["event"]
+    assert all_arrived(seen["untouched"]), "traffic on a circuit that stays loses nothing"
+    assert seen["changing"]["longest_gap_ms"] >= event["asked_ms"], "no reply crosses while it is dark"
     assert event["measured_ms"] >= event["asked_ms"]
     assert event["measured_ms"] - event["resolution_ms"] <= event["asked_ms"], (
         "lit as soon as it may be, by the last dark poll"
     )
-    assert found["again"] is None, "circuits that are there need no change"
-    assert found["history"] == [event]
-    assert all_arrived(found["after"])
-    assert found["verdicts"]["dark"] + found["verdicts"]["unlit"] > 0
+    assert seen["again"] is None, "circuits that are there need no change"
+    assert seen["history"] == [event]
+    assert all_arrived(seen["after"])
+    assert seen["verdicts"]["dark"] + seen["verdicts"]["unlit"] > 0
 
 
 def test_dark_times_are_what_was_asked() -> None:
@@ -50,12 +50,12 @@ def test_dark_times_are_what_was_asked() -> None:
 
 
 def test_a_controller_that_is_killed_comes_back_without_a_cut() -> None:
-    found = findings("controller_dies")
-    assert all_arrived(found["traffic"])
-    assert found["same"]
-    assert found["history"] == [found["before"]]
-    assert found["next"] == found["before"] + 1
-    assert found["restarts"] == 1
+    seen = findings("controller_dies")
+    assert all_arrived(seen["traffic"])
+    assert seen["same"]
+    assert seen["history"] == [seen["before"]]
+    assert seen["next"] == seen["before"] + 1
+    assert seen["restarts"] == 1
 
 
 def judge(workers: list[dict[str, Any]]) -> None:
@@ -65,32 +65,32 @@ def judge(workers: list[dict[str, Any]]) -> None:
 
 
 def test_sums_are_exact_in_one_unit_and_across_two() -> None:
-    found = findings("sums")
-    judge(found["one"])
-    judge(found["two"])
+    jobs = findings("sums")
+    judge(jobs["one"])
+    judge(jobs["two"])
 
 
 def test_sums_are_exact_when_packets_of_every_kind_are_lost() -> None:
-    found = findings("sums_with_drops")
-    judge(found["one"])
-    judge(found["two"])
-    assert found["lost"] == 27, "every loss that was asked for happened"
-    assert sum(worker["retransmitted"] for job in ("one", "two") for worker in found[job]) > 0
+    jobs = findings("sums_with_drops")
+    judge(jobs["one"])
+    judge(jobs["two"])
+    assert jobs["lost"] == 27, "every loss that was asked for happened"
+    assert sum(worker["retransmitted"] for job in ("one", "two") for worker in jobs[job]) > 0
 
 
 def test_sums_are_exact_while_the_circuits_under_a_job_change() -> None:
-    found = findings("sums_while_rewired")
-    judge(found["workers"])
-    assert found["events"] == 9
+    seen = findings("sums_while_rewired")
+    judge(seen["workers"])
+    assert seen["events"] == 9
 
 
 def test_a_push_for_a_slot_that_is_taken_cuts_the_window_of_its_worker_and_changes_no_sum() -> None:
-    found = findings("congestion")
-    judge(found["workers"])
-    told, other = found["workers"]
-    assert found["verdicts"]["mismatch"] == found["verdicts"]["notice"] == told["notices"] == 11
-    assert told["reductions"] >= 1
-    assert told["window_min"] < 120, "which is all that it may be"
+    seen = findings("congestion")
+    judge(seen["workers"])
+    notified, other = seen["workers"]
+    assert seen["verdicts"]["mismatch"] == seen["verdicts"]["notice"] == notified["notices"] == 11
+    assert notified["reductions"] >= 1
+    assert notified["window_min"] < 120, "which is all that it may be"
     assert other["notices"] == 0
 
 

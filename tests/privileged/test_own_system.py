@@ -43,8 +43,8 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def testbed() -> Iterator[Testbed]:
-    with running() as one:
-        yield one
+    with running() as testbed:
+        yield testbed
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.contract import spec
 from testbed.topology import addresses
-from tests.privileged.packets import found
+from tests.privileged.packets import findings
 from tests.vectors.build import OPTICAL
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(300)]
@@ -14,13 +14,13 @@ WHOLE, LACKING = int(spec.Flag.FINAL), int(spec.Flag.FINAL | spec.Flag.DEGRADED)
 
 
 def test_a_tick_completes_a_sum_and_the_result_reaches_every_port() -> None:
-    came = found("place_run", "ticked")["came"]
+    came = findings("place_run", "ticked")["came"]
     results = [[2, LACKING, 1, 250], [3, WHOLE, 2, 0], [4, LACKING, 1, 1]]
     assert came == {str(port): results for port in (1, 2, OPTICAL[0])}
 
 
 def test_a_host_sums_what_a_worker_of_its_own_pushes() -> None:
-    seen = found("place_run", "looped")
+    seen = findings("place_run", "looped")
     assert (seen["before"], seen["with"], seen["after"]) == ([], ["sum0", "sum1"], [])
     assert seen["left"] == [True, True]
     assert seen["ring"] == [[3, True], [4, True]]

@@ -41,7 +41,7 @@ def test_two_jobs_by_two_schemes(tmp_path: Path) -> None:
                 "DDP made one bucket of all: nothing can overlap"
             )
     assert by["inc-tw"]["connections"] == by["inc-tw"]["predicted"]["ahead_connections"] == 0
-    assert [one["scheme"] for one in report["prediction"]] == list(by)
+    assert [row["scheme"] for row in report["prediction"]] == list(by)
     assert "2 runs, " in ended.stderr
     assert "2/2 after" in ended.stderr
     assert "Prediction and measurement" in ended.stdout

@@ -157,7 +157,7 @@ def testbed() -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """With scripts, the owner's `out`, and what is some group's or root's."""
+    """A folder with scripts, the owner's `out`, and files that are some group's or root's."""
     with open_folder() as path:
         _fill(path)
         yield path

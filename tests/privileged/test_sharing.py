@@ -98,19 +98,19 @@ def test_many_small_vectors_together_take_less_than_one_after_the_other(narrow: 
         for line in done.stdout.splitlines():
             if "{" not in line:
                 continue  # torch's warnings
-            found = json.loads(line.split("] ", 1)[1])
+            results = json.loads(line.split("] ", 1)[1])
             for length in ("997", "3"):
-                assert found[length]["right"]
-                assert found[length]["together_s"] < found[length]["one_by_one_s"]
-            assert found["mixed"], "large vectors between hundreds of tiny ones"
-            assert found["late"], "a long time without all-reduces is no silence"
-            assert found["coalesced"], "more tensors at once than may be under way"
+                assert results[length]["right"]
+                assert results[length]["together_s"] < results[length]["one_by_one_s"]
+            assert results["mixed"], "large vectors between hundreds of tiny ones"
+            assert results["late"], "a long time without all-reduces is no silence"
+            assert results["coalesced"], "more tensors at once than may be under way"
 
 
 def test_a_worker_that_starts_again_in_its_generation_is_refused() -> None:
-    found = findings("rejoin")
-    assert found["first"]["exact"] == [True] * 3
+    seen = findings("rejoin")
+    assert seen["first"]["exact"] == [True] * 3
     assert (
         "worker 0 has been in generation 14 before; a worker that starts again needs a new generation"
-        in found["again"]
+        in seen["again"]
     )

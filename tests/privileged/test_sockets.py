@@ -131,8 +131,8 @@ def under_way(testbed: Testbed, folder: Path) -> Iterator[None]:
 
 
 def restarts(testbed: Testbed) -> tuple[str, int]:
-    told = rpc.call(Runtime.of(testbed.name).socket, "status")
-    return told["state"], told["controller"]["restarts"]
+    answer = rpc.call(Runtime.of(testbed.name).socket, "status")
+    return answer["state"], answer["controller"]["restarts"]
 
 
 def socket_of(testbed: Testbed, name: str) -> Path:
@@ -152,7 +152,7 @@ def exchanged(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def mutated(request: dict[str, Any], random: Random) -> dict[str, Any]:
-    """With one to three values in place of others, at any depth, or keys gone."""
+    """Return the request with one to three values in place of others, at any depth, or keys gone."""
     made = json.loads(json.dumps(request))
     for _ in range(random.randint(1, 3)):
         at = made
@@ -246,7 +246,7 @@ def test_connections_leave_nothing(testbed: Testbed) -> None:
 
 @pytest.mark.parametrize("ended_by", ["its limit", "who asks"])
 def test_a_client_that_is_stopped_holds_up_nothing(testbed: Testbed, folder: Path, ended_by: str) -> None:
-    """As Ctrl-Z does, or `| less`."""
+    """The client is stopped as by Ctrl-Z, or by `| less`."""
     limit = ["--timeout", "1"] if ended_by == "its limit" else []
     argv = ["--name", testbed.name, "--sync", "ring", "--place", "u1:1", *limit, str(folder / "flood.py")]
     daemon = Runtime.of(testbed.name)

@@ -96,7 +96,7 @@ def _nothing_stays_queued(testbed: Testbed) -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With scripts and policies, and readable for every user, which pytest's own folders are not."""
+    """A folder with scripts and policies, readable for every user, which pytest's own folders are not."""
     path = tmp_path_factory.mktemp("submit")
     for parent in (path, path.parent, path.parent.parent):
         parent.chmod(0o755)
@@ -130,27 +130,29 @@ def jobs_file(folder: Path, *jobs: dict[str, Any], **top: Any) -> str:
 
 
 def status(testbed: Testbed) -> dict[str, Any]:
-    """What `testbed status --json` asks for, without a new Python for each time that a test looks."""
+    """Return the answer that `testbed status --json` prints, without a new Python for each time that a test
+    looks.
+    """
     return dict(rpc.call(Runtime.of(testbed.name).socket, "status"))
 
 
 def states(testbed: Testbed) -> dict[str, str]:
     schedule = status(testbed)["schedule"]
-    return {one["name"]: one["state"] for one in schedule["jobs"]} if schedule else {}
+    return {job["name"]: job["state"] for job in schedule["jobs"]} if schedule else {}
 
 
 def complaints(testbed: Testbed) -> str:
     return "\n".join(status(testbed)["schedule"]["complaints"])
 
 
-def rates(told: dict[str, Any]) -> dict[str, float]:
-    return {link["name"]: link["rate_mbps"] for link in told["links"]}
+def rates(answer: dict[str, Any]) -> dict[str, float]:
+    return {link["name"]: link["rate_mbps"] for link in answer["links"]}
 
 
 def nothing_is_held(testbed: Testbed) -> bool:
-    told = status(testbed)
-    free = all(host["job"] is None for host in told["hosts"])
-    return told["schedule"] is None and free and set(rates(told).values()) == {PORT_MBPS}
+    answer = status(testbed)
+    free = all(host["job"] is None for host in answer["hosts"])
+    return answer["schedule"] is None and free and set(rates(answer).values()) == {PORT_MBPS}
 
 
 def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) -> None:
@@ -172,17 +174,17 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
     done = command("testbed.submit", *argv, env=AS_NOBODY)
     assert done.returncode == 0, done.stderr
     assert "queued jobs" in done.stderr
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
 
     def all_have_summed() -> bool:
-        told.update(status(testbed))
+        answer.update(status(testbed))
         assert not out.exists(), out.read_text()
-        summed = {(one["state"], one["progress"]) for one in told["schedule"]["jobs"]}
-        return summed == {("running", 1.0)} and told["controller"]["ready"]
+        summed = {(job["state"], job["progress"]) for job in answer["schedule"]["jobs"]}
+        return summed == {("running", 1.0)} and answer["controller"]["ready"]
 
     wait_for(all_have_summed, "all run, and have their sums")
-    assert sorted(tuple(sorted(end[:2] for end in pair)) for pair in told["circuits"]) == [("u1", "u3")] * 2
-    assert {name: rate for name, rate in rates(told).items() if rate != PORT_MBPS} == {
+    assert sorted(tuple(sorted(end[:2] for end in pair)) for pair in answer["circuits"]) == [("u1", "u3")] * 2
+    assert {name: rate for name, rate in rates(answer).items() if rate != PORT_MBPS} == {
         name: PORT_MBPS / 2 for name in ("u1h1", "u1h2", "u1h3", "u1h4", "u2h1", "u2h2")
     }
     leave.touch()
@@ -192,16 +194,18 @@ def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) 
     result = json.loads(out.read_text())
     assert (result["policy"], result["done"], result["failed"]) == ("halves", 3, 0), result["complaints"]
     assert (result["reconfigured_connections"], result["reconfigurations"]) == (2, 1)
-    assert {one["name"]: one["mode"] for one in result["jobs"]} == {"ps-1": "PS", "ps-2": "PS", "inc": "INC"}
-    by_name = {one["name"]: one for one in result["jobs"]}
+    assert {job["name"]: job["mode"] for job in result["jobs"]} == {"ps-1": "PS", "ps-2": "PS", "inc": "INC"}
+    by_name = {job["name"]: job for job in result["jobs"]}
     assert sorted(by_name[name]["ps_host"] for name in ("ps-1", "ps-2")) == ["u3h1", "u3h2"]
     assert by_name["inc"]["ps_host"] is None
-    for one in result["jobs"]:
+    for entry in result["jobs"]:
         megabits = 20 * 0.25 * 8 * 1514 / 1440
-        busy_s = max(worker["stats"]["allreduce"]["busy_s"] for worker in one["run"]["workers"])
-        assert megabits / busy_s < 1.1 * PORT_MBPS / 2, f"{one['name']} is no faster than its links"
-        assert megabits / busy_s > 0.4 * PORT_MBPS / 2, f"{one['name']} has its rate, but for the processors"
-        assert (folder / "out" / "logs" / one["name"] / "worker-1.log").read_text().startswith("group:")
+        busy_s = max(worker["stats"]["allreduce"]["busy_s"] for worker in entry["run"]["workers"])
+        assert megabits / busy_s < 1.1 * PORT_MBPS / 2, f"{entry['name']} is no faster than its links"
+        assert megabits / busy_s > 0.4 * PORT_MBPS / 2, (
+            f"{entry['name']} has its rate, but for the processors"
+        )
+        assert (folder / "out" / "logs" / entry["name"] / "worker-1.log").read_text().startswith("group:")
     links = {link["name"]: link["bytes_up"] for link in by_name["ps-1"]["run"]["links"]}
     assert 0.6 < links["u1o1"] / links["u1o2"] < 1.6, (
         "each circuit carries one of the two parameter servers' gradients"
@@ -235,17 +239,17 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
     client = start("testbed.submit", *argv)
     wait_for(lambda: states(testbed).get("cancelled") == "running", "it runs")
     assert states(testbed)["behind"] == "queued"
-    ids = {one["name"]: one["id"] for one in status(testbed)["schedule"]["jobs"]}
+    ids = {job["name"]: job["id"] for job in status(testbed)["schedule"]["jobs"]}
     done = command("testbed.cancel", "--name", testbed.name, str(ids["behind"]), str(ids["cancelled"]))
     assert done.returncode == 0, done.stderr
     _, errors = client.communicate(timeout=WAIT_S)
     assert client.returncode == 1
     assert "4 of 6 jobs failed, the first of them job" in errors
-    result = {one["name"]: one for one in json.loads(out.read_text())["jobs"]}
+    result = {job["name"]: job for job in json.loads(out.read_text())["jobs"]}
     assert "worker 1 on u1h2 exited with code 5" in result["fails"]["failure"]
     assert result["overstays"]["failure"] == "not done 1 s after its start"
     assert result["cancelled"]["failure"] == result["behind"]["failure"] == "testbed cancel"
-    assert {name: one["mode"] for name, one in result.items() if name != "behind"} == {
+    assert {name: job["mode"] for name, job in result.items() if name != "behind"} == {
         **dict.fromkeys(("fails", "cancelled", "after-1"), "INC"),  # one after the other in u1
         **dict.fromkeys(("overstays", "after-2"), "INC"),  # and in u2
     }
@@ -268,13 +272,13 @@ def test_systems_across_units_and_jobs_that_start_again(testbed: Testbed, folder
     path = jobs_file(folder, *jobs, policy="inc-fcfs")
     done = command("testbed.submit", "--name", testbed.name, "--preload", "--json", str(out), path)
     assert done.returncode == 0, done.stderr
-    result = {one["name"]: one for one in json.loads(out.read_text())["jobs"]}
-    assert {name: (one["mode"], one["run"]["sync"]) for name, one in result.items()} == {
+    result = {job["name"]: job for job in json.loads(out.read_text())["jobs"]}
+    assert {name: (job["mode"], job["run"]["sync"]) for name, job in result.items()} == {
         "across": ("switches", "switches"),
         "around": ("ring", "ring"),
         "again": ("PS", "ps"),
     }
-    assert [one["restarts"] for one in result.values()] == [0, 0, 1]
+    assert [job["restarts"] for job in result.values()] == [0, 0, 1]
     failures = [attempt["failure"] for attempt in result["again"]["run"]["attempts"]]
     assert "worker 1 on u3h1 exited with code 5" in failures[0]
     assert failures[1:] == [None]

@@ -61,8 +61,8 @@ def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(
         testbed, tmp_path, job("one", tmp_path / "one"), env={"WHOAMI_MARK": "seen", **sudo}
     )
     assert code == 0, said
-    found = [json.loads((tmp_path / "one" / f"{rank}.json").read_text()) for rank in (0, 1)]
-    for worker in found:
+    workers = [json.loads((tmp_path / "one" / f"{rank}.json").read_text()) for rank in (0, 1)]
+    for worker in workers:
         assert worker["uid"] == [NOBODY.pw_uid] * 3
         assert worker["gid"] == [NOBODY.pw_gid] * 3
         assert 0 not in worker["groups"]
@@ -72,10 +72,10 @@ def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(
         assert (worker["marked"], worker["sudo"]) == ("seen", [])
         assert worker["cwd"] == str(ROOT)
         assert worker["leads"]
-    assert found[0]["namespace"] != found[1]["namespace"]
-    assert found[0]["drawn"][0] != found[1]["drawn"][0]
-    assert found[0]["drawn"][1] != found[1]["drawn"][1]
-    assert not any("/ns/net" in fd or fd.startswith("net:") for fd in found[0]["fds"])
+    assert workers[0]["namespace"] != workers[1]["namespace"]
+    assert workers[0]["drawn"][0] != workers[1]["drawn"][0]
+    assert workers[0]["drawn"][1] != workers[1]["drawn"][1]
+    assert not any("/ns/net" in fd or fd.startswith("net:") for fd in workers[0]["fds"])
     (only,) = result["jobs"]
     assert [worker["exit_code"] for worker in only["run"]["workers"]] == [0, 0]
 
@@ -83,25 +83,25 @@ def test_workers_are_their_users_and_nothing_of_the_template_is_left_in_them(
 def test_they_are_forks_of_one_process_that_has_torch_and_their_exit_codes_are_told(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    """That is why they start at once: a limit on seconds would be one for the machine."""
+    """Forks of one process start at once: a limit on seconds would be one for the machine."""
     jobs = [job("right", tmp_path / "right"), job("wrong", tmp_path / "wrong", "fail")]
     code, said, result = submit(testbed, tmp_path, *jobs, env={})
     assert code == 1, said
     assert "exited with code 7" in said
-    ended = {one["name"]: one for one in result["jobs"]}
+    ended = {job["name"]: job for job in result["jobs"]}
     assert ended["right"]["failure"] is None
-    found = [
+    workers = [
         json.loads((tmp_path / name / f"{rank}.json").read_text())
         for name in ("right", "wrong")
         for rank in (0, 1)
     ]
-    assert all(worker["had_torch"] for worker in found)
-    assert len({worker["parent"] for worker in found}) == 1
+    assert all(worker["had_torch"] for worker in workers)
+    assert len({worker["parent"] for worker in workers}) == 1
     wait_for(lambda: not _workers(testbed), "no worker is left, dead or alive")
 
 
 def _workers(testbed: Testbed) -> list[int]:
-    """Below the template: it and nobody else has its command line."""
+    """Return the processes below the template: it and nobody else has its command line."""
     template = [pid for pid in pids_in_testbed(testbed.pid) if b"workloads.template" in _cmdline(pid)]
     return template[1:]
 

@@ -79,9 +79,9 @@ def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path
 def test_the_death_of_a_worker_is_an_exception_that_names_it(sync: str) -> None:
     ended = call("run", "--place", "u1:3", "--sync", sync, str(JOBS / "dies.py"))
     assert ended.returncode == 1
-    told = re.findall(r"\[(u1h\d)\] told after ([\d.]+) s: (.*)", ended.stdout)
-    assert {host for host, _, _ in told} == {"u1h1", "u1h3"}, ended.stdout + ended.stderr
-    for _, _, message in told:
+    messages = re.findall(r"\[(u1h\d)\] told after ([\d.]+) s: (.*)", ended.stdout)
+    assert {host for host, _, _ in messages} == {"u1h1", "u1h3"}, ended.stdout + ended.stderr
+    for _, _, message in messages:
         assert "worker 1" in message, message
     assert "worker 1 on u1h2 was ended by SIGKILL" in ended.stderr
 

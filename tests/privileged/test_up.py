@@ -66,13 +66,13 @@ def status(name: str) -> dict[str, Any]:
 
 
 def settled(name: str) -> dict[str, Any]:
-    """What `status` says when the controller has answered it in time."""
-    told = status(name)
+    """Return the answer of `status` when the controller has answered it in time."""
+    answer = status(name)
     deadline = time.monotonic() + WAIT_S
-    while not told["controller"]["ready"]:
-        assert time.monotonic() < deadline, told["controller"]
-        told = status(name)
-    return told
+    while not answer["controller"]["ready"]:
+        assert time.monotonic() < deadline, answer["controller"]
+        answer = status(name)
+    return answer
 
 
 def folder_goes(name: str) -> None:
@@ -81,29 +81,29 @@ def folder_goes(name: str) -> None:
 
 
 def test_up_status_down(testbed: Testbed) -> None:
-    told = settled(testbed.name)
-    assert {"name", "state", "pid", "units", "hosts", "circuits", "jobs"} <= set(told)
-    assert (told["name"], told["state"], told["jobs"]) == (testbed.name, "ready", [])
-    assert [unit["hosts"] for unit in told["units"]] == [4, 4, 2, 2]
-    assert len(told["hosts"]) == 12
-    assert len(told["circuits"]) == 4
-    assert {link["rate_mbps"] for link in told["links"]} == {200.0}
-    assert told["controller"]["ready"]
-    assert Path(f"/proc/{told['pid']}").exists()
+    answer = settled(testbed.name)
+    assert {"name", "state", "pid", "units", "hosts", "circuits", "jobs"} <= set(answer)
+    assert (answer["name"], answer["state"], answer["jobs"]) == (testbed.name, "ready", [])
+    assert [unit["hosts"] for unit in answer["units"]] == [4, 4, 2, 2]
+    assert len(answer["hosts"]) == 12
+    assert len(answer["circuits"]) == 4
+    assert {link["rate_mbps"] for link in answer["links"]} == {200.0}
+    assert answer["controller"]["ready"]
+    assert Path(f"/proc/{answer['pid']}").exists()
     assert "4 hosts (0 in use)" in command("testbed.status", "--name", testbed.name).stdout
     again = command("testbed.up", "--name", testbed.name)
     assert again.returncode == 2
-    assert f"is running already (pid {told['pid']})" in again.stderr
+    assert f"is running already (pid {answer['pid']})" in again.stderr
     down = command("testbed.down", "--name", testbed.name)
     assert (down.returncode, down.stdout) == (0, f"testbed '{testbed.name}' is down\n")
     folder_goes(testbed.name)
-    wait_for(lambda: not alive(told["pid"]), "the main process ends")
+    wait_for(lambda: not alive(answer["pid"]), "the main process ends")
 
 
 def test_two_at_once_and_the_list_of_both(testbed: Testbed, make_testbed: Callable[..., Testbed]) -> None:
     other = make_testbed("rack")
     listed = json.loads(command("testbed.status", "--json").stdout)
-    assert {testbed.name, other.name} <= {one["name"] for one in listed}
+    assert {testbed.name, other.name} <= {row["name"] for row in listed}
     assert command("testbed.down", "--name", other.name).returncode == 0
     assert status(testbed.name)["state"] == "ready"
 
@@ -184,7 +184,7 @@ def test_the_controller_is_started_again_and_circuits_stay(testbed: Testbed) -> 
 def test_on_ryu_circuits_change_while_others_carry_and_the_controller_comes_again(
     make_testbed: Callable[..., Testbed],
 ) -> None:
-    """Over the fast path; tests/privileged/test_controller.py has the rest, with flows alone."""
+    """Circuits change over the fast path; tests/privileged/test_controller.py has that with flows alone."""
     testbed = make_testbed("default", None, "--controller", "ryu")
     controller = settled(testbed.name)["controller"]
     assert controller["library"] == "ryu 4.34"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.privileged.notice_run import PS_PORT
-from tests.privileged.packets import found
+from tests.privileged.packets import findings
 from tests.vectors import lights
 from tests.vectors.build import OPTICAL
 from tests.vectors.table import TABLE
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(540)]
 
 @pytest.fixture(scope="module")
 def wrong() -> dict[str, list[str]]:
-    """By vector; one compilation for all of them."""
-    return dict(found("vector_run"))
+    """The differences by vector; one compilation for all of them."""
+    return dict(findings("vector_run"))
 
 
 @pytest.mark.parametrize("name", [*TABLE, *lights.TABLE])
@@ -25,8 +25,8 @@ def test_vector(name: str, wrong: dict[str, list[str]]) -> None:
 
 
 def test_a_notice_leaves_by_the_ports_of_workers_alone() -> None:
-    """With two ports to other switches in the job's group, each of which would send it back: it would
+    """Two ports to other switches are in the job's group, each of which would send it back: it would
     circulate.
     """
-    left = {int(port): by for port, by in found("notice_run").items()}
+    left = {int(port): by for port, by in findings("notice_run").items()}
     assert left == {**{port: [2, 4] for port in OPTICAL}, PS_PORT: [2, 4]}

@@ -103,10 +103,10 @@ def await_quiet(timeout_s: float = 60) -> None:
     deadline, shares = time.monotonic() + timeout_s, [busy(1.0)]
     while shares[-1] > QUIET:
         if time.monotonic() > deadline:
-            told = " ".join(f"{share:.0%}" for share in shares[-5:])
+            loads = " ".join(f"{share:.0%}" for share in shares[-5:])
             lacking(
                 "quiet",
-                f"other programs keep this machine busy: {told} in the last seconds, quiet is {QUIET:.0%}",
+                f"other programs keep this machine busy: {loads} in the last seconds, quiet is {QUIET:.0%}",
             )
         shares.append(busy(1.0))
 

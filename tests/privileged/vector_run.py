@@ -13,7 +13,7 @@ from tests.vectors.table import TABLE
 
 
 def inside(programs: Programs, ports: dict[int, int]) -> dict[str, list[str]]:
-    """By vector, what was not as it says."""
+    """Return by vector a line for each difference from it."""
     wrong, cells = {}, Cells(programs)
     with Observed(programs) as observed:
         for name, vector in TABLE.items():

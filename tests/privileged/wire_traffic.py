@@ -112,8 +112,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """What one direction of one link did in a window. `queued_share`: of the samples, those that found frames
-    waiting.
+    """The traffic of one direction of one link in a window. `queued_share`: the share of the samples in which
+    frames waited.
 
     `queued_mbps` is the rate between samples that both found frames waiting: there the shaper decides,
     whatever the sender leaves undone; 0 where there were too few.
@@ -201,12 +201,12 @@ def measure(cases: Sequence[Case], timeout_s: float = 600) -> list[Found]:
     assert ended.returncode == 0, (
         f"exit code {ended.returncode}\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
     )
-    found = []
+    measured = []
     for raw in json.loads(lines[-1].removeprefix(MARK)):
         directions = tuple(Direction(**direction) for direction in raw.pop("directions"))
         idle = tuple(raw.pop("idle_shares"))
-        found.append(Found(Case(**raw.pop("case")), directions, idle, **raw))
-    return found
+        measured.append(Found(Case(**raw.pop("case")), directions, idle, **raw))
+    return measured
 
 
 # ------------------------------------------------------------------ inside
@@ -411,10 +411,10 @@ class Rig:
             end = time.monotonic() + seconds
             while len(samples) < 2 or samples[-1][0] < end:
                 before = time.monotonic()
-                found = self.counters()
+                counters = self.counters()
                 after = time.monotonic()
                 if after - before < SAMPLE_S or after > end + LATE_S:  # else it is not known when that was
-                    samples.append(((before + after) / 2, {link: found[link] for link, _ in filled}))
+                    samples.append(((before + after) / 2, {link: counters[link] for link, _ in filled}))
                 time.sleep(SAMPLE_S)
             idle, steal = shares(processors, processor_times())
         return Found(case, tuple(_direction(*which, samples) for which in filled), idle, steal, 1)
@@ -422,18 +422,18 @@ class Rig:
     def find(self, case: Case) -> Found:
         """The case until it holds, three times at most: a machine of few cores stalls now and then."""
         for turn in range(1, TRIES + 1):
-            found = self.window(case)
-            found = Found(found.case, found.directions, found.idle_shares, found.steal_share, turn)
-            if found.verdict == "holds":
+            outcome = self.window(case)
+            outcome = Found(outcome.case, outcome.directions, outcome.idle_shares, outcome.steal_share, turn)
+            if outcome.verdict == "holds":
                 break
-        return found
+        return outcome
 
     def round_trips_ms(self, source: str, target: str) -> list[float]:
         """Twenty pings, one at a time."""
         argv = ["ping", "-n", "-c", "20", "-i", "0.01", self._hosts[target].ip]
         with self._spawner.popen(self.namespaces[source], argv, stdout=subprocess.PIPE) as process:
             text = process.communicate(timeout=20)[0].decode()
-        return [float(found) for found in re.findall(r"time=([\d.]+) ms", text)]
+        return [float(milliseconds) for milliseconds in re.findall(r"time=([\d.]+) ms", text)]
 
 
 def _direction(

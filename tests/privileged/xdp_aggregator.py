@@ -171,8 +171,8 @@ class XdpAggregator:
         self._place.release(number, tree)
 
     def attach(self, puller: Puller) -> None:
-        told = (puller.job, puller.generation, puller.bases, puller.size, puller.lanes)
-        ring = self._hosts.attach((HOST_UNIT, HOST), *told)
+        values = (puller.job, puller.generation, puller.bases, puller.size, puller.lanes)
+        ring = self._hosts.attach((HOST_UNIT, HOST), *values)
         self._ring = _Ring(ring.fd, ring.wake_fd, puller, self._programs.lanes)
 
     def detach(self) -> None:
@@ -199,7 +199,7 @@ class XdpAggregator:
     # ------------------------------------------------------------------ what it holds
 
     def slots_held(self) -> list[Held | None]:
-        """What each slot holds."""
+        """Return the content of each slot."""
         return [self.slot_held(at) for at in range(SLOTS)]
 
     def slot_held(self, at: int) -> Held | None:
@@ -213,17 +213,17 @@ class XdpAggregator:
         lanes = slot["pairs"].astype(">u8").view(">u4").astype(np.uint32)
         generation, fragment, members = (int(slot[name]) for name in ("generation", "fragment", "bitmap"))
         degraded, age = bool(slot["flags"] & Sum.DEGRADED), int(slot["age"])
-        told = (generation, fragment, members, complete, final, lanes)
-        held = Held(*told, int(slot["contributors"]), degraded, age)
+        values = (generation, fragment, members, complete, final, lanes)
+        held = Held(*values, int(slot["contributors"]), degraded, age)
         return held if slot["state"] else None
 
     def words(self) -> tuple[int, int]:
-        """How many results were stored and how many notices heeded, as the worker's process reads them."""
+        """Return the numbers of results stored and of notices heeded, as the worker's process reads them."""
         assert self._ring
         return int(self._ring.wake["received"][0]), int(self._ring.wake["notices"][0])
 
     def stored(self, place: int) -> Stored | None:
-        """What the ring has at a place, as the worker's process reads it."""
+        """Return the entry of the ring at a place, as the worker's process reads it."""
         assert self._ring
         row = self._ring.results[place]
         sequence = int(row["sequence"])
@@ -234,7 +234,7 @@ class XdpAggregator:
 
 
 def departures(run: Run, ifindex: int, numbers: Mapping[int, int]) -> list[Emission]:
-    """What left, by port number."""
+    """Return the frames that left, by port number."""
     if run.action == XDP_DROP:
         return []
     if run.action == XDP_PASS:

@@ -12,7 +12,9 @@ import torch.distributed as dist
 
 
 def ending(word: str) -> Callable[[], bool]:
-    """Whether it is time to end: `word` is a number of seconds from now, or the path of a file."""
+    """Return a function that says whether it is time to end: `word` is a number of seconds from now, or the
+    path of a file.
+    """
     if "/" in word:
         return Path(word).exists
     end = time.monotonic() + float(word)

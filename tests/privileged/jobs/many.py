@@ -32,7 +32,7 @@ def main() -> None:
     def vectors(length: int) -> list[torch.Tensor]:
         return [torch.full((length,), float((i + 1) * (rank + 1))) for i in range(COUNT)]
 
-    found: dict[str, object] = {}
+    report: dict[str, object] = {}
     for length in (LENGTH, 3):
         right, one_by_one_s, together_s = True, [], []
         for _ in range(REPEATS):
@@ -49,7 +49,7 @@ def main() -> None:
             together_s.append(time.perf_counter() - middle)
             sums = zip([*one_by_one, *together], expected * 2, strict=True)
             right = right and all((value == total).all().item() for value, total in sums)
-        found[str(length)] = {
+        report[str(length)] = {
             "right": right,
             "one_by_one_s": median(one_by_one_s),
             "together_s": median(together_s),
@@ -58,15 +58,15 @@ def main() -> None:
     for work in [dist.all_reduce(value, async_op=True) for value in mixed]:
         work.wait()
     total = world * (world + 1) / 2
-    found["mixed"] = all((value == total).all().item() for value in mixed)
+    report["mixed"] = all((value == total).all().item() for value in mixed)
     time.sleep(LIMIT_S + 0.5 + 0.3 * rank)
     late = torch.full((LENGTH,), float(rank + 1))
     dist.all_reduce(late)
-    found["late"] = (late == total).all().item()
+    report["late"] = (late == total).all().item()
     many = [torch.full((5,), float(rank + 1)) for _ in range(200)]
     dist.all_reduce_coalesced(many)
-    found["coalesced"] = all((value == total).all().item() for value in many)
-    print(json.dumps(found), flush=True)
+    report["coalesced"] = all((value == total).all().item() for value in many)
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

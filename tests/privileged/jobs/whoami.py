@@ -1,4 +1,6 @@
-"""What a worker finds itself to be, as JSON in the folder of its first argument; then one sum."""
+"""A job whose workers write who and where they are, as JSON in the folder of the first argument, and then sum
+once.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ import numpy as np
 
 
 def descriptors() -> list[str]:
-    """What this process has open beyond the standard three."""
-    found = []
+    """Return the files that this process has open beyond the standard three."""
+    links = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the one that lists them
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return found[3:]
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return links[3:]
 
 
 def main() -> None:
@@ -30,7 +32,7 @@ def main() -> None:
     dist.init_process_group("inc")
     dist.all_reduce(value)
     assert (value == dist.get_world_size()).all()
-    found = {
+    report = {
         "uid": os.getresuid(),
         "gid": os.getresgid(),
         "groups": os.getgroups(),
@@ -47,9 +49,9 @@ def main() -> None:
         "parent": os.getppid(),
         "leads": os.getsid(0) == os.getpid(),
     }
-    (Path(sys.argv[1]) / f"{dist.get_rank()}.json").write_text(json.dumps(found))
+    (Path(sys.argv[1]) / f"{dist.get_rank()}.json").write_text(json.dumps(report))
     dist.destroy_process_group()
-    if sys.argv[2:] == ["fail"] and found["leads"]:
+    if sys.argv[2:] == ["fail"] and report["leads"]:
         sys.exit(7)
 
 
