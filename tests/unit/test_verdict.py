@@ -1,0 +1,242 @@
+"""The verdict on a result: reasons against it, notes, and results that it trusts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from testbed.telemetry.bound import Bound, coarse
+from testbed.telemetry.evidence import Evidence, LinkUse, Second
+from testbed.telemetry.verdict import LIMITS, verdict
+from tests.unit.recordings import RATE_MBPS
+
+QUIET = Second(1.0, (0.2, 0.4), (0.1, 0.2), (0.0, 0.0), (0.0, 0.0), 0.3, 0.6)
+LINK = LinkUse("u1h1", RATE_MBPS, 150_000_000, 100_000_000, (0.6, 0.8), 0.0, 0, 0)
+GOOD = Evidence(20.0, 0.0, 10.0, (QUIET,) * 10, (0.001,) * 200, (LINK,), 0, 12)
+
+
+HOSTS = ("u1h1", "u1h2")
+
+
+def second(**changes: Any) -> Second:
+    return dataclasses.replace(QUIET, **changes)
+
+
+def evidence_with(**changes: Any) -> Evidence:
+    return dataclasses.replace(GOOD, **changes)
+
+
+ALLOWED = Bound(100.0, 104.0, 40, 2, "u1h1 up", 90.0, 12.0, 1.5, False)
+
+
+def bound_with(**changes: Any) -> Bound:
+    return dataclasses.replace(ALLOWED, **changes)
+
+
+DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
+    "the machine stretched it": (
+        GOOD,
+        bound_with(measured_ms=131.0),
+        "machine_bound",
+        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates about "
+        "2.8 times (a larger "
+        "scale), or use fewer workers",
+    ),
+    "links were seldom full, and no sum was seen": (
+        GOOD,
+        coarse(GOOD),
+        "machine_bound",
+        "machine-bound: 1.67 times what the links allow (coarse: a link was full 60 % of the time with "
+        "traffic, and no sum was seen); "
+        "lower the rates about 5.6 times (a larger scale), or use fewer workers",
+    ),
+    "faster than links can be": (
+        GOOD,
+        bound_with(measured_ms=90.0),
+        "beyond_links",
+        "faster than links can be: 0.90 times what the links allow (90 ms a round, 100 allowed); they let "
+        "pass more than their rates",
+    ),
+    "sums too few to judge": (
+        GOOD,
+        None,
+        "no_bound",
+        "no sums of this job were seen often enough to compare them with what the links allow",
+    ),
+    "time not sampled": (
+        evidence_with(unsampled_s=5.0),
+        ALLOWED,
+        "not_sampled",
+        "5.0 s of 20.0 s were not sampled (limit 5 %)",
+    ),
+    "sampling failed": (
+        evidence_with(failure="OSError: gone"),
+        ALLOWED,
+        "not_sampled",
+        "sampling failed (OSError: gone)",
+    ),
+    "above the rate": (
+        evidence_with(links=(LINK, dataclasses.replace(LINK, name="u1h2", excess=0.25))),
+        ALLOWED,
+        "above_rate",
+        "link u1h2 sent 25 % more than its 200 Mb/s allow (limit 3 %)",
+    ),
+    "no rate": (
+        evidence_with(links=(dataclasses.replace(LINK, rate_mbps=None, utilisation=(812.0, 900.0)),)),
+        None,
+        "no_rate",
+        "no rates: the machine is what is measured: u1h1 812 Mb/s",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DOUBTS)
+def test_a_reason_against_a_result(case: str) -> None:
+    evidence, allowed, name, text = DOUBTS[case]
+    given = verdict(evidence, allowed, hosts=HOSTS)
+    assert [(reason.name, reason.text) for reason in given.reasons] == [(name, text)]
+    assert given.line == f"verdict: not trustworthy: {text}"
+    assert given.trustworthy is False
+
+
+@pytest.mark.parametrize(
+    ("evidence", "bound", "line"),
+    [
+        (GOOD, ALLOWED, "within 4 % of what the links allow (104 ms a round, 100 allowed)"),
+        (
+            GOOD,
+            bound_with(measured_ms=99.0),
+            "within 0 % of what the links allow (99 ms a round, 100 allowed)",
+        ),
+        (
+            evidence_with(links=(dataclasses.replace(LINK, excess=0.03),)),
+            ALLOWED,
+            "within 4 % of what the links allow",
+        ),
+        (
+            evidence_with(seconds=(second(link=0.95),) * 10),
+            coarse(evidence_with(seconds=(second(link=0.95),) * 10)),
+            "within 5 % of what the links allow (coarse: a link was full 95 % of the time with traffic, and "
+            "no sum was seen)",
+        ),
+    ],
+)
+def test_a_result_to_trust(evidence: Evidence, bound: Bound, line: str) -> None:
+    given = verdict(evidence, bound, hosts=HOSTS)
+    assert given.trustworthy
+    assert given.line.startswith(f"verdict: trustworthy: {line}")
+
+
+@pytest.mark.parametrize("seconds", [(), (second(busy=(1.0, 1.0)),) * 10])
+def test_busy_cores_are_no_reason_by_themselves(seconds: tuple[Second, ...]) -> None:
+    assert verdict(evidence_with(seconds=seconds), ALLOWED, hosts=HOSTS).trustworthy
+
+
+@pytest.mark.parametrize("hosts", [("u3h1",), ()])
+def test_a_job_that_sent_nothing_has_no_verdict(hosts: tuple[str, ...]) -> None:
+    given = verdict(GOOD, None, hosts=hosts)  # the traffic is another job's
+    assert given.as_json() == {
+        "trustworthy": None,
+        "line": "verdict: none: this job sent nothing over links, so there is nothing to judge",
+        "reasons": [],
+        "notes": [
+            {"name": "no_traffic", "text": "this job sent nothing over links, so there is nothing to judge"},
+        ],
+    }
+
+
+@pytest.mark.parametrize("bound", [None, ALLOWED, bound_with(measured_ms=900.0)])
+def test_a_job_that_sent_next_to_nothing_has_none_either(bound: Bound | None) -> None:
+    evidence = evidence_with(links=(dataclasses.replace(LINK, bytes=60_000, most_bytes=48_400),))
+    given = verdict(evidence, bound, hosts=HOSTS)
+    assert given.trustworthy is None
+    assert given.line == (
+        "verdict: none: this job sent 48.4 kB over its fullest link, which is too little to judge "
+        "(limit 100 kB)"
+    )
+    assert verdict(evidence, bound, hosts=HOSTS, failure="worker 1 exited with code 1").trustworthy is False
+
+
+def test_several_reasons_are_all_told() -> None:
+    evidence = evidence_with(unsampled_s=5.0, links=(dataclasses.replace(LINK, excess=0.25),))
+    given = verdict(
+        evidence, bound_with(measured_ms=200.0), hosts=HOSTS, failure="worker 1 exited with code 1"
+    )
+    assert [reason.name for reason in given.reasons] == [
+        "failed",
+        "machine_bound",
+        "above_rate",
+        "not_sampled",
+    ]
+    assert given.as_json()["reasons"][1]["name"] == "machine_bound"
+
+
+def test_what_the_machine_was_busy_with_is_told_where_it_shaped_a_result() -> None:
+    evidence = evidence_with(seconds=(second(busy=(0.5, 0.9), steal=(0.0, 0.06)),) * 10)
+    assert "processors" not in [note.name for note in verdict(evidence, ALLOWED, hosts=HOSTS).notes]
+    notes = {
+        note.name: note.text for note in verdict(evidence, bound_with(measured_ms=200.0), hosts=HOSTS).notes
+    }
+    assert notes["processors"] == (
+        "cores were busy 70 % of the time with traffic, 15 % on packets, 3 % taken by the hypervisor, "
+        "some process waited for a core 30 % of it, a worker's script 1.5 ms of a round"
+    )
+
+
+@pytest.mark.parametrize(
+    ("steal", "addition"),
+    [
+        ((0.0, 0.03), ""),
+        ((0.02, 0.12), "; the hypervisor took 7 % of the cores, some of which may count as computing"),
+    ],
+)
+def test_a_result_to_trust_says_what_the_hypervisor_took(steal: tuple[float, float], addition: str) -> None:
+    given = verdict(evidence_with(seconds=(second(steal=steal),) * 10), ALLOWED, hosts=HOSTS)
+    assert given.trustworthy
+    assert given.line == (
+        f"verdict: trustworthy: within 4 % of what the links allow (104 ms a round, 100 allowed){addition}"
+    )
+    assert [note.name for note in given.notes] == (["steal"] if addition else [])
+
+
+def test_drops_at_a_full_queue_are_a_note() -> None:
+    drops = (
+        dataclasses.replace(LINK, queue_drops=40),
+        dataclasses.replace(LINK, name="u4h1", queue_drops=60),
+    )
+    workers = [{"retransmits": 5, "timeouts": 1, "allreduce": {"busy_s": 5.0}}, None, {"retransmits": 2}]
+    evidence = evidence_with(links=drops, device_drops={"u1h1": 1}, softnet_dropped=99)
+    given = verdict(evidence, bound_with(shared=True), workers, hosts=HOSTS, faults=["u1h1 up loss 1%"])
+    assert given.trustworthy
+    assert [(note.name, note.text) for note in given.notes] == [
+        ("faults", "faults were set on links: u1h1 up loss 1%; the bound is without them"),
+        (
+            "shared",
+            "other jobs ran: of optical links this one is allowed what they left, "
+            "and at least its fair share",
+        ),
+        (
+            "queue_drops",
+            "links dropped 100 frames at a full queue, as a finite buffer does; 60 of them on u4h1",
+        ),
+        ("softnet_drops", "the kernel dropped 99 frames before it looked at them"),
+        ("device_drops", "1 frame was lost where a device had no room, 1 of them at u1h1"),
+        ("retransmits", "workers sent 7 packets again, which the bound does not count; 1 timeout"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "left", [{"retransmits": "5"}, {"timeouts": None}, {"allreduce": 5}, {"retransmits": math.nan}]
+)
+def test_what_a_worker_leaves_is_its_own_business(left: dict[str, Any]) -> None:
+    assert verdict(GOOD, ALLOWED, [left], hosts=HOSTS).notes == ()
+
+
+def test_the_limits_are_the_callers() -> None:
+    strict = dataclasses.replace(LIMITS, ratio=1.01)
+    assert [reason.name for reason in verdict(GOOD, ALLOWED, limits=strict, hosts=HOSTS).reasons] == [
+        "machine_bound"
+    ]
