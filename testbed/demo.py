@@ -5,17 +5,11 @@ reports, takes it down.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
 
@@ -25,9 +19,7 @@ if TYPE_CHECKING:
 ACCURACY = 0.97
 WORKERS = 4
 EPOCHS = 4
-END_S = 15.0  # for a command that was told to end, before it is killed
 SYNCS = ("inc", "ring", "ps")
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 
 
@@ -45,6 +37,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
 
     from testbed.client.runtime import Caller
+    from testbed.client.temporary import command, running
     from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
     from testbed.jobs.placement import parse_place
     from testbed.report import document, host
@@ -135,64 +128,6 @@ def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]
     if half and others and others[0].hosts >= half and len(topology.host_names) > 2 * half:
         jobs["inc-across"] = ("inc", f"{first.name}:{half},{others[0].name}:{half}")
     return jobs
-
-
-@contextlib.contextmanager
-def running(name: str, config: str) -> Iterator[None]:
-    """A testbed of this name for as long as the block lasts, however that ends: by an error, Ctrl-C, SIGTERM
-    or SIGHUP.
-    """
-    from testbed.client.runtime import Runtime
-    from testbed.errors import TestbedError, from_exit_code
-
-    began, ended = time.monotonic(), 0
-    with handling(ENDING, _interrupt):
-        try:
-            if code := command("up", "--detach", "--name", name, "--config", config):
-                raise from_exit_code(code, f"bring up {config}: it failed; its lines are above")
-            yield
-        finally:
-            # what is asked now is being done already; `down` inherits this patience
-            with handling(ENDING, signal.SIG_IGN):
-                if Runtime.of(name).alive():
-                    ended = command("down", "--name", name)
-                    print(f"up for {time.monotonic() - began:.0f} s", flush=True)
-    if ended:
-        raise TestbedError(f"take {name} down: exit code {ended}")
-
-
-def command(*words: str, output: IO[bytes] | None = None) -> int:
-    """Another testbed command's exit code, its output shown as it comes, or in a file. It is told to end when
-    this process is.
-    """
-    argv = [sys.executable, "-m", f"testbed.{words[0]}", *words[1:]]
-    with subprocess.Popen(argv, stdout=output, stderr=output) as process:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            process.terminate()
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            raise
-
-
-@contextlib.contextmanager
-def handling(
-    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None] | signal.Handlers
-) -> Iterator[None]:
-    """These signals' handler, for as long as the block lasts."""
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

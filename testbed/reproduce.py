@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.simulation.coflows import Coflow
-    from testbed.simulation.settings import Setting
+    from testbed.systems.p4inc.simulator.coflows import Coflow
+    from testbed.systems.p4inc.simulator.settings import Setting
 
 PAPERS = ("p4inc",)
 SIMULATED = ("table1", "fig8", "fig9", "fig10", "fig11", "fig12")
@@ -27,11 +27,13 @@ LIVE = ("fig5", "fig6", "fig7")
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     from testbed.errors import RequestError
-    from testbed.simulation.settings import READINGS
+    from testbed.systems.p4inc.simulator.settings import READINGS
 
     if argv[:1] == ["p4inc"] and argv[1:2] and argv[1] in LIVE:
         # the experiment on the testbed has options of its own, and needs root
-        code: int = importlib.import_module("testbed.reproduction.live.command").main(argv[1], argv[2:])
+        code: int = importlib.import_module("testbed.systems.p4inc.figures.live.command").main(
+            argv[1], argv[2:]
+        )
         return code
     options = _parser().parse_args(argv)
     if options.paper not in PAPERS:
@@ -93,10 +95,12 @@ def _simulate(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from testbed.report import document, p4inc, p4inc_plots
-    from testbed.reproduction import simulated
-    from testbed.reproduction.points import Point
-    from testbed.simulation.settings import READINGS, SETTINGS
+    from testbed.report import document
+    from testbed.systems.p4inc.figures.simulated import plots as p4inc_plots
+    from testbed.systems.p4inc.figures.simulated import sweep as simulated
+    from testbed.systems.p4inc.figures.simulated import tables as p4inc
+    from testbed.systems.p4inc.figures.simulated.points import Point
+    from testbed.systems.p4inc.simulator.settings import READINGS, SETTINGS
 
     setting = SETTINGS[options.figure].having(READINGS[options.reading]).reading(options.set)
     trace = _trace(setting, options.trace)
@@ -137,7 +141,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _trace(setting: Setting, path: Path | None) -> tuple[Coflow, ...]:
     from testbed.errors import RequestError
-    from testbed.simulation import coflows
+    from testbed.systems.p4inc.simulator import coflows
 
     if setting.kind != "mapreduce":
         if path is not None:

@@ -25,16 +25,16 @@ def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py. 0 only if every job ended well and its result is written, or all
     are queued (--detach).
     """
+    from testbed.aggregation.policies import policies
     from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.errors import HostError, RequestError, TestbedError
     from testbed.queue import submission
-    from testbed.scheduling.catalogue import NAMES
     from testbed.topology.fields import read_yaml
 
     parser = argparse.ArgumentParser(prog="testbed submit", description="Queues jobs on a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
     parser.add_argument(
-        "--policy", help=f"in place of the file's: {', '.join(NAMES)}, FILE.py:CLASS, or MODULE:CLASS"
+        "--policy", help=f"in place of the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
     )
     parser.add_argument("--slot", type=float, metavar="S", help="in place of the file's slot_s")
     parser.add_argument("--seed", type=int, metavar="N", help="in place of the file's seed")

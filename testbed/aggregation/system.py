@@ -4,13 +4,17 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
+from testbed.scheduling.model import Policy
 from testbed.topology.places import Host
+
+PolicyFactory = Callable[[int], Policy]
+"""Makes a policy from the seed of its draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +92,15 @@ class Layout:
 
 class System(Protocol):
     """An aggregation system. `engines` are those of whose places it has a program; `instead` names the system
-    that a job is summed by where the places have no room, None where the job is then refused.
+    that a job is summed by where the places have no room, None where the job is then refused. `policies` are
+    those that it brings for the queue, by name.
     """
 
     name: str
     summary: str
     engines: frozenset[str]
     instead: str | None
+    policies: Mapping[str, PolicyFactory]
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The layout of a job with these workers. RequestError where there is none."""

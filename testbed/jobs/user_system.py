@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from testbed.aggregation.messages import layout_from_json, site_to_json
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.system import Layout, PolicyFactory, Site
 from testbed.client.runtime import Caller
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.emulation.spawner import Started
@@ -37,6 +37,7 @@ class UserSystem:
 
     summary = "a user's own"
     instead: str | None = None
+    policies: Mapping[str, PolicyFactory] = {}
 
     def __init__(self, spawn: Spawn, name: str, caller: Caller, cwd: str, environ: Mapping[str, str]) -> None:
         self.name, self._spawn, self._caller, self._cwd, self._environ = name, spawn, caller, cwd, environ

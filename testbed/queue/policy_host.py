@@ -18,9 +18,9 @@ import time
 import traceback
 from typing import Any
 
+from testbed.aggregation.policies import make, policies
 from testbed.contract.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
-from testbed.scheduling.catalogue import NAMES, make
 from testbed.scheduling.messages import plan_to_json, state_from_json
 from testbed.scheduling.model import Plan, Policy
 
@@ -44,7 +44,7 @@ def policy_of(name: str, seed: int) -> Policy:
 def main(argv: list[str]) -> int:
     """Until the other end closes."""
     parser = argparse.ArgumentParser(prog="python -m testbed.queue.policy_host", description=__doc__)
-    parser.add_argument("policy", help=f"FILE.py:CLASS, MODULE:CLASS, or one of {', '.join(NAMES)}")
+    parser.add_argument("policy", help=f"FILE.py:CLASS, MODULE:CLASS, or one of {', '.join(policies())}")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args(argv)
     with socket.socket(fileno=os.dup(0)) as peer, peer.makefile("rwb") as lines:

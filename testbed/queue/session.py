@@ -28,10 +28,10 @@ from testbed.queue.layouts import laid_out, summed_in_unit
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
 from testbed.scheduling import live
+from testbed.scheduling.constraints import check_plan
 from testbed.scheduling.messages import ports_to_json
 from testbed.scheduling.model import Fabric, Plan, Progress, State
 from testbed.scheduling.model import Job as ModelJob
-from testbed.simulation.fluid import check_plan
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, switch

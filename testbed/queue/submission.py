@@ -18,7 +18,7 @@ from testbed.errors import RequestError
 from testbed.jobs.placement import check_engines, draw_server, draw_workers, parse_place, place_in_queue
 from testbed.jobs.request import MOST_RESTARTS, system_name
 from testbed.queue.hub import hub_of, served_where_asked
-from testbed.simulation.arrivals import poisson_s, stream
+from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
 from testbed.topology.model import Topology

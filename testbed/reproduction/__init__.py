@@ -1,1 +1,1 @@
-"""The published figures, run again. Above all layers: commands alone use it."""
+"""What figures of any paper share: runs in several processes, and the words in which numbers are compared."""

@@ -1,3 +1,3 @@
-"""When jobs run, with which circuits, bandwidth and switches: the model of P4INC-AOI's section IV and
-policies over it. Pure.
+"""What a policy is shown and what it may answer: jobs, circuits, bandwidth and switches in the notation of
+P4INC-AOI's section IV. Pure, and owns no policy.
 """

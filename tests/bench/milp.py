@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduction.claims import TABLE1
-from testbed.scheduling.checker import check
-from testbed.scheduling.milp import solve
-from testbed.simulation.settings import MILP, SETTINGS
+from testbed.systems.p4inc.checker import check
+from testbed.systems.p4inc.figures.simulated.claims import TABLE1
+from testbed.systems.p4inc.milp import solve
+from testbed.systems.p4inc.simulator.settings import MILP, SETTINGS
 from tests.bench.host import facts
 from tests.bench.tables import publish, table
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.scheduling.catalogue import TITLES, make
 from testbed.scheduling.model import Job
-from testbed.simulation.fluid import simulate
-from testbed.simulation.settings import SETTINGS
+from testbed.systems.p4inc.policies.catalogue import TITLES, make
+from testbed.systems.p4inc.simulator.fluid import simulate
+from testbed.systems.p4inc.simulator.settings import SETTINGS
 from tests.bench.host import facts
 from tests.bench.tables import publish, table
 

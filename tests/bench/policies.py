@@ -21,11 +21,11 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from testbed.scheduling import milp as exact
-from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Fabric, Job, Load, load
-from testbed.simulation.fluid import Outcome, simulate
-from testbed.simulation.settings import SETTINGS
+from testbed.systems.p4inc import milp as exact
+from testbed.systems.p4inc.policies.catalogue import make
+from testbed.systems.p4inc.simulator.fluid import Outcome, simulate
+from testbed.systems.p4inc.simulator.settings import SETTINGS
 from tests.bench.host import facts
 from tests.bench.tables import publish, table
 

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.scheduling.catalogue import TITLES, make
-from testbed.simulation.fluid import simulate
-from testbed.simulation.settings import FOUR, SETTINGS
+from testbed.systems.p4inc.policies.catalogue import TITLES, make
+from testbed.systems.p4inc.simulator.fluid import simulate
+from testbed.systems.p4inc.simulator.settings import FOUR, SETTINGS
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import publish, table
 

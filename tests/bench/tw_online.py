@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.scheduling import milp as exact
-from testbed.scheduling.catalogue import make
-from testbed.scheduling.milp.program import Program
 from testbed.scheduling.model import Fabric, Job, Load, Plan, Progress, State
 from testbed.scheduling.room import Loads
-from testbed.scheduling.time_window_plus import with_rates
-from testbed.scheduling.tw_plus_modes import Sending, Tuning
-from testbed.simulation.fluid import simulate
-from testbed.simulation.settings import SETTINGS
+from testbed.systems.p4inc import milp as exact
+from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.policies.catalogue import make
+from testbed.systems.p4inc.policies.time_window_plus import with_rates
+from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning
+from testbed.systems.p4inc.simulator.fluid import simulate
+from testbed.systems.p4inc.simulator.settings import SETTINGS
 from tests.bench.host import facts
 from tests.bench.policies import least_s
 from tests.bench.tables import publish, table

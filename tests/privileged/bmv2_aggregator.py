@@ -23,7 +23,7 @@ from testbed.contract.places import SlotState, Sum
 from testbed.dataplanes.bmv2.routes import mac_number
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
-from testbed.simulation.ways import Emission, Route, To
+from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
 from tests.vectors.build import OPTICAL, SLOTS
 from tests.vectors.in_step import Held

@@ -43,7 +43,7 @@ inc: {jobs: 1}
 POLICIES = """
 import time
 from pathlib import Path
-from testbed.scheduling.catalogue import make
+from testbed.systems.p4inc.policies.catalogue import make
 from testbed.scheduling.model import Plan, pair
 
 class Halves:

@@ -24,9 +24,9 @@ from testbed.dataplanes.xdp.places import Cells, XdpHostPlace, XdpSwitch
 from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import verdict_counts
 from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
-from testbed.simulation.aggregator import ETH0, LOOP_PORT
-from testbed.simulation.pull import Puller, Stored
-from testbed.simulation.ways import Emission, Route, To
+from testbed.reference.aggregator import ETH0, LOOP_PORT
+from testbed.reference.pull import Puller, Stored
+from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
 from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS

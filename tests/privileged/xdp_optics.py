@@ -11,7 +11,7 @@ from testbed.contract.places import Port
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import Programs
-from testbed.simulation.ways import Emission, To
+from testbed.reference.ways import Emission, To
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import departures
 

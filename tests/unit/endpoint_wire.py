@@ -27,7 +27,7 @@ from testbed.contract import mapping, rings, spec
 from testbed.contract.codec import Header
 from testbed.contract.endpoint import Event
 from testbed.contract.frame import Frame
-from testbed.simulation.pull import Puller, PullSide
+from testbed.reference.pull import Puller, PullSide
 from tests.vectors.run import Model
 from workloads import quantiser
 from workloads.endpoint import Counters, _Settings, library

@@ -30,8 +30,8 @@ from testbed.queue.queued import Queued, requested
 from testbed.queue.session import Session
 from testbed.queue.submission import parse
 from testbed.scheduling import live
-from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Plan, State
+from testbed.systems.p4inc.policies.catalogue import make
 from testbed.topology import catalogue
 from testbed.topology.places import Place
 from tests.processes import spawn

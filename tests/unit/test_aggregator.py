@@ -8,8 +8,8 @@ import pytest
 from testbed.aggregation.entries import Sender
 from testbed.contract import frame, spec
 from testbed.errors import RequestError
-from testbed.simulation.aggregator import Aggregator
-from testbed.simulation.optics import CrossConnect
+from testbed.reference.aggregator import Aggregator
+from testbed.reference.optics import CrossConnect
 from tests.vectors import lights
 from tests.vectors.build import (
     BASE,

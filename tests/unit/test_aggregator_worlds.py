@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.simulation.ways import Emission
+from testbed.reference.ways import Emission
 from tests.vectors.build import SLOTS, Lanes
 from tests.vectors.run import Model
 from tests.vectors.world import SHAPES, Shape, Weather, World

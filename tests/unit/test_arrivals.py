@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import RequestError
-from testbed.simulation import arrivals
-from testbed.simulation.arrivals import Servers, first_slot, poisson_s, stream
-from testbed.simulation.coflows import Coflow
-from testbed.simulation.settings import SETTINGS, Setting
+from testbed.scheduling.draws import PURPOSES, poisson_s, stream
+from testbed.systems.p4inc.simulator.arrivals import Servers, first_slot
+from testbed.systems.p4inc.simulator.coflows import Coflow
+from testbed.systems.p4inc.simulator.settings import SETTINGS, Setting
 
 FIG8 = SETTINGS["fig8"]
 TRACE = tuple(Coflow(n, float(n), tuple(range(1 + n % 5)), ((0, 10.0 + n),)) for n in range(11))
 
 
 def test_streams_are_repeatable_and_apart() -> None:
-    drawn = {purpose: tuple(stream(7, purpose).random(4)) for purpose in arrivals.PURPOSES}
-    assert len(set(drawn.values())) == len(arrivals.PURPOSES)
+    drawn = {purpose: tuple(stream(7, purpose).random(4)) for purpose in PURPOSES}
+    assert len(set(drawn.values())) == len(PURPOSES)
     assert drawn["sizes"] == tuple(stream(7, "sizes").random(4)) != tuple(stream(8, "sizes").random(4))
 
 

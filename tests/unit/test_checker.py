@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from testbed.scheduling import form
-from testbed.scheduling.checker import BrokenSchedule, Report, Violation, check
 from testbed.scheduling.model import Fabric, Job, Pair, Plan, Schedule
+from testbed.systems.p4inc.checker import BrokenSchedule, Report, Violation, check
 
 # Two ports a unit, a place for INC in each; slots of 1 s; a reconfiguration takes 0.1 s. B_PDP is what unit 1
 # takes in slot 0.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from testbed.errors import RequestError
-from testbed.simulation import coflows
-from testbed.simulation.coflows import Coflow
+from testbed.systems.p4inc.simulator import coflows
+from testbed.systems.p4inc.simulator.coflows import Coflow
 
 LINES = ("5 3", "1 0 1 2 1 4:1.5", "2 700 3 0 1 4 2 0:648.0 3:972.0", "7 700 1 0 1 0:8")
 

@@ -58,15 +58,15 @@ def test_a_signal_ends_the_command_that_runs() -> None:
     code = textwrap.dedent(
         """
         import sys
-        from testbed import demo
-        class Popen(demo.subprocess.Popen):
+        from testbed.client import temporary
+        class Popen(temporary.subprocess.Popen):
             def __init__(self, words, **_):
                 super().__init__([sys.executable, "-c", "import time; time.sleep(600)"])
             def wait(self, *timeout):
                 print("waits", flush=True)
                 return super().wait(*timeout)
-        demo.subprocess.Popen = Popen
-        with demo.running("demo-of-a-test", "default"):
+        temporary.subprocess.Popen = Popen
+        with temporary.running("demo-of-a-test", "default"):
             print("up", flush=True)
         """
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from testbed.errors import RequestError, TestbedError
-from testbed.scheduling.catalogue import make
 from testbed.scheduling.model import Fabric, Job, Pair, Plan, State
-from testbed.simulation.fluid import Outcome, simulate
+from testbed.systems.p4inc.policies.catalogue import make
+from testbed.systems.p4inc.simulator.fluid import Outcome, simulate
 
 FABRIC = Fabric.uniform(3, 2, 1, 40.0, 120.0, host_gbps=20.0, reconfiguration_s=0.1)
 LINK = {(0, 1): 1}

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from testbed.errors import RequestError, TestbedError
-from testbed.scheduling import catalogue, form
-from testbed.scheduling.checker import BrokenSchedule, check
-from testbed.scheduling.milp import solve
+from testbed.scheduling import form
+from testbed.scheduling.constraints import check_plan
 from testbed.scheduling.model import Fabric, Job, Plan, Progress, Schedule, State
-from testbed.simulation.fluid import check_plan, simulate
+from testbed.systems.p4inc.checker import BrokenSchedule, check
+from testbed.systems.p4inc.milp import solve
+from testbed.systems.p4inc.policies import catalogue
+from testbed.systems.p4inc.simulator.fluid import simulate
 
 FABRIC = Fabric.uniform(3, 2, 1, 40.0, 240.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
 JOBS = (Job(1, ((0, 2),), 1, 18.0, 0.25), Job(2, ((1, 2),), 0, 20.0, 9.0))

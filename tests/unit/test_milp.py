@@ -11,17 +11,17 @@ import random
 import pytest
 
 from testbed.errors import RequestError
-from testbed.scheduling import catalogue
-from testbed.scheduling.checker import BrokenSchedule, check
-from testbed.scheduling.milp import Solution, solve
-from testbed.scheduling.milp.instance import prepare
-from testbed.scheduling.milp.packing import Task, fits, held_at_least, largest_sets, starts
-from testbed.scheduling.milp.program import Program
-from testbed.scheduling.milp.slots import schedule as slots_schedule
-from testbed.scheduling.milp.slots import slots
 from testbed.scheduling.model import Fabric, Job, Pair, Schedule
-from testbed.simulation.fluid import simulate
-from testbed.simulation.settings import SETTINGS
+from testbed.systems.p4inc.checker import BrokenSchedule, check
+from testbed.systems.p4inc.milp import Solution, solve
+from testbed.systems.p4inc.milp.instance import prepare
+from testbed.systems.p4inc.milp.packing import Task, fits, held_at_least, largest_sets, starts
+from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.slots import schedule as slots_schedule
+from testbed.systems.p4inc.milp.slots import slots
+from testbed.systems.p4inc.policies import catalogue
+from testbed.systems.p4inc.simulator.fluid import simulate
+from testbed.systems.p4inc.simulator.settings import SETTINGS
 
 LINK = (0, 1)
 LIMIT_S = 600.0  # none of these takes a second of it: what is tested is not the limit
@@ -88,7 +88,7 @@ def test_jobs_that_need_one_port_for_different_units() -> None:
 
 def test_places_that_share_their_time_hold_all_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound without sets: four jobs fill two places to the last slot."""
-    monkeypatch.setattr("testbed.scheduling.milp.choice.largest_sets", lambda *_: None)
+    monkeypatch.setattr("testbed.systems.p4inc.milp.choice.largest_sets", lambda *_: None)
     fabric = Fabric.uniform(2, 0, 2, 10.0, host_gbps=10.0)
     jobs = [Job(number, ((0, 2),), 1, 20.0, arrival=number // 2) for number in range(4)]
     found = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
@@ -99,7 +99,7 @@ def test_places_that_share_their_time_hold_all_that_fits(monkeypatch: pytest.Mon
 
 def test_places_that_share_their_time_leave_the_rest_to_the_ps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The place is full with two of four jobs, the ports with the others."""
-    monkeypatch.setattr("testbed.scheduling.milp.choice.largest_sets", lambda *_: None)
+    monkeypatch.setattr("testbed.systems.p4inc.milp.choice.largest_sets", lambda *_: None)
     fabric = Fabric.uniform(2, 2, 1, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
     jobs = [Job(number, ((0, 2),), 1, 20.0) for number in range(4)]
     found = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linprog
 
-from testbed.scheduling import catalogue
-from testbed.scheduling.checker import check
-from testbed.scheduling.milp import solve
-from testbed.scheduling.milp.instance import prepare
-from testbed.scheduling.milp.played import one_by_one
-from testbed.scheduling.milp.relaxed import relaxation
-from testbed.scheduling.milp.slots import schedule as slots_schedule
-from testbed.scheduling.milp.slots import slots
 from testbed.scheduling.model import Fabric, Job, Pair, Schedule, load
-from testbed.simulation.fluid import simulate
+from testbed.systems.p4inc.checker import check
+from testbed.systems.p4inc.milp import solve
+from testbed.systems.p4inc.milp.instance import prepare
+from testbed.systems.p4inc.milp.played import one_by_one
+from testbed.systems.p4inc.milp.relaxed import relaxation
+from testbed.systems.p4inc.milp.slots import schedule as slots_schedule
+from testbed.systems.p4inc.milp.slots import slots
+from testbed.systems.p4inc.policies import catalogue
+from testbed.systems.p4inc.simulator.fluid import simulate
 from tests.worlds import World, worlds
 
 LINK = (0, 1)

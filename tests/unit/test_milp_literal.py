@@ -11,12 +11,12 @@ import random
 import pytest
 
 from testbed.errors import RequestError
-from testbed.scheduling.checker import check
-from testbed.scheduling.milp import literal, solve
-from testbed.scheduling.milp.instance import prepare
-from testbed.scheduling.milp.linearised import ZERO, Sum, both, maximum, minimum, product
-from testbed.scheduling.milp.program import Program
 from testbed.scheduling.model import Fabric, Job, Pair
+from testbed.systems.p4inc.checker import check
+from testbed.systems.p4inc.milp import literal, solve
+from testbed.systems.p4inc.milp.instance import prepare
+from testbed.systems.p4inc.milp.linearised import ZERO, Sum, both, maximum, minimum, product
+from testbed.systems.p4inc.milp.program import Program
 
 ALL = literal.ALL
 LIMIT_S = 600.0  # none of these takes a second of it

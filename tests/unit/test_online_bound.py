@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.scheduling.milp import solve
+from testbed.systems.p4inc.milp import solve
 from tests.bench.online import POLICIES, SETTING, SLOT_S, Family, worst
 
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import RequestError
-from testbed.scheduling import matching, windows
-from testbed.scheduling.catalogue import NAMES, TITLES, make
-from testbed.scheduling.checker import check
-from testbed.scheduling.fcfs import Fcfs
 from testbed.scheduling.model import Fabric, Job, Pair, Plan, Progress, State, load
 from testbed.scheduling.room import Loads, Room
-from testbed.scheduling.time_window import TimeWindow
-from testbed.simulation.fluid import simulate
+from testbed.systems.p4inc.checker import check
+from testbed.systems.p4inc.policies import matching, windows
+from testbed.systems.p4inc.policies.catalogue import NAMES, TITLES, make
+from testbed.systems.p4inc.policies.fcfs import Fcfs
+from testbed.systems.p4inc.policies.time_window import TimeWindow
+from testbed.systems.p4inc.simulator.fluid import simulate
 from tests.worlds import World, worlds
 
 # Two ports a unit of 40 Gb/s, one place for INC; TS of 1 s without loss.

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.scheduling import circuits, matching, windows
 from testbed.scheduling.model import Fabric, Job, Pair, Progress, load
 from testbed.scheduling.room import Loads, Room
+from testbed.systems.p4inc.policies import circuits, matching, windows
 
 FABRIC = Fabric.uniform(4, 3, 1, 40.0, 200.0)
 

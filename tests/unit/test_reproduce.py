@@ -18,12 +18,12 @@ import pytest
 
 from testbed import reproduce
 from testbed.errors import RequestError, TestbedError
-from testbed.reproduction.claims import CLAIMS, TABLE1, findings, headline
-from testbed.reproduction.means import AOI, CT_BTI, Sweep
-from testbed.reproduction.points import Measured, points_of
 from testbed.reproduction.pool import Pool
 from testbed.reproduction.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE, Held, level, of_gain
-from testbed.simulation.settings import FOUR, SETTINGS
+from testbed.systems.p4inc.figures.simulated.claims import CLAIMS, TABLE1, findings, headline
+from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
+from testbed.systems.p4inc.figures.simulated.points import Measured, points_of
+from testbed.systems.p4inc.simulator.settings import FOUR, SETTINGS
 from tests.processes import alive
 
 WAIT_S = 180.0
@@ -353,14 +353,14 @@ def test_bad_input_is_one_line(words: list[str], said: str, tmp_path: Path) -> N
 
 def test_the_experiment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    live = types.ModuleType("testbed.reproduction.live.command")
+    live = types.ModuleType("testbed.systems.p4inc.figures.live.command")
 
     def main(figure: str, argv: list[str]) -> int:
         asked.append((figure, argv))
         return 5
 
     live.main = main  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "testbed.reproduction.live.command", live)
+    monkeypatch.setitem(sys.modules, "testbed.systems.p4inc.figures.live.command", live)
     assert reproduce.main(["p4inc", "fig6", "--runs", "3"]) == 5
     assert asked == [("fig6", ["--runs", "3"])]
 

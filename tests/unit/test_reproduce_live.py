@@ -18,16 +18,25 @@ from rich.console import Console
 from testbed.aggregation.system import Rack
 from testbed.errors import RequestError, TestbedError
 from testbed.queue import submission
-from testbed.reproduction.live import ahead, command, plots, prediction, queue, setting, tables
-from testbed.reproduction.live.claims import CLAIMS, CONNECTIONS, JCT, LESS, TRENDS, held, reduction, verdict
-from testbed.reproduction.live.model import Kind, Pace, buckets, first_iteration_s, iteration_s
-from testbed.reproduction.live.prediction import Asked, Given, Queue, predict
-from testbed.reproduction.live.throughput import CASES, PAPER, claims, larger_gains, ratio
 from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Held
-from testbed.scheduling import catalogue
 from testbed.scheduling.live import fabric_of
 from testbed.scheduling.model import Job, Plan, State
-from testbed.simulation.fluid import simulate
+from testbed.systems.p4inc.figures.live import ahead, command, plots, prediction, queue, setting, tables
+from testbed.systems.p4inc.figures.live.claims import (
+    CLAIMS,
+    CONNECTIONS,
+    JCT,
+    LESS,
+    TRENDS,
+    held,
+    reduction,
+    verdict,
+)
+from testbed.systems.p4inc.figures.live.model import Kind, Pace, buckets, first_iteration_s, iteration_s
+from testbed.systems.p4inc.figures.live.prediction import Asked, Given, Queue, predict
+from testbed.systems.p4inc.figures.live.throughput import CASES, PAPER, claims, larger_gains, ratio
+from testbed.systems.p4inc.policies import catalogue
+from testbed.systems.p4inc.simulator.fluid import simulate
 from testbed.topology.load import parse
 from workloads import models
 

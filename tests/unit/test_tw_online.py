@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.scheduling import milp
-from testbed.scheduling.checker import check
 from testbed.scheduling.model import Fabric, Job, Progress
 from testbed.scheduling.room import Loads
-from testbed.simulation.fluid import simulate
-from testbed.simulation.settings import SETTINGS
+from testbed.systems.p4inc import milp
+from testbed.systems.p4inc.checker import check
+from testbed.systems.p4inc.simulator.fluid import simulate
+from testbed.systems.p4inc.simulator.settings import SETTINGS
 from tests.bench import tw_online
 from tests.bench.tw_online import RULES, Choice, Reoptimised, shown
 

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.scheduling import milp
-from testbed.scheduling.catalogue import make
-from testbed.scheduling.checker import check
-from testbed.scheduling.milp.instance import prepare
 from testbed.scheduling.model import Fabric, Job, Pair, Progress, State, load
-from testbed.scheduling.time_window_plus import TimeWindowPlus
-from testbed.scheduling.tw_plus_modes import Sending, Tuning
-from testbed.scheduling.tw_plus_rates import Rates, efficient_gbps
-from testbed.simulation.fluid import Outcome, simulate
-from testbed.simulation.settings import SETTINGS
+from testbed.systems.p4inc import milp
+from testbed.systems.p4inc.checker import check
+from testbed.systems.p4inc.milp.instance import prepare
+from testbed.systems.p4inc.policies.catalogue import make
+from testbed.systems.p4inc.policies.time_window_plus import TimeWindowPlus
+from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning
+from testbed.systems.p4inc.policies.tw_plus_rates import Rates, efficient_gbps
+from testbed.systems.p4inc.simulator.fluid import Outcome, simulate
+from testbed.systems.p4inc.simulator.settings import SETTINGS
 from tests.worlds import World, worlds
 
 # Four ports a unit of 40 Gb/s, one place for INC; TS of 1 s without loss.

@@ -15,9 +15,9 @@ from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import frame, spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import Frame
-from testbed.simulation.aggregator import ETH0, LOOP_PORT
-from testbed.simulation.pull import Puller, Stored
-from testbed.simulation.ways import Route, To
+from testbed.reference.aggregator import ETH0, LOOP_PORT
+from testbed.reference.pull import Puller, Stored
+from testbed.reference.ways import Route, To
 from testbed.topology.addresses import CONTROL_PORT
 
 Lanes = npt.NDArray[np.uint32]

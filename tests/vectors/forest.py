@@ -8,9 +8,9 @@ from typing import Any
 
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract import frame, spec
-from testbed.simulation.aggregator import LOOP_PORT
-from testbed.simulation.pull import Puller
-from testbed.simulation.ways import To
+from testbed.reference.aggregator import LOOP_PORT
+from testbed.reference.pull import Puller
+from testbed.reference.ways import To
 from testbed.topology.addresses import LOOP_PLACE_IP, LOOP_WORKER_IP
 from tests.vectors.build import (
     BASE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.aggregation.entries import Sender
 from testbed.contract import frame, spec
-from testbed.simulation.ways import To
+from testbed.reference.ways import To
 from tests.vectors.build import (
     BASE,
     GROUP_IP,

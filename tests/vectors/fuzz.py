@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from testbed.aggregation.entries import Role, Sender
-from testbed.simulation.aggregator import LOOP_PORT
-from testbed.simulation.optics import PROBE, CrossConnect
-from testbed.simulation.pull import Puller
-from testbed.simulation.ways import Outcome
+from testbed.reference.aggregator import LOOP_PORT
+from testbed.reference.optics import PROBE, CrossConnect
+from testbed.reference.pull import Puller
+from testbed.reference.ways import Outcome
 from tests.vectors import mutations, places
 from tests.vectors.build import PS_IP, ROUTES, SLOTS, TOR_IP
 from tests.vectors.good import OTHER

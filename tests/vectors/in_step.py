@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract import frame, spec
 from testbed.contract.frame import Frame
-from testbed.simulation.aggregator import LOOP_PORT, Slot
-from testbed.simulation.ways import Emission, Outcome, Route, To
+from testbed.reference.aggregator import LOOP_PORT, Slot
+from testbed.reference.ways import Emission, Outcome, Route, To
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from tests.vectors import mutations
 from tests.vectors.build import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from testbed.simulation.ways import Outcome
+from testbed.reference.ways import Outcome
 from tests.vectors.build import push
 
 FRAME, LONG = push(0, 0), bytes(range(60)) * 50

@@ -17,8 +17,8 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract import frame, spec
-from testbed.simulation.aggregator import LOOP_PORT
-from testbed.simulation.pull import Puller
+from testbed.reference.aggregator import LOOP_PORT
+from testbed.reference.pull import Puller
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from tests.vectors.build import (
     FABRIC,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from testbed.contract import frame, spec
-from testbed.simulation.pull import Puller, Stored
-from testbed.simulation.ways import To
+from testbed.reference.pull import Puller, Stored
+from testbed.reference.ways import To
 from tests.vectors.build import (
     GENERATION,
     GROUP_IP,

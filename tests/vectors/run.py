@@ -8,9 +8,9 @@ from typing import Protocol
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract import frame
 from testbed.contract.frame import Frame
-from testbed.simulation.aggregator import ETH0, Aggregator
-from testbed.simulation.pull import Puller, PullSide, Stored
-from testbed.simulation.ways import Emission, Outcome, Route, To
+from testbed.reference.aggregator import ETH0, Aggregator
+from testbed.reference.pull import Puller, PullSide, Stored
+from testbed.reference.ways import Emission, Outcome, Route, To
 from tests.vectors.build import (
     HOST_PORTS,
     ROUTES,

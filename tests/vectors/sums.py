@@ -10,7 +10,7 @@ import numpy as np
 from testbed.aggregation.entries import Sender
 from testbed.contract import spec
 from testbed.contract.frame import CE, ECT
-from testbed.simulation.ways import To
+from testbed.reference.ways import To
 from tests.vectors.build import (
     BASE,
     GENERATION,

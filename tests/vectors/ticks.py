@@ -8,8 +8,8 @@ from typing import Any
 
 from testbed.aggregation.entries import Sender
 from testbed.contract import frame, spec
-from testbed.simulation.aggregator import LOOP_PORT
-from testbed.simulation.ways import To
+from testbed.reference.aggregator import LOOP_PORT
+from testbed.reference.ways import To
 from testbed.topology.addresses import CONTROL_PORT
 from tests.vectors.build import (
     BASE,

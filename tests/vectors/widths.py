@@ -6,9 +6,9 @@ from typing import Any
 
 from testbed.aggregation.entries import Sender
 from testbed.contract import spec
-from testbed.simulation.aggregator import LOOP_PORT
-from testbed.simulation.pull import Puller
-from testbed.simulation.ways import To
+from testbed.reference.aggregator import LOOP_PORT
+from testbed.reference.pull import Puller
+from testbed.reference.ways import To
 from tests.vectors.build import (
     BASE,
     GENERATION,

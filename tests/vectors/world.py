@@ -18,8 +18,8 @@ from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import Frame
-from testbed.simulation.aggregator import ETH0, LOOP_PORT
-from testbed.simulation.ways import Route
+from testbed.reference.aggregator import ETH0, LOOP_PORT
+from testbed.reference.ways import Route
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_IP
 from tests.vectors.build import GENERATION, GROUP_IP, JOB, OPTICAL, Lanes
 from tests.vectors.run import Subject

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from testbed.aggregation.system import Layout, Site, joining
+from testbed.aggregation.system import Layout, PolicyFactory, Site, joining
 from testbed.contract.transports import SERVER
 from testbed.topology.places import Host
 
@@ -16,6 +16,7 @@ class ParameterServer:
     summary = "a parameter server process on a host of its own sums, over TCP"
     engines: frozenset[str] = frozenset()
     instead: str | None = None
+    policies: Mapping[str, PolicyFactory] = {}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The server's unit is joined to each unit with workers."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from testbed.aggregation.system import Layout, Site, joining
+from testbed.aggregation.system import Layout, PolicyFactory, Site, joining
 from testbed.contract.transports import GLOO
 from testbed.topology.places import Host
 
@@ -17,6 +17,7 @@ class Ring:
     summary = "gloo's ring all-reduce over TCP; nothing in the network sums"
     engines: frozenset[str] = frozenset()
     instead: str | None = None
+    policies: Mapping[str, PolicyFactory] = {}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Every pair of neighbours in the ring is joined."""

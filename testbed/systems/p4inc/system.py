@@ -4,11 +4,13 @@ one unit the switch alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from testbed.aggregation.forest import Forest, below_top, by_unit
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.system import Layout, PolicyFactory, Site
 from testbed.contract.transports import PACKETS
+from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.places import Host, at_host, switch
 
 
@@ -19,6 +21,7 @@ class P4inc:
     summary = "P4INC-AOI: each unit's switch sums, across units a parameter server's host as well"
     engines = frozenset({"xdp", "bmv2"})
     instead = "ps"
+    policies: Mapping[str, PolicyFactory] = {name: partial(catalogue.make, name) for name in catalogue.NAMES}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree. Within one unit no parameter server is needed."""

@@ -4,10 +4,10 @@ most workers, sums the others beside its own. No host is needed, and each link c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from testbed.aggregation.forest import Forest, below_top, by_unit
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.system import Layout, PolicyFactory, Site
 from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
 
@@ -19,6 +19,7 @@ class Switches:
     summary = "switches alone sum: each unit's, across units below the one with the most workers"
     engines = frozenset({"xdp", "bmv2"})
     instead: str | None = None
+    policies: Mapping[str, PolicyFactory] = {}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree; of units with equally many workers the first is the top."""

@@ -1,0 +1,309 @@
+"""The reference aggregator: what one place, a switch or a host, does with a frame. docs/protocol.md says the
+same in words.
+
+Frames go in and out as bytes, so that whatever runs the tests' vectors runs on this model too. Pure: no I/O,
+no clock; one frame is worked on at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.contract import frame, spec
+from testbed.contract.frame import CorruptError, Frame
+from testbed.contract.verdicts import Verdict
+from testbed.errors import RequestError
+from testbed.reference.pull import PullSide
+from testbed.reference.ways import Emission, Outcome, To, Ways, back, behind
+from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
+
+ETH0, LOOP_PORT = 1, 254  # of a host: every port but LOOP_PORT and CONTROL_PORT is its eth0
+_MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group
+_CONTRIBUTIONS = (spec.Op.PUSH, spec.Op.PARTIAL)
+
+
+@dataclass(slots=True)
+class Slot:
+    """A fragment's sum. `generation` None: empty."""
+
+    generation: int | None = None
+    fragment: int = 0
+    members: int = 0
+    count: int = 0
+    age: int = 0  # of the packet that completed it
+    contributors: int = 0  # workers in the sum
+    complete: bool = False
+    final: bool = False  # the lanes are the result, not a partial sum
+    marked: bool = False  # whether a contribution came with congestion experienced
+    degraded: bool = False  # whether workers are missing in the sum
+    lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
+
+
+class Aggregator:
+    """A ToR switch with the address `ip`, or with `is_host` a host. Verdicts are those of the contract.
+
+    `ways` says by which ports frames leave. What a worker at a host pulls is its `pull_side`'s. Ticks come by
+    CONTROL_PORT, pushes of the worker at the host itself by LOOP_PORT.
+    """
+
+    def __init__(self, ip: str, slots: int, lanes: int = spec.LANES, is_host: bool = False) -> None:
+        self._ip, self._lanes, self._is_host = ip, lanes, is_host
+        self._ip_bytes = IPv4Address(ip).packed
+        self._slots = [Slot() for _ in range(slots)]
+        self._entries: dict[tuple[int, int], Entry] = {}  # by job and tree
+        self._senders: dict[int, frozenset[Sender]] = {}
+        self.ways = Ways()
+        self.pull_side: PullSide | None = None
+
+    def bind(self, port: int, senders: Iterable[Sender]) -> None:
+        """Makes a port of a switch a host's: only these may send by it. A port that was never bound leads to
+        another switch. At a host: who pushes by LOOP_PORT.
+        """
+        self._senders[port] = frozenset(senders)
+
+    def admit(self, number: int, entry: Entry) -> None:
+        """Gives a tree of job `number` its segment. RequestError if that is not there or another one's."""
+        first, last = entry.base, entry.base + entry.size - 1
+        if last >= len(self._slots):
+            raise RequestError(f"job {number}: slots {first} to {last}; there are {len(self._slots)}")
+        for (job, tree), held in self._entries.items():
+            if (job, tree) != (number, entry.tree) and first < held.base + held.size and held.base <= last:
+                raise RequestError(f"job {number}: slots {first} to {last} meet those of job {job}")
+        self._entries[number, entry.tree] = entry
+
+    def release(self, number: int, tree: int | None = None) -> None:
+        """Takes the segment of a tree back, or of all trees of a job. Slots keep what they hold; another
+        generation takes them over.
+        """
+        for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
+            del self._entries[key]
+
+    def slot(self, index: int) -> Slot:
+        """What a slot holds, to compare."""
+        return self._slots[index]
+
+    # ------------------------------------------------------------------ one frame
+
+    def receive(self, data: bytes, port: int) -> Outcome:
+        """The verdict on a frame that came in by a port, and the frames that go out."""
+        if port != CONTROL_PORT and not (frame.is_gradient(data) and self._looks_into(data, port)):
+            return self._elsewhere(data)
+        try:
+            packet = Frame.parse(data, self._lanes)
+        except CorruptError:
+            return Verdict.CORRUPT, []
+        except ValueError:
+            return Verdict.MALFORMED, []
+        if not self._may_send(port, packet):
+            return Verdict.BAD_SENDER, []
+        if packet.header.op == spec.Op.TICK:
+            return self._tick(packet, port)
+        return self._at_host(packet, data, port) if self._is_host else self._at_switch(packet, data, port)
+
+    def _looks_into(self, data: bytes, port: int) -> bool:
+        """239/8 is for results; what comes from another switch to other addresses passes through."""
+        is_ours = data[30:34] == self._ip_bytes or data[30:31] == _MULTICAST
+        return self._is_host or port in self._senders or is_ours
+
+    def _elsewhere(self, data: bytes) -> Outcome:
+        if self._is_host or not frame.is_ipv4(data):
+            return ("passed" if self._is_host else Verdict.TO_OVS), [behind(data)]
+        return self._forward(data)
+
+    def _forward(self, data: bytes) -> Outcome:
+        emission = self.ways.route(data)
+        return Verdict.FORWARDED if emission.to is To.ROUTE else Verdict.TO_OVS, [emission]
+
+    def _may_send(self, port: int, packet: Frame) -> bool:
+        """Rule 2. What comes to a host, or from another switch, was checked where it entered the fabric."""
+        header = packet.header
+        if port == CONTROL_PORT or header.op == spec.Op.TICK:
+            return port == CONTROL_PORT and header.op == spec.Op.TICK
+        senders = [sender for sender in self._senders.get(port, ()) if sender.job == header.job]
+        if self._is_host and port == LOOP_PORT:
+            is_push = header.op == spec.Op.PUSH and packet.destination_ip == LOOP_PLACE_IP
+            return is_push and any(sender.worker == header.worker for sender in senders)
+        if self._is_host or port not in self._senders:
+            return True
+        if header.op == spec.Op.PUSH:
+            return any(sender.worker == header.worker for sender in senders)
+        return any(sender.is_place for sender in senders)
+
+    def _at_switch(self, packet: Frame, data: bytes, port: int) -> Outcome:
+        header = packet.header
+        if header.op != spec.Op.RESULT and packet.destination_ip != self._ip:
+            return (Verdict.MALFORMED, []) if data[30:31] == _MULTICAST else self._forward(data)
+        entry = self._entry(packet)
+        if isinstance(entry, str):
+            return entry, []
+        if header.op in _CONTRIBUTIONS:
+            return self._sum(packet, entry, port)
+        key = (header.job, header.tree)
+        if header.op == spec.Op.NOTICE:
+            if not entry.members:
+                return Verdict.BAD_WORKER, []
+            return Verdict.NOTICE, [self.ways.to_group(To.WORKERS, data, key, port)]
+        refused = self._keep(packet, entry)
+        return (
+            (refused, []) if refused else (Verdict.RESULT, [self.ways.to_group(To.OTHERS, data, key, port)])
+        )
+
+    def _at_host(self, packet: Frame, data: bytes, port: int) -> Outcome:
+        """Results and notices are the worker's, and results the place's as well."""
+        op = packet.header.op
+        if op == spec.Op.NOTICE:
+            return self.pull_side.heed(packet) if self.pull_side else (Verdict.BAD_JOB, [])
+        if op in _CONTRIBUTIONS and port != LOOP_PORT and packet.destination_ip != self._ip:
+            return Verdict.BAD_JOB, []
+        entry = self._entry(packet)
+        if op in _CONTRIBUTIONS:
+            return (entry, []) if isinstance(entry, str) else self._sum(packet, entry, port)
+        if entry == Verdict.BAD_JOB:  # this host is no place of the tree
+            return self.pull_side.take(packet, data) if self.pull_side else (Verdict.BAD_JOB, [])
+        refused = entry if isinstance(entry, str) else self._keep(packet, entry)
+        if refused:
+            return refused, []
+        is_its_own = self.pull_side is not None and self.pull_side.puller.has(packet.header)
+        return self.pull_side.take(packet, data) if self.pull_side and is_its_own else (Verdict.RESULT, [])
+
+    # ------------------------------------------------------------------ rules 3 to 10
+
+    def _entry(self, packet: Frame) -> Entry | str:
+        """The entry that a packet is for, or the verdict on it."""
+        header = packet.header
+        entry = self._entries.get((header.job, header.tree))
+        if entry is None:
+            return Verdict.BAD_JOB
+        if header.lanes != entry.lanes:
+            return Verdict.MALFORMED
+        return entry if header.generation == entry.generation else Verdict.BAD_GENERATION
+
+    def _sum(self, packet: Frame, entry: Entry, port: int) -> Outcome:
+        header = packet.header
+        is_push = header.op == spec.Op.PUSH
+        expected = entry.workers if is_push else entry.places
+        if header.worker >= spec.MAX_WORKERS or not expected >> header.worker & 1:
+            return Verdict.BAD_WORKER, []
+        offset = (header.slot - entry.base) % 2**32
+        if offset >= entry.size:
+            return Verdict.BAD_SLOT, []
+        held, bit = self._slots[entry.base + offset], 1 << header.worker
+        newer = _difference(header.fragment, held.fragment) if held.generation == entry.generation else 1
+        if newer < 0:
+            return Verdict.STALE, []
+        if newer > 0:
+            if held.generation == entry.generation and not held.complete:
+                return Verdict.MISMATCH, [self._notice(packet, entry, port)]
+            held = self._slots[entry.base + offset] = Slot(
+                entry.generation, header.fragment, lanes=np.zeros(entry.lanes, np.uint32)
+            )
+        elif held.complete:
+            sent = self._sum_of(held, packet, entry, port, repeated=True)
+            return (Verdict.RESENT if held.members & bit else Verdict.LATE), [sent]
+        elif held.members & bit:
+            return Verdict.DUPLICATE, []
+        held.lanes = held.lanes + packet.lanes  # modulo 2**32
+        held.members |= bit
+        held.contributors = (held.contributors + (1 if is_push else header.contributors)) % 2**32
+        held.marked |= packet.is_marked
+        held.degraded |= not is_push and bool(header.flags & spec.Flag.DEGRADED)
+        held.count = header.count
+        if held.members != entry.members:
+            return Verdict.AGGREGATED, []
+        return Verdict.COMPLETED, [self._complete(held, packet, entry, port, 0 if is_push else header.age)]
+
+    def _tick(self, packet: Frame, port: int) -> Outcome:
+        header, entry = packet.header, self._entry(packet)
+        if isinstance(entry, str):
+            return entry, []
+        if not entry.members:
+            return Verdict.BAD_WORKER, []
+        offset = (header.slot - entry.base) % 2**32
+        if offset >= entry.size:
+            return Verdict.BAD_SLOT, []
+        held = self._slots[entry.base + offset]
+        if (held.generation, held.fragment, held.complete) != (entry.generation, header.fragment, False):
+            return Verdict.TICK_LATE, []
+        held.degraded = True
+        return Verdict.TICKED, [self._complete(held, packet, entry, port, header.age)]
+
+    def _complete(self, held: Slot, packet: Frame, entry: Entry, port: int, age: int) -> Emission:
+        held.complete, held.final, held.age = True, entry.role is Role.TOP, age
+        return self._sum_of(held, packet, entry, port, repeated=False)
+
+    def _keep(self, packet: Frame, entry: Entry) -> str:
+        """What a place does with a result that comes to it; the verdict on one that is not to go on."""
+        header = packet.header
+        if entry.role is Role.TOP or packet.destination_ip != entry.group_ip:
+            return Verdict.MALFORMED
+        if entry.role is Role.TRANSIT:
+            return ""
+        offset = (header.slot - entry.result_base) % 2**32
+        if offset >= entry.size:
+            return Verdict.BAD_SLOT
+        held, degraded = self._slots[entry.base + offset], bool(header.flags & spec.Flag.DEGRADED)
+        is_its_own = (held.generation, held.fragment) == (header.generation, header.fragment)
+        if is_its_own and not held.final and (held.complete or degraded):
+            held.lanes, held.count, held.age = packet.lanes.copy(), header.count, header.age
+            held.contributors, held.degraded = header.contributors, degraded
+            held.complete = held.final = True
+        return ""
+
+    # ------------------------------------------------------------------ what goes out
+
+    def _sum_of(self, held: Slot, packet: Frame, entry: Entry, port: int, repeated: bool) -> Emission:
+        """The result or partial sum that a slot holds, made of the packet that asked for it."""
+        offset = packet.header.slot - entry.base
+        header = replace(
+            packet.header,
+            op=spec.Op.RESULT if held.final else spec.Op.PARTIAL,
+            flags=(spec.Flag.FINAL if held.final else 0) | (spec.Flag.DEGRADED if held.degraded else 0),
+            worker=spec.NO_WORKER if held.final else entry.number,
+            contributors=held.contributors % 2**16,
+            slot=(entry.result_base if held.final else entry.up_base) + offset,
+            count=held.count,
+            age=held.age,
+            reserved=0,
+        )
+        sent = replace(
+            packet,
+            header=header,
+            lanes=held.lanes,
+            source_ip=entry.self_ip,
+            destination_ip=entry.group_ip if held.final else entry.up_ip,
+            destination_mac=group_mac(entry.group_ip) if held.final else packet.destination_mac,
+            ttl=frame.TTL,
+            tos=packet.tos | (frame.CE if held.marked and not repeated else 0),
+        ).pack()
+        if held.final:
+            key = (header.job, header.tree)
+            return back(sent, port) if repeated else self.ways.to_group(To.GROUP, sent, key, port)
+        return Emission(To.ROUTE, sent, (ETH0,)) if self._is_host else self.ways.route(sent)
+
+    def _notice(self, packet: Frame, entry: Entry, port: int) -> Emission:
+        sent = replace(
+            packet,
+            header=replace(packet.header, op=spec.Op.NOTICE, flags=spec.Flag.ECN, count=0),
+            lanes=frame.NO_LANES,
+            source_ip=entry.self_ip,
+            destination_ip=packet.source_ip,
+            ttl=frame.TTL,
+        )
+        return back(sent.pack(), port)
+
+
+def group_mac(ip: str) -> str:
+    """RFC 1112: 01:00:5e and the low 23 bits of the group."""
+    low = int(IPv4Address(ip)) & 0x7FFFFF
+    return (b"\x01\x00\x5e" + low.to_bytes(3, "big")).hex(":")
+
+
+def _difference(a: int, b: int) -> int:
+    """a - b as a signed 32-bit number."""
+    return (a - b + 2**31) % 2**32 - 2**31

@@ -1,0 +1,78 @@
+"""What the simulator says of figures 6 and 7 for numbers of jobs that take hours on a testbed. Pure.
+
+The same demands, placements, policies and iteration times as in the live runs; starting a process costs
+nothing, as for the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from testbed.aggregation.system import Rack
+from testbed.scheduling import live
+from testbed.scheduling.model import Pair, pair
+from testbed.systems.p4inc.figures.live.claims import CONNECTIONS, JCT, LESS
+from testbed.systems.p4inc.figures.live.model import Kind
+from testbed.systems.p4inc.figures.live.prediction import Asked, Predicted, Queue, predict
+from testbed.systems.p4inc.figures.live.queue import STEP_GBPS, Point, demands, pace
+from testbed.systems.p4inc.policies import catalogue
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+JOBS = (10, 20, 40, 60)
+"""The paper's."""
+
+
+def rows(
+    topology: Topology,
+    kinds: Sequence[Kind],
+    jobs: Sequence[int],
+    seeds: Sequence[int],
+    schemes: Sequence[str],
+    slot_s: float,
+) -> Iterator[dict[str, Any]]:
+    """Like those of the live runs, as far as testbed/systems/p4inc/figures/live/claims.py reads them."""
+    for kind in kinds:
+        for count in jobs:
+            for seed in seeds:
+                for scheme in schemes:
+                    asked = submitted(topology, kind, count, seed, slot_s)
+                    found = of(topology, kind, asked, scheme, seed, slot_s)
+                    total_s = math.fsum(found.ended_s[one.id] - one.arrival_s for one in asked)
+                    numbers = {JCT: total_s, LESS: total_s, CONNECTIONS: found.connections}
+                    yield {"model": kind.model, "scheme": scheme, "jobs": count, "seed": seed, **numbers}
+
+
+def lasts_s(topology: Topology, point: Point, slot_s: float) -> float:
+    """From the first slot of a run to the end of its last job. Raises TestbedError where a job would wait for
+    ever.
+    """
+    asked = submitted(topology, point.kind, point.jobs, point.seed, slot_s)
+    return max(of(topology, point.kind, asked, point.scheme, point.seed, slot_s).ended_s.values())
+
+
+def submitted(topology: Topology, kind: Kind, jobs: int, seed: int, slot_s: float) -> list[Asked]:
+    volume = live.gigabits(topology, kind.megabytes(topology.scale), kind.iterations)
+    drawn = enumerate(demands(jobs, seed, slot_s))
+    return [Asked(at + 1, time_s, workers, volume, f"{seed}/place/{at}") for at, (time_s, workers) in drawn]
+
+
+def of(
+    topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float
+) -> Predicted:
+    racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+    fabric = live.fabric_of(topology, slot_s, STEP_GBPS)
+    queue = Queue(racks, asked, start_up_s=0.0, handling_s=0.0)
+    policy = catalogue.make(scheme, seed)
+    return predict(fabric, queue, policy, initial_ports(topology), pace(kind, topology))
+
+
+def initial_ports(topology: Topology) -> dict[Pair, int]:
+    """The circuits that are lit when a testbed comes up, as policies see them."""
+    ends = (
+        [addresses.parse_optical_port(port)[0] - 1 for port in circuit] for circuit in topology.ocs.circuits
+    )
+    return dict(Counter(pair(a, b) for a, b in ends))

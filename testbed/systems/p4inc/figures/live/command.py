@@ -1,0 +1,243 @@
+"""`testbed reproduce p4inc fig5|fig6|fig7`: the paper's experiment (section VII-B) on a testbed that this
+brings up.
+
+Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why:
+docs/studies/p4inc-aoi.md, "The testbed experiment".
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from testbed.client.environment import typed
+from testbed.client.runtime import Caller
+from testbed.errors import HostError, RequestError
+from testbed.report import document, host
+from testbed.systems.p4inc.figures.live import ahead, plots, queue, setting, tables, throughput
+from testbed.systems.p4inc.figures.live.model import Kind
+from testbed.systems.p4inc.figures.live.setting import SCALE, trust
+from testbed.systems.p4inc.policies import catalogue
+from testbed.topology.load import parse
+from workloads import models
+
+VERSION = 1
+ITERATIONS = {"resnet50": 20, "vgg16": 12}
+"""Three to four slots with INC."""
+OPTICAL_GBPS = 40.0
+PORTS = (2, 64)
+"""A job on both gpu racks needs a circuit to each from the rack of its parameter server."""
+JOBS = 6
+SLOT_S = 1.0
+QUICK_ITERATIONS, QUICK_JOBS = 6, 3
+RUN_S = 4.0
+"""Around a run's jobs, on 2 cores: submitting, the policy's start, the results."""
+SCHEMES = tuple(name for name in catalogue.NAMES if name != "inc-tw-norecon")
+"""Without reconfiguration a job waits for ever where a circuit to its parameter server is lacking."""
+
+
+def main(figure: str, argv: list[str]) -> int:
+    """The exit code; see testbed/errors.py."""
+    options = _parser(figure).parse_args(argv)
+    _complete(figure, options)
+    _check(figure, options)
+    if os.geteuid() != 0:
+        words = typed(f"reproduce p4inc {figure}")
+        raise HostError(f"needs root for network namespaces and XDP; run: sudo {words}")
+    caller = Caller.of_this_process()
+    out: Path = options.out.absolute()
+    runs = out / f"{figure}.runs"
+    with caller.acting():
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+            for folder in (out, runs):
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+        except OSError as error:
+            raise RequestError(
+                f"--out {options.out}: {error.strerror}; a folder that {caller.user} can write is accepted"
+            ) from error
+    began = time.monotonic()
+    report = _fig5(options, runs) if figure == "fig5" else _queue(figure, options, runs)
+    report |= {"version": VERSION, "paper": "p4inc", "figure": figure, "host": asdict(host.facts())}
+    report["took_s"] = time.monotonic() - began
+    from rich.console import Console
+
+    tables.show(report, Console(width=None if sys.stdout.isatty() else 140))
+    with caller.acting():
+        document.write_json(out / f"{figure}.json", report)
+        plots.draw(report, out / f"{figure}.png")
+    print(f"{options.out}: {figure}.json {figure}.png; {report['took_s']:.0f} s")
+    return 0
+
+
+def _parser(figure: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"testbed reproduce p4inc {figure}", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the smallest experiment that shows something")
+    parser.add_argument(
+        "--scale", type=int, default=SCALE, help=f"links and gradients are divided by it ({SCALE})"
+    )
+    parser.add_argument("--out", type=Path, default=Path("out") / "p4inc", metavar="DIR", help="(out/p4inc)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="of each job")
+    parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.MODELS)}")
+    if figure == "fig5":
+        return parser
+    four = ",".join(queue.FOUR)
+    parser.add_argument(
+        "--jobs", type=_numbers, metavar="N,N", help=f"jobs of a run ({JOBS}); the paper's: 10,20,40,60"
+    )
+    parser.add_argument("--runs", type=int, metavar="N", help="with another seed each (3)")
+    parser.add_argument("--schemes", type=_words, metavar="A,B", help=f"of {', '.join(SCHEMES)} ({four})")
+    parser.add_argument(
+        "--slot", type=float, default=SLOT_S, metavar="S", help="in which one job arrives, seconds (1)"
+    )
+    parser.add_argument(
+        "--ports", type=int, default=PORTS[0], metavar="N", help=f"optical ports of a rack ({PORTS[0]})"
+    )
+    parser.add_argument(
+        "--optical-gbps", type=float, default=OPTICAL_GBPS, metavar="R", help=f"of a port ({OPTICAL_GBPS:g})"
+    )
+    parser.add_argument(
+        "--inc", type=int, default=4, metavar="N", help="jobs for which a switch sums at once (4)"
+    )
+    return parser
+
+
+def _words(text: str) -> list[str]:
+    """Without repetition."""
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in _words(text)]
+    except ValueError:
+        raise RequestError(f"--jobs {text}: numbers such as 6,10 are accepted") from None
+
+
+def _complete(figure: str, options: argparse.Namespace) -> None:
+    """What was left out: the defaults, smaller ones with --quick."""
+    quick = options.quick
+    if options.models is None:
+        every = list(models.MODELS if figure == "fig5" else ITERATIONS)
+        options.models = every if not quick else every[-2:] if figure == "fig5" else every[:1]
+    if quick and options.iterations is None:
+        options.iterations = QUICK_ITERATIONS
+    if figure != "fig5":
+        options.jobs = [QUICK_JOBS if quick else JOBS] if options.jobs is None else options.jobs
+        options.runs = (1 if quick else 3) if options.runs is None else options.runs
+        options.schemes = list(queue.FOUR) if options.schemes is None else options.schemes
+
+
+def _check(figure: str, options: argparse.Namespace) -> None:
+    """Raises RequestError."""
+    for name, accepted in (("models", models.MODELS), ("schemes", SCHEMES)):
+        chosen = getattr(options, name, None)
+        for word in chosen or ():
+            if word not in accepted:
+                raise RequestError(f"--{name} {word}: accepted are {', '.join(accepted)}")
+        if chosen == []:
+            raise RequestError(f"--{name}: one or more of {', '.join(accepted)} are accepted")
+    ranges = {
+        "iterations": (5, 10_000),
+        "scale": (1, 100_000),
+        "runs": (1, 1_000),
+        "ports": PORTS,
+        "inc": (0, 64),
+    }
+    for name, (least, most) in ranges.items():
+        value = getattr(options, name, None)
+        if value is not None and not least <= value <= most:
+            raise RequestError(f"--{name} {value}: {least} to {most} are accepted")
+    if figure == "fig5":
+        return
+    if not options.jobs or not all(1 <= jobs <= 1_000 for jobs in options.jobs):
+        raise RequestError(f"--jobs {','.join(map(str, options.jobs))}: numbers from 1 to 1000 are accepted")
+    if not 1 <= options.optical_gbps <= 400:
+        raise RequestError(f"--optical-gbps {options.optical_gbps:g}: 1 to 400 are accepted")
+    if not 0.5 <= options.slot <= 60:
+        raise RequestError(f"--slot {options.slot:g}: 0.5 to 60 seconds are accepted")
+
+
+def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+    iterations = options.iterations or 12
+    with _progress("figure 5", len(options.models) * len(throughput.CASES)) as on_done:
+        rows = throughput.measure(options.models, iterations, options.scale, runs, on_done)
+    return {
+        "rows": rows,
+        "claims": throughput.claims(rows),
+        "iterations": iterations,
+        "scale": options.scale,
+        "trust": trust(rows),
+    }
+
+
+def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+    kinds = [Kind(model, options.iterations or ITERATIONS.get(model, 12)) for model in options.models]
+    seeds = range(1, options.runs + 1)
+    points = [
+        queue.Point(kind, scheme, jobs, seed)
+        for kind in kinds
+        for jobs in options.jobs
+        for seed in seeds
+        for scheme in options.schemes
+    ]
+    config = setting.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
+    topology = parse(config, figure)
+    # before anything runs: a schedule that never ends shows here
+    lasts_s = sum(ahead.lasts_s(topology, point, options.slot) + RUN_S for point in points)
+    print(f"{len(points)} runs, {max(1, round(lasts_s / 60))} minutes or more", file=sys.stderr, flush=True)
+    jobs = () if options.quick else ahead.JOBS
+    foreseen = list(ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
+    with _progress("figures 6 and 7", len(points)) as on_done:
+        rows, costs = queue.sweep(points, options.slot, config, runs, on_done, 1 if options.quick else 3)
+    return {
+        "rows": rows,
+        "claims": tables.claims(rows),
+        "prediction": tables.prediction(rows),
+        "costs": asdict(costs),
+        "ahead": {"rows": foreseen, "claims": tables.claims(foreseen)},
+        "trust": tables.summed([row["trust"] for row in rows]),
+        "iterations": {kind.model: kind.iterations for kind in kinds},
+        "runs": options.runs,
+        "slot_s": options.slot,
+        "scale": options.scale,
+        "optical_ports": options.ports,
+        "optical_gbps": options.optical_gbps,
+        "inc": options.inc,
+    }
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar where there is a terminal, else a line for each run."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    began = time.monotonic()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(what, total=total)
+        done = 0
+
+        def on_done(name: str) -> None:
+            nonlocal done
+            done += 1
+            progress.update(bar, advance=1, description=name)
+            if not console.is_terminal:
+                print(
+                    f"{what}: {done}/{total} after {time.monotonic() - began:.0f} s: {name}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+        yield on_done

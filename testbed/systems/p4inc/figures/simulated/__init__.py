@@ -1,0 +1,1 @@
+"""Table I and the figures of section VII-C, by simulation."""

@@ -1,0 +1,301 @@
+"""What the paper says of its simulations (section VII-C), number by number, and whether our runs say so too.
+Pure.
+
+Of figures 8 to 12 there is the text alone: percentages and trends. Table I is printed whole.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from testbed.reproduction.verdicts import (
+    AGREES,
+    BAND,
+    DIFFERS,
+    FLAT,
+    LEVEL,
+    PARTLY,
+    SIZE,
+    TIE,
+    level,
+    of_gain,
+    standard_error,
+)
+from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
+from testbed.systems.p4inc.figures.simulated.points import TITLES
+from testbed.systems.p4inc.simulator.settings import FOUR, MILP
+
+Said = tuple[str, str]
+"""Our number, and one of `verdicts.WORDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`paper` is its number or word for `text`; `ours` gives ours, for a sweep that has the schemes
+    `needs`.
+    """
+
+    text: str
+    paper: str
+    needs: tuple[str, ...]
+    ours: Callable[[Sweep], Said]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    text: str
+    paper: str
+    ours: str
+    verdict: str
+
+
+NORECON = "inc-tw-norecon"
+NAMES = {AOI: "reconfigured connections", CT_BTI: "CT-BTI"}
+
+
+def findings(figure: str, sweep: Sweep) -> list[Finding]:
+    """All claims on a figure for which there are runs."""
+    return [Finding(c.text, c.paper, *c.ours(sweep)) for c in CLAIMS[figure] if sweep.has(*c.needs)]
+
+
+def headline(sweep: Sweep) -> str:
+    """Which scheme has the shortest CT-BTI, and which of those that may reconfigure sets up fewest circuits,
+    over the whole sweep.
+    """
+    may = [scheme for scheme in sweep.schemes if scheme != NORECON] or list(sweep.schemes)
+    shortest, fewest = (_least(sweep, *asked) for asked in ((sweep.schemes, CT_BTI), (may, AOI)))
+    of = ", of those that reconfigure" if len(may) < len(sweep.schemes) else ""
+    return f"Shortest CT-BTI: {shortest}; fewest connections{of}: {fewest}"
+
+
+def _least(sweep: Sweep, schemes: Sequence[str], metric: str) -> str:
+    """The scheme with the least of a metric over all swept values, or those that are level with it, seed by
+    seed.
+    """
+    totals = {
+        scheme: [
+            math.fsum(each)
+            for each in zip(*(sweep.each(scheme, v, metric) for v in sweep.values), strict=True)
+        ]
+        for scheme in schemes
+    }
+    first = min(schemes, key=lambda scheme: math.fsum(totals[scheme]))
+    names = [TITLES[scheme] for scheme in schemes if scheme == first or level(totals[scheme], totals[first])]
+    return names[0] if len(names) == 1 else f"a tie of {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _reduces(metric: str, to: str, of: str, paper: float, titles: tuple[str, str]) -> Claim:
+    def ours(sweep: Sweep) -> Said:
+        share, by_seed = sweep.reduction(metric, to, of), sweep.reductions(metric, to, of)
+        spread = f" \u00b1 {statistics.stdev(by_seed):.1%}" if len(by_seed) > 1 else ""
+        times = f", {share / paper:.2f} times the paper's" if share > 0 else ""
+        return f"{share:.1%}{spread}{times}", of_gain(share, paper, standard_error(by_seed))
+
+    return Claim(f"{titles[0]} has less {NAMES[metric]} than {titles[1]}, by", f"{paper:.1%}", (to, of), ours)
+
+
+def _lowest(metric: str, scheme: str, title: str) -> Claim:
+    """At every swept value, of the four schemes."""
+
+    def ours(sweep: Sweep) -> Said:
+        held = sweep.ahead(
+            metric, scheme, [other for other in FOUR if other != scheme and other in sweep.schemes]
+        )
+        return str(held), held.verdict
+
+    least = "fewest" if metric == AOI else "shortest"
+    return Claim(f"{title} has the {least} {NAMES[metric]}", "always", FOUR, ours)
+
+
+def _above(metric: str, low: str, high: str, text: str) -> Claim:
+    def ours(sweep: Sweep) -> Said:
+        held = sweep.ahead(metric, low, [high])
+        return str(held), held.verdict
+
+    return Claim(text, "always", (low, high), ours)
+
+
+def _trend(metric: str, scheme: str, title: str, falls: bool) -> Claim:
+    """From the first swept value to the last, the means in between being on the way."""
+
+    def ours(sweep: Sweep) -> Said:
+        means = sweep.means(scheme, metric)
+        first, last = means[0], means[-1]
+        change = (last - first) / first if first else 0.0
+        right = change < -FLAT if falls else change > FLAT
+        steps = [b <= a * (1 + FLAT) if falls else b >= a * (1 - FLAT) for a, b in pairwise(means)]
+        return f"{change:+.0%}", AGREES if right and all(steps) else PARTLY if right else DIFFERS
+
+    return Claim(f"{NAMES[metric]} of {title}", "fall" if falls else "grow", (scheme,), ours)
+
+
+def _same(metric: str, scheme: str, title: str) -> Claim:
+    def ours(sweep: Sweep) -> Said:
+        means = sweep.means(scheme, metric)
+        change = max(means) / min(means) - 1 if min(means) else 0.0
+        return f"{change:.0%} apart", AGREES if change <= LEVEL else DIFFERS
+
+    return Claim(f"{NAMES[metric]} of {title}", "no change", (scheme,), ours)
+
+
+def _levels_off(metric: str, scheme: str, title: str, at: float, where: str) -> Claim:
+    """Little of the whole change is left behind the swept value `at`."""
+
+    def ours(sweep: Sweep) -> Said:
+        by = dict(zip(sweep.values, sweep.means(scheme, metric), strict=True))
+        knee = min(sweep.values, key=lambda value: abs(value - at))
+        whole, rest = by[sweep.values[0]] - by[sweep.values[-1]], by[knee] - by[sweep.values[-1]]
+        if abs(whole) <= FLAT * by[sweep.values[0]]:
+            return "no change", DIFFERS
+        left = abs(rest / whole)
+        return f"{left:.0%} of the change left", AGREES if left <= 0.2 else PARTLY if left <= 0.5 else DIFFERS
+
+    return Claim(f"{NAMES[metric]} of {title} level off {where}", "yes", (scheme,), ours)
+
+
+def _grows_less(to: str, of: str, titles: tuple[str, str]) -> Claim:
+    def ours(sweep: Sweep) -> Said:
+        grown = [sweep.means(scheme, CT_BTI)[-1] - sweep.means(scheme, CT_BTI)[0] for scheme in (to, of)]
+        much = grown[0] < 0.5 * grown[1]
+        said = f"{grown[0]:+.1f} s, {grown[1]:+.1f} s"
+        return said, AGREES if much else PARTLY if grown[0] < grown[1] else DIFFERS
+
+    return Claim(f"CT-BTI of {titles[0]} grows much less than of {titles[1]}", "yes", (to, of), ours)
+
+
+def _between(scheme: str, title: str, low: float, high: float) -> Claim:
+    """Table I's delta. The MILP's own schedule stands for the optimum."""
+
+    def ours(sweep: Sweep) -> Said:
+        return _in_range([sweep.deviation(scheme, value).mean for value in sweep.values], low, high)
+
+    return Claim(f"{title} is off the MILP by", f"{low:.1%} to {high:.1%}", (scheme, MILP), ours)
+
+
+def _in_range(ours: Sequence[float], low: float, high: float) -> Said:
+    """Whether all of several gains are within BAND of a range of the paper's."""
+    verdict = DIFFERS
+    if all((1 - BAND) * low <= share <= (1 + BAND) * high for share in ours):
+        verdict = AGREES
+    elif min(ours) > LEVEL:
+        verdict = SIZE
+    elif min(ours) >= -LEVEL:
+        verdict = TIE
+    return f"{min(ours):.1%} to {max(ours):.1%}", verdict
+
+
+def _recon_gains() -> Claim:
+    """The paper's numbers are (NoRecon - TW) / TW, although its deltas are shares of the longer."""
+
+    def ours(sweep: Sweep) -> Said:
+        pairs = zip(sweep.means(NORECON, CT_BTI), sweep.means("inc-tw", CT_BTI), strict=True)
+        return _in_range([without / with_ - 1 for without, with_ in pairs], 0.096, 0.244)
+
+    needs = ("inc-tw", NORECON)
+    return Claim("INC-TW-NoRecon's CT-BTI is above INC-TW's by", "9.6% to 24.4%", needs, ours)
+
+
+def _optimum(metric: str) -> Claim:
+    """With what is proven of it. The fewest circuits are those of the shortest CT-BTI that was found, not of
+    all schedules.
+    """
+
+    def ours(sweep: Sweep) -> Said:
+        held = sweep.ahead(
+            metric, MILP, [scheme for scheme in ("inc-fcfs", "inc-tw") if scheme in sweep.schemes]
+        )
+        runs = [run for run in sweep.runs if run.scheme == MILP]
+        if metric == AOI:
+            proven = sum(
+                run.connections_bound is not None and run.connections <= run.connections_bound for run in runs
+            )
+        else:
+            proven = sum(run.status == "optimal" for run in runs)
+        return f"{held}; proven least in {proven} of {len(runs)} runs", held.verdict
+
+    text = "MILP has fewer reconfigured connections than INC-FCFS and INC-TW" if metric == AOI else None
+    return Claim(text or "MILP has the shortest CT-BTI", "always", (MILP, "inc-fcfs", "inc-tw"), ours)
+
+
+NOINC, INC = ("noINC-FCFS", "noINC-TW"), ("INC-FCFS", "INC-TW")
+TITLE = {"noinc-fcfs": NOINC[0], "noinc-tw": NOINC[1], "inc-fcfs": INC[0], "inc-tw": INC[1]}
+
+CLAIMS: dict[str, tuple[Claim, ...]] = {
+    "table1": (
+        _optimum(CT_BTI),
+        _optimum(AOI),
+        _between("inc-fcfs", "INC-FCFS", 0.378, 0.433),
+        _between("inc-tw", "INC-TW", 0.159, 0.171),
+        _above(CT_BTI, "inc-tw", "inc-fcfs", "INC-TW has a shorter CT-BTI than INC-FCFS"),
+        _above(AOI, "inc-tw", "inc-fcfs", "INC-TW has fewer reconfigured connections than INC-FCFS"),
+        _recon_gains(),
+    ),
+    "fig8": (
+        _reduces(AOI, "inc-fcfs", "noinc-fcfs", 0.554, (INC[0], NOINC[0])),
+        _reduces(AOI, "inc-tw", "noinc-tw", 0.503, (INC[1], NOINC[1])),
+        _reduces(AOI, "noinc-tw", "noinc-fcfs", 0.928, (NOINC[1], NOINC[0])),
+        _reduces(AOI, "inc-tw", "inc-fcfs", 0.917, (INC[1], INC[0])),
+        _reduces(CT_BTI, "noinc-tw", "noinc-fcfs", 0.868, (NOINC[1], NOINC[0])),
+        _reduces(CT_BTI, "inc-tw", "inc-fcfs", 0.856, (INC[1], INC[0])),
+        _lowest(AOI, "inc-tw", INC[1]),
+        _lowest(CT_BTI, "inc-tw", INC[1]),
+        _above(CT_BTI, "noinc-tw", "inc-fcfs", "noINC-TW has a shorter CT-BTI than INC-FCFS"),
+    ),
+    "fig9": (
+        _reduces(AOI, "inc-tw", "noinc-fcfs", 0.895, (INC[1], NOINC[0])),
+        _reduces(CT_BTI, "inc-tw", "noinc-fcfs", 0.726, (INC[1], NOINC[0])),
+        _lowest(AOI, "inc-tw", INC[1]),
+        _lowest(CT_BTI, "inc-tw", INC[1]),
+    ),
+    "fig10": (
+        *(_trend(metric, scheme, title, True) for metric in (AOI, CT_BTI) for scheme, title in TITLE.items()),
+        _above(CT_BTI, "noinc-tw", "inc-fcfs", "noINC-TW has a shorter CT-BTI than INC-FCFS"),
+        _above(AOI, "noinc-tw", "inc-fcfs", "noINC-TW has fewer reconfigured connections than INC-FCFS"),
+        _lowest(AOI, "inc-tw", INC[1]),
+    ),
+    "fig11": (
+        *(
+            _same(metric, scheme, TITLE[scheme])
+            for metric in (AOI, CT_BTI)
+            for scheme in ("noinc-fcfs", "noinc-tw")
+        ),
+        *(
+            _trend(metric, scheme, TITLE[scheme], True)
+            for metric in (AOI, CT_BTI)
+            for scheme in ("inc-fcfs", "inc-tw")
+        ),
+        *(
+            _levels_off(metric, scheme, TITLE[scheme], 8, "beyond 8 jobs")
+            for metric in (AOI, CT_BTI)
+            for scheme in ("inc-fcfs", "inc-tw")
+        ),
+    ),
+    "fig12": (
+        *(_trend(AOI, scheme, title, True) for scheme, title in TITLE.items()),
+        *(_trend(CT_BTI, scheme, title, False) for scheme, title in TITLE.items()),
+        _grows_less("noinc-tw", "noinc-fcfs", (NOINC[1], NOINC[0])),
+        _grows_less("inc-tw", "inc-fcfs", (INC[1], INC[0])),
+    ),
+}
+
+# Table I as printed: jobs -> scheme -> (time s, CT-BTI s, delta %, AOI)
+TABLE1: dict[int, dict[str, tuple[float, float, float | None, int]]] = {
+    40: {"milp": (84.6, 3.4, None, 1), "inc-fcfs": (0.6, 6.0, 43.3, 1), "inc-tw": (0.8, 4.1, 17.1, 1)},
+    50: {"milp": (105.3, 6.9, None, 1), "inc-fcfs": (0.8, 11.2, 38.4, 1), "inc-tw": (1.0, 8.2, 15.9, 1)},
+    60: {"milp": (357.5, 14.8, None, 1), "inc-fcfs": (0.9, 23.8, 37.8, 2), "inc-tw": (1.1, 17.7, 16.4, 2)},
+    80: {"inc-fcfs": (1.3, 29.9, None, 5), "inc-tw": (1.5, 19.8, None, 4)},
+    100: {"inc-fcfs": (1.6, 31.8, None, 11), "inc-tw": (2.1, 26.7, None, 5)},
+}
+_NORECON = {
+    40: (0.7, 5.1, 33.3),
+    50: (0.9, 9.8, 29.6),
+    60: (1.0, 21.7, 31.8),
+    80: (1.4, 21.7, None),
+    100: (1.7, 30.7, None),
+}
+for _jobs, (_time, _ct_bti, _delta) in _NORECON.items():
+    TABLE1[_jobs]["inc-tw-norecon"] = (_time, _ct_bti, _delta, 0)

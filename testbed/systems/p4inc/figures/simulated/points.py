@@ -1,0 +1,147 @@
+"""One run of a sweep: a scheme, a seed and a value of the swept field. Owns what is measured of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import TestbedError
+from testbed.scheduling.model import Job
+from testbed.systems.p4inc.checker import Report, check
+from testbed.systems.p4inc.policies import catalogue
+from testbed.systems.p4inc.simulator.coflows import Coflow
+from testbed.systems.p4inc.simulator.fluid import Outcome, simulate
+from testbed.systems.p4inc.simulator.settings import MILP, OWN, Setting
+
+TITLES = {MILP: "MILP", **catalogue.TITLES}
+WARM = ("inc-tw+", "inc-tw", "inc-fcfs")
+"""Schedules from which the MILP may start: the best of these."""
+LEAST_S = 0.1
+"""For the MILP, where the policies have used up its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What is to be run. `setting` has the swept value already."""
+
+    setting: Setting
+    value: float
+    scheme: str
+    seed: int
+    time_limit_s: float
+
+    def __str__(self) -> str:
+        return f"{TITLES[self.scheme]}, {self.setting.sweep} {self.value:g}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run came to. `time_s` is what deciding took: all calls of the policy, or the MILP.
+
+    `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS
+    came to, `stages_s` where its time went. `connections_bound`: no schedule with that CT-BTI sets up fewer
+    circuits, as far as that is proven.
+    """
+
+    value: float
+    scheme: str
+    seed: int
+    ct_bti_s: float
+    connections: int
+    reconfigurations: int
+    mean_jct_s: float
+    time_s: float
+    bound_s: float | None = None
+    gap: float | None = None
+    status: str | None = None
+    stages_s: Mapping[str, float] | None = None
+    connections_bound: int | None = None
+
+
+def run(point: Point, trace: Sequence[Coflow]) -> Measured:
+    """Runs a point, and checks its schedule against the paper's equations. Raises TestbedError."""
+    jobs = point.setting.jobs(point.seed, trace)
+    if point.scheme == MILP:
+        return _solved(point, jobs)
+    outcome = _simulated(point, point.scheme, jobs)
+    assert outcome.schedule is not None
+    assert outcome.policy_s is not None
+    report = check(outcome.schedule)
+    told = (outcome.ct_bti_s, outcome.reconfigured_connections, outcome.reconfigurations)
+    found = (report.ct_bti_s, report.reconfigured_connections, report.reconfigurations)
+    if abs(told[0] - found[0]) > 1e-6 or told[1:] != found[1:]:
+        raise TestbedError(
+            f"the simulator has CT-BTI, circuits and reconfigurations {told}, the checker {found}"
+        )
+    return _measured(point, jobs, report, outcome.policy_s)
+
+
+def _simulated(point: Point, scheme: str, jobs: Sequence[Job]) -> Outcome:
+    setting = point.setting
+    policy = catalogue.make(scheme, point.seed, None if setting.steps == OWN else setting.steps)
+    return simulate(setting.fabric, jobs, policy, setting.initial, record=True, clock=time.perf_counter)
+
+
+def _measured(point: Point, jobs: Sequence[Job], report: Report, time_s: float) -> Measured:
+    waited_s = sum(report.finish_s[job.id] - job.arrival * point.setting.slot_s for job in jobs)
+    return Measured(
+        point.value,
+        point.scheme,
+        point.seed,
+        report.ct_bti_s,
+        report.reconfigured_connections,
+        report.reconfigurations,
+        mean_jct_s=waited_s / len(jobs),
+        time_s=time_s,
+    )
+
+
+def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
+    """The MILP, started from the best schedule of the policies; its time, and what it may take, has theirs in
+    it.
+    """
+    from testbed.systems.p4inc import milp
+
+    setting, began = point.setting, time.perf_counter()
+    starts = [_simulated(point, scheme, jobs) for scheme in WARM]
+    best = min(starts, key=lambda outcome: (outcome.ct_bti_s, outcome.reconfigured_connections))
+    solution = milp.solve(
+        setting.fabric,
+        jobs,
+        ports=setting.initial,
+        time_limit_s=max(LEAST_S, point.time_limit_s - (time.perf_counter() - began)),
+        warm=best.schedule,
+        fewest=True,
+        clock=time.perf_counter,
+    )
+    took_s = time.perf_counter() - began
+    if solution.schedule is None:
+        raise TestbedError(
+            f"the MILP is {solution.status} after {took_s:.0f} s, although it began with a schedule"
+        )
+    measured = _measured(point, jobs, check(solution.schedule), took_s)
+    # the MILP counts from the first arrival on: its first job need not run at once
+    return dataclasses.replace(
+        measured,
+        ct_bti_s=solution.ct_bti_s,
+        bound_s=solution.bound_s,
+        gap=solution.gap,
+        connections_bound=solution.connections_bound,
+        status=solution.status,
+        stages_s={stage.name: round(stage.seconds, 3) for stage in solution.stages},
+    )
+
+
+def points_of(setting: Setting, seeds: Sequence[int], time_limit_s: float) -> list[Point]:
+    """All runs of a sweep. The longest first, so that no process ends long after the others."""
+    found = [
+        Point(point, value, scheme, seed, time_limit_s)
+        for value, point in setting.points()
+        for scheme in setting.schemes
+        for seed in seeds
+    ]
+    return sorted(
+        found, key=lambda p: (p.scheme == MILP, p.setting.job_count / p.setting.units), reverse=True
+    )

@@ -1,0 +1,113 @@
+"""A lower bound on CT-BTI: what no schedule can do in a given time. Owns the relaxation; makes no schedules.
+
+It keeps each job's one mode, its largest rate, arrival and end, and the whole slots of INC places. It lets go
+of whole ports (a circuit may be lit for a part of the time), of epsilon, and of when rates change: time is
+cut only where a job arrives or must be over, and within such a span only the volume counts. Every schedule
+gives a solution, so that where there is none, there is no schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from testbed.scheduling.model import Pair
+from testbed.systems.p4inc.milp.choice import Choice, choose
+from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
+from testbed.systems.p4inc.milp.program import Program
+
+
+def relaxation(
+    instance: Instance, ct_bti_s: float, *, whole_ports: bool = False
+) -> tuple[Program, Choice] | None:
+    """A program without a solution if there is no schedule of `ct_bti_s`; None if a job cannot be over in
+    time even alone.
+
+    With `whole_ports` the ports of a pair, summed over the slots of a span, are a whole number, as they are
+    in every schedule.
+    """
+    modes = instance.possible(ct_bti_s)
+    if not all(modes):
+        return None
+    program = Program()
+    choice = choose(program, instance, ct_bti_s, modes, exact=False)
+    binding = binding_switches(instance, choice.modes)
+    moved = [
+        mode
+        for mode in choice.modes
+        if mode.load.links or any(unit in binding for unit, _ in mode.load.switches)
+    ]
+    cuts = sorted({mode.job.arrival for mode in moved} | {instance.end(mode, ct_bti_s) for mode in moved})
+    fabric = instance.fabric
+    flows: dict[int, list[tuple[int, int]]] = {}
+    for mode in moved:
+        end = instance.end(mode, ct_bti_s)
+        use = choice.uses[mode.index]
+        spans = [(low, high) for low, high in pairwise(cuts) if mode.job.arrival <= low and high <= end]
+        flows[mode.index] = []
+        for low, high in spans:
+            volume = program.real()
+            flows[mode.index].append((low, volume))
+            most = min(mode.limit_gbps * (high - low) * fabric.slot_s, mode.job.gigabits)
+            program.row([(volume, 1.0), (use, -most)], high=0.0)
+        program.row(
+            [*((v, 1.0) for _, v in flows[mode.index]), (use, -mode.job.gigabits * (1 - ROUNDING))], 0.0
+        )
+    for low, high in pairwise(cuts):
+        seconds = (high - low) * fabric.slot_s
+        between: dict[Pair, list[tuple[int, float]]] = {}
+        switched: dict[int, list[tuple[int, float]]] = {}
+        for mode in moved:
+            for volume in (v for at, v in flows[mode.index] if at == low):
+                for p, streams in mode.load.links:
+                    between.setdefault(p, []).append((volume, streams))
+                for unit, taken in mode.load.switches:
+                    if unit in binding:
+                        switched.setdefault(unit, []).append((volume, taken))
+        if whole_ports:
+            _whole(program, instance, between, high - low)
+        else:
+            for unit in fabric.units:
+                through = [term for p, terms in between.items() if unit in p for term in terms]
+                if through:
+                    program.row(through, high=fabric.ports[unit] * fabric.port_gbps * seconds)
+        for unit, terms in switched.items():
+            program.row(terms, high=fabric.switch_gbps[unit] * seconds)
+    return program, choice
+
+
+def _whole(
+    program: Program, instance: Instance, between: Mapping[Pair, Sequence[tuple[int, float]]], slots: int
+) -> None:
+    """Equation (6), in ports times slots."""
+    fabric = instance.fabric
+    lit = {p: program.whole(0, slots * min(fabric.ports[p[0]], fabric.ports[p[1]])) for p in between}
+    for p, terms in between.items():
+        program.row([*terms, (lit[p], -fabric.port_gbps * fabric.slot_s)], high=0.0)
+    for unit in fabric.units:
+        mine = [(column, 1.0) for p, column in lit.items() if unit in p]
+        if mine:
+            program.row(mine, high=fabric.ports[unit] * slots)
+
+
+def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[int]:
+    """The units whose B_PDP could be reached at all: full INC places, full ports, and what else stays in the
+    unit.
+    """
+    fabric, found = instance.fabric, set()
+    for unit in fabric.units:
+        inc: list[float] = []
+        beside = fabric.ports[unit] * fabric.port_gbps
+        for mode in modes:
+            gbps = dict(mode.load.switches).get(unit, 0) * mode.limit_gbps
+            crossing = sum(streams for p, streams in mode.load.links if unit in p) * mode.limit_gbps
+            if mode.load.inc == unit:
+                inc.append(gbps)
+            else:
+                beside += max(0.0, gbps - crossing)
+        if (
+            sum(sorted(inc)[-fabric.inc[unit] :] if fabric.inc[unit] else []) + beside
+            > fabric.switch_gbps[unit]
+        ):
+            found.add(unit)
+    return found

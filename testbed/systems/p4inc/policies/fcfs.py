@@ -1,0 +1,74 @@
+"""First come, first served: P4INC-AOI's benchmark (section VII-A), with INC and without. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from testbed.scheduling.model import ALL, NEEDED, Load, Plan, Progress, State
+from testbed.scheduling.room import SLACK, Loads, Room
+from testbed.systems.p4inc.policies import circuits
+
+
+class Fcfs:
+    """Jobs start one by one in the order of arrival, each with INC if there is a place, else with its PS, and
+    with the largest rate in steps of delta B that fits; it keeps that rate. The first job for which there is
+    not room for one step blocks those behind it.
+
+    With `steps` NEEDED a job gets no more of them than finish it in its first slot; with ALL, all that fit.
+    """
+
+    def __init__(self, *, inc: bool, steps: str = ALL) -> None:
+        self._inc = inc
+        self._steps = steps
+        self._loads = Loads()
+
+    @property
+    def name(self) -> str:
+        return "inc-fcfs" if self._inc else "noinc-fcfs"
+
+    def plan(self, state: State) -> Plan:
+        fabric = state.fabric
+        running = [p for p in state.jobs if p.started is not None]
+        its = [(p, self._loads.of(fabric, p.job, p.inc)) for p in running]
+        room = Room.beside(fabric, its)
+        rates = {p.job.id: p.rate_gbps for p in running}
+        inc = {p.job.id: p.inc for p in running if p.inc is not None}
+        for waiting in state.jobs:
+            if waiting.started is not None:
+                continue
+            load = self._load(state, waiting, room)
+            rate = self._rate(state, waiting, load, room)
+            if rate <= 0:
+                break
+            room.take(load, rate)
+            rates[waiting.job.id] = rate
+            if load.inc is not None:
+                room.inc_left[load.inc] -= 1
+                inc[waiting.job.id] = load.inc
+        return Plan(rates, inc, circuits.kept(state.ports, room.circuits, fabric.ports))
+
+    def _load(self, state: State, waiting: Progress, room: Room) -> Load:
+        job = waiting.job
+        unit = None
+        if self._inc:
+            workers = dict(job.workers)
+            units = [unit for unit in job.inc_units(state.fabric) if room.inc_left[unit] > 0]
+            unit = max(units, key=lambda unit: (workers[unit], -unit), default=None)
+        return self._loads.of(state.fabric, job, unit)
+
+    def _rate(self, state: State, waiting: Progress, load: Load, room: Room) -> float:
+        """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one
+        does.
+        """
+        fabric = state.fabric
+        most = load.limit_gbps
+        if self._steps == NEEDED or most == math.inf:
+            # finishes the job in one slot, though circuits may come up epsilon late
+            lit_s = fabric.slot_s - (fabric.reconfiguration_s if load.links else 0.0)
+            if lit_s > 0:
+                steps = max(1, math.ceil(waiting.remaining_gigabits / lit_s / fabric.step_gbps - SLACK))
+                most = min(most, steps * fabric.step_gbps)
+        rate = room.largest(load, most)
+        if rate >= most * (1 - SLACK):
+            return most
+        return math.floor(rate / fabric.step_gbps + SLACK) * fabric.step_gbps

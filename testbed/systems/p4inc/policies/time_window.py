@@ -1,0 +1,142 @@
+"""TW: the heuristic of P4INC-AOI, algorithms 1 and 2, with INC and without. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from testbed.scheduling.model import NEEDED, Fabric, Load, Plan, Progress, State
+from testbed.scheduling.room import SLACK, Loads, Room
+from testbed.systems.p4inc.policies import circuits, matching, windows
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A job in a slot with the mode that it has, or would start with. `gbps` is what it has been given so
+    far, of `limit_gbps`.
+    """
+
+    progress: Progress
+    load: Load
+    limit_gbps: float
+    gbps: float = 0.0
+
+
+class TimeWindow:
+    """INC goes to the waiting jobs that save most inter-unit traffic; bandwidth in steps of delta B to the
+    job whose ICT would be longest, one virtual port after the other, that with the longest ideal window
+    first. No job's rate falls.
+
+    With `steps` NEEDED a job that ends within the slot gets no further step; with ALL, lines 19 to 31 go on
+    until nothing fits, as printed. Without `reconfigures`, the circuits that are lit stay (INC-TW-NoRecon).
+    """
+
+    def __init__(self, *, inc: bool, reconfigures: bool = True, steps: str = NEEDED) -> None:
+        self._inc = inc
+        self._reconfigures = reconfigures
+        self._steps = steps
+        self._loads = Loads()
+
+    @property
+    def name(self) -> str:
+        return ("inc-tw" if self._inc else "noinc-tw") + ("" if self._reconfigures else "-norecon")
+
+    def plan(self, state: State) -> Plan:
+        fabric = state.fabric
+        running = [(p, self._loads.of(fabric, p.job, p.inc)) for p in state.jobs if p.started is not None]
+        room = Room.beside(fabric, running, None if self._reconfigures else state.ports)
+        waiting = [p for p in state.jobs if p.started is None]
+        chosen = matching.assign(fabric, waiting, room.inc_left, self._loads) if self._inc and waiting else {}
+        candidates = [Candidate(p, its, room.limit(its), p.rate_gbps) for p, its in running]
+        for p in waiting:
+            its = self._loads.of(fabric, p.job, chosen.get(p.job.id))
+            candidates.append(Candidate(p, its, room.limit(its)))
+        for related in by_window(fabric, candidates):
+            _raise(fabric, related, room, self._steps)
+        given = [c for c in candidates if c.gbps > 0]
+        return Plan(
+            {c.progress.job.id: c.gbps for c in given},
+            {c.progress.job.id: c.load.inc for c in given if c.load.inc is not None},
+            circuits.kept(state.ports, room.circuits, fabric.ports) if self._reconfigures else state.ports,
+        )
+
+
+def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """The jobs of each virtual port, that with the latest window end first; each job at the first of its
+    ports only.
+
+    A unit has two, its server pool's with the switch's bandwidth (equation 5), and its AOI's with that of its
+    optical ports. A job leaves the first pass that it is in (algorithm 2, lines 19 to 31) only when no step
+    more fits, and nothing becomes free before the next slot: in the passes after that it would leave at once.
+    """
+    units = len(fabric.ports)
+    port: list[int] = []
+    gigabits: list[float] = []
+    update_s: list[float] = []
+    first: list[int] = []
+    for candidate in candidates:
+        first.append(len(port))
+        its, left = candidate.load, candidate.progress.remaining_gigabits
+        for unit, count in its.switches:
+            port.append(unit)
+            gigabits.append(count * left)
+        for (a, b), count in its.links:
+            port += (units + a, units + b)
+            gigabits += (count * left, count * left)
+        update_s += [its.update_s] * (len(port) - first[-1])
+    capacity = np.array([*fabric.switch_gbps, *(count * fabric.port_gbps for count in fabric.ports)])
+    end = windows.ends(port, gigabits, update_s, capacity)
+    rank = np.empty(len(end), np.intp)
+    rank[np.argsort(-end, kind="stable")] = np.arange(len(end))
+    related: dict[int, list[Candidate]] = {}
+    if port:
+        earliest = np.minimum.reduceat(rank[port], first)
+        for candidate, at in zip(candidates, earliest.tolist(), strict=True):
+            related.setdefault(at, []).append(candidate)
+    return [related[at] for at in sorted(related)]
+
+
+def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str) -> None:
+    """Algorithm 2, lines 19 to 31. Room only shrinks meanwhile, and a job's ICT depends on its own rate
+    alone: so jobs in a heap, that with the longest ICT first, come in the order in which the paper's repeated
+    search of all finds them.
+    """
+    heap = [
+        entry
+        for number, c in enumerate(related)
+        if (entry := _projected(fabric, number, c, steps)) is not None
+    ]
+    heapq.heapify(heap)
+    while heap:
+        _, number, step = heap[0]
+        candidate = related[number]
+        entry = None
+        if room.fits(candidate.load, step):
+            room.take(candidate.load, step)
+            candidate.gbps += step
+            entry = _projected(fabric, number, candidate, steps)
+        if entry is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, entry)
+
+
+def _projected(
+    fabric: Fabric, number: int, candidate: Candidate, steps: str
+) -> tuple[float, int, float] | None:
+    """The ICT after one step more, negated for the heap, and the step; None if the job is to have no more."""
+    progress, had = candidate.progress, candidate.progress.rate_gbps
+    left = progress.remaining_gigabits
+    # what is new of its rate may come into force epsilon late
+    lost = (candidate.gbps - had) * fabric.reconfiguration_s if candidate.load.links else 0.0
+    ends = candidate.gbps > 0 and candidate.gbps * fabric.slot_s - lost >= left
+    if ends and (steps == NEEDED or candidate.limit_gbps == math.inf):
+        return None
+    step = min(fabric.step_gbps, candidate.limit_gbps - candidate.gbps)
+    if step <= SLACK * candidate.gbps:
+        return None
+    return -(left / (candidate.gbps + step) + candidate.load.update_s), number, step

@@ -1,0 +1,64 @@
+"""TW+: this project's own policy, with INC and without. Pure.
+
+Where TW gives INC to the jobs that save most traffic, and starts the others at once, TW+ asks what decides
+when the last job ends: a switch's INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md,
+section TW+, has reasons and results.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from testbed.scheduling.model import Plan, State
+from testbed.scheduling.room import Loads
+from testbed.systems.p4inc.policies import circuits
+from testbed.systems.p4inc.policies.tw_plus_modes import Modes, Sending, Tuning
+from testbed.systems.p4inc.policies.tw_plus_rates import Rates
+
+_ID, _UPDATE_S = attrgetter("progress.job.id"), attrgetter("load.update_s")
+
+
+class TimeWindowPlus:
+    """In each slot it expects an end, that of the best schedule of the jobs known. INC goes to jobs that
+    would be late with their PS, longest first; the others wait for INC or use their PS, whichever ends first.
+    PS jobs get what ends them in time.
+
+    A plan depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
+    """
+
+    def __init__(self, inc: bool = True, seed: int = 0, tuning: Tuning | None = None) -> None:
+        self._inc = inc
+        self._tuning = tuning or Tuning()
+        self._loads = Loads()
+
+    @property
+    def name(self) -> str:
+        return "inc-tw+" if self._inc else "noinc-tw+"
+
+    def plan(self, state: State) -> Plan:
+        modes = Modes(state, self._tuning, self._loads, self._inc)
+        return with_rates(state, modes.sending, modes.end_s, self._tuning)
+
+
+def with_rates(state: State, sending: list[Sending], end_s: float, tuning: Tuning) -> Plan:
+    """The plan that gives jobs rates by which they end at `end_s`, or as soon after it as the longest of them
+    and the ports allow.
+    """
+    # by id, and then, stable, by update: two plain keys are quicker than pairs of them
+    sending.sort(key=_ID)
+    sending.sort(key=_UPDATE_S, reverse=True)
+    rates = Rates(state.fabric, state.ports, tuning, sending)
+    longest_s = max((entry.least_s for entry in sending), default=0.0)
+    rates.give(max(end_s, longest_s, rates.ports_end_s()))
+    given = rates.gbps
+    for number in range(len(sending)):
+        if given:
+            break
+        rates.give_one(number)  # nothing would run: then the first job that can
+        given = rates.gbps
+    inc = {}
+    for entry in sending:
+        unit = entry.load.inc
+        if unit is not None and (id_ := entry.progress.job.id) in given:
+            inc[id_] = unit
+    return Plan(given, inc, circuits.kept(state.ports, rates.circuits, state.fabric.ports))

@@ -1,0 +1,305 @@
+"""TW+, second half: the rates of the jobs that send, and the circuits that these need. Owns no choice of INC.
+Pure.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.scheduling.model import Fabric, Pair
+from testbed.scheduling.room import SLACK
+from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning
+
+Numbers = NDArray[Any]
+
+_CRITICAL = 0.97
+"""Of the time to the expected end: a job that needs as much at its largest rate comes before the others."""
+_LEAST = 1e-6
+"""Of a rate: it is not raised by less."""
+
+
+@functools.lru_cache(maxsize=4096)
+def efficient_gbps(links: tuple[tuple[Pair, int], ...], port_gbps: float) -> tuple[float, ...]:
+    """The rates, ascending, at which a job with several links leaves little of their circuits empty."""
+    counts = [count for _, count in links]
+    rates = sorted({number * port_gbps / count for count in counts for number in range(1, count + 1)})
+    found = []
+    for rate in rates:
+        circuits = sum([math.ceil(count * rate / port_gbps - SLACK) for count in counts])
+        if sum(counts) * rate >= _EFFICIENT * circuits * port_gbps:
+            found.append(rate)
+    return tuple(found)
+
+
+_EFFICIENT = 0.9
+"""Of the circuits that a job needs: what it should fill."""
+
+
+class Rates:
+    """Rates of one slot, in rounds; each only adds. `sending` are the jobs, those with the longest updates
+    first, and `lit` the circuits of the slot before.
+
+    Without INC a slot has thousands of jobs at large scale, nearly all with one link, and each is looked at
+    in every round. So jobs and links are numbers, and what is known of them stands in columns; what does not
+    depend on the jobs before is computed for all jobs at once; and a round is one loop, in which the case of
+    one link has a path of its own.
+    """
+
+    def __init__(
+        self, fabric: Fabric, lit: Mapping[Pair, int], tuning: Tuning, sending: Sequence[Sending]
+    ) -> None:
+        self.fabric, self.tuning = fabric, tuning
+        self._port_gbps = fabric.port_gbps
+        # by job
+        self._sending = sending
+        self._left = np.array([entry.progress.remaining_gigabits for entry in sending])
+        self._had = np.array([entry.progress.rate_gbps for entry in sending])
+        self._update_s = np.array([entry.load.update_s for entry in sending])
+        self._limit = np.array([entry.load.limit_gbps for entry in sending])
+        self._most: list[float] = self._useful_gbps().tolist()
+        self._gbps = [0.0] * len(sending)
+        self._is_short = [False] * len(sending)  # it got less than it was to get: nothing more fits
+        # a job's only link or the first of several, and its streams there; all of several
+        self._link: list[int | None] = [None] * len(sending)
+        self._streams = [0] * len(sending)
+        self._several: dict[int, list[tuple[int, int]]] = {}
+        # by link
+        self._pairs = self._number_links()
+        self._ends = np.array(list(itertools.chain.from_iterable(self._pairs)), np.intp).reshape(-1, 2)
+        self._lit = [lit.get(pair, 0) for pair in self._pairs]
+        self._circuits = [0] * len(self._pairs)
+        self._used = [0.0] * len(self._pairs)  # Gb/s
+        # by unit
+        self._ports = list(fabric.ports)  # left
+        self._switch = [gbps * (1 + SLACK / 2) for gbps in fabric.switch_gbps]  # left
+        self._bounded = self._may_bound()  # whether some switch could be what limits
+
+    @property
+    def gbps(self) -> dict[int, float]:
+        """By job that runs."""
+        rates = zip(self._sending, self._gbps, strict=True)
+        return {entry.progress.job.id: gbps for entry, gbps in rates if gbps > 0}
+
+    @property
+    def circuits(self) -> dict[Pair, int]:
+        """Those that the rates need."""
+        return {pair: count for pair, count in zip(self._pairs, self._circuits, strict=True) if count}
+
+    def ports_end_s(self) -> float:
+        """When the optical ports can be through, updates included, if each unit serves those with the longest
+        update first. No schedule is faster.
+        """
+        jobs, links, streams = self._rows
+        if not len(jobs):
+            return 0.0
+        units = self._ends[links].ravel()
+        order = np.argsort(units, kind="stable")
+        units = units[order]
+        first = np.flatnonzero(np.diff(units, prepend=-1))
+        # a row for each unit, so that sums begin with it
+        at = np.arange(len(units)) - np.repeat(first, np.diff(first, append=len(units)))
+        through = np.zeros((len(self.fabric.ports), int(at.max()) + 1))
+        through[units, at] = np.repeat(streams * self._left[jobs], 2)[order]
+        through = np.cumsum(through, axis=1)[units, at]
+        port_gbps = np.maximum(np.array(self.fabric.ports) * self._port_gbps, 1e-9)
+        return float((through / port_gbps[units] + np.repeat(self._update_s[jobs], 2)[order]).max())
+
+    def give(self, end_s: float) -> None:
+        """All rounds."""
+        sending, most = self._sending, self._most
+        self._keep_running()
+        self._raise([at for at, link in enumerate(self._link) if link is None], most, new=True, least=0.5)
+        critical_s = _CRITICAL * end_s
+        linked = [at for at, link in enumerate(self._link) if link is not None]
+        linked.sort(key=lambda at: sending[at].least_s < critical_s)
+        waiting = [at for at in linked if sending[at].may_wait]
+        others = [at for at in linked if not sending[at].may_wait] if waiting else linked
+        hurried = self._in_time_gbps(self.tuning.hurry * end_s)
+        self._raise(others, self._in_time_gbps(end_s), new=True)
+        self._raise(others, hurried, new=True)
+        self._raise(waiting, hurried, new=True, least=1 - SLACK)
+        self._raise([at for at in linked if self._gbps[at] > 0], most, new=False)
+
+    def give_one(self, number: int) -> None:
+        """All that one job can have."""
+        self._is_short[number] = False
+        self._raise([number], self._most, new=True)
+
+    # -------------------------------------------------------------- columns
+
+    def _useful_gbps(self) -> Numbers:
+        """The most that each job has use of: what finishes it in this slot, if what is new comes into force
+        epsilon late.
+        """
+        slot_s, late_s = self.fabric.slot_s, self.fabric.reconfiguration_s
+        useful = self._left / slot_s
+        if slot_s > late_s:
+            late = self._had < useful
+            np.divide(self._left - self._had * late_s, slot_s - late_s, out=useful, where=late)
+        most: Numbers = np.minimum(useful, self._limit)
+        return most
+
+    def _number_links(self) -> list[Pair]:
+        """Gives each pair of units with streams a number, and each job the numbers of its links."""
+        numbers: dict[Pair, int] = {}
+        jobs: list[int] = []
+        rows: list[int] = []
+        streams: list[int] = []
+        for at, entry in enumerate(self._sending):
+            links = entry.load.links
+            for pair, count in links:
+                jobs.append(at)
+                rows.append(numbers.setdefault(pair, len(numbers)))
+                streams.append(count)
+            if links:
+                self._link[at], self._streams[at] = rows[-len(links)], links[0][1]
+                if len(links) > 1:
+                    self._several[at] = [(link, links[i][1]) for i, link in enumerate(rows[-len(links) :])]
+        # by job and link: the numbers of both, and the streams
+        self._rows = (np.array(jobs, np.intp), np.array(rows, np.intp), np.array(streams, np.intp))
+        return list(numbers)
+
+    def _may_bound(self) -> bool:
+        """Whether some switch would be too small for all at their largest rates. What crosses it to or from
+        its unit's optical ports is no more than these bear.
+        """
+        fabric = self.fabric
+        beside = [ports * self._port_gbps for ports in fabric.ports]
+        for entry, most_gbps in zip(self._sending, self._most, strict=True):
+            links, switches = entry.load.links, entry.load.switches
+            if len(links) == 1 and len(switches) == 2 and switches[0][1] == switches[1][1] == links[0][1]:
+                continue  # it crosses both switches between servers and optical ports alone
+            for unit, count in switches:
+                beside[unit] += count * most_gbps
+        return any(
+            gbps > capacity * (1 - 1e-6) for gbps, capacity in zip(beside, fabric.switch_gbps, strict=True)
+        )
+
+    def _in_time_gbps(self, end_s: float) -> list[float]:
+        """The rate of each job that ends it by then, if what is new comes into force epsilon late; for a job
+        with several links one that fills their circuits.
+        """
+        late_s = self.fabric.reconfiguration_s
+        for_s = np.maximum(end_s - self._update_s, self.fabric.slot_s)
+        gbps = self._left / for_s
+        late = (gbps > self._had) & (for_s > late_s)
+        np.divide(self._left - self._had * late_s, for_s - late_s, out=gbps, where=late)
+        for at in self._several:
+            levels = efficient_gbps(self._sending[at].load.links, self._port_gbps)
+            level = bisect.bisect_left(levels, float(gbps[at]) * (1 - SLACK))
+            if level < len(levels):
+                gbps[at] = levels[level]
+        rates: list[float] = np.minimum(gbps, self._limit).tolist()
+        return rates
+
+    # -------------------------------------------------------------- rounds
+
+    def _keep_running(self) -> None:
+        """What running jobs cannot lose: a rate above 0, for which each of their links keeps one circuit, all
+        of a link's together half a port at most; without links, the rate.
+        """
+        port_gbps = self._port_gbps
+        running = np.array([entry.progress.started is not None for entry in self._sending], bool)
+        jobs, links, streams = self._rows
+        kept_rows = running[jobs]
+        jobs, links, streams = jobs[kept_rows], links[kept_rows], streams[kept_rows]
+        on_link = np.bincount(links, streams, len(self._pairs))
+        gbps = np.where(running, np.minimum(self._most, self._had), 0.0)
+        wide = gbps[jobs] * 2 * on_link[links] > port_gbps
+        np.minimum.at(gbps, jobs[wide], port_gbps / (2 * on_link[links[wide]]))
+        self._gbps = gbps.tolist()
+        self._used = np.bincount(links, streams * gbps[jobs], len(self._pairs)).tolist()
+        self._circuits = (on_link > 0).astype(int).tolist()
+        taken = np.bincount(self._ends[on_link > 0].ravel(), minlength=len(self._ports))
+        self._ports = (np.array(self._ports) - taken).tolist()
+        if self._bounded:
+            for entry, gbps_ in zip(self._sending, self._gbps, strict=True):
+                for unit, count in entry.load.switches:
+                    self._switch[unit] -= count * gbps_
+
+    def _raise(self, jobs: Iterable[int], asked: Sequence[float], *, new: bool, least: float = 0.0) -> None:
+        """Each job up to what is `asked`, as far as it fits and it has use of it; not at all if it would
+        start with less than the share `least` of that. With `new`, circuits that are not lit count as well.
+        """
+        port_gbps, ports, pairs, switch = self._port_gbps, self._ports, self._pairs, self._switch
+        lit, circuits, used = self._lit, self._circuits, self._used
+        sending, rates, useful, is_short = self._sending, self._gbps, self._most, self._is_short
+        for at in jobs:
+            had, most = rates[at], asked[at]
+            if useful[at] < most:
+                most = useful[at]
+            more, tiny = most - had, _LEAST * most
+            if more <= tiny or is_short[at]:
+                continue
+            if self._bounded:
+                for unit, count in sending[at].load.switches:
+                    if switch[unit] < count * more:
+                        more = switch[unit] / count
+            link, count = self._link[at], self._streams[at]
+            if at in self._several:
+                more = self._over_links(self._several[at], more, new)
+            elif link is not None:
+                given = circuits[link]
+                if given * port_gbps < used[link] + count * more:
+                    a, b = pairs[link]
+                    left = min(ports[a], ports[b])
+                    if not new:
+                        left = max(0, min(left, lit[link] - given))
+                    fits = ((given + left) * port_gbps - used[link]) / count
+                    if fits < more:
+                        more = fits
+            if new and had + more < most - tiny:
+                is_short[at] = True
+            if more <= tiny or (not had and more < least * most):
+                continue
+            rates[at] = had + more
+            if self._bounded:
+                for unit, count_ in sending[at].load.switches:
+                    switch[unit] -= count_ * more
+            if at in self._several:
+                for link_, count_ in self._several[at]:
+                    self._use(link_, count_ * more)
+            elif link is not None:
+                used[link] = gbps = used[link] + count * more
+                if not given or gbps > (given + SLACK) * port_gbps:
+                    circuits[link] = new_circuits = int(gbps / port_gbps - SLACK) + 1
+                    a, b = pairs[link]
+                    ports[a] -= new_circuits - given
+                    ports[b] -= new_circuits - given
+
+    def _use(self, link: int, gbps: float) -> None:
+        """Of a link, with the circuits that this needs."""
+        self._used[link] = used = self._used[link] + gbps
+        had = self._circuits[link]
+        if not had or used > (had + SLACK) * self._port_gbps:
+            self._circuits[link] = circuits = int(used / self._port_gbps - SLACK) + 1
+            for unit in self._pairs[link]:
+                self._ports[unit] -= circuits - had
+
+    def _over_links(self, links: Sequence[tuple[int, int]], gbps: float, new: bool) -> float:
+        """The largest rate up to `gbps` for a job with several links: one circuit after the other to the link
+        that limits.
+        """
+        pairs = [self._pairs[link] for link, _ in links]
+        given = [self._circuits[link] for link, _ in links]
+        left = {unit: self._ports[unit] for pair in pairs for unit in pair}
+        while True:
+            least, (a, b), at = min(
+                ((given[at] * self._port_gbps - self._used[link]) / count, pairs[at], at)
+                for at, (link, count) in enumerate(links)
+            )
+            if least >= gbps:
+                return gbps
+            if not left[a] or not left[b] or not (new or given[at] < self._lit[links[at][0]]):
+                return least
+            given[at] += 1
+            left[a] -= 1
+            left[b] -= 1

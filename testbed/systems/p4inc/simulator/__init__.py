@@ -1,0 +1,1 @@
+"""P4INC-AOI's simulator: jobs drawn as in section VII-C, and algorithm 1 with flows as fluids. Pure."""

@@ -1,0 +1,147 @@
+"""Jobs under a policy in discrete time: P4INC-AOI, algorithm 1, with flows as fluids. Owns the clock and what
+jobs have left; decides nothing, and lets no policy break a constraint. Pure: a clock, if the policy's time is
+asked for, is an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from testbed.errors import RequestError, TestbedError
+from testbed.scheduling import form
+from testbed.scheduling.constraints import check_form, check_ports, check_rates
+from testbed.scheduling.model import (
+    Fabric,
+    Job,
+    Pair,
+    Plan,
+    Policy,
+    Progress,
+    Schedule,
+    State,
+    lost_gigabits,
+    set_up,
+)
+from testbed.scheduling.room import Loads
+
+_LEFT = 1e-9
+"""The share of a job's volume that counts as nothing left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to. Times are seconds from slot 0; `slots` are those up to the last in which a job ran.
+
+    `finish_s` is t_j by job. `policy_s` is what the policy took of the clock, None without one. `schedule` is
+    there if it was recorded.
+    """
+
+    finish_s: Mapping[int, float]
+    ct_bti_s: float
+    total_jct_s: float
+    reconfigured_connections: int
+    reconfigurations: int
+    slots: int
+    policy_s: float | None
+    schedule: Schedule | None
+
+
+def simulate(
+    fabric: Fabric,
+    jobs: Iterable[Job],
+    policy: Policy,
+    ports: Mapping[Pair, int],
+    *,
+    record: bool = False,
+    check: bool = True,
+    on_slot: Callable[[int, int], None] | None = None,
+    clock: Callable[[], float] | None = None,
+) -> Outcome:
+    """Runs all jobs to their end, from the circuits `ports`.
+
+    After each slot `on_slot` gets its number and how many jobs are finished. A plan in which no job runs
+    stays in force until the next arrival. Raises `RequestError` for a fabric, jobs or circuits that cannot be
+    (`form`), `TestbedError` if a plan cannot be or breaks a constraint (with `check`), or leaves jobs waiting
+    for ever.
+    """
+    given = list(jobs)
+    if not given:
+        raise RequestError("simulate: there are no jobs")
+    form.require(fabric, given, ports, "simulate")
+    check_ports(fabric, ports, "the circuits lit at the start")
+    arriving = sorted(given, key=lambda job: job.arrival)
+    loads = Loads()
+    present: dict[int, Progress] = {}
+    finish_s: dict[int, float] = {}
+    plans: list[Plan] = []
+    lit: Mapping[Pair, int] = dict(ports)
+    slot, next_, first = arriving[0].arrival, 0, None
+    connections = events = 0
+    policy_s = 0.0
+    if record:
+        plans.extend([Plan(ports=lit)] * slot)
+    while len(finish_s) < len(arriving):
+        while next_ < len(arriving) and arriving[next_].arrival <= slot:
+            job = arriving[next_]
+            present[job.id] = Progress(job, job.gigabits)
+            next_ += 1
+        state = State(fabric, slot, tuple(present.values()), lit)
+        before = clock() if clock else 0.0
+        plan = policy.plan(state)
+        policy_s += clock() - before if clock else 0.0
+        if check:
+            check_form(state, plan, policy.name)
+            if plan.ports is not lit:
+                check_ports(fabric, plan.ports, f"{policy.name}, slot {slot}")
+            check_rates(state, plan, loads, policy.name)
+        new = set_up(lit, plan.ports) if plan.ports is not lit else 0
+        connections += new
+        events += new > 0
+        if plan.rates and first is None:
+            first = slot
+        for id_, rate in plan.rates.items():
+            progress = present[id_]
+            if progress.started is None:
+                progress.started = slot
+                progress.inc = plan.inc.get(id_)
+            its = loads.of(fabric, progress.job, progress.inc)
+            moved = rate * fabric.slot_s
+            if new and rate > progress.rate_gbps:
+                moved -= lost_gigabits(fabric, its.links, progress.rate_gbps, rate, lit, plan.ports)
+            progress.rate_gbps = rate
+            progress.remaining_gigabits -= moved
+            if progress.remaining_gigabits <= _LEFT * progress.job.gigabits:
+                finish_s[id_] = (slot + 1) * fabric.slot_s + its.update_s
+                del present[id_]
+        lit = plan.ports
+        if record:
+            plans.append(plan)
+        if on_slot is not None:
+            on_slot(slot, len(finish_s))
+        slot += 1
+        if not plan.rates or not present:
+            if next_ == len(arriving):
+                if present:
+                    raise TestbedError(
+                        f"{policy.name}, slot {slot - 1}: {len(present)} jobs wait, none runs and none is to "
+                        f"come: "
+                        f"they would wait for ever, the first of them job {next(iter(present))}"
+                    )
+                break
+            idle = max(0, arriving[next_].arrival - slot)
+            if record:
+                plans.extend([Plan(ports=plan.ports)] * idle)
+            slot += idle
+    assert first is not None
+    return Outcome(
+        finish_s=finish_s,
+        ct_bti_s=max(finish_s.values()) - first * fabric.slot_s,
+        total_jct_s=math.fsum(finish_s[job.id] - job.arrival * fabric.slot_s for job in arriving),
+        reconfigured_connections=connections,
+        reconfigurations=events,
+        slots=slot,
+        policy_s=policy_s if clock else None,
+        schedule=Schedule(fabric, tuple(arriving), tuple(plans), dict(ports)) if record else None,
+    )
