@@ -161,20 +161,20 @@ class Rack:
 
         Ends after `quiet` silences.
         """
-        found: list[list[tuple[int, int]]] = [[] for _ in self.ends]
+        events: list[list[tuple[int, int]]] = [[] for _ in self.ends]
 
         def work(at: int, end: End) -> None:
             for vector in vectors[at]:
                 self._library.endpoint_submit(end.handle, vector.ctypes.data, vector.size, raw)
-            number, told, silent = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
+            number, detail, silent = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
             deadline, silences = time.monotonic() + LATE_S, 0
-            while len(found[at]) < len(vectors[at]) and time.monotonic() < deadline and silences < quiet:
+            while len(events[at]) < len(vectors[at]) and time.monotonic() < deadline and silences < quiet:
                 event = self._library.endpoint_run(
-                    end.handle, ctypes.byref(number), ctypes.byref(told), ctypes.byref(silent)
+                    end.handle, ctypes.byref(number), ctypes.byref(detail), ctypes.byref(silent)
                 )
                 silences += event == QUIET
                 if event != QUIET:
-                    found[at].append((event, told.value))
+                    events[at].append((event, detail.value))
 
         threads = [threading.Thread(target=work, args=pair) for pair in enumerate(self.ends)]
         for thread in threads:
@@ -183,10 +183,10 @@ class Rack:
             thread.join()
         for end in self.ends:
             self._wait_for_pushes(end)
-        return found
+        return events
 
     def _wait_for_pushes(self, end: End) -> None:
-        """Until the switch has looked at all that the worker sent."""
+        """Wait until the switch has looked at all that the worker sent."""
         counters, deadline = self.counters(end), time.monotonic() + LATE_S
         sent = counters.pushed + counters.retransmitted
         while sum(end.pushes.values()) < sent:

@@ -203,7 +203,11 @@ class World:
         self.said: list[tuple[int, str]] = []
         rules = Rules("inc-fcfs", "inc-fcfs", live.fabric_of(TOPOLOGY, SLOT_S, None), 1)
         self.session = Session(
-            TOPOLOGY, rules, self.jobs, self.notes.append, lambda one, what: self.said.append((one.id, what))
+            TOPOLOGY,
+            rules,
+            self.jobs,
+            self.notes.append,
+            lambda queued, what: self.said.append((queued.id, what)),
         )
         request = JobRequest("x.py", (), "ps", None, caller, "/", {}, None, None, 0)
         common = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
@@ -222,13 +226,13 @@ class World:
         self.session.run(self.policy)
 
     def start(self, first: int | None = None) -> World:
-        """With its first jobs, if so many are named; `join` brings the others."""
+        """Start the session with its first jobs, if so many are named; `join` brings the others."""
         self.session.add(self.all[:first])
         self._thread.start()
         return self
 
     def join(self) -> None:
-        self.session.add([one for one in self.all if one not in self.session.all])
+        self.session.add([queued for queued in self.all if queued not in self.session.all])
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WAIT_S
@@ -241,7 +245,8 @@ class World:
     def running(self, *ids: int) -> None:
         self.until(
             lambda: (
-                {one.id for one in self.all if one.state == "running"} & set(self.machine.told) >= set(ids)
+                {queued.id for queued in self.all if queued.state == "running"} & set(self.machine.told)
+                >= set(ids)
             ),
             f"{ids} run",
         )

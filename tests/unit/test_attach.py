@@ -298,7 +298,7 @@ def test_a_shell_has_job_control(screen: Callable[..., Screen]) -> None:
 
 
 def test_control_z_stops_the_client_with_the_command(served: Served, tmp_path: Path) -> None:
-    """In a user's shell, which sees its job stopped, and has it go on."""
+    """The client runs in a user's shell, which sees its job stopped, and has it go on."""
     script = tmp_path / "script"
     argv = served.argv("sh", "-c", "echo begun; read line; echo got $line; exit 6")
     script.write_text(f"cd {shlex.quote(os.getcwd())}; exec {shlex.join(argv)}\n")

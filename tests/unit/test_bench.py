@@ -68,9 +68,9 @@ def test_readme_says_of_bmv2_what_the_table_has() -> None:
 
 
 def test_a_sample_counts_for_the_innermost_function_that_is_known() -> None:
-    found = list(samples(SCRIPT))
-    assert [at for at, _, _ in found] == pytest.approx([117.000000251, 117.0005, 117.001, 117.002])
-    parts = [part(functions, endpoint) for _, functions, endpoint in found]
+    profile = list(samples(SCRIPT))
+    assert [at for at, _, _ in profile] == pytest.approx([117.000000251, 117.0005, 117.001, 117.002])
+    parts = [part(functions, endpoint) for _, functions, endpoint in profile]
     assert parts[1:3] == [ENDPOINT, IDLE]
     assert "copy" in parts[0]
     assert "program" in parts[3]
@@ -110,7 +110,7 @@ def test_a_setup_says_what_sums_and_leaves_a_host_for_the_parameter_server() -> 
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "answer"),
     [
         ([engines._ALWAYS + engines._LOGGED, b"of a library"], engines.WITH_MACROS),
         ([engines._ALWAYS, b"of a library"], engines.WITHOUT_MACROS),
@@ -119,8 +119,8 @@ def test_a_setup_says_what_sums_and_leaves_a_host_for_the_parameter_server() -> 
         ([], engines.AS_FOUND),
     ],
 )
-def test_logging_macros_are_told_by_what_a_build_has_in_it(files: list[bytes], told: str) -> None:
-    assert engines.logging_macros(files) == told
+def test_logging_macros_are_told_by_what_a_build_has_in_it(files: list[bytes], answer: str) -> None:
+    assert engines.logging_macros(files) == answer
 
 
 def test_a_round_of_a_way_has_one_all_reduce_at_least() -> None:
@@ -128,7 +128,7 @@ def test_a_round_of_a_way_has_one_all_reduce_at_least() -> None:
 
 
 def a_run(mbps: float, switches_cpu_s: float = 0.0) -> dict[str, Any]:
-    """What tests/bench/rack.py finds of ten all-reduces of 1 MB."""
+    """Return the figures that tests/bench/rack.py makes of ten all-reduces of 1 MB."""
     return {
         "goodput_mbps": mbps,
         "seconds": [8 / mbps] * 10,
@@ -140,7 +140,7 @@ def a_run(mbps: float, switches_cpu_s: float = 0.0) -> dict[str, Any]:
 
 
 def rows_of(rounds: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    """Of MTU 1500; a way without rounds is skipped."""
+    """Return the rows of MTU 1500; a way without rounds is skipped."""
     rows: list[dict[str, Any]] = [
         engines.row(way, 1_000_000, [a_run(mbps, 0.05) for mbps in rounds[way.name]])
         if way.name in rounds
@@ -247,9 +247,9 @@ def test_the_truth_about_a_verdict_is_a_line_through_slow_links() -> None:
 
 @pytest.mark.parametrize("series", [verdict.CHOSEN_BY, verdict.HELD_OUT], ids=lambda series: series.name)
 def test_every_case_of_the_verdicts_bench_has_a_truth(series: verdict.Series) -> None:
-    told = {kind.name for rate in series.rates for kind, _ in series.cases(rate)}
+    names = {kind.name for rate in series.rates for kind, _ in series.cases(rate)}
     with_lines = {kind.name for kind, _ in series.cases(series.slow[0])}
-    assert {series.line_of(name) for name in told} == with_lines
+    assert {series.line_of(name) for name in names} == with_lines
     assert sum(len(series.cases(rate)) for rate in series.rates if rate not in series.slow) >= 20
 
 

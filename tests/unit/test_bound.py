@@ -1,5 +1,5 @@
-"""What links allow: replays whose truth is known, and bounds of made-up jobs on a perfect network and on
-machines that stretch them.
+"""The bound that links set: replays whose truth is known, and bounds of made-up jobs on a perfect network and
+on machines that stretch them.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def test_a_servers_last_chunks_come_down_when_all_has_gone_up() -> None:
 
 
 def left(sums: Sequence[Any], rows: Sequence[Any]) -> dict[str, Any]:
-    return {"timeline": {"sums": [list(one) for one in sums], "rows": [list(row) for row in rows]}}
+    return {"timeline": {"sums": [list(total) for total in sums], "rows": [list(row) for row in rows]}}
 
 
 GOOD_SUMS = [(400, 1, 30)]
@@ -217,7 +217,7 @@ class World:
         )
 
     def timelines(self) -> list[dict[str, Any]]:
-        found = []
+        made = []
         for _ in HOSTS:
             now_s, sums, rows = BEGAN_S, [], []
             for at in range(self.rounds):
@@ -228,8 +228,8 @@ class World:
                 sums.append((self.size_bytes, 1, round(now_s * 1e9)))
                 now_s += self.woken_s
                 rows.append((RESUMED, at, round(now_s * 1e9), 0, round(self.ran_s * 1e9)))
-            found.append(left(sums, rows))
-        return found
+            made.append(left(sums, rows))
+        return made
 
     def recording(self, optical_bytes_per_s: float = 0.0) -> Recording:
         names = (*HOSTS, "u1o1", "u2h1")
@@ -250,9 +250,9 @@ class World:
         return bound(self.recording(**carried), self.timelines(), traffic, {})
 
 
-def the(found: Bound | None) -> Bound:
-    assert found is not None
-    return found
+def the(value: Bound | None) -> Bound:
+    assert value is not None
+    return value
 
 
 def test_a_job_on_a_perfect_network_is_at_its_bound() -> None:
@@ -353,7 +353,7 @@ class Neighbours:
         own = ALONE_S * full if self.traffic is ACROSS else 0.0
 
         def carried(passed_s: float) -> tuple[float, float]:
-            """Of the job and of the others, by the time that has passed since the job began."""
+            """Return the bytes of the job and of the others, by the time since the job began."""
             turns, rest_s = divmod(max(0.0, passed_s), turn_s)
             summing_s = max(0.0, rest_s - COMPUTING_S)
             alone = self.between * full * (turns * COMPUTING_S + min(rest_s, COMPUTING_S))
@@ -374,9 +374,9 @@ class Neighbours:
             machine = Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0)
             reading = LinkReading(now_s, now_s, values)
             recording.samples.append(Sample(now_s, None, machine, reading, {}, holders))
-        found = the(bound(recording, [self.timeline()] * 2, self.traffic, {}))
-        assert found.shared
-        return found
+        result = the(bound(recording, [self.timeline()] * 2, self.traffic, {}))
+        assert result.shared
+        return result
 
 
 @pytest.mark.parametrize("taken", [0.1, 0.3, 0.5])
@@ -386,9 +386,9 @@ def test_what_others_send_while_the_machine_holds_a_sum_up_is_not_allowed(
 ) -> None:
     """The others send at a rate of theirs, however long this job's sums take."""
     needed_s = ALONE_S / (1 - taken)
-    found = Neighbours(stretch * needed_s, taken, taken).bound()
-    assert found.bound_ms == pytest.approx(1e3 * (COMPUTING_S + needed_s), rel=0.02)
-    assert found.ratio == pytest.approx(
+    result = Neighbours(stretch * needed_s, taken, taken).bound()
+    assert result.bound_ms == pytest.approx(1e3 * (COMPUTING_S + needed_s), rel=0.02)
+    assert result.ratio == pytest.approx(
         (COMPUTING_S + stretch * needed_s) / (COMPUTING_S + needed_s), rel=0.02
     )
 
@@ -396,30 +396,30 @@ def test_what_others_send_while_the_machine_holds_a_sum_up_is_not_allowed(
 @pytest.mark.parametrize("stretch", [1.0, 1.25, 2.0, 5.0])
 def test_a_neighbour_that_takes_all_that_is_left_takes_no_more_than_its_share(stretch: float) -> None:
     fair_s = 2 * ALONE_S
-    found = Neighbours(stretch * fair_s, 1 - 0.5 / stretch, 1.0).bound()
-    assert found.bound_ms == pytest.approx(1e3 * (COMPUTING_S + fair_s), rel=0.02)
+    result = Neighbours(stretch * fair_s, 1 - 0.5 / stretch, 1.0).bound()
+    assert result.bound_ms == pytest.approx(1e3 * (COMPUTING_S + fair_s), rel=0.02)
 
 
 def test_the_more_jobs_cross_a_link_the_less_of_it_is_one_jobs_share() -> None:
     third = {"u1h3": THIRD, "u2h3": THIRD}
     holders = {"u1h2": OTHER, "u2h2": OTHER}
-    found = Neighbours(6 * ALONE_S, 5 / 6, 1.0, holders | third).bound()
-    assert found.bound_ms == pytest.approx(1e3 * (COMPUTING_S + 3 * ALONE_S), rel=0.02)
+    result = Neighbours(6 * ALONE_S, 5 / 6, 1.0, holders | third).bound()
+    assert result.bound_ms == pytest.approx(1e3 * (COMPUTING_S + 3 * ALONE_S), rel=0.02)
     within_a_unit = {"u1h3": THIRD, "u1h4": THIRD}  # no byte of theirs is on the optical link
-    found = Neighbours(6 * ALONE_S, 5 / 6, 1.0, holders | within_a_unit).bound()
-    assert found.bound_ms == pytest.approx(1e3 * (COMPUTING_S + 2 * ALONE_S), rel=0.02)
+    result = Neighbours(6 * ALONE_S, 5 / 6, 1.0, holders | within_a_unit).bound()
+    assert result.bound_ms == pytest.approx(1e3 * (COMPUTING_S + 2 * ALONE_S), rel=0.02)
 
 
 def test_optical_links_that_a_job_does_not_cross_are_none_of_its_bound() -> None:
-    found = Neighbours(3 * ALONE_S, 1.0, 1.0, traffic=Traffic(GLOO, ("u1h1", "u1h2"), None, MTU),
+    result = Neighbours(3 * ALONE_S, 1.0, 1.0, traffic=Traffic(GLOO, ("u1h1", "u1h2"), None, MTU),
                        holders={"u1h3": OTHER, "u2h3": OTHER}).bound()  # fmt: skip
-    assert found.bound_ms == pytest.approx(1e3 * (COMPUTING_S + ALONE_S), rel=0.02)
-    assert found.ratio > 2
+    assert result.bound_ms == pytest.approx(1e3 * (COMPUTING_S + ALONE_S), rel=0.02)
+    assert result.ratio > 2
 
 
 def test_whoever_sends_from_a_host_that_no_job_holds_may_cross_any_link() -> None:
-    found = Neighbours(4 * ALONE_S, 0.75, 1.0, {}, strays=("u3h1", "u3h2")).bound()
-    assert found.bound_ms == pytest.approx(1e3 * (COMPUTING_S + 2 * ALONE_S), rel=0.02)
+    result = Neighbours(4 * ALONE_S, 0.75, 1.0, {}, strays=("u3h1", "u3h2")).bound()
+    assert result.bound_ms == pytest.approx(1e3 * (COMPUTING_S + 2 * ALONE_S), rel=0.02)
 
 
 def test_bytes_that_must_cross_a_units_optical_links() -> None:
@@ -472,19 +472,19 @@ def test_links_without_rates_bound_nothing() -> None:
 
 def test_workers_that_say_different_things_have_no_bound() -> None:
     world = World()
-    one, other = world.timelines()
+    first, other = world.timelines()
     other["timeline"]["sums"][3][0] += 4
-    assert bound(world.recording(), [one, other], IN_ONE_UNIT, {}) is None
-    assert bound(world.recording(), [one, None], IN_ONE_UNIT, {}) is None
+    assert bound(world.recording(), [first, other], IN_ONE_UNIT, {}) is None
+    assert bound(world.recording(), [first, None], IN_ONE_UNIT, {}) is None
 
 
 def test_small_sums_between_make_no_rounds() -> None:
-    (one, _), rows = World(rounds=6).timelines(), []
+    (kept, _), rows = World(rounds=6).timelines(), []
     sums: list[list[int]] = []
-    for at, row in enumerate(one["timeline"]["rows"]):
+    for at, row in enumerate(kept["timeline"]["rows"]):
         if at % 3 == 0:
             small = len(sums)
-            sums += [[4, 1, row[2] - 1], one["timeline"]["sums"][at // 3]]
+            sums += [[4, 1, row[2] - 1], kept["timeline"]["sums"][at // 3]]
             rows += [[what, small, row[2] - 1, 0, 0] for what in (ASKED, WAITED, RESUMED)]
         rows.append([row[0], len(sums) - 1, *row[2:]])
     timeline = read(left(sums, rows))

@@ -1,4 +1,4 @@
-"""Which links can be captured on, and what else is refused before a socket is opened."""
+"""The links that can be captured on, and the requests that are refused before a socket is opened."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_a_name_that_is_none_is_told_the_others() -> None:
     with pytest.raises(RequestError, match=r"^link u9h1: there is none; links are u1h1, .*u1o1"):
         capture.link(SHAPED, "u9h1")
     many = parse({"units": [{"hosts": 100}], "host_rate_mbps": 10, "scale": 1}, "test")
-    with pytest.raises(RequestError) as told:
+    with pytest.raises(RequestError) as error:
         capture.link(many, "u1o1")
-    assert str(told.value).endswith("u1h12, ..., u1h100")
+    assert str(error.value).endswith("u1h12, ..., u1h100")
 
 
 def test_a_link_without_a_rate_is_refused() -> None:

@@ -212,11 +212,13 @@ def same(side: float | str, expected: float | str) -> bool:
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_constraint_is_named(name: str) -> None:
     schedule, expected = MUTATIONS[name][0](), MUTATIONS[name][1]
-    found = broken(schedule)
+    violations = broken(schedule)
     nearest = [
-        v for v in found if (v.equation, v.what, v.slot) == (expected.equation, expected.what, expected.slot)
+        v
+        for v in violations
+        if (v.equation, v.what, v.slot) == (expected.equation, expected.what, expected.slot)
     ]
-    assert nearest, found
+    assert nearest, violations
     assert any(
         (v.job, v.unit, v.link) == (expected.job, expected.unit, expected.link)
         and same(v.left, expected.left)

@@ -25,13 +25,13 @@ def write(file: Path, lines: tuple[str, ...]) -> Path:
 
 
 def test_a_trace_is_read(file: Path) -> None:
-    found = coflows.load(write(file, LINES))
-    assert found == (
+    trace = coflows.load(write(file, LINES))
+    assert trace == (
         Coflow(1, 0.0, (2,), ((4, 1.5),)),
         Coflow(2, 700.0, (0, 1, 4), ((0, 648.0), (3, 972.0))),
         Coflow(7, 700.0, (0,), ((0, 8.0),)),
     )
-    assert found[1].megabytes == 1620
+    assert trace[1].megabytes == 1620
 
 
 def test_blank_lines_at_the_end_are_none(file: Path) -> None:
@@ -115,14 +115,14 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
 
 def test_a_job_has_its_coflows_mappers_and_bytes(file: Path) -> None:
     trace = coflows.load(write(file, LINES))
-    found = coflows.demands(
+    demands = coflows.demands(
         trace, 7, np.random.default_rng(3), volume=2.0, update_gbytes_per_s=4.0, nominal_gbps=10.0
     )
-    assert len(found) == 7
+    assert len(demands) == 7
     # each of the three twice before any a third time
-    assert sorted(demand.workers for demand in found[:3]) == [1, 1, 3]
-    assert sorted(demand.workers for demand in found[3:6]) == [1, 1, 3]
-    shuffle = next(demand for demand in found if demand.workers == 3)
+    assert sorted(demand.workers for demand in demands[:3]) == [1, 1, 3]
+    assert sorted(demand.workers for demand in demands[3:6]) == [1, 1, 3]
+    shuffle = next(demand for demand in demands if demand.workers == 3)
     assert shuffle.megabytes == pytest.approx(2 * 1620 / 3)
     # the larger reducer has 2 * 972 MB
     assert shuffle.update_s == pytest.approx(1.944 / 4)

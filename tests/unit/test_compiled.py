@@ -1,4 +1,4 @@
-"""What C and Python say of a map, compared; and what a host without BCC, or with another, is told."""
+"""Maps as C and as Python describe them, compared; and messages on a host without BCC, or with another."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ def test_no_number_of_the_contract_stands_bare() -> None:
     bare = re.compile(
         r"\b(" + "|".join(f"{number}|{number:#x}" for number in numbers) + r")(?:ULL)?\b", re.IGNORECASE
     )
-    there = {path: bare.findall(path.read_text()) for path in sources() if path not in RENDERED}
-    assert not {path: found for path, found in there.items() if found}
+    numbers_by_path = {path: bare.findall(path.read_text()) for path in sources() if path not in RENDERED}
+    assert not {path: matches for path, matches in numbers_by_path.items() if matches}
 
 
 def test_a_c_compiler_lays_records_out_as_numpy_does(tmp_path: Path) -> None:
@@ -183,7 +183,9 @@ def test_an_offset_is_numpys() -> None:
 
 
 def test_one_line_adds_an_operation(tmp_path: Path) -> None:
-    """To the table in operations.py; C, P4, Lua, scapy and codec then know it, and that it has no lanes."""
+    """Add a line to the table in operations.py; C, P4, Lua, scapy and codec then know the operation, and that
+    it has no lanes.
+    """
     for source in ("errors.py", "__init__.py", "contract"):
         (tmp_path / "testbed").mkdir(exist_ok=True)
         at = emit.ROOT / "testbed" / source

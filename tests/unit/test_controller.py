@@ -193,10 +193,10 @@ def test_wrong_circuits_change_nothing(tmp_path: Path) -> None:
 
 
 def test_circuits_that_are_there_are_taken_over_whatever_the_history_says(tmp_path: Path) -> None:
-    there = checked([("u1o1", "u3o1"), ("u2o2", "u4o2")], TOPOLOGY.optical_ports)
-    oxc = ModelSwitch(addresses.OXC_DPID, policy.oxc_flows(there))
+    lit = checked([("u1o1", "u3o1"), ("u2o2", "u4o2")], TOPOLOGY.optical_ports)
+    oxc = ModelSwitch(addresses.OXC_DPID, policy.oxc_flows(lit))
     fabric, _ = connected(tmp_path, oxc=oxc)
-    assert {tuple(c) for c in fabric.circuits()["circuits"]} == {c.ports for c in there}
+    assert {tuple(c) for c in fabric.circuits()["circuits"]} == {c.ports for c in lit}
     assert not oxc.log
 
 
@@ -247,10 +247,10 @@ def test_one_switch_that_connects_does_not_read_back_the_others(tmp_path: Path) 
     def asked() -> frozenset[Flow]:
         raise AssertionError("u1 was asked although only u2 came")
 
-    def told(wanted: frozenset[Flow]) -> None:
+    def set_flows(wanted: frozenset[Flow]) -> None:
         asked()
 
-    switches[1].flows, switches[1].set = asked, told  # type: ignore[method-assign]
+    switches[1].flows, switches[1].set = asked, set_flows  # type: ignore[method-assign]
     fabric.connected(ModelSwitch(2))  # type: ignore[arg-type]
 
 

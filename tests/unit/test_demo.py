@@ -1,4 +1,4 @@
-"""What the demo trains where, and that it ends what it has started."""
+"""The demo's trainings and their places, and that it ends what it has started."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_scapy_reads_a_capture(tmp_path: Path) -> None:
 
 
 def tshark(path: Path, *arguments: str) -> list[str]:
-    """What it prints, a line a packet. Not as root, which its Lua refuses."""
+    """Return the lines that tshark prints, one a packet. Not as root, which its Lua refuses."""
     if shutil.which("tshark") is None:
         lacking("tshark", "tshark is not installed; remedy: apt-get install tshark")
     user = NOBODY if os.geteuid() == 0 else None
@@ -100,14 +100,14 @@ def test_the_dissector_shows_every_field(tmp_path: Path) -> None:
     assert len(lines) == len(frames())
     for line, made in zip(lines, frames(), strict=True):
         cells = line.split("\t")
-        told = dict(zip(COLUMNS, cells, strict=False))
+        shown = dict(zip(COLUMNS, cells, strict=False))
         for field in spec.HEADER:
-            assert int(told[field.name], 0) == getattr(made.header, field.name), field.name
-        flags = {name: told[name] in ("1", "True") for name in FLAGS}
+            assert int(shown[field.name], 0) == getattr(made.header, field.name), field.name
+        flags = {name: shown[name] in ("1", "True") for name in FLAGS}
         assert flags == {
             name: bool(made.header.flags & flag) for name, flag in zip(FLAGS, spec.Flag, strict=True)
         }
-        assert [int(lane) for lane in told["gradient"].split(",") if lane] == made.lanes.tolist()
+        assert [int(lane) for lane in shown["gradient"].split(",") if lane] == made.lanes.tolist()
         assert cells[-1] == "1", "tshark finds the UDP checksum good"
 
 

@@ -57,13 +57,13 @@ def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_root")
 def test_what_needs_a_lacking_feature_is_not_tried() -> None:
-    found = {finding.name: finding for finding in tried.findings(list(BY_NAME))}
-    assert list(found) == list(BY_NAME)
-    assert found["torch"].works
-    assert found["namespaces"] == Finding(
+    by_name = {finding.name: finding for finding in tried.findings(list(BY_NAME))}
+    assert list(by_name) == list(BY_NAME)
+    assert by_name["torch"].works
+    assert by_name["namespaces"] == Finding(
         "namespaces", False, "not tried, for it needs root and capabilities", tried=False
     )
-    assert not found["broadcast"].works
+    assert not by_name["broadcast"].works
 
 
 @pytest.mark.usefixtures("no_root")
@@ -82,17 +82,17 @@ def test_a_lack_ends_with_3_after_the_table_and_its_remedy(capsys: pytest.Captur
 def test_json_holds_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(HostError):
         doctor.main(["--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert [entry["name"] for entry in told["features"]] == list(BY_NAME)
-    assert all(entry["works"] or not entry["tried"] or entry["remedy"] for entry in told["features"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert [entry["name"] for entry in report["features"]] == list(BY_NAME)
+    assert all(entry["works"] or not entry["tried"] or entry["remedy"] for entry in report["features"])
 
 
 def test_only_required_features_count() -> None:
-    told = doctor.report(
+    report = doctor.report(
         [Finding("root", True, ""), Finding("netem", False, "Specified qdisc kind is unknown")]
     )
-    assert told["ok"] is True
+    assert report["ok"] is True
 
 
 def test_a_program_that_fails_is_quoted() -> None:
@@ -103,20 +103,20 @@ def test_a_program_that_fails_is_quoted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "told"),
+    ("name", "said", "version"),
     [
         ("p4c-bm2-ss", "echo /usr/bin/p4c-bm2-ss >&2; echo Version 1.2.3 >&2", "Version 1.2.3"),
         ("p4c", "echo p4c 1.2.3", "p4c 1.2.3"),
     ],
 )
 def test_the_compiler_is_found_by_either_name(
-    name: str, said: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, said: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / name
     program.write_text(f"#!/bin/sh\n{said}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert host.p4c() == told
+    assert host.p4c() == version
 
 
 def test_a_lack_of_bmv2_stops_nobody_and_has_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a document or a program says is elsewhere in the documentation, is there."""
+"""The things that a document or a program says are elsewhere in the documentation are there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def name(path: Path) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """As GitHub makes them of headings: in lower case, blanks as hyphens, other signs left out."""
+    """Return the anchors that GitHub makes of headings: in lower case, blanks as hyphens, other signs left
+    out.
+    """
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -36,14 +38,14 @@ def dead(path: Path, text: str) -> list[str]:
         if re.match(r"[a-z]+:", file):
             continue
         target = path.parent / file if file else path
-        there = (
+        content = (
             text
             if target == path
             else target.read_text()
             if target.suffix == ".md" and target.exists()
             else ""
         )
-        if not target.exists() or (anchor and anchor not in anchors(there)):
+        if not target.exists() or (anchor and anchor not in anchors(content)):
             lost.append(link)
     return lost
 

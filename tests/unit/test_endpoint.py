@@ -18,10 +18,10 @@ FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 def test_lanes_are_those_of_the_quantiser_bit_by_bit(values: list[float], workers: int) -> None:
     array = np.array(values, np.float32)
     scale = quantiser.scale_of(quantiser.largest_exponent(array), workers)
-    expected, found = np.empty(array.size, ">u4"), np.empty(array.size, ">u4")
+    expected, result = np.empty(array.size, ">u4"), np.empty(array.size, ">u4")
     quantiser.encode(array, scale, workers, expected, np.empty_like(array))
-    library().endpoint_encode(array.ctypes.data, found.ctypes.data, array.size, scale, spec.bias(workers))
-    assert np.array_equal(expected, found)
+    library().endpoint_encode(array.ctypes.data, result.ctypes.data, array.size, scale, spec.bias(workers))
+    assert np.array_equal(expected, result)
 
 
 @given(
@@ -29,11 +29,11 @@ def test_lanes_are_those_of_the_quantiser_bit_by_bit(values: list[float], worker
 )
 def test_values_are_those_of_the_quantiser_bit_by_bit(sums: list[int], workers: int, scale: int) -> None:
     lanes = np.array(sums, ">u4")
-    expected, found = np.empty(lanes.size, np.float32), np.empty(lanes.size, np.float32)
+    expected, result = np.empty(lanes.size, np.float32), np.empty(lanes.size, np.float32)
     quantiser.decode(lanes, scale, workers, workers, expected)
     offset = workers * spec.bias(workers) & 0xFFFFFFFF
-    library().endpoint_decode(lanes.ctypes.data, found.ctypes.data, lanes.size, scale, offset)
-    assert np.array_equal(expected.view(np.uint32), found.view(np.uint32))
+    library().endpoint_decode(lanes.ctypes.data, result.ctypes.data, lanes.size, scale, offset)
+    assert np.array_equal(expected.view(np.uint32), result.view(np.uint32))
 
 
 @pytest.mark.parametrize(("mtu", "lanes"), [(1500, 360), (3476, 854), (1504, 360), (1508, 362)])

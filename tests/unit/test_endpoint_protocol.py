@@ -43,14 +43,14 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(workers: int, loss: floa
     given = vectors(workers)
     due = [expected([each[at].copy() for each in given]) for at in range(len(LENGTHS))]
     with rack(workers, loss) as network:
-        found = network.run(given)
+        events = network.run(given)
         repeated = sum(times - 1 for end in network.ends for times in end.pushes.values())
         counted = sum(network.counters(end).retransmitted for end in network.ends)
         fragments = {
             fragment for end in network.ends for fragment in end.pushes if fragment < mapping.FIRST_VOTE
         }
     assert network.wrong[:5] == []
-    assert [[event for event, _ in each] for each in found] == [[DONE] * len(LENGTHS)] * workers
+    assert [[event for event, _ in each] for each in events] == [[DONE] * len(LENGTHS)] * workers
     for each in given:
         for summed, right in zip(each, due, strict=True):
             assert np.array_equal(summed.view(np.uint32), right.view(np.uint32))
@@ -114,15 +114,15 @@ def test_a_value_that_is_not_finite_is_told_to_all(bad: float, length: int) -> N
     given = [[np.ones(length, np.float32)] for _ in range(3)]
     given[1][0][length - 1] = bad
     with rack(3) as network:
-        found = network.run(given)
-    assert found == [[(NOT_FINITE, 1)]] * 3
+        events = network.run(given)
+    assert events == [[(NOT_FINITE, 1)]] * 3
 
 
 @pytest.mark.parametrize("lengths", [(500, 501, 500), (1000, 999, 1001)])
 def test_other_lengths_are_told(lengths: tuple[int, ...]) -> None:
     with rack(3) as network:
-        found = network.run([[np.ones(length, np.float32)] for length in lengths])
-    assert [events[0][0] for events in found].count(DISAGREE) >= 2
+        outcomes = network.run([[np.ones(length, np.float32)] for length in lengths])
+    assert [events[0][0] for events in outcomes].count(DISAGREE) >= 2
 
 
 def test_a_notice_halves_the_window() -> None:

@@ -149,7 +149,7 @@ def test_no_or_an_unknown_command_lists_the_commands(
 
 
 def test_what_a_command_says_to_type_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a path that has no `testbed`, as sudo's has not, and from any folder."""
+    """The path has no `testbed`, as sudo's has not, and the folder is any."""
     ready = {"units": 1, "hosts": 2, "circuits": [], "datapath": "netdev"}
     message = {"ready": ready, "name": "default", "pid": 1, "detached": True}
     for folder in (CHECKOUT, tmp_path):

@@ -109,7 +109,7 @@ BOTH = Plan({1: 20.0}, ports=LINK)
 
 
 @pytest.mark.parametrize(
-    ("plans", "told"),
+    ("plans", "message"),
     [
         ([BOTH, Plan(ports=LINK)], "slot 1: job 1 is stopped before it is finished"),
         ([BOTH, Plan({1: 20.0}, {1: 0})], "slot 1: job 1 changes its mode from INC in unit None to 0"),
@@ -144,9 +144,9 @@ BOTH = Plan({1: 20.0}, ports=LINK)
         ),
     ],
 )
-def test_a_policy_that_breaks_a_constraint_is_stopped(plans: list[Plan], told: str) -> None:
+def test_a_policy_that_breaks_a_constraint_is_stopped(plans: list[Plan], message: str) -> None:
     jobs = [A, B, Job(3, ((0, 3),), 0, 100.0), Job(4, ((0, 1),), 0, 100.0)]
-    with pytest.raises(TestbedError, match=f"^planned, {told}"):
+    with pytest.raises(TestbedError, match=f"^planned, {message}"):
         run(jobs, *plans)
 
 

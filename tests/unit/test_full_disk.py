@@ -1,6 +1,4 @@
-"""What becomes of a file, and of who writes it, where a disk has no room: the kernel's refusals, without a
-disk.
-"""
+"""Files, and their writers, where a disk has no room: the kernel's refusals, without a disk."""
 
 from __future__ import annotations
 

@@ -91,13 +91,13 @@ def test_any_other_skip_fails_the_run(tmp_path: Path) -> None:
     assert code == 1, lines
     assert re.fullmatch(r"=+ 4 failed, 1 passed, 2 skipped, 2 errors in .*s =+", lines[-1]), lines
     because = "skipped, which fails the gate, since tests/skips.py allows"
-    told = {
+    failures = {
         line.split()[1].split("::")[0]: line
         for line in lines
         if line.startswith(("FAILED", "ERROR")) and because in line
     }
-    assert set(told) == {f"test_{name}.py" for name in files if name != "fine"}
-    assert told["test_zoo.py"].endswith("allows 2 for tea: no tea"), "no more than the list says"
+    assert set(failures) == {f"test_{name}.py" for name in files if name != "fine"}
+    assert failures["test_zoo.py"].endswith("allows 2 for tea: no tea"), "no more than the list says"
 
 
 def test_a_file_that_is_skipped_whole_fails_the_run(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_misspelt_requirement_is_refused() -> None:
 
 
 def test_no_test_skips_by_itself() -> None:
-    """What can be lacking has a name that TESTBED_REQUIRE knows."""
+    """Each feature or condition that can be lacking has a name that TESTBED_REQUIRE knows."""
     by_itself = re.compile(r"pytest\.(skip|importorskip)\(|mark\.(skip|skipif|xfail)\b")
     own = {ROOT / "tests" / "conftest.py", Path(__file__)}
     files = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path not in own]

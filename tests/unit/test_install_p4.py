@@ -24,11 +24,11 @@ def test_the_release_is_named_as_the_repository_names_it(described: str, release
 
 
 @pytest.mark.parametrize(
-    ("described", "found"),
+    ("described", "name"),
     [("ID=fedora\nVERSION_ID=40\n", "fedora 40"), ("ID=debian\n", "debian"), ("", "unknown")],
 )
-def test_another_system_is_named(described: str, found: str) -> None:
-    with pytest.raises(SetupError, match=f"^this system is {found}; ") as raised:
+def test_another_system_is_named(described: str, name: str) -> None:
+    with pytest.raises(SetupError, match=f"^this system is {name}; ") as raised:
         install_p4.release_of(described)
     assert raised.value.exit_code == 3
 
@@ -75,9 +75,9 @@ def test_what_it_wrote_is_put_back_if_the_work_fails(tmp_path: Path, monkeypatch
     lists = tmp_path / "lists"
     lists.mkdir()
     monkeypatch.setattr(install_p4, "LISTS", lists)
-    new, old, there = tmp_path / "key", tmp_path / "source", lists / "debian_p4lang_old"
+    new, old, other = tmp_path / "key", tmp_path / "source", lists / "debian_p4lang_old"
     old.write_bytes(b"before")
-    there.write_text("kept")
+    other.write_text("kept")
 
     def fail() -> None:
         with install_p4.unless_done({new: b"key", old: b"after"}):

@@ -1,4 +1,6 @@
-"""What the installers of scripts/ share, and that they start where nothing but the system's Python is."""
+"""The installers of scripts/: the parts that they share, and that they start where nothing but the system's
+Python is.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def board() -> Iterator[JobBoard]:
         yield made
 
 
-def told(board: JobBoard, tmp_path: Path, rank: int = 1) -> dict[str, Any]:
+def described(board: JobBoard, tmp_path: Path, rank: int = 1) -> dict[str, Any]:
     return {
         "testbed": "default",
         "job_id": 7,
@@ -48,14 +48,14 @@ def environ(value: object) -> dict[str, str]:
 
 
 def test_worker_reads_what_the_launcher_said(board: JobBoard, tmp_path: Path) -> None:
-    job = JobEnv.from_environ(environ(told(board, tmp_path)))
+    job = JobEnv.from_environ(environ(described(board, tmp_path)))
     assert (job.job_id, job.generation, job.rank, job.world_size, job.host) == (7, 3, 1, 3, "u1h2")
     assert job.ps == ("10.0.3.1", 29501)
     assert job.endpoint["slots"] == 64
 
 
 def test_missing_names_peers_and_the_parameter_server_but_not_itself(board: JobBoard, tmp_path: Path) -> None:
-    job = JobEnv.from_environ(environ(told(board, tmp_path)))
+    job = JobEnv.from_environ(environ(described(board, tmp_path)))
     for index in range(4):
         board.started(index)
     assert job.board.missing() == []
@@ -72,7 +72,7 @@ def test_a_parameter_server_that_a_scheduled_job_was_started_without_is_not_miss
     board: JobBoard, tmp_path: Path
 ) -> None:
     job = JobEnv.from_environ(
-        environ(told(board, tmp_path) | {"transport": "packets", "ps": None, "ps_host": None})
+        environ(described(board, tmp_path) | {"transport": "packets", "ps": None, "ps_host": None})
     )
     board.exited(3, -15)  # dismissed
     assert job.board.missing() == []
@@ -81,7 +81,7 @@ def test_a_parameter_server_that_a_scheduled_job_was_started_without_is_not_miss
 
 
 def test_progress_crosses_to_the_launcher(board: JobBoard, tmp_path: Path) -> None:
-    worker = JobEnv.from_environ(environ(told(board, tmp_path))).board
+    worker = JobEnv.from_environ(environ(described(board, tmp_path))).board
     ctypes.c_uint64.from_address(worker.progress_address()).value = 2**40 + 1  # as the compiled endpoint does
     assert board.progress() == [0, 2**40 + 1, 0]
 
@@ -91,7 +91,7 @@ def test_another_process_sees_the_board(board: JobBoard, tmp_path: Path) -> None
     board.exited(0, 1)
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, **environ(told(board, tmp_path)), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **environ(described(board, tmp_path)), "PYTHONPATH": str(ROOT)},
         pass_fds=[board.fd],
         capture_output=True,
         text=True,
@@ -121,7 +121,7 @@ def test_close_twice_is_harmless() -> None:
 
 
 def test_stats_are_replaced_whole(board: JobBoard, tmp_path: Path) -> None:
-    job = JobEnv.from_environ(environ(told(board, tmp_path)))
+    job = JobEnv.from_environ(environ(described(board, tmp_path)))
     job.write_stats({"comm_ms": 1})
     job.write_stats({"comm_ms": 2})
     assert json.loads(job.stats.read_text()) == {"comm_ms": 2}

@@ -113,7 +113,7 @@ def test_a_worker_whose_testbed_ends_is_told(described: dict[str, object]) -> No
 
 
 def test_the_gate_is_the_workers_own(described: dict[str, object]) -> None:
-    """What a worker starts has the variable, and not the descriptor, or another one of that number."""
+    """A child of a worker has the variable, and not the descriptor, or another one of that number."""
     script = "import os; from workloads import job_env; job_env.wait_at_gate(); print('went on')"
     reader, writer = os.pipe()
     for gate in (999, reader):

@@ -1,4 +1,4 @@
-"""What is said of a job: its result, its environment, the names that its programs see."""
+"""The words on a job: its result, its environment, the names that its programs see."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def test_events_during_a_job() -> None:
 def test_stats_that_are_in_no_result_say_why(
     content: bytes, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is too much is not parsed: while Python's JSON is at work, nothing else in the process is."""
+    """Statistics that are too long are not parsed: while Python's JSON is at work, nothing else in the
+    process is.
+    """
     if "bytes" in why or "values" in why:
         monkeypatch.setattr(json, "loads", lambda _: pytest.fail("it was parsed"))
     with pytest.raises(StatsError) as raised:
@@ -95,7 +97,7 @@ def test_the_most_that_a_worker_writes_is_read() -> None:
 
 
 class Left(SimpleNamespace):
-    """What the workers' files hold, in place of UserFiles."""
+    """The content of the workers' files, in place of UserFiles."""
 
     def read(self, paths: list[Path], caller: Caller, most_bytes: int) -> list[bytes | OSError | None]:
         assert most_bytes == MOST_BYTES

@@ -12,7 +12,7 @@ from testbed.jobs.supply import outliving_switches
 
 
 class Switches:
-    """As an engine tells of them: how often they were started again at each look; the last goes on."""
+    """Switches as an engine tells of them: restarts so far at each look; the last goes on."""
 
     def __init__(self, *looks: int | None) -> None:
         self._looks = list(looks)

@@ -1,4 +1,6 @@
-"""What a link's rate may be, what counts as set, and how a measured rate is judged: pure, so no root."""
+"""Rates of links: those that may be, those that count as set, and the judgement of a measured one: pure, so
+no root.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +52,16 @@ def test_a_rate_that_reads_back_as_set_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "reads"),
+    ("state", "reads"),
     [
         (bucket(1000, 151400), "reads back 1000 Mb/s, 151400 bytes"),
         (bucket(200, 1514), "reads back 200 Mb/s, 1514 bytes"),
         (None, "reads back no rate"),
     ],
 )
-def test_a_rate_that_reads_back_otherwise_is_an_error(found: QueueState | None, reads: str) -> None:
+def test_a_rate_that_reads_back_otherwise_is_an_error(state: QueueState | None, reads: str) -> None:
     with pytest.raises(SettingError) as error:
-        check_bucket(wire(200), "u1h1-a", found)
+        check_bucket(wire(200), "u1h1-a", state)
     assert str(error.value).startswith("link u1h1: 200 Mb/s ")
     assert str(error.value).endswith(f"u1h1-a {reads}")
 
@@ -91,13 +93,13 @@ def test_a_slow_link_is_excused_by_a_busy_machine_alone(
 
 
 def test_the_direction_farthest_off_is_judged() -> None:
-    found = Found(Case("udp", 100, both=True), WAYS, (0.5, 0.6), 0.0, 2)
-    assert found.worst_error == pytest.approx(-0.1)
-    assert found.verdict == "wrong"
+    link = Found(Case("udp", 100, both=True), WAYS, (0.5, 0.6), 0.0, 2)
+    assert link.worst_error == pytest.approx(-0.1)
+    assert link.verdict == "wrong"
 
 
 def test_tcp_both_ways_is_judged_while_frames_wait() -> None:
-    found = Found(Case("tcp", 100, both=True), WAYS, (0.5, 0.6), 0.0, 1)
-    assert found.worst_error == pytest.approx(-0.02)
+    link = Found(Case("tcp", 100, both=True), WAYS, (0.5, 0.6), 0.0, 1)
+    assert link.worst_error == pytest.approx(-0.02)
     one_way = Found(Case("tcp", 100), WAYS, (0.5, 0.6), 0.0, 1)
     assert one_way.worst_error == pytest.approx(-0.1)

@@ -1,4 +1,4 @@
-"""Where links begin to mark, and what the marking program is told of a queue."""
+"""The queue at which links begin to mark, and the description of a queue that the marking program gets."""
 
 from __future__ import annotations
 

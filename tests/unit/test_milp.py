@@ -43,16 +43,16 @@ def table1(seed: int, count: int) -> tuple[Fabric, tuple[Job, ...], dict[Pair, i
     return setting.fabric, setting.jobs(seed, job_count=count), setting.initial
 
 
-def verified(found: Solution) -> Schedule:
+def verified(solution: Solution) -> Schedule:
     """Its schedule, after the checker and what the solution says of it."""
-    assert found.schedule is not None
-    schedule = found.schedule
+    assert solution.schedule is not None
+    schedule = solution.schedule
     report = check(schedule)
     slot_s = schedule.fabric.slot_s
     first = min(job.arrival for job in schedule.jobs)
-    assert max(report.finish_s.values()) - first * slot_s == pytest.approx(found.ct_bti_s, abs=1e-6)
-    assert report.ct_bti_s <= found.ct_bti_s + 1e-6
-    assert found.bound_s <= found.ct_bti_s + 1e-9
+    assert max(report.finish_s.values()) - first * slot_s == pytest.approx(solution.ct_bti_s, abs=1e-6)
+    assert report.ct_bti_s <= solution.ct_bti_s + 1e-6
+    assert solution.bound_s <= solution.ct_bti_s + 1e-9
     return schedule
 
 
@@ -80,10 +80,10 @@ def test_jobs_that_need_one_port_for_different_units() -> None:
     """
     fabric = Fabric.uniform(3, 1, 0, 10.0, reconfiguration_s=0.1)
     jobs = [Job(0, ((1, 1),), 0, 9.0), Job(1, ((1, 1),), 2, 9.0)]
-    found = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
-    assert found.status == "optimal"
-    assert found.ct_bti_s == pytest.approx(2.0)
-    verified(found)
+    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    assert solution.status == "optimal"
+    assert solution.ct_bti_s == pytest.approx(2.0)
+    verified(solution)
 
 
 def test_places_that_share_their_time_hold_all_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +91,8 @@ def test_places_that_share_their_time_hold_all_that_fits(monkeypatch: pytest.Mon
     monkeypatch.setattr("testbed.systems.p4inc.milp.choice.largest_sets", lambda *_: None)
     fabric = Fabric.uniform(2, 0, 2, 10.0, host_gbps=10.0)
     jobs = [Job(number, ((0, 2),), 1, 20.0, arrival=number // 2) for number in range(4)]
-    found = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
-    assert (found.status, found.ct_bti_s, found.bound_s) == ("optimal", 4.0, 4.0)
+    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    assert (solution.status, solution.ct_bti_s, solution.bound_s) == ("optimal", 4.0, 4.0)
     jobs.append(Job(4, ((0, 2),), 1, 20.0, arrival=0))
     assert solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S).bound_s == 6.0
 
@@ -102,8 +102,8 @@ def test_places_that_share_their_time_leave_the_rest_to_the_ps(monkeypatch: pyte
     monkeypatch.setattr("testbed.systems.p4inc.milp.choice.largest_sets", lambda *_: None)
     fabric = Fabric.uniform(2, 2, 1, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
     jobs = [Job(number, ((0, 2),), 1, 20.0) for number in range(4)]
-    found = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
-    assert (found.status, found.ct_bti_s, found.bound_s) == ("optimal", 4.0, 4.0)
+    solution = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
+    assert (solution.status, solution.ct_bti_s, solution.bound_s) == ("optimal", 4.0, 4.0)
 
 
 @pytest.mark.parametrize(("count", "ct_bti_s"), [(3, 4.0), (5, 7.0), (8, 12.0)])
@@ -111,17 +111,17 @@ def test_bisection_ends_at_the_least_that_is_possible(count: int, ct_bti_s: floa
     """One place, and no ports: jobs of one slot and two in turns, one after the other."""
     fabric = Fabric.uniform(2, 0, 1, 10.0, host_gbps=10.0)
     jobs = [Job(number, ((0, 2),), 1, 10.0 * (1 + number % 2)) for number in range(count)]
-    found = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
-    assert (found.status, found.ct_bti_s, found.bound_s) == ("optimal", ct_bti_s, ct_bti_s)
+    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    assert (solution.status, solution.ct_bti_s, solution.bound_s) == ("optimal", ct_bti_s, ct_bti_s)
 
 
 @pytest.mark.parametrize("formulation", ["strong", "literal"])
 def test_circuits_may_be_set_up_before_the_first_arrival(formulation: str) -> None:
     fabric = Fabric.uniform(2, 1, 0, 10.0, host_gbps=10.0, reconfiguration_s=0.3)
     late, at_once = (Job(0, ((0, 1),), 1, 10.0, 0.0, arrival) for arrival in (1, 0))
-    found = solve(fabric, [late], ports={}, time_limit_s=LIMIT_S, formulation=formulation)
-    assert (found.bound_s, found.ct_bti_s) == pytest.approx((1.0, 1.0))
-    verified(found)
+    solution = solve(fabric, [late], ports={}, time_limit_s=LIMIT_S, formulation=formulation)
+    assert (solution.bound_s, solution.ct_bti_s) == pytest.approx((1.0, 1.0))
+    verified(solution)
     assert solve(
         fabric, [at_once], ports={}, time_limit_s=LIMIT_S, formulation=formulation
     ).bound_s == pytest.approx(2.0)
@@ -135,8 +135,8 @@ def test_the_bound_grants_what_may_be_left_of_a_volume() -> None:
     jobs = [Job(number, ((0, 1),), 1, 1e4 * (1 + 9e-10)) for number in range(2)]
     schedule = simulate(fabric, jobs, catalogue.make("noinc-tw"), {LINK: 2}, record=True).schedule
     assert schedule is not None
-    found = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
-    assert found.bound_s <= check(schedule).ct_bti_s
+    solution = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
+    assert solution.bound_s <= check(schedule).ct_bti_s
 
 
 # ------------------------------------------------------------------ the aim, small
@@ -145,16 +145,16 @@ def test_the_bound_grants_what_may_be_left_of_a_volume() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_40_jobs_on_8_units_are_optimal(seed: int) -> None:
     fabric, jobs, ports = table1(seed, 40)
-    found = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
-    assert (found.status, found.gap) == ("optimal", 0.0)
-    verified(found)
+    solution = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
+    assert (solution.status, solution.gap) == ("optimal", 0.0)
+    verified(solution)
 
 
 def test_no_policy_is_below_the_bound() -> None:
     fabric, jobs, ports = table1(2, 60)
-    found = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
+    solution = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
     for name in ("inc-fcfs", "inc-tw"):
-        assert simulate(fabric, jobs, catalogue.make(name), ports).ct_bti_s >= found.bound_s - 1e-9
+        assert simulate(fabric, jobs, catalogue.make(name), ports).ct_bti_s >= solution.bound_s - 1e-9
 
 
 def test_fewest_circuits_at_the_same_ct_bti() -> None:
@@ -179,18 +179,18 @@ def test_the_same_twice() -> None:
 def test_no_time_leaves_the_start_and_a_bound() -> None:
     fabric, jobs, ports = table1(1, 40)
     warm = simulate(fabric, jobs, catalogue.make("inc-fcfs"), ports, record=True).schedule
-    found = solve(fabric, jobs, ports=ports, time_limit_s=0.5, warm=warm, clock=Ticks())
-    assert found.schedule is warm
-    assert found.status == "feasible"
-    assert 0 < found.bound_s < found.ct_bti_s
-    assert found.wall_s < 20  # ticks: how often it looked at the clock after the time was up
+    solution = solve(fabric, jobs, ports=ports, time_limit_s=0.5, warm=warm, clock=Ticks())
+    assert solution.schedule is warm
+    assert solution.status == "feasible"
+    assert 0 < solution.bound_s < solution.ct_bti_s
+    assert solution.wall_s < 20  # ticks: how often it looked at the clock after the time was up
 
 
 def test_no_time_and_no_start() -> None:
     fabric, jobs, ports = table1(1, 40)
-    found = solve(fabric, jobs, ports=ports, time_limit_s=0.5, clock=Ticks())
-    assert (found.schedule, found.status, found.ct_bti_s) == (None, "unsolved", math.inf)
-    assert found.bound_s > 0
+    solution = solve(fabric, jobs, ports=ports, time_limit_s=0.5, clock=Ticks())
+    assert (solution.schedule, solution.status, solution.ct_bti_s) == (None, "unsolved", math.inf)
+    assert solution.bound_s > 0
 
 
 def test_a_start_is_not_made_worse() -> None:
@@ -203,10 +203,10 @@ def test_a_start_is_not_made_worse() -> None:
 
 def test_the_fewest_circuits_are_minimised_over_all_slots_and_proven() -> None:
     fabric, jobs, ports = table1(2, 50)
-    found = solve(fabric, jobs, ports=ports, time_limit_s=30.0, fewest=True)
-    assert found.status == "optimal"
-    assert found.schedule is not None
-    assert check(found.schedule).reconfigured_connections == found.connections_bound == 1
+    solution = solve(fabric, jobs, ports=ports, time_limit_s=30.0, fewest=True)
+    assert solution.status == "optimal"
+    assert solution.schedule is not None
+    assert check(solution.schedule).reconfigured_connections == solution.connections_bound == 1
     assert solve(fabric, jobs, ports=ports, time_limit_s=30.0).connections_bound is None, "nobody asked"
 
 
@@ -217,7 +217,7 @@ def test_a_broken_start_is_refused() -> None:
 
 
 def test_a_start_from_other_circuits_is_refused() -> None:
-    """With circuits that are not lit it could be better than what is possible."""
+    """A start with circuits that are not lit could be better than what is possible."""
     fabric, jobs, ports = table1(1, 10)
     warm = simulate(fabric, jobs, catalogue.make("inc-fcfs"), ports, record=True).schedule
     with pytest.raises(RequestError, match="initial circuits"):
@@ -229,7 +229,7 @@ JOB = Job(0, ((0, 1),), 1, 10.0)
 
 
 @pytest.mark.parametrize(
-    ("jobs", "changes", "told"),
+    ("jobs", "changes", "message"),
     [
         ([], {}, "no jobs"),
         ([JOB, JOB], {}, "job 0: id: of two jobs; one of its own is accepted"),
@@ -250,9 +250,9 @@ JOB = Job(0, ((0, 1),), 1, 10.0)
         ([Job(0, ((0, 1), (1, 1)), 1, 1.0)], {"fabric": Fabric.uniform(2, 0, 1, 10.0)}, "job 0: no mode"),
     ],
 )
-def test_what_is_refused(jobs: list[Job], changes: dict[str, object], told: str) -> None:
+def test_what_is_refused(jobs: list[Job], changes: dict[str, object], message: str) -> None:
     asked = {"fabric": FABRIC, "jobs": jobs, "ports": {}, "time_limit_s": 10.0} | changes
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(RequestError, match=message):
         solve(**asked)  # type: ignore[arg-type]
 
 
@@ -271,11 +271,11 @@ def test_sets_of_a_place_are_all_and_largest() -> None:
 
         every = [keys for n in range(1, 8) for keys in itertools.combinations(range(7), n) if possible(keys)]
         largest = {frozenset(keys) for keys in every if not any(set(keys) < set(more) for more in every)}
-        found = largest_sets(tasks, end)
-        assert found is not None
-        assert {frozenset(keys) for keys in found} == largest
-        assert len(found) == len(largest)
-        for keys in found:
+        sets = largest_sets(tasks, end)
+        assert sets is not None
+        assert {frozenset(keys) for keys in sets} == largest
+        assert len(sets) == len(largest)
+        for keys in sets:
             began = starts([by_key[key] for key in keys])
             assert all(began[key] + by_key[key].slots <= end for key in keys)
 
@@ -296,14 +296,14 @@ def test_what_a_task_holds_at_least() -> None:
 
 
 def test_many_jobs_in_one_place_need_no_sets() -> None:
-    """Beyond MOST_SETS each place is a machine of its own in a schedule, and all share their time in the
+    """Each place beyond MOST_SETS is a machine of its own in a schedule, and all share their time in the
     bound.
     """
     fabric = Fabric.uniform(2, 1, 2, 10.0, host_gbps=10.0, slot_s=1.0)
     jobs = [Job(number, ((0, 2),), 1, 10.0 * (1 + number % 2), 30.0, number // 8) for number in range(24)]
-    found = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
-    verified(found)
-    assert found.gap < 0.1
+    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    verified(solution)
+    assert solution.gap < 0.1
 
 
 def test_a_program_tells_limits_from_proofs() -> None:

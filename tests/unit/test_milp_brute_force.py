@@ -148,18 +148,18 @@ def _carried(
 @pytest.mark.parametrize("seed", [*range(12), 201, 271, 348])
 def test_brute_force_finds_the_same(seed: int) -> None:
     fabric, jobs, ports = two_units(seed)
-    found = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
-    assert found.status == "optimal"
-    assert found.schedule is not None
-    assert ends_s(found.schedule) == pytest.approx(found.ct_bti_s, abs=1e-6)
-    best = brute_force(fabric, jobs, ports, min(len(found.schedule.plans), 4))
-    assert found.ct_bti_s + min(job.arrival for job in jobs) == pytest.approx(best, abs=1e-6)
+    solution = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
+    assert solution.status == "optimal"
+    assert solution.schedule is not None
+    assert ends_s(solution.schedule) == pytest.approx(solution.ct_bti_s, abs=1e-6)
+    best = brute_force(fabric, jobs, ports, min(len(solution.schedule.plans), 4))
+    assert solution.ct_bti_s + min(job.arrival for job in jobs) == pytest.approx(best, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", [*range(8), 201, 348])
 def test_the_whole_model_alone_finds_the_same(seed: int) -> None:
-    """At brute force's optimum it has a schedule, that the checker takes; at the next shorter CT-BTI it has
-    none.
+    """The whole model has a schedule at brute force's optimum, that the checker takes; at the next shorter
+    CT-BTI it has none.
     """
     fabric, jobs, ports = two_units(seed)
     instance = prepare(fabric, jobs, ports)
@@ -184,7 +184,7 @@ def test_jobs_one_by_one_are_a_schedule(seed: int) -> None:
 
 
 def test_the_relaxation_is_below_the_whole_model() -> None:
-    """Where the whole model has a solution the relaxation has one."""
+    """The relaxation has a solution wherever the whole model has one."""
     for seed in range(12):
         fabric, jobs, ports = two_units(seed)
         instance = prepare(fabric, jobs, ports)
@@ -205,9 +205,9 @@ def test_no_schedule_is_below_the_bound(world: World) -> None:
     names = [name for name in catalogue.NAMES if not name.endswith("-norecon")]
     schedules = [simulate(fabric, jobs, catalogue.make(name), ports, record=True).schedule for name in names]
     best_s = min(ends_s(schedule) for schedule in schedules if schedule is not None)
-    found = solve(fabric, jobs, ports=ports, time_limit_s=1.0)
-    assert found.bound_s <= best_s + 1e-9
-    if found.schedule is not None:
-        assert ends_s(found.schedule) == pytest.approx(found.ct_bti_s, abs=1e-6)
-    if found.status == "optimal":
-        assert found.ct_bti_s <= best_s + 1e-9
+    solution = solve(fabric, jobs, ports=ports, time_limit_s=1.0)
+    assert solution.bound_s <= best_s + 1e-9
+    if solution.schedule is not None:
+        assert ends_s(solution.schedule) == pytest.approx(solution.ct_bti_s, abs=1e-6)
+    if solution.status == "optimal":
+        assert solution.ct_bti_s <= best_s + 1e-9

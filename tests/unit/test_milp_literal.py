@@ -25,9 +25,9 @@ LINK = {(0, 1): 1}
 
 
 def optimum(fabric: Fabric, jobs: list[Job], ports: dict[Pair, int], last: int, without: str = "") -> float:
-    found = literal.solve(prepare(fabric, jobs, ports), last, LIMIT_S, ALL - set(without.split()))
-    assert found.answer.status == "optimal"
-    return found.objective_s
+    solution = literal.solve(prepare(fabric, jobs, ports), last, LIMIT_S, ALL - set(without.split()))
+    assert solution.answer.status == "optimal"
+    return solution.objective_s
 
 
 def tiny(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
@@ -148,9 +148,9 @@ class TestEachCorrection:
 
 def test_the_printed_model_has_a_solution() -> None:
     fabric, jobs, ports = tiny(0)
-    found = literal.solve(prepare(fabric, jobs, ports), 4, LIMIT_S, frozenset())
-    assert found.answer.status == "optimal"
-    assert found.schedule is None  # none that the checker would take
+    solution = literal.solve(prepare(fabric, jobs, ports), 4, LIMIT_S, frozenset())
+    assert solution.answer.status == "optimal"
+    assert solution.schedule is None  # none that the checker would take
 
 
 def test_an_unknown_correction_is_named() -> None:

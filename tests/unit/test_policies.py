@@ -208,7 +208,7 @@ def searched(state: State, with_inc: bool) -> dict[int, float]:
         for pair, count in its.links:
             for unit in pair:
                 at[len(fabric.ports) + unit].append((number, count * left[number]))
-    flows = [(port, volume, loads[job].update_s) for port, there in at.items() for job, volume in there]
+    flows = [(port, volume, loads[job].update_s) for port, shares in at.items() for job, volume in shares]
     capacity = [*fabric.switch_gbps, *(count * fabric.port_gbps for count in fabric.ports)]
     ports, volumes, updates = (
         [flow[0] for flow in flows],

@@ -1,4 +1,4 @@
-"""What the policies are made of: room in a fabric, circuits that stay, matchings of INC, ideal windows."""
+"""The parts of the policies: room in a fabric, circuits that stay, matchings of INC, ideal windows."""
 
 from __future__ import annotations
 
@@ -184,9 +184,9 @@ def test_a_round_has_the_largest_weight_of_all_matchings(jobs: list[Job], places
             if job.id in chosen
         )
 
-    found = inc(fabric, named, places)
-    assert all(unit in named[job_id].inc_units(fabric) for job_id, unit in found.items())
-    assert all(list(found.values()).count(unit) <= places[unit] for unit in range(3))
+    assigned = inc(fabric, named, places)
+    assert all(unit in named[job_id].inc_units(fabric) for job_id, unit in assigned.items())
+    assert all(list(assigned.values()).count(unit) <= places[unit] for unit in range(3))
     units = [unit for unit in range(3) if places[unit]]
     best = 0.0
     for taken in permutations([*range(len(named)), *[None] * len(units)], len(units)):
@@ -196,7 +196,7 @@ def test_a_round_has_the_largest_weight_of_all_matchings(jobs: list[Job], places
             if number is not None and unit in named[number].inc_units(fabric)
         }
         best = max(best, weight(chosen))
-    assert weight(found) == pytest.approx(best, rel=1e-4, abs=1e-2)
+    assert weight(assigned) == pytest.approx(best, rel=1e-4, abs=1e-2)
 
 
 # --- windows
@@ -237,8 +237,8 @@ def test_windows_are_those_of_a_direct_solution(
     flows: list[tuple[int, float, float]], capacity: list[float]
 ) -> None:
     at, volume, update = (list(column) for column in zip(*flows, strict=True))
-    found = windows.ends(at, volume, update, capacity, 1e-7)
-    for number, end in enumerate(found):
+    ends = windows.ends(at, volume, update, capacity, 1e-7)
+    for number, end in enumerate(ends):
         mine = [(d, tau) for p, d, tau in flows if p == number]
         if not mine:
             assert end == 0

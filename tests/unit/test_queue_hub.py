@@ -1,4 +1,4 @@
-"""What policies can plan for, of systems' layouts."""
+"""The layouts that policies can plan for, of those that systems make."""
 
 from __future__ import annotations
 

@@ -253,7 +253,9 @@ def test_one_that_hangs_is_ended_and_started_again(
 
 
 def heard(pieces: Sequence[bytes]) -> tuple[list[Any], float]:
-    """What a policy's process that writes these is heard to say, and the processor time which that takes."""
+    """Return the messages that are heard of a policy's process that writes these pieces, and the processor
+    time that hearing takes.
+    """
     policy: Any = PolicyProcess(spawn, Options("x", 1, Caller.of(os.getuid()), "/", {}, Path("/log")))
     ours, theirs = socket.socketpair()
     ours.setblocking(False)

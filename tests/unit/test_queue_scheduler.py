@@ -40,7 +40,7 @@ class Place:
         place = self
 
         class Process:
-            """In place of a PolicyProcess."""
+            """A stand-in for PolicyProcess."""
 
             def __init__(self, _s: Any, options: Options, wanted: Any) -> None:
                 self.policy, self.wanted = options.policy, wanted
@@ -92,8 +92,8 @@ class Place:
             time.sleep(0.01)
 
     def states(self) -> list[str]:
-        told = self.scheduler.status()
-        return [one["state"] for one in told["jobs"]] if told else []
+        status = self.scheduler.status()
+        return [entry["state"] for entry in status["jobs"]] if status else []
 
 
 @pytest.fixture
@@ -172,9 +172,9 @@ def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: 
     place.policy.spoil = lambda state, plan: plan
     place.machine.may_end.set()
     thread.join(WAIT_S)
-    told = [event["what"] for event in place.events if "breaks a constraint" in event.get("what", "")]
-    assert len(told) == 1
-    assert told[0].startswith("the plan breaks a constraint: inc-fcfs, slot")
+    complaints = [event["what"] for event in place.events if "breaks a constraint" in event.get("what", "")]
+    assert len(complaints) == 1
+    assert complaints[0].startswith("the plan breaks a constraint: inc-fcfs, slot")
 
 
 @pytest.mark.parametrize("late_s", [0.0, 4 * SLOT_S])
@@ -184,9 +184,9 @@ def test_the_result_is_written_before_the_testbed_ends(
     """Also when the thread of the last job is held up for slots as it has ended."""
     changed = Session._changed
 
-    def held_up(session: Session, one: Queued) -> None:
-        time.sleep(late_s if one.state == "ended" else 0.0)
-        changed(session, one)
+    def held_up(session: Session, queued: Queued) -> None:
+        time.sleep(late_s if queued.state == "ended" else 0.0)
+        changed(session, queued)
 
     monkeypatch.setattr(Session, "_changed", held_up)
     data = {"slot_s": SLOT_S, "jobs": [{**JOB, "name": "a"}]}
@@ -205,7 +205,7 @@ def test_a_result_that_cannot_be_written_is_told_to_who_waits_for_it(place: Plac
     result = place.scheduler.submit(
         {**request, "json": str(gone)}, ME, place.events.append, threading.Event()
     )
-    told = f"result {gone}: No such file or directory"
-    assert (result["done"], result["lost"]) == (1, told)
-    assert f"scheduler: {told}" in place.notes
+    complaint = f"result {gone}: No such file or directory"
+    assert (result["done"], result["lost"]) == (1, complaint)
+    assert f"scheduler: {complaint}" in place.notes
     assert place.submit({"name": "a"}, wait=True)["lost"] is None

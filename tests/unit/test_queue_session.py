@@ -34,16 +34,16 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worl
 def test_a_plan_is_carried_out(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2", "ps": "u3"}).start()
     made.running(1)
-    one, machine = made.all[0], made.machine
-    assert one.mode == "INC", "the default topology's switches sum"
+    queued, machine = made.all[0], made.machine
+    assert queued.mode == "INC", "the default topology's switches sum"
     assert machine.rates == {"u1h1": 200.0, "u1h2": 200.0}
     assert machine.admitted == {1}
     assert machine.told[1]["transport"] == "packets"
     assert machine.told[1]["endpoint"] == {"slots": 64, "ring_fd": 0, "rate_mbps": 200.0}
-    assert one.job is not None
-    assert one.job.ps_host is None, "its parameter server's host is free for others"
+    assert queued.job is not None
+    assert queued.job.ps_host is None, "its parameter server's host is free for others"
     made.end()
-    assert (one.failure, one.state) == (None, "ended")
+    assert (queued.failure, queued.state) == (None, "ended")
     assert [what for _, what in made.said][:2] == ["arrived", "on u1h1 u1h2"]
     assert made.said[-1] == (1, "done")
 
@@ -70,9 +70,9 @@ def test_one_that_cannot_be_placed_holds_up_those_behind_it(world: Callable[...,
     ).start()
     made.running(1)
     made.until(lambda: made.session.slot > 3, "slots pass")
-    assert [one.state for one in made.all] == ["running", "queued", "queued"]
+    assert [queued.state for queued in made.all] == ["running", "queued", "queued"]
     made.end()
-    assert all(one.failure is None for one in made.all)
+    assert all(queued.failure is None for queued in made.all)
 
 
 def test_a_cancelled_job_frees_its_hosts_whatever_its_state(world: Callable[..., World]) -> None:
@@ -85,9 +85,9 @@ def test_a_cancelled_job_frees_its_hosts_whatever_its_state(world: Callable[...,
     assert made.session.cancel({2, 3}, "cancelled") == [2, 3]
     assert made.session.cancel({1, 2, 3}, "cancelled") == [1]
     made.end()
-    assert [one.failure for one in made.all] == ["cancelled"] * 3
-    told = of_batch(made.all, made.session, TOPOLOGY)["jobs"]
-    assert [one["jct_s"] is None for one in told] == [False, False, True], "the last had not arrived"
+    assert [queued.failure for queued in made.all] == ["cancelled"] * 3
+    jobs = of_batch(made.all, made.session, TOPOLOGY)["jobs"]
+    assert [job["jct_s"] is None for job in jobs] == [False, False, True], "the last had not arrived"
 
 
 def test_a_job_that_overstays_is_ended(world: Callable[..., World]) -> None:
@@ -118,7 +118,9 @@ def test_without_a_plan_the_last_one_stays_in_force(
     made.until(lambda: made.all[1].state == "ready", "the second job is ready")
     before = getattr(made.session.account, counted)
     made.until(lambda: getattr(made.session.account, counted) > before + 2, "it is counted")
-    assert [one.state for one in made.all] == ["running", "ready"], "new jobs wait, and running ones go on"
+    assert [queued.state for queued in made.all] == ["running", "ready"], (
+        "new jobs wait, and running ones go on"
+    )
     assert "the last plan stays in force" in made.notes[-1]
     complaint = of_session(made.session)["complaints"][-1]
     made.until(lambda: any(complaint in note for note in made.notes), "it is noted as well")
@@ -139,7 +141,7 @@ def test_a_plan_that_breaks_a_constraint_is_not_carried_out(world: Callable[...,
 
 
 def worker_rate(made: World, rank: int) -> ctypes.c_double:
-    """Where the job's worker reads the rate of its link."""
+    """Return the cell in which the job's worker reads the rate of its link."""
     job = made.all[0].job
     assert job is not None
     board = Board.from_settings(made.machine.attempts[-1].board.settings(), rank, tuple(job.hosts), None)
@@ -214,7 +216,7 @@ def test_the_end_of_the_testbed_ends_everything(world: Callable[..., World]) -> 
     made.session.cancel({1, 2}, "the testbed is ending")
     made.session.end()
     made.end()
-    assert {one.failure for one in made.all} == {"the testbed is ending"}
+    assert {queued.failure for queued in made.all} == {"the testbed is ending"}
     assert not made.session.add([]), "it takes no more"
 
 
@@ -341,7 +343,7 @@ def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
     rate = [10.0]
     made.policy.spoil = lambda state, plan: Plan(dict.fromkeys(plan.rates, rate[0]), plan.inc, plan.ports)
     made.start().running(1)
-    machine, one = made.machine, made.all[0]
+    machine, queued = made.machine, made.all[0]
     rate[0] = 20.0
     made.until(lambda: machine.rates == {"u1h1": 100.0, "u1h2": 100.0}, "the rate rises")
     machine.fails_once = True
@@ -353,22 +355,22 @@ def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
     assert (second.number, second.rate_mbps) == (1, 100.0), "and the rate that it had last"
     assert second.generation > first.generation
     assert machine.rates == {"u1h1": 100.0, "u1h2": 100.0}
-    assert (one.state, one.started is not None, one.mode) == ("running", True, "INC")
+    assert (queued.state, queued.started is not None, queued.mode) == ("running", True, "INC")
     slot = made.session.slot
     made.until(lambda: made.session.slot > slot + 2, "slots pass")
     assert {progress.started for state in made.policy.states for progress in state.jobs} == {
         None,
-        one.started,
+        queued.started,
     }
     assert made.session.account.failures == 0
     made.end()
-    assert one.failure is None
-    assert one.run is not None
-    assert [attempt["failure"] for attempt in one.run["attempts"]] == [
+    assert queued.failure is None
+    assert queued.run is not None
+    assert [attempt["failure"] for attempt in queued.run["attempts"]] == [
         "worker 0 on u1h1 exited with code 5",
         None,
     ]
-    assert one.run["notes"] == ["worker 0 on u1h1 exited with code 5: restart 1 of at most 1"]
+    assert queued.run["notes"] == ["worker 0 on u1h1 exited with code 5: restart 1 of at most 1"]
     assert of_session(made.session)["jobs"][0]["restarts"] == 1
 
 
@@ -391,8 +393,8 @@ def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_p
     made = world({"name": "a", "place": "u1:2,u2:2", "workers": 4, "sync": "switches"})
     made.machine.circuits = []
     made.start().running(1)
-    one, machine = made.all[0], made.machine
-    assert (one.mode, one.job is not None and one.job.layout.system) == ("switches", "switches")
+    queued, machine = made.all[0], made.machine
+    assert (queued.mode, queued.job is not None and queued.job.layout.system) == ("switches", "switches")
     assert machine.told[1]["transport"] == "packets"
     assert machine.told[1]["system"] == "switches"
     assert {tuple(sorted(end[:2] for end in pair)) for pair in machine.circuits} == {("u1", "u2")}
@@ -400,7 +402,7 @@ def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_p
     assert not made.policy.states[-1].jobs[0].job.inc_units(made.session.rules.fabric), "INC is not offered"
     assert machine.admitted == {1}
     made.end()
-    assert one.failure is None
+    assert queued.failure is None
 
 
 def test_a_ring_in_one_unit_has_the_whole_rate_of_its_links(world: Callable[..., World]) -> None:
@@ -469,7 +471,7 @@ def test_a_job_without_a_layout_beside_others_waits_and_alone_it_fails(
     made.running(1)
     slot = made.session.slot
     made.until(lambda: made.session.slot > slot + 2, "slots pass")
-    assert [one.state for one in made.all] == ["running", "queued", "queued"]
+    assert [queued.state for queued in made.all] == ["running", "queued", "queued"]
     times = len(asked)
     assert len(made.notes) == times
     assert made.notes[0].endswith(f"job 2 (b) waits: {CROWDED}")

@@ -198,8 +198,13 @@ def test_placement_is_random_by_the_seed() -> None:
 
 def test_a_parameter_server_in_a_gpu_unit_keeps_a_host_there() -> None:
     placed = [place_in_queue(RACKS, set(), 4, None, False, 1, Random(seed)) for seed in range(29)]
-    assert {one.workers[0][0] for one in placed if one} == {2}, "u1 has room for three beside it"
-    assert all(one is not None and one.server is not None and one.server[0] == 1 for one in placed)
+    assert {placement.workers[0][0] for placement in placed if placement} == {2}, (
+        "u1 has room for three beside it"
+    )
+    assert all(
+        placement is not None and placement.server is not None and placement.server[0] == 1
+        for placement in placed
+    )
     assert place_in_queue(RACKS, set(), 7, None, False, 1, Random(1)) is not None
     assert place_in_queue(RACKS, set(), 8, None, False, 1, Random(1)) is None
 

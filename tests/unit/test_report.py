@@ -24,17 +24,17 @@ ITERATIONS = 11
 def run_result(
     sync: str, number: int, comm_s: float, spans_bytes: tuple[int, ...] = (40, 12)
 ) -> dict[str, Any]:
-    """As `testbed run --json` writes it: two workers, two buckets an iteration, the second worker twice as
-    slow.
+    """Return a result as `testbed run --json` writes it: two workers, two buckets an iteration, the second
+    worker twice as slow.
     """
 
     def spans(slow: int) -> list[list[float]]:
-        found: list[list[float]] = []
+        spans: list[list[float]] = []
         for at in range(ITERATIONS):
             for half, size in enumerate(spans_bytes):
                 start = at * 10 * comm_s + half * slow * comm_s / 2
-                found.append([start, start + slow * comm_s / 2, size])
-        return [*found, [1e3, 1e3 + 1, 4 * ITERATIONS]]  # a sum of something else at the end
+                spans.append([start, start + slow * comm_s / 2, size])
+        return [*spans, [1e3, 1e3 + 1, 4 * ITERATIONS]]  # a sum of something else at the end
 
     links = [
         {
@@ -91,7 +91,7 @@ def run_result(
 
 
 def training(accuracy: float = 0.98, iteration_ms: float = 50.0) -> dict[str, Any]:
-    """As the digits job writes it."""
+    """Return the training figures as the digits job writes them."""
     return {
         "test_accuracy": accuracy,
         "loss": [2.3 / (1 + at) for at in range(ITERATIONS)],

@@ -130,23 +130,26 @@ def test_claims_find_what_agrees_and_what_does_not() -> None:
         "inc-fcfs": [(90.0, 450), (20.0, 900)],
         "inc-tw": [(12.0, 440), (20.0, 880)],
     }
-    found = verdicts("fig8", swept(rows))
-    assert found["noINC-TW has less reconfigured connections than noINC-FCFS, by"] == (
+    by_text = verdicts("fig8", swept(rows))
+    assert by_text["noINC-TW has less reconfigured connections than noINC-FCFS, by"] == (
         "93.0% ± 0.0%, 1.00 times the paper's",
         AGREES,
     )
-    assert found["INC-FCFS has less reconfigured connections than noINC-FCFS, by"] == (
+    assert by_text["INC-FCFS has less reconfigured connections than noINC-FCFS, by"] == (
         "55.0% ± 0.0%, 0.99 times the paper's",
         AGREES,
     )
-    assert found["INC-TW has less reconfigured connections than INC-FCFS, by"] == (
+    assert by_text["INC-TW has less reconfigured connections than INC-FCFS, by"] == (
         "2.2% ± 0.0%, 0.02 times the paper's",
         SIZE,
     )
-    assert found["INC-TW has less CT-BTI than INC-FCFS, by"] == ("43.3% ± 0.0%, 0.51 times the paper's", SIZE)
-    assert found["INC-TW has the shortest CT-BTI"] == ("at 1 of 2, tied at 1", PARTLY)
-    assert found["INC-TW has the fewest reconfigured connections"] == ("at 0 of 2", DIFFERS)
-    assert found["noINC-TW has a shorter CT-BTI than INC-FCFS"] == ("at 1 of 2", DIFFERS)
+    assert by_text["INC-TW has less CT-BTI than INC-FCFS, by"] == (
+        "43.3% ± 0.0%, 0.51 times the paper's",
+        SIZE,
+    )
+    assert by_text["INC-TW has the shortest CT-BTI"] == ("at 1 of 2, tied at 1", PARTLY)
+    assert by_text["INC-TW has the fewest reconfigured connections"] == ("at 0 of 2", DIFFERS)
+    assert by_text["noINC-TW has a shorter CT-BTI than INC-FCFS"] == ("at 1 of 2", DIFFERS)
 
 
 def test_a_tie_is_told_as_a_tie() -> None:
@@ -158,9 +161,9 @@ def test_a_tie_is_told_as_a_tie() -> None:
         "inc-tw": [(40.0, 50), (52.0, 50)],
     }
     sweep = swept(rows)
-    found = verdicts("fig8", sweep)
-    assert found["INC-TW has the shortest CT-BTI"] == ("at 0 of 2, tied at 2", TIE)
-    assert found["INC-TW has the fewest reconfigured connections"] == ("at 2 of 2", AGREES)
+    by_text = verdicts("fig8", sweep)
+    assert by_text["INC-TW has the shortest CT-BTI"] == ("at 0 of 2, tied at 2", TIE)
+    assert by_text["INC-TW has the fewest reconfigured connections"] == ("at 2 of 2", AGREES)
     assert headline(sweep) == "Shortest CT-BTI: a tie of noINC-TW and INC-TW; fewest connections: INC-TW"
 
 
@@ -206,14 +209,14 @@ def test_trends() -> None:
         "inc-fcfs": [(20.0, 100), (12.0, 40), (8.0, 12), (7.9, 10)],
         "inc-tw": [(8.0, 50), (9.0, 40), (7.0, 30), (6.0, 0)],
     }
-    found = verdicts("fig11", swept(rows, (2, 4, 8, 16)))
-    assert found["CT-BTI of noINC-FCFS"] == ("0% apart", AGREES)
-    assert found["CT-BTI of noINC-TW"] == ("2% apart", DIFFERS)
-    assert found["CT-BTI of INC-FCFS"][1] == AGREES
+    by_text = verdicts("fig11", swept(rows, (2, 4, 8, 16)))
+    assert by_text["CT-BTI of noINC-FCFS"] == ("0% apart", AGREES)
+    assert by_text["CT-BTI of noINC-TW"] == ("2% apart", DIFFERS)
+    assert by_text["CT-BTI of INC-FCFS"][1] == AGREES
     # it falls, but not all the way
-    assert found["CT-BTI of INC-TW"] == ("-25%", PARTLY)
-    assert found["reconfigured connections of INC-FCFS level off beyond 8 jobs"][1] == AGREES
-    assert found["reconfigured connections of INC-TW level off beyond 8 jobs"][1] == DIFFERS
+    assert by_text["CT-BTI of INC-TW"] == ("-25%", PARTLY)
+    assert by_text["reconfigured connections of INC-FCFS level off beyond 8 jobs"][1] == AGREES
+    assert by_text["reconfigured connections of INC-TW level off beyond 8 jobs"][1] == DIFFERS
 
 
 def test_claims_without_their_schemes_are_left_out() -> None:
@@ -259,7 +262,7 @@ def ran(figure: str, out: Path, *words: str) -> dict[str, object]:
 
 
 def timeless(report: dict[str, object]) -> object:
-    """Without what a clock says."""
+    """Return the report without the figures that come from a clock."""
     runs = report["runs"]
     assert isinstance(runs, list)
     return [{key: value for key, value in run.items() if key != "time_s"} for run in runs]
@@ -412,7 +415,7 @@ def test_no_process_can_be_interrupted_while_it_starts(long_run: subprocess.Pope
 
 
 def is_deaf(pid: int, number: signal.Signals) -> bool:
-    """Whether a process blocks or ignores a signal."""
+    """Return whether a process blocks or ignores a signal."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     masks = dict(line.split(":", 1) for line in lines if line.startswith(("SigBlk", "SigIgn")))
     return bool((int(masks["SigBlk"], 16) | int(masks["SigIgn"], 16)) & 1 << number - 1)
@@ -423,7 +426,7 @@ def test_ctrl_c_ends_all_of_it(long_run: subprocess.Popen[str]) -> None:
     started = children(long_run.pid)
     # as a terminal does: to the whole foreground group
     os.killpg(long_run.pid, signal.SIGINT)
-    _, told = long_run.communicate(timeout=WAIT_S)
+    _, errors = long_run.communicate(timeout=WAIT_S)
     assert long_run.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
     until(lambda: not any(alive(pid) for pid in started), "its processes to end")

@@ -49,9 +49,9 @@ RACKS = [Rack(unit.index, unit.kind, unit.hosts) for unit in TOPOLOGY.units]
 
 @pytest.mark.parametrize("model", models.MODELS)
 def test_buckets_hold_all_gradients_in_the_order_of_backward(model: str) -> None:
-    found = buckets(Kind(model, 5))
-    assert math.fsum(share for _, share in found) == pytest.approx(1)
-    times = [at_s for at_s, _ in found]
+    parts = buckets(Kind(model, 5))
+    assert math.fsum(share for _, share in parts) == pytest.approx(1)
+    times = [at_s for at_s, _ in parts]
     assert times == sorted(times)
     forward_s = models.profile("gtx1080ti", model).forward_ms / 1e3
     assert forward_s < times[0] <= times[-1] == pytest.approx(Kind(model, 5).compute_s)
@@ -124,18 +124,18 @@ def local(id_: int, gigabits: float, arrival: int = 0, workers: int = 4, unit: i
 
 
 def test_jobs_end_within_a_slot_and_free_what_they_held_from_the_next() -> None:
-    found = predict(
+    forecast = predict(
         FABRIC, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, PLAIN
     )
-    assert found.started_s == {1: 0.0, 2: 2.0}
-    assert found.ended_s == pytest.approx({1: 1.25, 2: 3.25}), "40 Gb/s each"
-    assert (found.connections, found.inc) == (0, {1: 0, 2: 0})
+    assert forecast.started_s == {1: 0.0, 2: 2.0}
+    assert forecast.ended_s == pytest.approx({1: 1.25, 2: 3.25}), "40 Gb/s each"
+    assert (forecast.connections, forecast.inc) == (0, {1: 0, 2: 0})
 
 
 def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
-    found = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
-    assert found.connections == 1
-    assert found.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), (
+    forecast = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
+    assert forecast.connections == 1
+    assert forecast.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), (
         "a quarter of 40 Gb/s, and the dark time"
     )
 
@@ -150,19 +150,20 @@ def test_what_ends_while_circuits_are_dark_ends_at_the_rate_it_had() -> None:
             return Plan({1: 20.0 if state.slot else 10.0}, {1: 0}, {(0, 1): 1} if state.slot else {})
 
     left = 5 * FABRIC.reconfiguration_s  # of the 10 Gb that a dark time would take twice over
-    found = predict(FABRIC, Given([local(1, 10.0 + left)]), Raises(), {}, PLAIN)
-    assert found.ended_s[1] == pytest.approx(1.0 + left / 10.0)
+    forecast = predict(FABRIC, Given([local(1, 10.0 + left)]), Raises(), {}, PLAIN)
+    assert forecast.ended_s[1] == pytest.approx(1.0 + left / 10.0)
 
 
 def test_a_job_that_computes_sends_less_than_its_rate() -> None:
     kind = Kind("resnet50", 10)
     volume = kind.volume_gigabits(TOPOLOGY)
     pace = queue.pace(kind, TOPOLOGY)
-    found = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
+    forecast = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
     # TW gives no more than ends it within the slot, or all of it
-    assert found.ended_s[1] >= 10 * kind.compute_s
+    assert forecast.ended_s[1] >= 10 * kind.compute_s
     assert (
-        found.ended_s[1] <= first_iteration_s(kind, volume, 10.0) + 9 * iteration_s(kind, volume, 10.0) + 1e-9
+        forecast.ended_s[1]
+        <= first_iteration_s(kind, volume, 10.0) + 9 * iteration_s(kind, volume, 10.0) + 1e-9
     )
 
 
@@ -181,11 +182,11 @@ def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
 
 def test_who_finds_no_hosts_waits_for_them_in_the_order_of_arrival() -> None:
     asked = [Asked(n, 0.1 * n, 4, 40.0, f"1/place/{n}") for n in (1, 2, 3)]
-    found = predict(FABRIC, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, PLAIN)
+    forecast = predict(FABRIC, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, PLAIN)
     # placed at 1 s, ready 0.4 s later, seen in slot 2, done in one second; hosts free half a second later, at
     # slot 4
-    assert found.arrival == {1: 2, 2: 2, 3: 5}
-    assert found.ended_s == pytest.approx({1: 3.0, 2: 3.0, 3: 6.0})
+    assert forecast.arrival == {1: 2, 2: 2, 3: 5}
+    assert forecast.ended_s == pytest.approx({1: 3.0, 2: 3.0, 3: 6.0})
 
 
 def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,16 +305,16 @@ ROWS = [
 
 
 def test_reductions_of_means_and_their_verdicts() -> None:
-    found = {(claim["model"], claim["text"]): claim for claim in tables.claims(ROWS)}
-    tw = found["vgg16", "total JCT, noINC-TW below noINC-FCFS"]
+    by_text = {(claim["model"], claim["text"]): claim for claim in tables.claims(ROWS)}
+    tw = by_text["vgg16", "total JCT, noINC-TW below noINC-FCFS"]
     assert tw["ours"][JCT] == pytest.approx(0.125)
     assert tw["verdict"] == AGREES
-    inc = found["vgg16", "total JCT, INC-FCFS below noINC-FCFS"]
+    inc = by_text["vgg16", "total JCT, INC-FCFS below noINC-FCFS"]
     assert inc["ours"] == pytest.approx({JCT: 0.6, LESS: 1 - 39 / 99})
     assert inc["verdict"] == SIZE
-    assert found["vgg16", "total JCT, INC-TW below INC-FCFS"]["verdict"] == TIE
-    assert found["resnet50", "total JCT, INC-TW below INC-FCFS"]["verdict"] is None, "nothing was run"
-    assert found[None, "connections set up, TW below FCFS"]["ours"][CONNECTIONS] == pytest.approx(0.5)
+    assert by_text["vgg16", "total JCT, INC-TW below INC-FCFS"]["verdict"] == TIE
+    assert by_text["resnet50", "total JCT, INC-TW below INC-FCFS"]["verdict"] is None, "nothing was run"
+    assert by_text[None, "connections set up, TW below FCFS"]["ours"][CONNECTIONS] == pytest.approx(0.5)
 
 
 def test_near_the_paper_and_no_reduction_is_no_agreement() -> None:
@@ -333,7 +334,7 @@ def test_trends_count_the_points_at_which_they_hold() -> None:
     assert held(rows, second) == Held(1, 1, 2)
     assert held(rows, inc) == Held(1, 1, 2)
     assert held(rows, shortest) == Held(0, 2, 2), "41 s and 40 s are level, by what runs differ"
-    assert held([one for one in rows if one["scheme"] != "inc-fcfs"], shortest) == Held(0, 0, 0)
+    assert held([row for row in rows if row["scheme"] != "inc-fcfs"], shortest) == Held(0, 0, 0)
     last = tables.claims(rows)[-1]
     assert (last["held"], last["tied"], last["of"], last["verdict"]) == (0, 2, 2, TIE)
 
@@ -348,7 +349,9 @@ def test_errors_of_prediction_are_relative_to_what_was_measured() -> None:
 
 
 def throughput(gains: dict[str, float]) -> list[dict[str, Any]]:
-    """Of figure 5: each model's gain over the server, half as much again at 10 Gb/s; predicted 2 and 3."""
+    """Return rows of figure 5: each model's gain over the server, half as much again at 10 Gb/s; predicted 2
+    and 3.
+    """
     predicted = {"inc": 100.0, "ps": 200.0, "ring": 100.0, "ps-10g": 300.0}
     return [
         {

@@ -1,4 +1,4 @@
-"""What `testbed status` shows of the queue."""
+"""The queue as `testbed status` shows it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What is done about BMv2 switches that end, with switches in memory: started again, how often, and their
-routes.
-"""
+"""BMv2 switches that end, with switches in memory: started again, how often, and their routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process group writes of its script: a real DDP job of one worker, without a network."""
+"""The timeline that a process group writes of its script: a real DDP job of one worker, without a network."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def left_by(folder: Path, text: str) -> dict[str, Any]:
             check=False,
         )
     assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(Path(stats).read_text())
-    return found
+    contents: dict[str, Any] = json.loads(Path(stats).read_text())
+    return contents
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +112,9 @@ def test_a_group_beside_another_leaves_no_timeline_as_it_does_not_see_what_the_s
 
 @pytest.fixture
 def timeline(statistics: dict[str, Any]) -> Timeline:
-    found = read(statistics)
-    assert found is not None
-    return found
+    recorded = read(statistics)
+    assert recorded is not None
+    return recorded
 
 
 def test_both_sides_name_rows_alike() -> None:
@@ -131,7 +131,7 @@ def test_ddp_waits_once_an_iteration_for_all_that_it_asked_for(timeline: Timelin
             assert (after.what, after.number) == (RESUMED, before.number)
             ready_ns = timeline.collectives[after.number].ready_ns
             assert 0 < ready_ns <= after.at_ns
-    assert all(one.ready_ns for one in timeline.collectives)
+    assert all(collective.ready_ns for collective in timeline.collectives)
 
 
 def test_the_time_between_iterations_is_computing(timeline: Timeline) -> None:
@@ -148,17 +148,17 @@ def test_a_row_says_how_long_its_thread_had_a_core(timeline: Timeline) -> None:
     assert all(
         0 <= after.ran_ns <= after.at_ns - before.at_ns + 1_000_000 for before, after in pairs(timeline)
     )
-    one = written.Timeline()
-    number, until_s = one.ask(4, summed=True), time.thread_time() + PAUSE_S
+    own = written.Timeline()
+    number, until_s = own.ask(4, summed=True), time.thread_time() + PAUSE_S
     while time.thread_time() < until_s:
         pass
-    one.wait(number)
+    own.wait(number)
     time.sleep(PAUSE_S)
-    one.is_there(number)
-    one.resume(number)
-    found = read({"timeline": one.summary()})
-    assert found is not None
-    _, busy, idle = found.rows
+    own.is_there(number)
+    own.resume(number)
+    summary = read({"timeline": own.summary()})
+    assert summary is not None
+    _, busy, idle = summary.rows
     assert PAUSE_S <= busy.ran_ns / 1e9 < 2 * PAUSE_S
     assert idle.ran_ns / 1e9 < PAUSE_S / 3
 
@@ -168,8 +168,8 @@ def pairs(timeline: Timeline) -> Iterator[tuple[Row, Row]]:
 
 
 def test_a_script_that_waits_for_itself_is_seen(timeline: Timeline) -> None:
-    told = [(row.what, timeline.collectives[row.number].summed) for row in timeline.rows[-9:]]
-    assert told == [(what, True) for what in (ASKED, WAITED, RESUMED) * 2] + [
+    kinds = [(row.what, timeline.collectives[row.number].summed) for row in timeline.rows[-9:]]
+    assert kinds == [(what, True) for what in (ASKED, WAITED, RESUMED) * 2] + [
         (what, False) for what in (ASKED, WAITED, RESUMED)
     ]
     asked, waited = timeline.rows[-6], timeline.rows[-5]

@@ -83,8 +83,8 @@ def test_a_place_stays_free_while_those_that_could_have_it_can_wait() -> None:
 
 @pytest.mark.parametrize(("iterations", "most"), [(60.0, 0.07), (100.0, 0.09)])
 def test_long_jobs_find_a_place(iterations: float, most: float) -> None:
-    """Over the end of the job that ends last were it alone, in the mean of ten seeds; 11 and 17 % before
-    places were kept.
+    """The CT-BTI over the end of the job that ends last were it alone, in the mean of ten seeds; 11 and 17 %
+    before places were kept.
     """
     over = []
     for seed in range(10):

@@ -22,7 +22,7 @@ FILES = UserFiles(spawn)
 
 @pytest.fixture
 def odd(tmp_path: Path) -> dict[str, Path]:
-    """What is no ordinary file, by name."""
+    """The paths that are no ordinary files, by name."""
     made = {name: tmp_path / name for name in ("pipe", "socket", "folder", "gone/x")}
     os.mkfifo(made["pipe"])
     with socket.socket(socket.AF_UNIX) as listener:

@@ -62,7 +62,9 @@ class Flow:
         self.native, self.window, self.done, self.sent = native, made(native, limit, marks), 0, 0
 
     def round(self, marked: int) -> float:
-        """As many results as the window holds, the first so many marked; the window after them."""
+        """Give the window as many results as it holds, the first so many marked, and return the window after
+        them.
+        """
         self.window.full = 1
         self.sent = max(self.sent, self.done + int(self.window.size))
         for result in range(self.sent - self.done):
@@ -174,8 +176,8 @@ def test_losses_cut_it_once_a_round_and_end_the_doubling(native: ctypes.CDLL) ->
 
 @dataclass(slots=True)
 class Queue:
-    """Where all partial sums pass: sends a frame each unit of time, holds `room`, marks what finds more than
-    `threshold` before it.
+    """A queue that all partial sums pass: it sends a frame each unit of time, holds `room`, and marks a frame
+    that has more than `threshold` before it.
     """
 
     room: int
@@ -187,7 +189,7 @@ class Queue:
     lost: int = 0
 
     def arrive(self, now: float) -> tuple[float, bool] | None:
-        """When the frame is through, and whether it is marked; None: it is lost."""
+        """Return the time at which the frame is through, and whether it is marked; None: it is lost."""
         self.level, self.at = max(0.0, self.level - (now - self.at)), now
         waits = max(0.0, self.level - self.bucket)
         if waits + 1 > self.room:
@@ -212,8 +214,8 @@ class Job:
 
 
 def played(native: ctypes.CDLL, queue: Queue, units: list[int], until: float, seed: int) -> list[int]:
-    """By job, the fragments summed. A frame lost is sent again after 50 units of time; processes are late by
-    chance.
+    """Return by job the fragments summed. A frame lost is sent again after 50 units of time; processes are
+    late by chance.
     """
     order = itertools.count()
     chance = random.Random(seed)
@@ -267,8 +269,8 @@ def test_a_queue_is_used_up_and_loses_less_than_a_hundredth(
 ) -> None:
     for seed in range(3):
         queue = Queue(room, room // 4, bucket=16)
-        found = played(native, queue, units, 20_000, seed)
+        fragments = played(native, queue, units, 20_000, seed)
         assert queue.lost < 0.01 * queue.passed
         assert queue.passed > 0.95 * 20_000
-        shares = [done * count for done, count in zip(found, units, strict=True)]
+        shares = [done * count for done, count in zip(fragments, units, strict=True)]
         assert sum(shares) ** 2 > 0.95 * len(shares) * sum(share * share for share in shares), shares
