@@ -14,8 +14,9 @@ from pathlib import Path
 
 from controller.api import Api
 from controller.fabric import Fabric, Plane
-from controller.planes import MixedPlane, bmv2_routers
+from controller.planes import MixedPlane
 from testbed.client import rpc
+from testbed.dataplanes.folders import routers
 from testbed.errors import HostError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> int:
                 for port in range(1, unit.optical_ports + 1)
             },
         )
-        plane = MixedPlane(pinned, bmv2_routers(topology))
+        plane = MixedPlane(pinned, routers(topology))
     fabric = Fabric(topology, plane, arguments.history)
     fabric.begin()
 

@@ -56,7 +56,7 @@ class Fabric:
         self._random = Random(topology.ocs.seed)
         self._switches: dict[int, Switch] = {}
         self._verified: set[int] = set()
-        self._programmed = frozenset(unit.index for unit in topology.units if unit.is_programmed)
+        self._programmed = frozenset(unit.index for unit in topology.units if not unit.data_plane.is_bridge)
         self._circuits: frozenset[Circuit] | None = None
         self._tor_flows: dict[int, frozenset[policy.Flow]] = {}
         if not topology.optical_ports:

@@ -4,14 +4,11 @@ ToR's engine keeps them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from controller import policy
 from controller.fabric import Plane
-from testbed.topology.model import Topology
-
-Router = Callable[[policy.Routes], None]
+from testbed.dataplanes.folders import Router
 
 
 class MixedPlane:
@@ -27,14 +24,3 @@ class MixedPlane:
             self._routers[unit](routes)
         else:
             self._fast_path.set_routes(unit, routes)
-
-
-def bmv2_routers(topology: Topology) -> dict[int, Router]:
-    """For each programmed unit, over its switch's Thrift server."""
-    units = [unit for unit in topology.units if unit.is_programmed]
-    if not units:
-        return {}  # and without BMv2's client, which such a testbed need not have
-    from testbed.dataplanes.bmv2.routes import set_routes
-    from testbed.dataplanes.bmv2.switch_client import SwitchClient
-
-    return {unit.index: partial(set_routes, SwitchClient(unit.index), unit.tor_ports) for unit in units}

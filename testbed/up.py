@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.client.screen import Screen
     from testbed.daemon.supervisor import bring_up, bring_up_detached
-    from testbed.dataplanes.bmv2.switches import program_of
+    from testbed.dataplanes.folders import require
     from testbed.errors import HostError
     from testbed.topology.catalogue import READY, find
     from testbed.topology.model import CONTROLLERS
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
     check_tools()
-    program_of(topology)
+    require(topology)
     environment.controller_interpreter(topology.controller)
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller)

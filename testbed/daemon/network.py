@@ -7,7 +7,6 @@ started again: while the controller is away circuits go on forwarding; what a sw
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import threading
 import time
@@ -17,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.aggregation.admission import Places, SummingPlace, Ways
+from testbed.aggregation.admission import Places, Ways
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.ways import ways
 from testbed.client import environment, rpc
-from testbed.dataplanes.bmv2.switches import Restart, Switches
+from testbed.dataplanes.tors import AllTors, Restart
 from testbed.dataplanes.xdp.hosts import XdpHosts
-from testbed.dataplanes.xdp.places import Cells, XdpSwitch
+from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.emulation.fabric import Fabric
 from testbed.emulation.links import set_offloads
@@ -63,7 +62,7 @@ class Network:
         self._stack = ExitStack()
         self._controller: subprocess.Popen[bytes] | None = None
         self.controller_restarts = 0
-        self.switches = Switches(topology, self._log, progress)
+        self.tors = AllTors(topology, self._log, progress)
         self.ending = threading.Event()  # set by whoever ends the testbed: requests give up waiting
 
     @property
@@ -82,8 +81,9 @@ class Network:
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)
-            stack.enter_context(self.switches)
-            self.places = self._made_places(stack)
+            cells = Cells(self.plane.programs)
+            stack.enter_context(self.tors.standing(cells))
+            self.places = self._made_places(stack, cells)
             stack.callback(self._end_controller)  # before all that it uses
             self._begin_controller()
             self._await_ready()
@@ -119,7 +119,7 @@ class Network:
 
     def verdicts(self) -> dict[str, int]:
         """What XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
-        counts = self.switches.verdicts()
+        counts = self.tors.verdicts()
         counts.update(self.plane.verdicts())
         return dict(counts)
 
@@ -128,7 +128,7 @@ class Network:
         again if they have.
         """
         self.fabric.watch()
-        restarts = self.switches.watch(self.places)
+        restarts = self.tors.watch(self.places)
         if self._controller is not None and self._controller.poll() is not None:
             if self.controller_restarts >= CONTROLLER_RESTARTS:
                 raise TestbedError(
@@ -137,7 +137,7 @@ class Network:
                 )
             self.controller_restarts += 1
             self._start_controller()
-        self.switches.resettle(self.controller_socket)
+        self.tors.resettle(self.controller_socket)
         return restarts
 
     @property
@@ -149,7 +149,7 @@ class Network:
         tors = [
             SwitchPort(device.unit, device.number, device.device)
             for device in self.fabric.switch_devices()
-            if not self.topology.unit(device.unit).is_programmed
+            if self.topology.unit(device.unit).data_plane.is_bridge
         ]
         return tors + [SwitchPort(0, device.number, device.device) for device in self.fabric.oxc_devices()]
 
@@ -160,22 +160,11 @@ class Network:
             for host in range(1, unit.hosts + 1)
         ]
 
-    def _made_places(self, stack: ExitStack) -> Places:
-        cells = Cells(self.plane.programs)
-        tors: dict[int, SummingPlace] = dict(self.switches.by_unit)
-        for unit in self.topology.units:
-            if unit.is_programmed:
-                continue
-            ports = {
-                host: socket.if_nametoindex(addresses.tor_port_device(unit.index, host))
-                for host in range(1, unit.hosts + 1)
-            }
-            tors[unit.index] = tor = XdpSwitch(cells, unit.index, ports)
-            stack.callback(tor.close)
+    def _made_places(self, stack: ExitStack, cells: Cells) -> Places:
         namespaces = {(port.unit, port.host): port.namespace for port in self._host_ports()}
         hosts = XdpHosts(cells, namespaces, Loops(namespaces, self.topology.mtu))
         stack.callback(hosts.close)
-        places = Places(self.topology, tors, hosts, threading.Lock(), self.switches.any_ended)
+        places = Places(self.topology, self.tors.by_unit, hosts, threading.Lock(), self.tors.any_ended)
         stack.callback(places.close)
         return places
 
@@ -220,13 +209,13 @@ class Network:
                 if not listens:
                     self.fabric.openvswitch.connect(CONTROLLER_PORT)
                     listens = True
-                self.switches.resettle(self.controller_socket)
+                self.tors.resettle(self.controller_socket)
             if time.monotonic() > deadline:
                 raise TestbedError(
                     f"controller: {waiting}, {_READY_TIMEOUT_S:g} s after its start: {self._last_words()}"
                 )
             self.fabric.watch()
-            self.switches.require_alive()
+            self.tors.require_alive()
             time.sleep(0.05)
 
     def _last_words(self) -> str:

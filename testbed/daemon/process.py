@@ -236,7 +236,7 @@ class Daemon:
                     "hosts": unit.hosts,
                     "optical_ports": unit.optical_ports,
                     "engine": unit.engine,
-                    "restarts": self._network.switches.restarts[unit.index],
+                    "restarts": self._network.tors.restarts[unit.index],
                 }
                 for unit in self._topology.units
             ],

@@ -54,8 +54,8 @@ def buffer_bytes(link: LinkSpec, mtu: int) -> int:
 
 
 def layout(topology: Topology) -> Layout:
-    """The layout of a topology. One without optical ports has no optical switch, and a programmed unit no
-    bridge.
+    """The layout of a topology. One without optical ports has no optical switch; whether a unit has a
+    bridge is its data plane's to say.
     """
     switch_devices = tuple(device for unit in topology.units for device in _switch_devices(unit))
     oxc_devices = tuple(
@@ -72,7 +72,7 @@ def layout(topology: Topology) -> Layout:
             ),
         )
         for unit in topology.units
-        if not unit.is_programmed
+        if unit.data_plane.is_bridge
     ]
     if oxc_devices:
         ports = tuple(Port(device.device, device.number) for device in oxc_devices)

@@ -19,7 +19,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         for bridge in plan.bridges:
             self.addSwitch(bridge.name, dpid=f"{bridge.datapath_id:x}")
         for unit in topology.units:
-            if unit.is_programmed:
+            if not unit.data_plane.is_bridge:
                 self.addSwitch(unit.name, dpid=f"{addresses.tor_dpid(unit.index):x}", is_bridge=False)
         for unit in topology.units:
             for host in range(1, unit.hosts + 1):

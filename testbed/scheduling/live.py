@@ -34,7 +34,7 @@ def fabric_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Fab
     )
     return Fabric(
         ports=tuple(unit.optical_ports for unit in topology.units),
-        inc=tuple(0 if unit.engine == "none" else topology.inc.jobs for unit in topology.units),
+        inc=tuple(topology.inc.jobs if unit.data_plane.sums else 0 for unit in topology.units),
         switch_gbps=(float("inf"),) * len(topology.units),
         port_gbps=port_gbps,
         host_gbps=host_gbps,

@@ -11,12 +11,12 @@ from typing import Any
 from testbed.contract.spec import MAX_MTU
 from testbed.errors import RequestError
 from testbed.topology import addresses
+from testbed.topology.dataplanes import ENGINES
 from testbed.topology.fields import choice, integer, is_number, listed, mapping, read_yaml, shown, text
 from testbed.topology.model import (
     BMV2_LAYOUTS,
     CONTROLLERS,
     DISTRIBUTIONS,
-    ENGINES,
     UNIT_KINDS,
     Bmv2Spec,
     Delay,

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.topology import addresses
+from testbed.topology.dataplanes import DATA_PLANES, DataPlane
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
-ENGINES = ("xdp", "bmv2", "none")
 CONTROLLERS = ("os-ken", "ryu")  # libraries that the controller process runs on
 BMV2_LAYOUTS = ("wide", "registers")
 DISTRIBUTIONS = ("constant", "uniform", "normal")
@@ -90,11 +90,9 @@ class Unit:
         return addresses.unit_name(self.index)
 
     @property
-    def is_programmed(self) -> bool:
-        """Whether its ToR is a P4 switch, programmed over Thrift: with no bridge of Open vSwitch, no OpenFlow
-        and no XDP program.
-        """
-        return self.engine == "bmv2"
+    def data_plane(self) -> DataPlane:
+        """What the engine of its ToR is to the rest of the testbed."""
+        return DATA_PLANES[self.engine]
 
     @property
     def tor_ports(self) -> dict[str, int]:

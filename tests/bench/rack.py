@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.contract.spec import lanes_for
+from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.emulation.namespaces import command, private_mounts
 from tests.bench.host import ROOT
 
@@ -204,7 +205,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 "master": addresses.host_ip(*places[0]),
                 "server": server,
                 "server_job": PS_JOB,
-                "switches": [switch.pid for switch in network.switches.by_unit.values()],
+                "switches": [tor.pid for tor in network.tors.by_unit.values() if isinstance(tor, Bmv2Switch)],
             }
             log = (folder / f"{number}-{worker}.log").open("w+")
             process = network.fabric.popen_in(

@@ -345,10 +345,10 @@ def mixed(tmp_path: Path, *engines: str) -> tuple[Fabric, ModelPlane, ModelRoute
     units = [{"hosts": 1, "engine": engine} for engine in engines]
     topology = parse({"units": units, "ocs": {"switch_ms": 0, "lock_ms": 0}}, "mixed")
     plane, router = ModelPlane(), ModelRouter()
-    routers = {unit.index: router for unit in topology.units if unit.is_programmed}
+    routers = {unit.index: router for unit in topology.units if not unit.data_plane.is_bridge}
     fabric = Fabric(topology, MixedPlane(plane, routers), tmp_path / "history")
     fabric.begin()
-    dpids = [unit.index for unit in topology.units if not unit.is_programmed]
+    dpids = [unit.index for unit in topology.units if unit.data_plane.is_bridge]
     dpids += [addresses.OXC_DPID] if topology.optical_ports else []
     return fabric, plane, router, [ModelSwitch(dpid) for dpid in dpids]
 

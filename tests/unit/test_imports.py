@@ -28,7 +28,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.client"}),
     frozenset({"testbed.attach", "testbed.probing"}),
     frozenset({"testbed.dataplanes.xdp", "testbed.telemetry", "testbed.report"}),
-    frozenset({"testbed.emulation"}),
+    frozenset({"testbed.emulation", "testbed.dataplanes.folders"}),
+    frozenset({"testbed.dataplanes.tors"}),
     frozenset({"testbed.dataplanes.bmv2", "testbed.jobs"}),
     frozenset({"testbed.queue"}),
     frozenset({"testbed.daemon"}),
@@ -74,8 +75,8 @@ CONTROLLER_MAY = frozenset(
         "testbed.ocs",
         "testbed.topology",
         "testbed.client",
+        "testbed.dataplanes.folders",
         "testbed.dataplanes.xdp",
-        "testbed.dataplanes.bmv2",
     }
 )
 # Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.

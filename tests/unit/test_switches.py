@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from testbed.client import rpc
-from testbed.dataplanes.bmv2 import switches as module
-from testbed.dataplanes.bmv2.switches import RESTARTS, Switches
+from testbed.dataplanes.bmv2 import tors as module
+from testbed.dataplanes.bmv2.tors import RESTARTS, Tors
 from testbed.errors import TestbedError
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
@@ -66,12 +66,12 @@ def topology() -> Topology:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Switches, ModelSwitch, ModelController]:
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Tors, ModelSwitch, ModelController]:
     monkeypatch.setattr(module, "program_of", lambda topology: None)
-    monkeypatch.setattr(Switches, "_let_frames_arrive", lambda self, unit: None)
+    monkeypatch.setattr(Tors, "_let_frames_arrive", lambda self, unit: None)
     monkeypatch.setattr(module.time, "monotonic", lambda: 1000.0)  # probes come by time
     switches, switch, controller = (
-        Switches(topology(), tmp_path, lambda *_: None),
+        Tors(topology(), tmp_path, lambda *_: None),
         ModelSwitch(),
         ModelController(),
     )
@@ -81,7 +81,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Switches, Mo
 
 
 def test_a_start_that_fails_is_one_attempt_and_made_again(
-    world: tuple[Switches, ModelSwitch, ModelController],
+    world: tuple[Tors, ModelSwitch, ModelController],
 ) -> None:
     switches, switch, _ = world
     places: Any = ModelPlaces()
@@ -96,7 +96,7 @@ def test_a_start_that_fails_is_one_attempt_and_made_again(
 
 
 def test_after_all_attempts_the_end_gives_their_number(
-    world: tuple[Switches, ModelSwitch, ModelController],
+    world: tuple[Tors, ModelSwitch, ModelController],
 ) -> None:
     switches, switch, _ = world
     places: Any = ModelPlaces()
@@ -108,7 +108,7 @@ def test_after_all_attempts_the_end_gives_their_number(
 
 
 def test_ends_that_are_far_apart_are_no_reason_to_stop(
-    world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
+    world: tuple[Tors, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switches, switch, _ = world
     places: Any = ModelPlaces()
@@ -122,7 +122,7 @@ def test_ends_that_are_far_apart_are_no_reason_to_stop(
 
 
 def test_each_is_asked_now_and_then_whether_it_answers(
-    world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
+    world: tuple[Tors, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switches, switch, _ = world
     places: Any = ModelPlaces()
@@ -137,19 +137,19 @@ def test_each_is_asked_now_and_then_whether_it_answers(
 
 
 def test_a_start_that_fails_with_the_switch_there_is_raised(
-    world: tuple[Switches, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
+    world: tuple[Tors, ModelSwitch, ModelController], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Switches, unit: object) -> None:
+    def refuse(self: Tors, unit: object) -> None:
         raise TestbedError("u1-h1: no such device")
 
     switches, switch, _ = world
-    monkeypatch.setattr(Switches, "_let_frames_arrive", refuse)
+    monkeypatch.setattr(Tors, "_let_frames_arrive", refuse)
     switch.how = "signal 9"
     with pytest.raises(TestbedError, match="no such device"):
         switches.watch(ModelPlaces())  # type: ignore[arg-type]
 
 
-def test_routes_are_set_again_until_they_are(world: tuple[Switches, ModelSwitch, ModelController]) -> None:
+def test_routes_are_set_again_until_they_are(world: tuple[Tors, ModelSwitch, ModelController]) -> None:
     switches, switch, controller = world
     switch.how = "signal 9"
     switches.watch(ModelPlaces())  # type: ignore[arg-type]

@@ -4,18 +4,26 @@ switch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from ipaddress import IPv4Address
 
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import SettingError, TestbedError
+from testbed.topology.model import Unit
 
 TABLE = "routes"
 
+# (IPv4 address, prefix) -> (device to leave by, new destination MAC or "")
+Routes = Mapping[tuple[str, int], tuple[str, str]]
 
-def set_routes(
-    client: SwitchClient, ports: Mapping[str, int], routes: Mapping[tuple[str, int], tuple[str, str]]
-) -> None:
+
+def router(unit: Unit) -> Callable[[Routes], None]:
+    """Return what replaces the table of routes of a unit's switch, from whatever process of the testbed."""
+    return partial(set_routes, SwitchClient(unit.index), unit.tor_ports)
+
+
+def set_routes(client: SwitchClient, ports: Mapping[str, int], routes: Routes) -> None:
     """Replaces the table: (IPv4 address, prefix) -> (device to leave by, new destination MAC or ""). `ports`:
     device -> number.
 

@@ -8,61 +8,47 @@ import contextlib
 import socket
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from testbed.aggregation.admission import Places
 from testbed.client import rpc
 from testbed.dataplanes.bmv2.process import binary, ended_words
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
+from testbed.dataplanes.tors import Progress, Restart
+from testbed.dataplanes.xdp.places import Cells
 from testbed.emulation.links import set_offloads
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.errors import TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology, Unit
 
+ENGINE = "bmv2"
 RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more than so many in so long: it does not help
 PROBE_S = 2.0
 _ANSWER_S = 10.0  # the controller asks the switch in its turn
 _MERGE_NOTHING = 1
-
-Progress = Callable[[str, int, int], None]
 
 
 def program_of(topology: Topology) -> Path | None:
     """What the topology's switches run; None if it has none. HostError or RequestError if it or
     `simple_switch` is not here.
     """
-    if not topology.units_with("bmv2"):
+    if not topology.units_with(ENGINE):
         return None
     binary()
     return compiled(topology.bmv2.layout, topology.mtu)
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """A switch ended, `how`, and was started again, for the `count`-th time; the sums of `jobs` (with their
-    generations) were on it.
-    """
-
-    unit: int
-    how: str
-    count: int
-    jobs: Mapping[int, int]
-
-    def __str__(self) -> str:
-        return ended_words(self.unit, self.how)
+def require(topology: Topology) -> None:
+    """Raise what a topology with such switches lacks on this host (`program_of`)."""
+    program_of(topology)
 
 
-class Switches:
-    """A context manager over all of them, `by_unit`. Their ports must be there. Empty where no unit has the
-    engine bmv2.
-    """
+class Tors:
+    """All of them, by unit."""
 
     def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
         self._topology, self._log, self._progress = topology, log, progress
@@ -72,10 +58,11 @@ class Switches:
         self._restarted_at: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
         self._probed_at = time.monotonic()
         self._untold: set[int] = set()  # started again, and the controller does not know
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        units = self._topology.units_with("bmv2") if self._program else ()
+    @contextmanager
+    def standing(self, _cells: Cells) -> Iterator[None]:
+        """Start them; leaving ends them. Their ports must be there."""
+        units = self._topology.units_with(ENGINE) if self._program else ()
         with ExitStack() as stack:
             for done, unit in enumerate(units):
                 self._progress("bmv2", done, len(units))
@@ -85,15 +72,9 @@ class Switches:
                 )
                 self.by_unit[unit.index] = stack.enter_context(switch)
                 self._let_frames_arrive(unit)
-            self._stack = stack.pop_all()
-        if units:
-            self._progress("bmv2", len(units), len(units))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+            if units:
+                self._progress("bmv2", len(units), len(units))
+            yield
 
     def verdicts(self) -> Counter[str]:
         """What all of them did with packets; one that was started again, since then."""
@@ -151,7 +132,7 @@ class Switches:
             if not switch.ended():
                 raise  # no further call would try again
             return None
-        return Restart(unit, how, self.restarts[unit], jobs)
+        return Restart(unit, ended_words(unit, how), self.restarts[unit], jobs)
 
     def resettle(self, controller: Path) -> None:
         """Has the controller set the routes of those that were started again, and of those where it failed.

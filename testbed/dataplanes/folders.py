@@ -1,0 +1,51 @@
+"""The folder of each engine, by what a module of it must have: where a unit's switch comes from.
+
+A folder has two modules that are asked for here, and nothing outside it knows more of it:
+
+- `tors`: `Tors(topology, log, progress)`, a `testbed.dataplanes.tors.Tors`, and `require(topology)`, which
+  raises what the host lacks for it before anything starts.
+- `routes`, where the ToR is no bridge: `router(unit)`, which sets a unit's whole table of routes.
+
+Modules are imported when a topology needs them: an engine's libraries need not be there for another's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from testbed.topology.dataplanes import DATA_PLANES
+from testbed.topology.model import Topology, Unit
+
+Router = Callable[[Mapping[tuple[str, int], tuple[str, str]]], None]
+
+
+def used_by(topology: Topology) -> list[str]:
+    """The folders of the engines of a topology's units, in the order of DATA_PLANES."""
+    used = {unit.data_plane.folder for unit in topology.units}
+    return [
+        folder for folder in dict.fromkeys(plane.folder for plane in DATA_PLANES.values()) if folder in used
+    ]
+
+
+def part(folder: str, name: str) -> Any:
+    """A module of a folder of testbed/dataplanes/."""
+    return importlib.import_module(f"testbed.dataplanes.{folder}.{name}")
+
+
+def require(topology: Topology) -> None:
+    """Raise HostError or RequestError for the first thing that the topology's engines lack on this host."""
+    for folder in used_by(topology):
+        part(folder, "tors").require(topology)
+
+
+def routers(topology: Topology) -> dict[int, Router]:
+    """Return, for each unit whose ToR speaks no OpenFlow, what sets its routes."""
+    units = [unit for unit in topology.units if not unit.data_plane.is_bridge]
+    return {unit.index: _router(unit) for unit in units}
+
+
+def _router(unit: Unit) -> Router:
+    router: Router = part(unit.data_plane.folder, "routes").router(unit)
+    return router

@@ -1,0 +1,108 @@
+"""The ToRs of a running testbed, whatever their units' engines are: the places that they are, and what
+becomes of those that are processes and end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from testbed.aggregation.admission import Places, SummingPlace
+from testbed.dataplanes.folders import part, used_by
+from testbed.dataplanes.xdp.places import Cells
+from testbed.topology.model import Topology
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A ToR that ended, as `ended` says, and was started again, for the `count`-th time; the sums of `jobs`
+    (with their generations) were on it.
+    """
+
+    unit: int
+    ended: str
+    count: int
+    jobs: Mapping[int, int]
+
+    def __str__(self) -> str:
+        return self.ended
+
+
+class Tors(Protocol):
+    """The ToRs of the units of one folder's engines."""
+
+    @property
+    def by_unit(self) -> Mapping[int, SummingPlace]: ...
+
+    @property
+    def restarts(self) -> Counter[int]:
+        """How often each unit's ToR was started again."""
+
+    def standing(self, cells: Cells) -> AbstractContextManager[object]:
+        """Make them, over devices that are there and the maps of the fast path; leaving takes them down."""
+
+    def verdicts(self) -> Mapping[str, int]:
+        """Count what they did with packets, where the fast path does not count it."""
+
+    def require_alive(self) -> None:
+        """Raise TestbedError if one has ended."""
+
+    def any_ended(self) -> bool:
+        """Return whether one has, and was not started again yet."""
+
+    def watch(self, places: Places) -> Sequence[Restart]:
+        """Start those that ended again, and say which. TestbedError if one ended for good."""
+
+    def resettle(self, controller: Path) -> None:
+        """Have the controller set the routes of those that lack them."""
+
+
+class AllTors:
+    """Those of a whole topology, folder by folder."""
+
+    def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
+        """`log` is a folder. Raises what an engine lacks on this host."""
+        self._parts: list[Tors] = [
+            part(folder, "tors").Tors(topology, log, progress) for folder in used_by(topology)
+        ]
+
+    @property
+    def by_unit(self) -> dict[int, SummingPlace]:
+        return {unit: tor for tors in self._parts for unit, tor in tors.by_unit.items()}
+
+    @property
+    def restarts(self) -> Counter[int]:
+        return sum((tors.restarts for tors in self._parts), Counter())
+
+    @contextmanager
+    def standing(self, cells: Cells) -> Iterator[None]:
+        with ExitStack() as stack:
+            for tors in self._parts:
+                stack.enter_context(tors.standing(cells))
+            yield
+
+    def verdicts(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for tors in self._parts:
+            counts.update(tors.verdicts())
+        return counts
+
+    def require_alive(self) -> None:
+        for tors in self._parts:
+            tors.require_alive()
+
+    def any_ended(self) -> bool:
+        return any(tors.any_ended() for tors in self._parts)
+
+    def watch(self, places: Places) -> list[Restart]:
+        return [restart for tors in self._parts for restart in tors.watch(places)]
+
+    def resettle(self, controller: Path) -> None:
+        for tors in self._parts:
+            tors.resettle(controller)

@@ -1,0 +1,31 @@
+"""The kinds of data plane that a unit may have, by engine: what the rest of the testbed must know of each.
+Pure.
+
+A further engine is a line here and a folder of testbed/dataplanes/, with the modules that
+testbed/dataplanes/folders.py names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlane:
+    """What a unit with this engine is to everybody but its own folder."""
+
+    engine: str
+    folder: str  # of testbed/dataplanes/: what makes the units' switches
+    sums: bool  # whether jobs may sum at its ToR
+    is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
+
+
+DATA_PLANES = {
+    plane.engine: plane
+    for plane in (
+        DataPlane("xdp", folder="xdp", sums=True, is_bridge=True),
+        DataPlane("bmv2", folder="bmv2", sums=True, is_bridge=False),
+        DataPlane("none", folder="xdp", sums=False, is_bridge=True),
+    )
+}
+ENGINES = tuple(DATA_PLANES)
