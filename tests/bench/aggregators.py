@@ -66,7 +66,7 @@ def threaded(device: str, namespace: str | None = None) -> None:
 
 
 def wait_for_leave() -> None:
-    """Until the outside has looked at its clocks."""
+    """Wait until the outside has looked at its clocks."""
     print(READY, flush=True)
     assert sys.stdin.readline() == GO
 
@@ -89,12 +89,12 @@ def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
         if with_statistics:  # the kernel keeps them while this descriptor is open
             syscall._bpf(_BPF_ENABLE_STATS, syscall._attributes("=I", 0), "enable BPF statistics")
         wait_for_leave()
-        found = run(network, setup, trial, 1, Path(logs))["inc"]
+        inc = run(network, setup, trial, 1, Path(logs))["inc"]
         print(DONE, flush=True)
         sys.stdin.readline()
         return {
             "gradients": workers * (size_bytes // 4) * TURNS,
-            "goodput_mbps": found["goodput_mbps"],
+            "goodput_mbps": inc["goodput_mbps"],
             "programs": {name: _run_time(fd) for name, fd in descriptors.items()},
             "verdicts": {name: count for name, count in network.verdicts().items() if count},
         }
@@ -210,10 +210,10 @@ def inside(words: str) -> None:
     kind, workers, size_bytes, core = words.split(",")
     private_mounts("bench")
     if kind.startswith("xdp"):
-        found = xdp(int(workers), int(size_bytes), kind == "xdp-statistics")
+        figures = xdp(int(workers), int(size_bytes), kind == "xdp-statistics")
     else:
-        found = tcp(int(workers), int(size_bytes), kind, int(core))
-    print(MARK + json.dumps(found), flush=True)
+        figures = tcp(int(workers), int(size_bytes), kind, int(core))
+    print(MARK + json.dumps(figures), flush=True)
 
 
 # ---------------------------------------------------------------- outside
@@ -221,7 +221,7 @@ def inside(words: str) -> None:
 
 def polling_threads() -> dict[int, str]:
     """Kernel threads that poll devices: pid -> device."""
-    found = {}
+    devices = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -230,8 +230,8 @@ def polling_threads() -> dict[int, str]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         if name.startswith("napi/"):
-            found[int(entry.name)] = name.removeprefix("napi/").rsplit("-", 1)[0]
-    return found
+            devices[int(entry.name)] = name.removeprefix("napi/").rsplit("-", 1)[0]
+    return devices
 
 
 def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, An
         sides: dict[bool, list[int]] = {True: [], False: []}  # the aggregator's, the workers'
         before: dict[int, int] = {}
         polled: dict[bool, float] = {}
-        found: dict[str, Any] | None = None
+        figures: dict[str, Any] | None = None
         for line in process.stdout:
             if line.strip() == READY:
                 for pid, device in polling_threads().items():
@@ -269,16 +269,16 @@ def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, An
                     for at, side in sides.items()
                 }
             elif line.startswith(MARK):
-                found = json.loads(line.removeprefix(MARK))
+                figures = json.loads(line.removeprefix(MARK))
             if line.strip() in (READY, DONE):
                 process.stdin.write(GO)
                 process.stdin.flush()
-    if process.returncode or found is None:
+    if process.returncode or figures is None:
         raise SystemExit(f"aggregators {kind}: exit code {process.returncode}")
     assert [len(side) for side in sides.values()] == [workers, workers], f"{kind}: threads {sides}"
-    cpu_s = polled[True] + found.get("process_s", 0.0)
-    rate = found["gradients"] / cpu_s
-    return found | {
+    cpu_s = polled[True] + figures.get("process_s", 0.0)
+    rate = figures["gradients"] / cpu_s
+    return figures | {
         "kind": kind,
         "workers": workers,
         "polling_s": polled[True],
@@ -320,10 +320,13 @@ def main(argv: list[str]) -> int:
         ratio = f"{medians['xdp'] / medians[kind]:.1f}x"
         print(f"{CASES[kind]:<60} {medians[kind]:>7.2f} {min(rates):>5.2f} {max(rates):>6.2f} {ratio:>7}")
     alone = measure("xdp-statistics", arguments.workers, size, core)["programs"]
-    for name, told in alone.items():
-        each = told["ns"] / max(1, told["runs"])
-        told["gbps"] = LANES * _BIT_PER_GRADIENT / each
-        print(f"{name}: {told['runs']} runs of {each:.0f} ns: {told['gbps']:.1f} Gb/s in the program alone")
+    for name, program in alone.items():
+        each = program["ns"] / max(1, program["runs"])
+        program["gbps"] = LANES * _BIT_PER_GRADIENT / each
+        print(
+            f"{name}: {program['runs']} runs of {each:.0f} ns: {program['gbps']:.1f} Gb/s "
+            "in the program alone"
+        )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         figures = {"host": facts(), "cases": rows, "names": CASES, "programs": alone}

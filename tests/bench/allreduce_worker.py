@@ -40,8 +40,8 @@ def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[]
     opened = endpoint.Endpoint(settings, Alone(), 60.0)  # type: ignore[arg-type]
 
     def counters() -> dict[str, float]:
-        found = opened.counters
-        return {name: getattr(found, name) for name, *_ in found._fields_}
+        fields = opened.counters
+        return {name: getattr(fields, name) for name, *_ in fields._fields_}
 
     return opened.allreduce, counters
 
@@ -71,13 +71,15 @@ def ps(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[],
 
 
 def cpu_s() -> float:
-    """Of this process so far."""
+    """Return the processor time of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def machine_busy_s() -> float:
-    """Of all cores since the start of the machine; counted by its timer, some hundred times a second."""
+    """Return the busy time of all cores since the start of the machine; counted by its timer, some hundred
+    times a second.
+    """
     ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     return sum(int(ticks[at]) for at in _TICKS) / _NICE
 
@@ -93,12 +95,12 @@ def main() -> None:
     kinds = {kind: {"inc": inc, "gloo": gloo, "ps": ps}[kind](settings) for kind in settings["kinds"]}
     array = np.ones(settings["bytes"] // 4, np.float32)
     barrier = np.ones(1, np.float32)
-    found: dict[str, dict[str, Any]] = {
+    figures: dict[str, dict[str, Any]] = {
         kind: {"starts": [], "ends": [], "cpu_s": 0.0, "machine_s": 0.0, "switches_s": 0.0} for kind in kinds
     }
 
     def turn(kind: str, counts: bool) -> None:
-        reduce, of = kinds[kind][0], found[kind]
+        reduce, of = kinds[kind][0], figures[kind]
         array[:] = 1.0
         barrier[:] = 1.0
         reduce(barrier)
@@ -123,8 +125,8 @@ def main() -> None:
             for _ in range(settings["turns"]):
                 turn(kind, True)
     for kind, (_, counters) in kinds.items():
-        found[kind]["counters"] = counters()
-    print(json.dumps(found), flush=True)
+        figures[kind]["counters"] = counters()
+    print(json.dumps(figures), flush=True)
     os._exit(0)  # gloo's threads may still run, and then the process aborts while it ends (torch 2.13)
 
 

@@ -1,4 +1,4 @@
-"""What a change costs: the same measurements in this checkout and in one of another commit, in turn.
+"""The cost of a change: the same measurements in this checkout and in one of another commit, in turn.
 
 `python -m tests.bench.before CHECKOUT [--pairs N] [--rows loss,unshaped,bringup] [--json FILE] [--into
 docs/studies/performance.md]`, as root; CHECKOUT is a working tree of the other commit that `make setup` was
@@ -54,7 +54,7 @@ Figures = dict[str, float]
 
 
 def _said(checkout: Path, argv: Sequence[str], **environment: str) -> str:
-    """What a command of that checkout's interpreter prints."""
+    """Return the output of a command of that checkout's interpreter."""
     ended = subprocess.run(
         argv,
         cwd=checkout,
@@ -74,7 +74,7 @@ def _python(checkout: Path) -> str:
 
 
 def _found(checkout: Path, script: str, **environment: str) -> Any:
-    """What a script of that checkout finds in namespaces of its own."""
+    """Run a script of that checkout in namespaces of its own and return its findings."""
     argv = command([_python(checkout), "-c", script], "scenario")
     lines = _said(checkout, argv, **environment).splitlines()
     return json.loads(next(line for line in lines if line.startswith(MARK)).removeprefix(MARK))
@@ -82,9 +82,9 @@ def _found(checkout: Path, script: str, **environment: str) -> Any:
 
 def loss(checkout: Path) -> Figures:
     """Rounds a second of three workers whose links lose frames both ways, and of none."""
-    found = _found(checkout, _LOSS, **{TIMES: ROUNDS_TIMES})
-    assert not any(job["wrong"] or job["errors"] for job in found.values()), found
-    return {f"{name}, 3 workers": job["rounds_per_s"] for name, job in found.items()}
+    jobs = _found(checkout, _LOSS, **{TIMES: ROUNDS_TIMES})
+    assert not any(job["wrong"] or job["errors"] for job in jobs.values()), jobs
+    return {f"{name}, 3 workers": job["rounds_per_s"] for name, job in jobs.items()}
 
 
 def unshaped(checkout: Path) -> Figures:
@@ -94,8 +94,8 @@ def unshaped(checkout: Path) -> Figures:
         script = [_python(checkout), "-m", "tests.bench.goodput", "--cases", "unshaped", "--kinds", "inc"]
         _said(checkout, [*script, "--rounds", "4", "--json", str(file)])
         rows = json.loads(file.read_text())["goodput"]
-    found = {f"no rate, {row['workers']} workers": row["found"]["inc"]["goodput_mbps"] for row in rows}
-    return {**found, "no rate, geometric mean": statistics.geometric_mean(found.values())}
+    goodputs = {f"no rate, {row['workers']} workers": row["found"]["inc"]["goodput_mbps"] for row in rows}
+    return {**goodputs, "no rate, geometric mean": statistics.geometric_mean(goodputs.values())}
 
 
 def bringup(checkout: Path) -> Figures:
@@ -135,7 +135,7 @@ class Compared:
 
 
 def order(pairs: int) -> list[bool]:
-    """Whether each turn is this checkout's: there, here, here, there, and so on."""
+    """Return for each turn whether it is this checkout's: there, here, here, there, and so on."""
     return [(turn % 4) in (1, 2) for turn in range(2 * pairs)]
 
 
@@ -144,9 +144,9 @@ def compare(row: str, checkout: Path, pairs: int) -> list[Compared]:
     measure, unit, digits = ROWS[row]
     turns: dict[bool, list[Figures]] = {False: [], True: []}
     for is_now in order(pairs):
-        found = measure(ROOT if is_now else checkout)
-        turns[is_now].append(found)
-        said = ", ".join(f"{name} {value:.{digits}f}" for name, value in found.items())
+        figures = measure(ROOT if is_now else checkout)
+        turns[is_now].append(figures)
+        said = ", ".join(f"{name} {value:.{digits}f}" for name, value in figures.items())
         print(f"{'now' if is_now else 'before'}: {said}", file=sys.stderr, flush=True)
     names = turns[True][0]
     return [
@@ -154,8 +154,8 @@ def compare(row: str, checkout: Path, pairs: int) -> list[Compared]:
             name,
             unit,
             digits,
-            [found[name] for found in turns[False]],
-            [found[name] for found in turns[True]],
+            [turn[name] for turn in turns[False]],
+            [turn[name] for turn in turns[True]],
         )
         for name in names
     ]
@@ -170,8 +170,8 @@ def summary(figures: dict[str, Any]) -> str:
         )
 
     rows = []
-    for found in figures["compared"]:
-        each = Compared(**found)
+    for compared in figures["compared"]:
+        each = Compared(**compared)
         rows.append(
             [
                 f"{each.what}, {each.unit}",
@@ -186,7 +186,7 @@ def summary(figures: dict[str, Any]) -> str:
 
 
 def commit_of(checkout: Path) -> str:
-    """What is checked out there."""
+    """Return the commit that is checked out there."""
     return subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=True
     ).stdout.strip()

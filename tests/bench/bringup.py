@@ -1,5 +1,5 @@
-"""How long a fabric takes to come up and go down and what memory it needs, beside plain Mininet's for the
-same topology.
+"""The time that a fabric takes to come up and go down and the memory that it needs, beside plain Mininet's
+for the same topology.
 
     python -m tests.bench.bringup [--units 4,16,64] [--json FILE]
 

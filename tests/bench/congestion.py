@@ -37,7 +37,7 @@ Host = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Where a job's workers run, and the host that sums its units' partial sums."""
+    """The places of a job's workers, and the host that sums its units' partial sums."""
 
     members: tuple[Host, ...]
     ps: Host | None = None
@@ -84,9 +84,9 @@ def chain(units: int) -> Case:
 
 def shared(jobs: int) -> Case:
     """Jobs over the same two optical links, which are slower than those of their hosts."""
-    found = tuple(Job(((1, job), (2, job)), (3, job)) for job in range(1, jobs + 1))
+    across = tuple(Job(((1, job), (2, job)), (3, job)) for job in range(1, jobs + 1))
     return Case(
-        f"{jobs} jobs on a link", (jobs, jobs, jobs), found, (1, 1, 2), rate=400.0, optical_rate=100.0
+        f"{jobs} jobs on a link", (jobs, jobs, jobs), across, (1, 1, 2), rate=400.0, optical_rate=100.0
     )
 
 
@@ -136,13 +136,13 @@ def measure(case: Case, buffer_packets: int, seconds: float, library: str | None
         raise SystemExit(
             f"{case.name}, {buffer_packets} packets: exit code {ended.returncode}\n{ended.stderr[-3000:]}"
         )
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
-    return found
+    figures: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
+    return figures
 
 
 def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -> dict[str, Any]:
-    """Of each job's workers' outputs: goodput by job, the share of the busiest link that it is, fairness,
-    what was sent again.
+    """Return the figures of all jobs by their workers' outputs: goodput by job, the share of the busiest link
+    that it is, fairness, packets sent again.
     """
     begin = max(worker["counted_s"] for job in jobs for worker in job)
     end = min(job[0]["ends"][-UNDER_WAY - 1] for job in jobs)
@@ -167,7 +167,7 @@ def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -
 
 
 def inside(words: str) -> dict[str, Any]:
-    """In the namespaces: the network of a case, and its jobs at once."""
+    """Make the network of a case in the namespaces, and run its jobs at once."""
     private_mounts("bench")
     from testbed.daemon.names import mount_names
     from testbed.daemon.network import Network
@@ -175,16 +175,16 @@ def inside(words: str) -> dict[str, Any]:
     from testbed.topology.load import parse
     from tests.forests import p4inc
 
-    told = json.loads(words)
+    request = json.loads(words)
     jobs = [
         Job(
             tuple((unit, host) for unit, host in job["members"]),
             (job["ps"][0], job["ps"][1]) if job["ps"] else None,
         )
-        for job in told["case"].pop("jobs")
+        for job in request["case"].pop("jobs")
     ]
-    case = Case(**told["case"], jobs=tuple(jobs))
-    topology = parse(described(case, told["buffer"]), "bench")
+    case = Case(**request["case"], jobs=tuple(jobs))
+    topology = parse(described(case, request["buffer"]), "bench")
     folder = Path("/run/openvswitch/bench")
     folder.mkdir()
     mount_names(topology, folder)
@@ -197,7 +197,7 @@ def inside(words: str) -> dict[str, Any]:
             forest = p4inc(job.members, job.ps)
             admission = network.places.admit(number, number, forest, network.ways(forest))
             stack.callback(network.places.release, number)
-            settings = {"bytes": VECTOR_BYTES, "library": told["library"]}
+            settings = {"bytes": VECTOR_BYTES, "library": request["library"]}
             running.append(
                 [
                     network.fabric.popen_in(
@@ -224,7 +224,7 @@ def inside(words: str) -> dict[str, Any]:
         counted_s = time.monotonic() + WARM_S
         for process in processes:
             assert process.stdin is not None
-            process.stdin.write(f"{counted_s} {counted_s + told['seconds']}\n".encode())
+            process.stdin.write(f"{counted_s} {counted_s + request['seconds']}\n".encode())
             process.stdin.flush()
         outputs = [
             [
@@ -244,14 +244,14 @@ HEAD = (
 )
 
 
-def line(case: Case, buffer_packets: int, found: dict[str, Any], deep: dict[str, Any] | None) -> str:
+def line(case: Case, buffer_packets: int, figures: dict[str, Any], deep: dict[str, Any] | None) -> str:
     """A row of the table."""
-    rates = " ".join(f"{rate:.1f}" for rate in found["goodput_mbps"])
-    longer = f"{100 * (deep['used'] / found['used'] - 1):+.1f} %" if deep else ""
+    rates = " ".join(f"{rate:.1f}" for rate in figures["goodput_mbps"])
+    longer = f"{100 * (deep['used'] / figures['used'] - 1):+.1f} %" if deep else ""
     return (
-        f"{case.name:<40} {buffer_packets:>6} {rates:>22} {100 * found['used']:>9.1f} % {longer:>7} "
-        f"{100 * found['again']:>6.2f} % "
-        f"{found['jain']:>6.3f} {found['window']:>7.1f} {found['timeouts']:>6.0f} {found['drops']:>6}"
+        f"{case.name:<40} {buffer_packets:>6} {rates:>22} {100 * figures['used']:>9.1f} % {longer:>7} "
+        f"{100 * figures['again']:>6.2f} % "
+        f"{figures['jain']:>6.3f} {figures['window']:>7.1f} {figures['timeouts']:>6.0f} {figures['drops']:>6}"
     )
 
 
@@ -273,10 +273,10 @@ def main(argv: Sequence[str]) -> int:
     for name in arguments.cases.split(","):
         case, deep = CASES[name], None
         for buffer_packets in sorted(map(int, arguments.buffers.split(",")), reverse=True):
-            found = measure(case, buffer_packets, arguments.seconds, arguments.library)
-            deep = found if buffer_packets == DEEP else deep
-            print(line(case, buffer_packets, found, deep), flush=True)
-            rows.append({"case": name, "title": case.name, "buffer_packets": buffer_packets, **found})
+            figures = measure(case, buffer_packets, arguments.seconds, arguments.library)
+            deep = figures if buffer_packets == DEEP else deep
+            print(line(case, buffer_packets, figures, deep), flush=True)
+            rows.append({"case": name, "title": case.name, "buffer_packets": buffer_packets, **figures})
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps({"host": facts(), "congestion": rows}, indent=1))

@@ -67,7 +67,7 @@ def ways(mtu: int) -> list[Way]:
 
 
 def hindrance(way: Way) -> str | None:
-    """Why a row cannot be measured here; None if it can."""
+    """Return the reason why a row cannot be measured here; None if it can."""
     if way.setup.engine != "bmv2":
         return None
     layout, lanes = way.setup.layout, lanes_for(way.setup.mtu)
@@ -83,11 +83,13 @@ def hindrance(way: Way) -> str | None:
 
 
 def logging_macros(files: Iterable[bytes]) -> str:
-    """Whether simple_switch was compiled with them, by the contents of its program and of what it loads."""
-    found = [code for code in files if _ALWAYS in code]
-    if not found:
+    """Return whether simple_switch was compiled with logging macros, by the contents of its program and of
+    what it loads.
+    """
+    parts = [code for code in files if _ALWAYS in code]
+    if not parts:
         return AS_FOUND
-    return WITH_MACROS if any(_LOGGED in code for code in found) else WITHOUT_MACROS
+    return WITH_MACROS if any(_LOGGED in code for code in parts) else WITHOUT_MACROS
 
 
 def build() -> dict[str, str]:
@@ -104,19 +106,19 @@ def build() -> dict[str, str]:
 
 
 def turns(median_s: float, seconds: float) -> int:
-    """How many all-reduces take so long, in all."""
+    """Return the number of all-reduces that take so long in all."""
     return min(MOST_TURNS, max(1, round(seconds / median_s)))
 
 
 def one_round(plan: Sequence[Way], counts: dict[str, int], size_bytes: int) -> dict[str, dict[str, Any]]:
-    """By name, what each way was found to do; those of one setup share a network."""
-    found = {}
+    """Return the figures of each way by its name; those of one setup share a network."""
+    by_name = {}
     for setup in dict.fromkeys(way.setup for way in plan):
         mine = [way for way in plan if way.setup == setup]
         trials = [Trial(way.name, (way.kind,), size_bytes, counts.get(way.name, 1), 1) for way in mine]
         for way, of in zip(mine, measure(setup, trials), strict=True):
-            found[way.name] = of["runs"][0][way.kind]
-    return found
+            by_name[way.name] = of["runs"][0][way.kind]
+    return by_name
 
 
 def row(way: Way, size_bytes: int, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -152,14 +154,14 @@ def ratios(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def layouts(rows: Sequence[dict[str, Any]]) -> tuple[float, float, float] | None:
-    """How many times a register per lane wide lanes are: by the medians, and the least and most of a round.
-    Of one MTU's rows.
+    """Return how many times as fast as a register per lane wide lanes are: by the medians, and the least and
+    most of a round. Takes one MTU's rows.
     """
-    found = {row["name"]: row for row in rows if "skipped" not in row}
-    if not {WIDE, REGISTERS} <= found.keys():
+    by_name = {row["name"]: row for row in rows if "skipped" not in row}
+    if not {WIDE, REGISTERS} <= by_name.keys():
         return None
-    wide, registers = found[WIDE], found[REGISTERS]
-    rounds = [one / other for one, other in zip(wide["by_round"], registers["by_round"], strict=True)]
+    wide, registers = by_name[WIDE], by_name[REGISTERS]
+    rounds = [first / second for first, second in zip(wide["by_round"], registers["by_round"], strict=True)]
     return wide["goodput_mbps"] / registers["goodput_mbps"], min(rounds), max(rounds)
 
 
@@ -171,7 +173,7 @@ HEAD = (
 
 
 def line(row: dict[str, Any]) -> str:
-    """For the screen."""
+    """Return a row for the screen."""
     start = f"{row['label']:<30} {row['mtu']:>5}"
     if "skipped" in row:
         return f"{start} skipped: {row['skipped']}"
@@ -198,9 +200,9 @@ def at_mtu(mtu: int, size_bytes: int, rounds: int, seconds: float) -> list[dict[
         return list(skipped.values())
     first = one_round(plan, {}, size_bytes)
     counts = {name: turns(run["median_s"], seconds) for name, run in first.items()}
-    found = [one_round(plan, counts, size_bytes) for _ in range(rounds)]
+    runs = [one_round(plan, counts, size_bytes) for _ in range(rounds)]
     rows = [
-        skipped[way.name] if way.name in skipped else row(way, size_bytes, [of[way.name] for of in found])
+        skipped[way.name] if way.name in skipped else row(way, size_bytes, [of[way.name] for of in runs])
         for way in every
     ]
     ratios(rows)
@@ -219,13 +221,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--mbytes", type=float, default=4.0, help="size of the vector (%(default)s)")
     arguments = parser.parse_args(argv)
     size = int(arguments.mbytes * 1e6) // 4 * 4
-    found = None
+    version = None
     try:
-        found = build()
+        version = build()
     except TestbedError as error:
         print(error)
     else:
-        print(f"simple_switch {found['version']}, {found['logging']}")
+        print(f"simple_switch {version['version']}, {version['logging']}")
     print(HEAD, flush=True)
     rows: list[dict[str, Any]] = []
     for mtu in arguments.mtu or MTUS:
@@ -238,7 +240,7 @@ def main(argv: list[str]) -> int:
             )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        figures = {"host": facts(), "bmv2": found, "bytes": size, "rounds": arguments.rounds, "rows": rows}
+        figures = {"host": facts(), "bmv2": version, "bytes": size, "rounds": arguments.rounds, "rows": rows}
         arguments.json.write_text(json.dumps(figures, indent=1))
     return 0
 

@@ -79,9 +79,9 @@ def line(name: str, job: dict[str, Any], clean: dict[str, Any] | None, more: str
     )
 
 
-def table(found: dict[str, Any]) -> list[str]:
+def table(figures: dict[str, Any]) -> list[str]:
     """All rows."""
-    rates, eight = found["rates"], found["eight_jobs"]
+    rates, eight = figures["rates"], figures["eight_jobs"]
     clean = rates["none"]
     rows = [
         f"{'fault':<34} "
@@ -92,17 +92,17 @@ def table(found: dict[str, Any]) -> list[str]:
     rows.append(
         line(
             "loss 1 %, two units, every link",
-            found["rates_across"],
+            figures["rates_across"],
             None,
-            _links(found["rates_across"]["links"]),
+            _links(figures["rates_across"]["links"]),
         )
     )
     rows += [line(f"loss 1 %, job {number} of 8", job, None) for number, job in enumerate(eight, 1)]
-    took, dark = found["reloaded"]["took_ms"], found["reconfigured"]["dark_ms"]
+    took, dark = figures["reloaded"]["took_ms"], figures["reconfigured"]["dark_ms"]
     rows.append(
         line(
             "programs replaced, 5 times",
-            found["reloaded"],
+            figures["reloaded"],
             None,
             f"each took {min(took):.0f} to {max(took):.0f} ms",
         )
@@ -110,12 +110,12 @@ def table(found: dict[str, Any]) -> list[str]:
     rows.append(
         line(
             "circuits changed in mid-round",
-            found["reconfigured"],
+            figures["reconfigured"],
             None,
             f"{len(dark)} times dark {min(dark):.0f} to {max(dark):.0f} ms",
         )
     )
-    cut = found["ps_host_cut_off"]
+    cut = figures["ps_host_cut_off"]
     rows.append(
         line(
             "PS host cut off",
@@ -126,19 +126,19 @@ def table(found: dict[str, Any]) -> list[str]:
     )
     rows += [
         f"worker killed: after {seconds:.1f} s {kind}: {text}"
-        for seconds, kind, text in found["killed"]["others"]
+        for seconds, kind, text in figures["killed"]["others"]
     ]
-    for number, worker in enumerate(found["restarted"]):
+    for number, worker in enumerate(figures["restarted"]):
         error = worker["error"]
         rows.append(
             f"worker 1 started again: worker {number}: {worker['rounds']} rounds, "
             + (f"then {error[1]}: {error[2]}" if error else "all exact")
         )
-    if ps := found.get("parameter_server_killed"):
+    if ps := figures.get("parameter_server_killed"):
         rows.append(
             f"PS process killed: exit code {ps['exit_code']} after {ps['seconds']:.1f} s: {ps['said']}"
         )
-    if mixed := found.get("mixed"):
+    if mixed := figures.get("mixed"):
         rows.append(line("loss 1 %, XDP and BMv2, every link", mixed, None, _links(mixed["links"])))
     return rows
 
@@ -160,19 +160,19 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.engine == "bmv2":
         os.environ[TIMES] = BMV2_TIMES
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for shape in SHAPES:
         print(f"{shape} ...", file=sys.stderr, flush=True)
-        found |= findings(f"fault_scenarios:{shape}", described(shape, arguments.engine), 240)
+        figures |= findings(f"fault_scenarios:{shape}", described(shape, arguments.engine), 240)
     if arguments.engine == "xdp":
-        found["parameter_server_killed"] = parameter_server_killed()
+        figures["parameter_server_killed"] = parameter_server_killed()
     else:
-        found["mixed"] = findings("fault_scenarios:rates_across", described("units", "mixed"), 240)
-    print("\n".join(table(found)))
+        figures["mixed"] = findings("fault_scenarios:rates_across", described("units", "mixed"), 240)
+    print("\n".join(table(figures)))
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(
-            json.dumps({"host": facts(), "engine": arguments.engine, **found}, indent=1)
+            json.dumps({"host": facts(), "engine": arguments.engine, **figures}, indent=1)
         )
     return 0
 

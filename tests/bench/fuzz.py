@@ -26,7 +26,7 @@ LIMIT_S = 7200.0
 
 
 def shoot(packets: int, seed: int, processes: int) -> list[dict[str, Any]]:
-    """What was found, a row for each process and place."""
+    """Return a row of findings for each process and place."""
     shares = [packets // processes + (at < packets % processes) for at in range(processes)]
     runs = {
         seed + at: partial(findings, "fuzz_run", str(share), str(seed + at), timeout_s=LIMIT_S)
@@ -51,7 +51,7 @@ def gathered(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def summary(figures: dict[str, Any]) -> str:
-    """As a table, and what it was measured on."""
+    """Return the table, and the machine that it was measured on."""
     rows = [
         [
             *(

@@ -49,7 +49,7 @@ def across(rates_mbps: Iterable[float]) -> list[Setup]:
 
 
 def bound_s(setup: Setup, size_bytes: int, framing: float) -> float:
-    """Of the docstring's formulas; infinite rate gives 0."""
+    """Return the bound by the module's formulas; infinite rate gives 0."""
     if setup.rate_mbps is None:
         return 0.0
     units = len(setup.hosts)
@@ -58,7 +58,7 @@ def bound_s(setup: Setup, size_bytes: int, framing: float) -> float:
 
 def case(setup: Setup, trial: Trial) -> dict[str, Any]:
     """One network's findings beside what bounds them."""
-    found = measure(setup, [trial])[0]["runs"][0]
+    by_kind = measure(setup, [trial])[0]["runs"][0]
     ring = 2 * (setup.workers - 1) / setup.workers
     row: dict[str, Any] = {
         "workers": setup.workers,
@@ -66,12 +66,14 @@ def case(setup: Setup, trial: Trial) -> dict[str, Any]:
         "rate_mbps": setup.rate_mbps,
         "mtu": setup.mtu,
         "bytes": trial.size_bytes,
-        "found": found,
-        "speedup": found["gloo"]["median_s"] / found["inc"]["median_s"] if set(found) == set(KINDS) else None,
+        "found": by_kind,
+        "speedup": by_kind["gloo"]["median_s"] / by_kind["inc"]["median_s"]
+        if set(by_kind) == set(KINDS)
+        else None,
         "ring": ring,
     }
-    if setup.rate_mbps and "inc" in found:
-        median = found["inc"]["median_s"]
+    if setup.rate_mbps and "inc" in by_kind:
+        median = by_kind["inc"]["median_s"]
         row["over_size"] = median / bound_s(setup, trial.size_bytes, 1.0)
         row["over_frames"] = median / bound_s(setup, trial.size_bytes, setup.framing)
     return row
@@ -85,8 +87,8 @@ HEAD = (
 
 
 def line(row: dict[str, Any]) -> str:
-    found = row["found"]
-    inc, gloo = found.get("inc"), found.get("gloo")
+    by_kind = row["found"]
+    inc, gloo = by_kind.get("inc"), by_kind.get("gloo")
 
     def shown(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
@@ -111,7 +113,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def dark_times() -> list[dict[str, Any]]:
-    """In the namespaces: reconfigurations of the default testbed."""
+    """Measure reconfigurations of the default testbed, in its namespaces."""
     private_mounts("bench")
     from testbed.daemon.network import Network
     from testbed.topology import catalogue

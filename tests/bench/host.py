@@ -1,4 +1,4 @@
-"""What a benchmark's figures were measured on."""
+"""The machine and the commit that a benchmark's figures were measured on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many frames a second this machine moves without any aggregation, and at which size XDP ends.
+"""The frames a second that this machine moves without any aggregation, and the size at which XDP ends.
 
 `python -m tests.bench.limit [--json FILE]`, as root. UDP senders with segmentation offload, as the
 endpoint's, each through a veth pair with the fabric's settings into an XDP program that counts and drops
@@ -169,8 +169,10 @@ def attachable(mtu: int) -> dict[str, Any]:
 def inside(words: str) -> None:
     private_mounts("bench")
     what, *numbers = words.split(",")
-    found = attachable(int(numbers[0])) if what == "attach" else rate(what, int(numbers[0]), int(numbers[1]))
-    print(MARK + json.dumps(found))
+    figures = (
+        attachable(int(numbers[0])) if what == "attach" else rate(what, int(numbers[0]), int(numbers[1]))
+    )
+    print(MARK + json.dumps(figures))
 
 
 def outside(*words: Any) -> dict[str, Any]:
@@ -181,8 +183,8 @@ def outside(*words: Any) -> dict[str, Any]:
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     if ended.returncode or not lines:
         raise SystemExit(f"limit {words}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
-    return found
+    figures: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
+    return figures
 
 
 def main(argv: list[str]) -> int:
@@ -199,15 +201,17 @@ def main(argv: list[str]) -> int:
     for mtu in (1500, MAX_MTU):
         for mode in MODES:
             for senders in SENDERS:
-                rates.append(found := outside(mode, senders, mtu))
+                rates.append(figures := outside(mode, senders, mtu))
                 print(
-                    f"{mode:<9} {senders:>7} {mtu:>5} {found['frames_per_s']:>9.0f} {found['us']:>17.2f}",
+                    f"{mode:<9} {senders:>7} {mtu:>5} {figures['frames_per_s']:>9.0f} {figures['us']:>17.2f}",
                     flush=True,
                 )
     sizes = [outside("attach", mtu) for mtu in MTUS]
-    for found in sizes:
-        arrives = "a full frame arrives" if found["arrived"] else "a full frame does not arrive"
-        print(f"MTU {found['mtu']}: " + (f"attached; {arrives}" if found["attached"] else found["said"]))
+    for figures in sizes:
+        arrives = "a full frame arrives" if figures["arrived"] else "a full frame does not arrive"
+        print(
+            f"MTU {figures['mtu']}: " + (f"attached; {arrives}" if figures["attached"] else figures["said"])
+        )
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps({"host": facts(), "rates": rates, "sizes": sizes}, indent=1))

@@ -34,25 +34,25 @@ COLUMNS = (
 )
 
 
-def row(found: Found) -> Iterable[str]:
+def row(link: Found) -> Iterable[str]:
     """A line for each direction. Way: ab is from the link's host, ba to it."""
-    idle = " ".join(f"{100 * share:.0f}" for share in found.idle_shares)
-    for way in found.directions:
-        error = 100 * (way.measured_mbps / found.case.rate_mbps - 1)
+    idle = " ".join(f"{100 * share:.0f}" for share in link.idle_shares)
+    for way in link.directions:
+        error = 100 * (way.measured_mbps / link.case.rate_mbps - 1)
         yield (
-            f"{found.case.kind:<10} {way.link:<6} {way.direction:<4} {found.case.rate_mbps:>6g} "
+            f"{link.case.kind:<10} {way.link:<6} {way.direction:<4} {link.case.rate_mbps:>6g} "
             f"{way.measured_mbps:>9.2f} {error:>+7.2f}% "
             f"{100 * way.queued_share:>6.0f}% {way.queued_mbps:>10.2f} {way.drops:>7} {idle + ' %':>14}  "
-            f"{found.verdict}"
+            f"{link.verdict}"
         )
 
 
 def shown(cases: list[Case]) -> list[Found]:
-    found = measure(cases)
-    for one in found:
-        for line in row(one):
+    results = measure(cases)
+    for result in results:
+        for line in row(result):
             print(line, flush=True)
-    return found
+    return results
 
 
 def highest(kind: str, start_mbps: float) -> tuple[float | None, list[Found]]:
@@ -60,9 +60,9 @@ def highest(kind: str, start_mbps: float) -> tuple[float | None, list[Found]]:
     tried: list[Found] = []
     rate, best = start_mbps, None
     while LOWEST_MBPS <= rate <= HIGHEST_MBPS:
-        found = measure([Case(kind, rate)])[0]
-        tried.append(found)
-        if found.verdict == "holds":
+        result = measure([Case(kind, rate)])[0]
+        tried.append(result)
+        if result.verdict == "holds":
             best = rate
             if any(other.verdict != "holds" for other in tried):
                 break
@@ -90,8 +90,8 @@ def outside_round_trips() -> dict[str, list[float]]:
     return trips
 
 
-def plain(found: Found) -> dict[str, Any]:
-    return asdict(found) | {"error": found.worst_error, "verdict": found.verdict}
+def plain(link: Found) -> dict[str, Any]:
+    return asdict(link) | {"error": link.worst_error, "verdict": link.verdict}
 
 
 def main(argv: list[str]) -> int:
@@ -105,15 +105,15 @@ def main(argv: list[str]) -> int:
         print(MARK + json.dumps(round_trips()))
         return 0
     print(COLUMNS)
-    found: list[Found] = []
+    results: list[Found] = []
     for kind in KINDS:
-        found += shown(
+        results += shown(
             [Case(kind, rate) for rate in RATES_MBPS] + [Case(kind, rate, both=True) for rate in BOTH_MBPS]
         )
     searched: dict[str, Any] = {}
     for kind in () if arguments.no_search else KINDS:
         best, tried = highest(kind, 1000)
-        searched[kind] = {"highest_mbps": best, "tried": [plain(one) for one in tried]}
+        searched[kind] = {"highest_mbps": best, "tried": [plain(result) for result in tried]}
         limit = "none" if best is None else f"{best:g} Mb/s"
         print(f"highest rate that holds, {kind}, one direction: {limit}; beyond it: {tried[-1]}", flush=True)
     trips = outside_round_trips()
@@ -126,7 +126,7 @@ def main(argv: list[str]) -> int:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         figures = {
             "host": facts(),
-            "rates": [plain(one) for one in found],
+            "rates": [plain(result) for result in results],
             "highest": searched,
             "round_trips_ms": trips,
         }

@@ -1,4 +1,4 @@
-"""How long the MILP takes on Table I's jobs, how far it gets, and where its time goes.
+"""The time that the MILP takes on Table I's jobs, how far it gets, and the stages that take it.
 
 `python -m tests.bench.milp [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 5] [--gap 0.02] [--limit-s 60]`.
 Without a schedule to start from, one run after the other on one thread. Nothing here can fail.
@@ -30,7 +30,7 @@ def measured(seeds: Sequence[int], gap: float, limit_s: float) -> Iterator[dict[
         for seed in seeds:
             jobs = setting.jobs(seed, job_count=count)
             began = time.perf_counter()
-            found = solve(
+            solution = solve(
                 setting.fabric,
                 jobs,
                 ports=setting.initial,
@@ -39,18 +39,20 @@ def measured(seeds: Sequence[int], gap: float, limit_s: float) -> Iterator[dict[
                 clock=time.perf_counter,
             )
             took_s = time.perf_counter() - began
-            report = check(found.schedule) if found.schedule is not None else None
+            report = check(solution.schedule) if solution.schedule is not None else None
             yield {
                 "jobs": count,
                 "seed": seed,
                 "took_s": took_s,
-                "ct_bti_s": found.ct_bti_s if report else None,
-                "bound_s": found.bound_s,
-                "gap": found.gap if report else None,
-                "status": found.status,
+                "ct_bti_s": solution.ct_bti_s if report else None,
+                "bound_s": solution.bound_s,
+                "gap": solution.gap if report else None,
+                "status": solution.status,
                 "connections": report.reconfigured_connections if report else None,
                 "reconfigurations": report.reconfigurations if report else None,
-                "stages": [{"name": s.name, "seconds": s.seconds, "solves": s.solves} for s in found.stages],
+                "stages": [
+                    {"name": s.name, "seconds": s.seconds, "solves": s.solves} for s in solution.stages
+                ],
             }
 
 

@@ -119,22 +119,22 @@ TRY: dict[Kind, Callable[[Path], dict[str, str]]] = {
 
 
 def tried(mutation: Mutation | None, kind: Kind) -> dict[str, Any]:
-    """What each kind of test says of the bug; of the programs as they are, without one."""
+    """Return the words of each kind of test on the bug; without one, on the programs as they are."""
     began = time.monotonic()
     with copy_of_tree() as root:
         if mutation:
             mutation.plant(root)
         try:
-            found, invalid = TRY[kind](root), ""
+            by_test, invalid = TRY[kind](root), ""
         except InvalidError as error:
-            found, invalid = {}, str(error)
-    told = (
+            by_test, invalid = {}, str(error)
+    described = (
         {**asdict(mutation), "kind": kind.value}
         if mutation
         else {"kind": kind.value, "name": "nothing", "file": "-"}
     )
-    row = {**told, "found": found, "invalid": invalid, "seconds": time.monotonic() - began}
-    caught = ", ".join(name for name, line in found.items() if line)
+    row = {**described, "found": by_test, "invalid": invalid, "seconds": time.monotonic() - began}
+    caught = ", ".join(name for name, line in by_test.items() if line)
     print(
         f"{row['file']}: {row['name']}: {caught or ('INVALID: ' + invalid if invalid else 'nothing')}",
         file=sys.stderr,
@@ -144,7 +144,7 @@ def tried(mutation: Mutation | None, kind: Kind) -> dict[str, Any]:
 
 
 def summary(figures: dict[str, Any]) -> str:
-    """How many bugs each kind of test found, and a row for each bug."""
+    """Return how many bugs each kind of test found, and a row for each bug."""
     rows, kinds = [], {}
     for row in figures["mutations"]:
         caught = [name for name, line in row["found"].items() if line]
@@ -158,9 +158,9 @@ def summary(figures: dict[str, Any]) -> str:
         + "."
         for kind, counts in kinds.items()
     ]
-    found = sum(1 for row in figures["mutations"] if any(row["found"].values()))
+    count = sum(1 for row in figures["mutations"] if any(row["found"].values()))
     left_out = [f"{kind}: left out, for there was no {what}." for kind, what in figures["left_out"].items()]
-    lines = [f"{found} of {len(rows)} bugs were found.", *totals, *left_out]
+    lines = [f"{count} of {len(rows)} bugs were found.", *totals, *left_out]
     return f"{' '.join(lines)}\n\n{table(['bug', 'found by'], rows)}"
 
 

@@ -49,7 +49,7 @@ class Family:
     last: int
 
     def job(self, id_: int, slots: int, arrival: int) -> Job:
-        """In unit 0, its PS in unit 1. It fills its last slot to a ten-thousandth."""
+        """Return a job in unit 0 with its PS in unit 1. It fills its last slot to a ten-thousandth."""
         gigabits = slots * SLOT_S * SETTING.host_gbps * (1 - 1e-4)
         return Job(id_, ((0, WORKERS),), 1, gigabits, self.update_s(slots), arrival)
 
@@ -69,17 +69,17 @@ class Family:
         return jobs, max((slot + self.long) * SLOT_S, self.short * SLOT_S + self.update_s(self.short))
 
     def least_mean(self) -> float:
-        """Of CT-BTI over the optimum, less 1, for the best k."""
+        """Return the mean of CT-BTI over the optimum, less 1, for the best k."""
         alone_s = self.alone()[1]
-        found = [0.5 * self.update_s(self.short) / alone_s]  # one of the four with its PS
+        means = [0.5 * self.update_s(self.short) / alone_s]  # one of the four with its PS
         for k in range(self.last + 1):
             late = []
             for slot in range(k + 1, self.last + 1):
                 with_inc_s = (max(self.short, slot) + self.long) * SLOT_S
                 with_ps_s = (slot + self.long) * SLOT_S + self.update_s(self.long)
                 late.append(min(with_inc_s, with_ps_s) / self.with_long(slot)[1] - 1)
-            found.append(0.5 * k * SLOT_S / alone_s + 0.5 * math.fsum(late) / self.last)
-        return min(found)
+            means.append(0.5 * k * SLOT_S / alone_s + 0.5 * math.fsum(late) / self.last)
+        return min(means)
 
     def reached(self, name: str) -> float:
         """A policy's weighted mean of CT-BTI over the optimum, less 1."""
@@ -93,7 +93,7 @@ class Family:
 
 
 def slots_of(megabytes: float, iterations: float) -> int:
-    """That a job of Table I takes with INC."""
+    """Return the slots that a job of Table I takes with INC."""
     return math.ceil(megabytes * iterations / 125 / SETTING.host_gbps / SLOT_S - 1e-9)
 
 
@@ -105,13 +105,13 @@ def worst(iterations: float) -> Family:
 
 
 def measured(counts: Sequence[float]) -> list[dict[str, Any]]:
-    """By number of iterations."""
+    """Return a row for each number of iterations."""
     rows = []
     for iterations in counts:
         family = worst(iterations)
         mine = {name: family.reached(name) for name in POLICIES}
-        found = {"short": family.short, "long": family.long, "last": family.last}
-        rows.append({"iterations": iterations, **found, "bound": family.least_mean(), "policies": mine})
+        sizes = {"short": family.short, "long": family.long, "last": family.last}
+        rows.append({"iterations": iterations, **sizes, "bound": family.least_mean(), "policies": mine})
     return rows
 
 

@@ -120,14 +120,14 @@ def least_s(fabric: Fabric, jobs: Sequence[Job], *, whole: bool) -> float:
     target, kinds, most = np.zeros(size), np.full(size, float(whole)), np.ones(size)
     target[-1], kinds[-1], most[-1] = 1.0, 0.0, math.inf
     options = {"time_limit": 20.0, "mip_rel_gap": 2e-3}
-    found = milp(
+    solution = milp(
         target,
         constraints=LinearConstraint(matrix, low, high),
         integrality=kinds,
         bounds=Bounds(0, most),
         options=options,
     )
-    return float(found.mip_dual_bound if whole else found.fun) - began * slot_s
+    return float(solution.mip_dual_bound if whole else solution.fun) - began * slot_s
 
 
 def measured(cases: Sequence[Case], seeds: int, bound_s: float) -> Iterator[dict[str, Any]]:
@@ -137,16 +137,16 @@ def measured(cases: Sequence[Case], seeds: int, bound_s: float) -> Iterator[dict
         runs = []
         for seed in range(min(seeds, case.runs)):
             fabric, jobs = setting.fabric, setting.jobs(seed)
-            found: dict[str, Outcome] = {}
+            outcomes: dict[str, Outcome] = {}
             for name in ("tw", "tw+"):
                 policy = make(f"{'inc' if case.inc else 'noinc'}-{name}", seed)
-                found[name] = simulate(
+                outcomes[name] = simulate(
                     fabric, jobs, policy, setting.initial, record=case.small, clock=time.process_time
                 )
             bounded = fabric if case.inc else setting.having({"inc": 0}).fabric
             low = least_s(bounded, jobs, whole=case.small)
             if case.small and case.inc:
-                schedule = found["tw+"].schedule
+                schedule = outcomes["tw+"].schedule
                 solved = exact.solve(
                     fabric,
                     jobs,
@@ -168,7 +168,7 @@ def measured(cases: Sequence[Case], seeds: int, bound_s: float) -> Iterator[dict
                 )
                 low = max(low, solved.bound_s)
             runs.append(
-                {"seed": seed, "bound_s": low, **{name: _told(outcome) for name, outcome in found.items()}}
+                {"seed": seed, "bound_s": low, **{name: _told(outcome) for name, outcome in outcomes.items()}}
             )
         yield {"label": case.label, "jobs": case.jobs, "inc": case.inc, "runs": runs}
 

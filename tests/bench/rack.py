@@ -88,23 +88,23 @@ def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     if ended.returncode or not lines:
         raise SystemExit(f"{setup}: exit code {ended.returncode}\n{ended.stderr[-3000:]}")
-    found: list[dict[str, Any]] = json.loads(lines[-1].removeprefix(MARK))
-    return found
+    rows: list[dict[str, Any]] = json.loads(lines[-1].removeprefix(MARK))
+    return rows
 
 
 def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """By kind: the seconds of each all-reduce, from the first worker's start to the last one's end, and what
-    it took.
+    """Return by kind the seconds of each all-reduce, from the first worker's start to the last one's end, and
+    the resources that it took.
     """
     fragments = -(-trial.size_bytes // 4 // lanes_for(setup.mtu))
-    found: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for kind in trial.kinds:
         mine = [worker[kind] for worker in workers]
         starts = [min(times) for times in zip(*(w["starts"] for w in mine), strict=True)]
         ends = [max(times) for times in zip(*(w["ends"] for w in mine), strict=True)]
         seconds = [end - start for start, end in zip(starts, ends, strict=True)]
         pairs = fragments * setup.workers * len(seconds)
-        found[kind] = {
+        by_kind[kind] = {
             "starts": starts,  # CLOCK_MONOTONIC
             "seconds": seconds,
             "pairs": pairs,
@@ -118,9 +118,9 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
             "counters": [w["counters"] for w in mine],
         }
         # gloo has no such pairs: for it, as much of the vector as a pair carries
-        found[kind]["worker_us_per_pair"] = found[kind]["workers_cpu_s"] * 1e6 / pairs
-        found[kind]["machine_us_per_pair"] = found[kind]["machine_cpu_s"] * 1e6 / pairs
-    return found
+        by_kind[kind]["worker_us_per_pair"] = by_kind[kind]["workers_cpu_s"] * 1e6 / pairs
+        by_kind[kind]["machine_us_per_pair"] = by_kind[kind]["machine_cpu_s"] * 1e6 / pairs
+    return by_kind
 
 
 def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -> str:
@@ -134,15 +134,15 @@ def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -
     name = "-".join(f"{key}{value}" for key, value in defines.items()) or "same"
     source, target = folder / f"{name}.c", folder / f"{name}-{len(list(folder.iterdir()))}.so"
     source.write_text(text)
-    told = re.search(r"extra_compile_args=(\[.*?\])", (ROOT / "setup.py").read_text(), re.DOTALL)
-    assert told, "setup.py: no extra_compile_args"
-    flags = [*ast.literal_eval(told[1]), "-shared", "-fPIC", "-iquote", str(original.parent)]
+    match = re.search(r"extra_compile_args=(\[.*?\])", (ROOT / "setup.py").read_text(), re.DOTALL)
+    assert match, "setup.py: no extra_compile_args"
+    flags = [*ast.literal_eval(match[1]), "-shared", "-fPIC", "-iquote", str(original.parent)]
     subprocess.run(["gcc", *flags, "-o", str(target), str(source), *extra, "-lm"], check=True)
     return str(target)
 
 
 def pinned(core: int | None) -> list[str]:
-    """What comes before a command that is to run on one core."""
+    """Return the words before a command that is to run on one core."""
     return [] if core is None else ["taskset", "-c", str(core)]
 
 
@@ -224,7 +224,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 pass_fds=admission.worker_fds(worker),
             )
             processes.append((process, log))
-        found = []
+        reports = []
         for process, log in processes:
             output = process.communicate(timeout=_LIMIT_S)[0]
             if process.returncode:
@@ -232,8 +232,8 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 raise SystemExit(
                     f"{trial.name}: a worker ended with {process.returncode}\n{log.read()[-2000:]}"
                 )
-            found.append(json.loads(output))
-        return findings(setup, trial, found)
+            reports.append(json.loads(output))
+        return findings(setup, trial, reports)
 
 
 def described(setup: Setup) -> dict[str, Any]:
@@ -258,22 +258,22 @@ def main(words: str) -> None:
     from testbed.dataplanes.xdp import program
     from testbed.topology.load import parse
 
-    told = json.loads(words)
-    setup = Setup(**{**told["setup"], "hosts": tuple(told["setup"]["hosts"])})
-    trials = [Trial(**{**trial, "kinds": tuple(trial["kinds"])}) for trial in told["trials"]]
+    request = json.loads(words)
+    setup = Setup(**{**request["setup"], "hosts": tuple(request["setup"]["hosts"])})
+    trials = [Trial(**{**trial, "kinds": tuple(trial["kinds"])}) for trial in request["trials"]]
     program._XDP_FLAGS_DRV_MODE = _XDP_FLAGS[setup.xdp]
     topology = parse(described(setup), "bench")
     folder = Path("/run/openvswitch/bench")
     folder.mkdir()
     mount_names(topology, folder)
-    found: list[dict[str, Any]] = [{"name": trial.name, "runs": []} for trial in trials]
+    rows: list[dict[str, Any]] = [{"name": trial.name, "runs": []} for trial in trials]
     with Network(topology, folder) as network, tempfile.TemporaryDirectory() as logs:
         number = 0
-        for _ in range(told["repeat"]):
-            for trial, of in zip(trials, found, strict=True):
+        for _ in range(request["repeat"]):
+            for trial, of in zip(trials, rows, strict=True):
                 number += 1
                 of["runs"].append(run(network, setup, trial, number, Path(logs)))
-    print(MARK + json.dumps(found))
+    print(MARK + json.dumps(rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the simulator and the policies grow with the fabric: time and memory of each scheme, on one core.
+"""The growth of the simulator and the policies with the fabric: time and memory of each scheme, on one core.
 
 `python -m tests.bench.simulation [--json FILE] [--into docs/p4inc-aoi.md]`. Units from 16 to 1,024 with jobs
 in proportion to them, as many of them a second too; and the paper's 20 jobs a second. Each run is a process
@@ -114,17 +114,20 @@ def shown(figures: dict[str, Any]) -> str:
     for row in figures["rows"]:
         by_case.setdefault((row["units"], row["jobs"], row["jobs_per_s"]), {})[row["scheme"]] = row
     rows = []
-    for (units, job_count, jobs_per_s), found in by_case.items():
-        least, most = min(row["slots"] for row in found.values()), max(row["slots"] for row in found.values())
+    for (units, job_count, jobs_per_s), by_scheme in by_case.items():
+        least, most = (
+            min(row["slots"] for row in by_scheme.values()),
+            max(row["slots"] for row in by_scheme.values()),
+        )
         rows.append(
             [
                 f"{units}",
                 f"{job_count}",
                 f"{jobs_per_s:g}",
                 f"{least} to {most}",
-                *(f"{found[scheme]['cpu_s']:.2f}" for scheme in schemes),
-                f"{sum(row['cpu_s'] for row in found.values()):.1f}",
-                f"{max(row['rss_bytes'] for row in found.values()) / 2**20:.0f}",
+                *(f"{by_scheme[scheme]['cpu_s']:.2f}" for scheme in schemes),
+                f"{sum(row['cpu_s'] for row in by_scheme.values()):.1f}",
+                f"{max(row['rss_bytes'] for row in by_scheme.values()) / 2**20:.0f}",
             ]
         )
     titles = [f"{TITLES[scheme]}, s" for scheme in schemes]

@@ -1,4 +1,4 @@
-"""Where the time of an unshaped all-reduce goes: a profile of both cores while workers communicate, by what
+"""The parts of the time of an unshaped all-reduce: a profile of both cores while workers communicate, by what
 they did.
 
 `python -m tests.bench.spent [--workers 4] [--json FILE]`, as root, with Debian's linux-perf. Samples of both
@@ -55,8 +55,8 @@ _COMPILED = [(re.compile(pattern), name) for pattern, name in RULES]
 
 
 def samples(text: str) -> Iterator[tuple[float, list[str], bool]]:
-    """Of `perf script`'s output: the time, the functions from the innermost, and whether the innermost is the
-    endpoint's.
+    """Yield the samples of `perf script`'s output: the time, the functions from the innermost, and whether
+    the innermost is the endpoint's.
     """
     for block in text.split("\n\n"):
         head, _, chain = block.strip().partition("\n")
@@ -73,7 +73,7 @@ def samples(text: str) -> Iterator[tuple[float, list[str], bool]]:
 
 
 def part(functions: Sequence[str], endpoint: bool) -> str:
-    """What a sample counts for."""
+    """Return the part that a sample counts for."""
     if endpoint:
         return ENDPOINT
     for function in functions:
@@ -105,7 +105,7 @@ def profile(workers: int, size_bytes: int) -> dict[str, Any]:
         recorder = subprocess.Popen(argv, stderr=subprocess.PIPE)
         try:
             trial = Trial("spent", ("inc",), size_bytes, turns=6, rounds=1)
-            found = measure(Setup((workers,)), [trial])[0]["runs"][0]["inc"]
+            inc = measure(Setup((workers,)), [trial])[0]["runs"][0]["inc"]
         finally:
             recorder.send_signal(signal.SIGINT)
             recorder.communicate()
@@ -113,9 +113,7 @@ def profile(workers: int, size_bytes: int) -> dict[str, Any]:
         text = subprocess.run(
             ["perf", "script", "-i", data, "-F", fields, "--ns"], capture_output=True, text=True, check=True
         ).stdout
-    spans = [
-        (start, start + seconds) for start, seconds in zip(found["starts"], found["seconds"], strict=True)
-    ]
+    spans = [(start, start + seconds) for start, seconds in zip(inc["starts"], inc["seconds"], strict=True)]
     counts: collections.Counter[str] = collections.Counter()
     unknown: collections.Counter[str] = collections.Counter()
     for at, functions, endpoint in samples(text):
@@ -125,16 +123,14 @@ def profile(workers: int, size_bytes: int) -> dict[str, Any]:
             if name == OTHER and functions:
                 unknown[functions[0]] += 1
     total = sum(counts.values())
-    core_us = sum(found["seconds"]) * 1e6 * (os.cpu_count() or 1)
+    core_us = sum(inc["seconds"]) * 1e6 * (os.cpu_count() or 1)
     return {
         "workers": workers,
-        "goodput_mbps": found["goodput_mbps"],
-        "pairs_per_s": found["pairs"] / sum(found["seconds"]),
+        "goodput_mbps": inc["goodput_mbps"],
+        "pairs_per_s": inc["pairs"] / sum(inc["seconds"]),
         "samples": total,
         "shares": {name: count / total for name, count in counts.most_common()},
-        "us_per_pair": {
-            name: count / total * core_us / found["pairs"] for name, count in counts.most_common()
-        },
+        "us_per_pair": {name: count / total * core_us / inc["pairs"] for name, count in counts.most_common()},
         "other": unknown.most_common(20),
     }
 
@@ -149,17 +145,16 @@ def main(argv: list[str]) -> int:
     if not shutil.which("perf"):  # the one benchmark that needs it: the others go on
         print("spent: left out, as perf is missing; Debian's package linux-perf has it", file=sys.stderr)
         return 0
-    found = profile(arguments.workers, int(arguments.mbytes * 1e6) // 4 * 4)
+    figures = profile(arguments.workers, int(arguments.mbytes * 1e6) // 4 * 4)
     print(
-        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} "
-        f"pushes and results a second, "
-        f"{found['samples']} samples"
+        f"{figures['workers']} workers, {figures['goodput_mbps']:.0f} Mb/s each, "
+        f"{figures['pairs_per_s']:.0f} pushes and results a second, {figures['samples']} samples"
     )
-    for name, share in found["shares"].items():
-        print(f"{100 * share:5.1f} %  {found['us_per_pair'][name]:5.2f} us a pair  {name}")
+    for name, share in figures["shares"].items():
+        print(f"{100 * share:5.1f} %  {figures['us_per_pair'][name]:5.2f} us a pair  {name}")
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"host": facts(), "profile": found}, indent=1))
+        arguments.json.write_text(json.dumps({"host": facts(), "profile": figures}, indent=1))
     return 0
 
 

@@ -105,15 +105,17 @@ def shaped(figures: dict[str, Any]) -> str:
 
 
 def queues(packets: int) -> str:
-    """How long the links' queues were, beside what a configuration gets that does not say."""
+    """Return a sentence on the length of the links' queues, beside the one that a configuration gets that
+    does not say.
+    """
     default = LinkSpec(rate_mbps=None).buffer_packets
     beside = "the default" if packets == default else f"the default is {default}"
     return f"The links have `buffer_packets: {packets}`; {beside}."
 
 
 def aggregators(figures: dict[str, Any]) -> str:
-    found = {kind: [run["gbps_per_core"] for run in runs] for kind, runs in figures["cases"].items()}
-    ours = statistics.median(found["xdp"])
+    rates_of = {kind: [run["gbps_per_core"] for run in runs] for kind, runs in figures["cases"].items()}
+    ours = statistics.median(rates_of["xdp"])
     rows = [
         [
             figures["names"][kind],
@@ -121,15 +123,22 @@ def aggregators(figures: dict[str, Any]) -> str:
             f"{min(rates):.2f} to {max(rates):.2f}",
             f"{ours / statistics.median(rates):.1f}",
         ]
-        for kind, rates in found.items()
+        for kind, rates in rates_of.items()
     ]
-    told = figures["programs"]["tor_port"]
-    alone = told["gbps"]
+    program = figures["programs"]["tor_port"]
+    alone = program["gbps"]
     beside = ", ".join(
-        f"{alone / statistics.median(rates):.0f} ({kind})" for kind, rates in found.items() if kind != "xdp"
+        f"{alone / statistics.median(rates):.0f} ({kind})"
+        for kind, rates in rates_of.items()
+        if kind != "xdp"
     )
     rows.append(
-        [f"XDP, the program alone: {told['ns'] / told['runs']:.0f} ns a frame", f"{alone:.1f}", "-", "-"]
+        [
+            f"XDP, the program alone: {program['ns'] / program['runs']:.0f} ns a frame",
+            f"{alone:.1f}",
+            "-",
+            "-",
+        ]
     )
     text = table(["aggregator", "Gb/s per core", "least to most", "XDP is so many times it"], rows)
     return f"{text}\n\nThe program alone is so many times the others: {beside}."
@@ -178,14 +187,15 @@ def tried(figures: dict[str, Any]) -> str:
 
 
 def spent(figures: dict[str, Any]) -> str:
-    found = figures["profile"]
+    profile = figures["profile"]
     rows = [
-        [name, f"{share:.1%}", f"{found['us_per_pair'][name]:.2f}"] for name, share in found["shares"].items()
+        [name, f"{share:.1%}", f"{profile['us_per_pair'][name]:.2f}"]
+        for name, share in profile["shares"].items()
     ]
     said = (
-        f"{found['workers']} workers, {found['goodput_mbps']:.0f} Mb/s each, {found['pairs_per_s']:.0f} "
-        f"pushes and as many results "
-        f"a second, {found['samples']} samples of both cores:"
+        f"{profile['workers']} workers, {profile['goodput_mbps']:.0f} Mb/s each, "
+        f"{profile['pairs_per_s']:.0f} pushes and as many results a second, "
+        f"{profile['samples']} samples of both cores:"
     )
     return said + "\n\n" + table(["part", "share", "us a pair"], rows)
 
@@ -310,7 +320,7 @@ def replaced(text: str, name: str, body: str) -> str:
     """
     body = "\n".join(line if line.startswith("|") else _filled(line) for line in body.splitlines())
     marks = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    text, count = marks.subn(lambda found: f"{found[1]}{body}\n{found[2]}", text)
+    text, count = marks.subn(lambda marked: f"{marked[1]}{body}\n{marked[2]}", text)
     if count != 1:
         raise SystemExit(f"bench {name}: {count} places for it in the document; there is to be one")
     return text

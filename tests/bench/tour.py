@@ -61,7 +61,7 @@ class Shell:
         }
 
     def run(self, command: str) -> str:
-        """What the command printed. Raises SystemExit when it fails."""
+        """Run a command and return its output. Raises SystemExit when it fails."""
         print(f"$ {command}", flush=True)
         asks_root = command.startswith("sudo ")
         options: dict[str, object] = {"env": self._environment}

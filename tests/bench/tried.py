@@ -1,5 +1,5 @@
-"""What was tried to make an unshaped all-reduce faster, each beside what the project does, in turn on the
-same network.
+"""The variants that were tried to make an unshaped all-reduce faster, each beside what the project does, in
+turn on the same network.
 
 `python -m tests.bench.tried [--json FILE]`, as root. Packet size (with gloo at the same MTU), burst, results
 per wake-up, segment, ways to wait, and XDP's modes. Variants of the endpoint are compiled from
@@ -54,23 +54,23 @@ def variants(folder: Path, size_bytes: int, turns: int) -> list[Trial]:
 def row(group: str, name: str, workers: int, runs: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The medians over the runs of one variant."""
     every = list(runs)
-    found: dict[str, Any] = {"group": group, "name": name, "workers": workers}
+    figures: dict[str, Any] = {"group": group, "name": name, "workers": workers}
     for kind in every[0]:
         goodputs = [run[kind]["goodput_mbps"] for run in every]
-        found[kind] = {
+        figures[kind] = {
             "goodput_mbps": statistics.median(goodputs),
             "least": min(goodputs),
             "most": max(goodputs),
         }
     of = [run["inc"] for run in every]
-    found["us_per_pair"] = statistics.median(run["machine_us_per_pair"] for run in of)
-    found["retransmitted"] = sum(counters["retransmitted"] for run in of for counters in run["counters"])
-    found["wakes"] = sum(counters["wakes"] for run in of for counters in run["counters"])
-    return found
+    figures["us_per_pair"] = statistics.median(run["machine_us_per_pair"] for run in of)
+    figures["retransmitted"] = sum(counters["retransmitted"] for run in of for counters in run["counters"])
+    figures["wakes"] = sum(counters["wakes"] for run in of for counters in run["counters"])
+    return figures
 
 
-def shown(found: dict[str, Any], base: float | None) -> None:
-    inc, gloo = found["inc"], found.get("gloo")
+def shown(figures: dict[str, Any], base: float | None) -> None:
+    inc, gloo = figures["inc"], figures.get("gloo")
     beside = (
         f"  gloo {gloo['goodput_mbps']:>6.0f}, ratio {inc['goodput_mbps'] / gloo['goodput_mbps']:.2f}"
         if gloo
@@ -79,9 +79,9 @@ def shown(found: dict[str, Any], base: float | None) -> None:
     change = f"{inc['goodput_mbps'] / base - 1:>+7.1%}" if base else f"{'':>7}"
     spread = f"({inc['least']:.0f} to {inc['most']:.0f})"
     print(
-        f"{found['workers']} workers  {found['name']:<34} {inc['goodput_mbps']:>6.0f} {spread} Mb/s {change} "
-        f" "
-        f"{found['us_per_pair']:.2f} us a pair, {found['retransmitted']:.0f} again{beside}",
+        f"{figures['workers']} workers  {figures['name']:<34} {inc['goodput_mbps']:>6.0f} {spread} Mb/s "
+        f"{change}  "
+        f"{figures['us_per_pair']:.2f} us a pair, {figures['retransmitted']:.0f} again{beside}",
         flush=True,
     )
 
@@ -108,9 +108,9 @@ def main(argv: list[str]) -> int:
         if "endpoint" in groups:
             with tempfile.TemporaryDirectory() as folder:
                 trials = variants(Path(folder), size, 3)
-                found = measure(Setup((workers,)), trials, arguments.rounds)
+                outcomes = measure(Setup((workers,)), trials, arguments.rounds)
             base = None
-            for of in found:
+            for of in outcomes:
                 rows.append(row("endpoint", of["name"], workers, of["runs"]))
                 shown(rows[-1], base)
                 base = base or rows[-1]["inc"]["goodput_mbps"]
@@ -118,8 +118,8 @@ def main(argv: list[str]) -> int:
             modes: dict[str, list[dict[str, Any]]] = {NATIVE: [], GENERIC: []}
             for _ in range(arguments.rounds):
                 for mode, of_mode in modes.items():
-                    one = Trial(mode, ("inc",), size, 3, 1)
-                    of_mode += measure(Setup((workers,), xdp=mode), [one])[0]["runs"]
+                    trial = Trial(mode, ("inc",), size, 3, 1)
+                    of_mode += measure(Setup((workers,), xdp=mode), [trial])[0]["runs"]
             base = None
             for mode, of_mode in modes.items():
                 rows.append(row("mode", f"XDP {mode}", workers, of_mode))

@@ -1,4 +1,4 @@
-"""What not to know the future costs on Table I's own instances: TW+ beside the optimum without hindsight.
+"""The cost of not knowing the future on Table I's own instances: TW+ beside the optimum without hindsight.
 
 `python -m tests.bench.tw_online [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 20]`. In each slot with
 arrivals a program decides over the jobs that have arrived: which use INC and when they begin, which their
@@ -100,13 +100,13 @@ class Choice:
         self._ports(carried)
 
     def slots(self, job: Job, unit: int) -> int:
-        """That a job holds an INC place."""
+        """Return the slots for which a job holds an INC place."""
         gbps = self.loads.of(self.fabric, job, unit).limit_gbps
         return max(1, math.ceil(job.gigabits / (gbps * self.fabric.slot_s) - 1e-9))
 
     def _horizon(self) -> dict[int, int]:
-        """By unit the slots by which its places are through with all that could use them, one after the
-        other: in no best answer does a job need to end later with INC.
+        """Return by unit the slots by which its places are through with all that could use them, one after
+        the other: in no best answer does a job need to end later with INC.
         """
         horizon = dict.fromkeys(self.fabric.units, 0)
         for unit in self.fabric.units:
@@ -121,8 +121,8 @@ class Choice:
         return job.inc_units(self.fabric)[:1]
 
     def _ports(self, carried: Sequence[tuple[Progress, Load, int | None]]) -> None:
-        """What a unit's ports carry before an update can begin. What has no column, they carry in any
-        case.
+        """Add the rows of what a unit's ports carry before an update can begin. What has no column, they
+        carry in any case.
         """
         fabric = self.fabric
         for unit in fabric.units:

@@ -59,8 +59,8 @@ while True:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a job sums, where its workers are, and how long each has a core to itself in a round, beside the
-    pause.
+    """The way in which a job sums, its workers' places, and how long each has a core to itself in a round,
+    beside the pause.
     """
 
     name: str
@@ -104,11 +104,11 @@ class Series:
         return tuple(sorted({*self.slow, *self.computing_at, *self.loaded}))
 
     def cases(self, rate: int) -> list[tuple[Kind, Load]]:
-        """What runs at that rate."""
-        found = [(kind, QUIET) for kind in self.kinds]
+        """Return the kinds and loads that run at that rate."""
+        pairs = [(kind, QUIET) for kind in self.kinds]
         if rate in self.computing_at:
-            found.append((self.computing, QUIET))
-        return found + list(self.loaded.get(rate, ()))
+            pairs.append((self.computing, QUIET))
+        return pairs + list(self.loaded.get(rate, ()))
 
     def line_of(self, kind: str) -> str:
         """The kind whose slope holds for this one."""
@@ -220,8 +220,8 @@ def run(testbed: Testbed, series: Series, rate: int, kind: Kind, load: Load) -> 
 
 
 def slopes(series: Series, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """By kind b of a + b / rate, in ms Mb/s."""
-    found = {}
+    """Return by kind the b of a + b / rate, in ms Mb/s."""
+    by_kind = {}
     for kind in series.kinds:
         at = {
             row["rate_mbps"]: row["measured_ms"]
@@ -231,15 +231,15 @@ def slopes(series: Series, rows: list[dict[str, Any]]) -> dict[str, float]:
         if not set(series.slow) <= set(at):
             continue
         first, second = series.slow
-        found[kind.name] = (at[first] - at[second]) / (1 / first - 1 / second)
-    return found
+        by_kind[kind.name] = (at[first] - at[second]) / (1 / first - 1 / second)
+    return by_kind
 
 
 def judged(series: Series, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that the lines were not drawn through, with the truth beside the verdict that the limit of today
     gives.
     """
-    found = []
+    results = []
     known = slopes(series, rows)
     for row in rows:
         slope = known.get(series.line_of(row["kind"]))
@@ -248,13 +248,15 @@ def judged(series: Series, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         alone_ms = series.pause_s * 1e3 + row["spin_ms"] + slope / row["rate_mbps"]
         stretch = row["measured_ms"] / alone_ms
         row = {**row, "trustworthy": row["ratio"] <= LIMITS.ratio}
-        found.append({**row, "alone_ms": alone_ms, "stretch": stretch, "links_set_it": stretch <= 1 + TRUTH})
-    return found
+        results.append(
+            {**row, "alone_ms": alone_ms, "stretch": stretch, "links_set_it": stretch <= 1 + TRUTH}
+        )
+    return results
 
 
 def wrong(rows: list[dict[str, Any]], limit: float) -> tuple[int, int, int, int]:
-    """With this limit of the ratio: false "trustworthy" of those that links did not set, false "not" of those
-    that they set.
+    """Return the counts with this limit of the ratio: false "trustworthy" of those that links did not set,
+    false "not" of those that they set.
     """
     machine, links = ([row for row in rows if row["links_set_it"] is truth] for truth in (False, True))
     return (
