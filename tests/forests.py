@@ -13,3 +13,9 @@ def p4inc(workers: Sequence[Host], ps: Host | None = None) -> Forest:
     hosts = tuple((unit, host) for unit, host in workers)
     top = at_host((ps[0], ps[1])) if ps else switch(hosts[0][0])
     return Forest(hosts, (below_top(hosts, top),))
+
+
+def switches(workers: Sequence[Host]) -> Forest:
+    """Each unit's switch, below that of the first worker's unit: across units no host sums."""
+    hosts = tuple((unit, host) for unit, host in workers)
+    return Forest(hosts, (below_top(hosts, switch(hosts[0][0])),))

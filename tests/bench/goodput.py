@@ -6,10 +6,11 @@ bits over the time of one all-reduce, from the first worker's start to the last 
 several turns. Both kinds take turns in one run, in the same processes, over the same links at the same MTU,
 with offloads off.
 
-Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those of
-its gradients (1514 / 1440 at MTU 1500). In one unit every worker's link carries S up and S down: S * framing
-/ R. Across U units the PS's link carries a partial sum of each unit for each result: U * S * framing / R.
-gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
+Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those
+of its gradients (1514 / 1440 at MTU 1500). In one unit every worker's link carries S up and S down: S *
+framing / R. Across U units the PS's link carries a partial sum of each unit for each result: U * S *
+framing / R. With a switch as the top each link, and each circuit to the top's unit, carries the vector once
+a way, as in one unit. gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from testbed.emulation.namespaces import command, private_mounts
 from tests.bench.host import ROOT, facts
-from tests.bench.rack import BUFFER_PACKETS, KINDS, MARK, Setup, Trial, measure
+from tests.bench.rack import BUFFER_PACKETS, KINDS, MARK, SERVER, SWITCH, Setup, Trial, measure
 
 WORKERS = (2, 4, 8)
 SHAPED_MBPS = (100.0, 200.0)
@@ -45,15 +46,20 @@ def shaped(workers: Iterable[int], rates_mbps: Iterable[float]) -> list[Setup]:
 
 
 def across(rates_mbps: Iterable[float]) -> list[Setup]:
-    return [Setup(UNITS, rate) for rate in rates_mbps]
+    """Both trees: below a parameter server's host, and of switches alone."""
+    return [Setup(UNITS, rate, top=top) for rate in rates_mbps for top in (SERVER, SWITCH)]
 
 
 def bound_s(setup: Setup, size_bytes: int, framing: float) -> float:
     """Return the bound by the module's formulas; infinite rate gives 0."""
     if setup.rate_mbps is None:
         return 0.0
-    units = len(setup.hosts)
-    return (units if units > 1 else 1) * size_bytes * framing * 8 / 1e6 / setup.rate_mbps
+    return partial_sums(setup) * size_bytes * framing * 8 / 1e6 / setup.rate_mbps
+
+
+def partial_sums(setup: Setup) -> int:
+    """How many vectors the busiest link carries each way for one result."""
+    return len(setup.hosts) if setup.top == SERVER else 1
 
 
 def case(setup: Setup, trial: Trial) -> dict[str, Any]:
@@ -63,6 +69,8 @@ def case(setup: Setup, trial: Trial) -> dict[str, Any]:
     row: dict[str, Any] = {
         "workers": setup.workers,
         "units": len(setup.hosts),
+        "top": setup.top if len(setup.hosts) > 1 else None,
+        "partial_sums": partial_sums(setup),
         "rate_mbps": setup.rate_mbps,
         "mtu": setup.mtu,
         "bytes": trial.size_bytes,
@@ -80,8 +88,8 @@ def case(setup: Setup, trial: Trial) -> dict[str, Any]:
 
 
 HEAD = (
-    f"{'workers':>9} {'Mb/s':>8} {'MTU':>5} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8} {'2(W-1)/W':>8} "
-    f"{'/ (S/rate)':>10} "
+    f"{'workers':>14} {'Mb/s':>8} {'MTU':>5} {'inc Mb/s':>9} {'gloo Mb/s':>9} {'inc/gloo':>8} "
+    f"{'2(W-1)/W':>8} {'/ (S/rate)':>10} "
     f"{'/ frames':>8} {'spread inc, gloo':>16} {'us a pair: all, workers':>23} {'busy':>5} {'again':>6}"
 )
 
@@ -94,6 +102,7 @@ def line(row: dict[str, Any]) -> str:
         return "-" if value is None else format(value, form)
 
     where = f"{row['workers']}" + (f" in {row['units']}" if row["units"] > 1 else "")
+    where += f", {row['top']}" if row["top"] else ""
     costs = (
         f"{inc['machine_us_per_pair']:.2f}, {inc['worker_us_per_pair']:.2f}"
         if inc and not row["rate_mbps"]
@@ -103,7 +112,7 @@ def line(row: dict[str, Any]) -> str:
     busy = shown(inc and inc["busy"], ".0%")
     again = str(round(sum(counters["retransmitted"] for counters in inc["counters"]))) if inc else "-"
     return (
-        f"{where:>9} {row['rate_mbps'] or 'unshaped':>8} {row['mtu']:>5} "
+        f"{where:>14} {row['rate_mbps'] or 'unshaped':>8} {row['mtu']:>5} "
         f"{shown(inc and inc['goodput_mbps'], '.0f'):>9} "
         f"{shown(gloo and gloo['goodput_mbps'], '.0f'):>9} {shown(row['speedup'], '.2f'):>8} "
         f"{row['ring']:>8.2f} "

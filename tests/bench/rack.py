@@ -29,6 +29,7 @@ from tests.bench.host import ROOT
 MARK = "result: "
 KINDS = ("inc", "gloo")
 NATIVE, GENERIC = "native", "generic"
+SERVER, SWITCH = "server", "switch"  # what sums last, across units
 _XDP_FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}
 _LIMIT_S = 600
 PS_JOB = "bench"
@@ -40,8 +41,8 @@ _ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A network: hosts with workers by unit; with several units, a further one for the job's PS. `rate_mbps`
-    None: unshaped.
+    """A network: hosts with workers by unit; with several units, a further one for the job's PS, whose host
+    sums last unless `top` is SWITCH. `rate_mbps` None: unshaped.
 
     The kind `ps` needs one unit with a spare host, where its server runs.
     """
@@ -53,6 +54,7 @@ class Setup:
     engine: str = "xdp"
     layout: str = "wide"  # of BMv2's lanes
     spare: int = 0
+    top: str = SERVER
 
     @property
     def workers(self) -> int:
@@ -184,10 +186,11 @@ def serving(network: Any, setup: Setup, trial: Trial, folder: Path) -> Iterator[
 def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
     """Inside: one trial on a running network."""
     from testbed.topology import addresses
-    from tests.forests import p4inc
+    from tests.forests import p4inc, switches
 
     places = [(unit, host) for unit, hosts in enumerate(setup.hosts, 1) for host in range(1, hosts + 1)]
-    forest = p4inc(places, (len(setup.hosts) + 1, 1) if len(setup.hosts) > 1 else None)
+    by_server = len(setup.hosts) > 1 and setup.top == SERVER
+    forest = p4inc(places, (len(setup.hosts) + 1, 1)) if by_server else switches(places)
     if forest.demands():
         network.ask("request", demands=[list(map(addresses.unit_name, pair)) for pair in forest.demands()])
     admission = network.places.admit(number, number, forest, network.ways(forest), size=trial.segment)

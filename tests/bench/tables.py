@@ -79,14 +79,14 @@ def shaped(figures: dict[str, Any]) -> str:
         units = row["units"]
         rows.append(
             [
-                f"{row['workers']}" + (f" in {units} units" if units > 1 else ""),
+                f"{row['workers']}" + (f" in {units} units, by a {row['top']}" if units > 1 else ""),
                 f"{row['rate_mbps']:g}",
                 f"{row['mtu']}",
                 f"{1000 * inc['median_s']:.0f}",
                 f"{row['over_size']:.3f}",
                 f"{row['over_frames']:.3f}",
                 f"{row['speedup']:.2f}" if row["speedup"] else "-",
-                f"{row['ring'] / (units if units > 1 else 1):.2f}",
+                f"{row['ring'] / row['partial_sums']:.2f}",
                 f"{inc['busy']:.0%}",
             ]
         )
