@@ -6,18 +6,22 @@ SOURCES := testbed controller workloads setup.py scripts
 .PHONY: help container setup test-setup p4-tools ryu demo test unit lint contract bench clean root
 
 help:
-	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, bring it down"
+	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
 	@echo "sudo make test    set up, lint, type check, run every test"
 	@echo "sudo make bench   set up, measure, write out/bench/"
 	@echo "sudo make setup   install what is missing, and nothing else"
 	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
 	@echo "make ryu          install ryu, for testbed up --controller ryu; make test does so"
 	@echo "make unit         the tests that need no root      make lint   lint and types"
-	@echo "make container    a container image of this checkout, with podman or docker: docs/containers.md"
+	@echo "make container    an image of this checkout, with podman or docker: docs/containers.md"
 	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
 
 root:
-	@[ "$$(id -u)" = 0 ] || { echo "make $(MAKECMDGOALS): needs root for network namespaces and XDP; run: sudo make $(MAKECMDGOALS)" >&2; exit 3; }
+	@[ "$$(id -u)" = 0 ] || { \
+		echo "make $(MAKECMDGOALS): needs root for network namespaces and XDP;" \
+			"run: sudo make $(MAKECMDGOALS)" >&2; \
+		exit 3; \
+	}
 
 setup:
 	@/usr/bin/python3 scripts/setup.py
@@ -81,5 +85,6 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.tables
 
 clean:
-	@rm -rf .venv .venv-ryu .cache out build optinc.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-ryu .cache out build optinc.egg-info \
+		.mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

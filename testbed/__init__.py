@@ -1,0 +1,1 @@
+"""An emulated testbed for in-network aggregation over an optical circuit switch."""

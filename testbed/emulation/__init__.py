@@ -1,0 +1,1 @@
+"""The emulated fabric: namespaces, links, switches and hosts, and the only importer of Mininet."""

@@ -1,0 +1,1 @@
+"""Measurements whose figures the documents show; each module is a program."""

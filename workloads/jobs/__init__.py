@@ -1,0 +1,1 @@
+"""Example jobs: scripts that users copy, each a program of its own."""

@@ -1,0 +1,180 @@
+"""Prose as readers expect it: docstrings that are sentences, names that are nouns, lines that end where an
+editor's window does.
+
+Documents end at 100 columns and programs at 110; Python's lines are ruff's. NOT_YET names the folders that
+are not there yet, with the number of what is left in each: it may only fall, and goes when it is empty.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("bpf", "controller", "docs", "scripts", "testbed", "tests", "wireshark", "workloads")
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+MODULES = sorted([ROOT / "setup.py", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))])
+SOURCES = sorted(
+    [
+        *(ROOT / name for name in ("Containerfile", "Makefile", "action.yml", "pyproject.toml", ".ci/run")),
+        *(ROOT / ".github").rglob("*.yml"),
+        *(
+            path
+            for folder in FOLDERS
+            for kind in ("c", "h", "lua")
+            for path in (ROOT / folder).rglob(f"*.{kind}")
+        ),
+    ]
+)
+DOCUMENT_COLUMNS, SOURCE_COLUMNS, TAB = 100, 110, 8
+FRAGMENTS = frozenset(
+    re.findall(
+        r"\w+",
+        """about above across after against among around as at before below beside besides between beyond by
+        during for from how if in instead into like of on once over per since than through to under unless
+        until what when where whether which who whose why with within without""",
+    )
+)
+SAY_NOTHING = frozenset({"one", "found", "there", "told"})
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+NOT_YET: tuple[tuple[str, int], ...] = (
+    ("controller", 13),
+    ("testbed", 27),
+    ("testbed/aggregation", 22),
+    ("testbed/attach", 13),
+    ("testbed/client", 15),
+    ("testbed/contract", 26),
+    ("testbed/daemon", 8),
+    ("testbed/dataplanes", 54),
+    ("testbed/emulation", 30),
+    ("testbed/jobs", 66),
+    ("testbed/ocs", 13),
+    ("testbed/probing", 13),
+    ("testbed/queue", 79),
+    ("testbed/reference", 12),
+    ("testbed/report", 15),
+    ("testbed/reproduction", 8),
+    ("testbed/scheduling", 25),
+    ("testbed/systems", 141),
+    ("testbed/telemetry", 67),
+    ("testbed/topology", 10),
+    ("tests/bench", 1),
+    ("tests/unit", 15),
+    ("tests/vectors", 66),
+    ("workloads", 33),
+)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# ---------------------------------------------------------------- docstrings and names
+
+
+def lacking(source: str) -> list[str]:
+    """Return a line for each docstring of a module that is no sentence, and each local that says nothing."""
+    tree = ast.parse(source)
+    wrong = [] if ast.get_docstring(tree) else ["1: a module without a docstring"]
+    for node in ast.walk(tree):
+        if isinstance(node, Scope):
+            words = (ast.get_docstring(node) or "").split()
+            if words and words[0].lower().strip(",.:;`") in FRAGMENTS:
+                wrong.append(f"{node.body[0].lineno}: a docstring that begins with {words[0]!r}")
+        wrong += [f"{node.lineno}: a local named {word!r}" for word in _bound(node) if word in SAY_NOTHING]
+    return wrong
+
+
+def _bound(node: ast.AST) -> list[str]:
+    """Return the local names that a node binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        return [node.name]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return [each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("source", "number"),
+    [
+        ('"""The host."""\nfirst = 1', 0),
+        ('"""Of the host."""\n', 1),
+        ("first = 1", 1),
+        ('"""The host."""\ndef f():\n    """Whether it is."""', 1),
+        ('"""The host."""\nclass A:\n    def f(self):\n        """With, perhaps, more."""', 1),
+        ('"""The host."""\ndef f(told, *, other):\n    return [one for one in told]', 2),
+        ('"""The host."""\nwith a as found, b as there:\n    pass', 2),
+        ('"""The host."""\ntry:\n    pass\nexcept OSError as told:\n    pass', 1),
+        ('"""The host."""\ndef f():\n    def one():\n        return found.one(there=1)', 1),
+    ],
+)
+def test_fragments_and_names_that_say_nothing_are_seen(source: str, number: int) -> None:
+    assert len(lacking(source)) == number, lacking(source)
+
+
+def of_folder(path: Path) -> str:
+    """Return the folder that a file counts for: in testbed/ and tests/ one of theirs."""
+    parts = path.relative_to(ROOT).parts[:-1]
+    return "/".join(parts[: 2 if parts and parts[0] in ("testbed", "tests") else 1]) or "."
+
+
+LACKING = {path: lacking(path.read_text()) for path in MODULES}
+
+
+@pytest.mark.parametrize("folder", sorted({of_folder(path) for path in MODULES}))
+def test_docstrings_are_sentences_and_locals_are_nouns(folder: str) -> None:
+    wrong = [
+        f"{name(path)}:{line}"
+        for path, lines in LACKING.items()
+        if of_folder(path) == folder
+        for line in lines
+    ]
+    assert len(wrong) <= dict(NOT_YET).get(folder, 0), "\n".join(wrong)
+
+
+def test_a_folder_that_is_done_is_not_excused() -> None:
+    left = {folder for folder, _ in NOT_YET}
+    assert left <= {of_folder(path) for path, lines in LACKING.items() if lines}
+
+
+# ---------------------------------------------------------------- lines
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a document that can be broken: not those of tables, code, comments,
+    headings, images, or link targets.
+    """
+    code = comment = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"\s*```", line):
+            code = not code
+        elif comment or (not code and "<!--" in line):
+            comment = "-->" not in line
+        elif not code and not re.match(r"\s*(\||#|!\[|\[[^]]+\]:)", line):
+            yield number, line
+
+
+def test_a_line_that_can_be_broken_is_told_from_others() -> None:
+    document = (
+        "# head\n\ntext\n| a |\n```\ncode\n```\n- item\n<!-- a\nb -->\n<!-- c -->\n![d](e)\n[f]: g\n  end\n"
+    )
+    assert list(prose(document)) == [(2, ""), (3, "text"), (8, "- item"), (14, "  end")]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_a_documents_sentences_are_broken(path: Path) -> None:
+    assert [number for number, line in prose(path.read_text()) if len(line) > DOCUMENT_COLUMNS] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_a_programs_lines_are_broken(path: Path) -> None:
+    lines = enumerate(path.read_text().splitlines(), 1)
+    assert [number for number, line in lines if len(line.expandtabs(TAB)) > SOURCE_COLUMNS] == []
