@@ -8,14 +8,14 @@ import math
 
 from hypothesis import strategies as st
 
-from testbed.scheduling.model import Fabric, Job, Pair, load
+from testbed.scheduling.model import Job, Limits, Pair, load
 
-World = tuple[Fabric, tuple[Job, ...], dict[Pair, int]]
+World = tuple[Limits, tuple[Job, ...], dict[Pair, int]]
 
 
 @st.composite
 def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
-    """A fabric, jobs over one unit or several that it can run one by one with their PS, and circuits lit at
+    """Limits, jobs over one unit or several that it can run one by one with their PS, and circuits lit at
     the start.
     """
     units = draw(st.integers(2, most_units))
@@ -25,7 +25,7 @@ def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
 
     bounds = st.sampled_from((35.0, 100.0, math.inf))
     slot_s = draw(st.sampled_from((0.25, 1.0, 3.0)))
-    fabric = Fabric(
+    limits = Limits(
         ports=each(st.integers(0, 6)),
         inc=each(st.integers(0, 4)),
         switch_gbps=tuple(
@@ -51,6 +51,6 @@ def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
             draw(st.sampled_from((0.0, 0.2, 5.0))),
             draw(st.sampled_from((0, 0, 1, 2, 9))),
         )
-        if load(fabric, job, None).limit_gbps > 0:
+        if load(limits, job, None).limit_gbps > 0:
             jobs.append(job)
-    return fabric, tuple(jobs), draw(st.sampled_from(({}, fabric.full_mesh())))
+    return limits, tuple(jobs), draw(st.sampled_from(({}, limits.full_mesh())))

@@ -1,7 +1,7 @@
 """The process that a policy runs in: `python -m testbed.queue.policy_host POLICY --seed N`, as the user who
 submitted the jobs.
 
-On the socket that is its standard input come states, a JSON object a line, and go plans. What the policy
+On the socket that is its standard input come states, a JSON object a line, and go decisions. What the policy
 prints goes to its log. A policy is one of the catalogue's names, or FILE.py:CLASS, or MODULE:CLASS. Modules
 are found in FILE's folder and in the working one.
 """
@@ -21,8 +21,8 @@ from typing import Any
 from testbed.aggregation.policies import make, policies
 from testbed.contract.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
-from testbed.scheduling.messages import plan_to_json, state_from_json
-from testbed.scheduling.model import Plan, Policy
+from testbed.scheduling.messages import decision_to_json, state_from_json
+from testbed.scheduling.model import Decision, Policy
 
 
 def policy_of(name: str, seed: int) -> Policy:
@@ -33,8 +33,8 @@ def policy_of(name: str, seed: int) -> Policy:
         factory = load(name)
         wants_seed = "seed" in inspect.signature(factory).parameters
         policy: Policy = factory(seed=seed) if wants_seed else factory()
-        if not callable(getattr(policy, "plan", None)):
-            raise TypeError(f"{name.rpartition(':')[2]} has no method plan")
+        if not callable(getattr(policy, "decide", None)):
+            raise TypeError(f"{name.rpartition(':')[2]} has no method decide")
     except Exception as error:  # a user's code may raise anything
         traceback.print_exc()
         raise RequestError(f"policy {name}: {in_a_line(error)}") from error
@@ -66,11 +66,11 @@ def main(argv: list[str]) -> int:
             answer: dict[str, Any] = {"number": asked["number"]}
             began = time.perf_counter()
             try:
-                plan = policy.plan(state_from_json(asked["state"]))
+                decision = policy.decide(state_from_json(asked["state"]))
                 answer["took_s"] = time.perf_counter() - began
-                if not isinstance(plan, Plan):
-                    raise TypeError(f"plan returned {type(plan).__name__}, which is no Plan")
-                answer["plan"] = plan_to_json(plan)
+                if not isinstance(decision, Decision):
+                    raise TypeError(f"decide returned {type(decision).__name__}, which is no Decision")
+                answer["decision"] = decision_to_json(decision)
             except Exception as error:  # a policy may raise anything, and is asked again in the next slot
                 traceback.print_exc()
                 answer["raised"] = in_a_line(error)

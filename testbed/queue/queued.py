@@ -69,7 +69,7 @@ class Queued:
 
     def look(self, began_s: float) -> None:
         """Takes note of how far it is; `began_s` is the session's first slot by the system's monotonic
-        clock. One that may start again keeps what its plan gave it until its processes have ended.
+        clock. One that may start again keeps what its decision gave it until its processes have ended.
         """
         if self.job is None or self.started is None:
             return

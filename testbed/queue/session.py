@@ -2,8 +2,8 @@
 the last.
 
 Each slot: jobs that have arrived get hosts, in the order of arrival; those whose processes are ready are
-shown to the policy; its plan is checked and carried out: rates that fall, circuits, rates that rise, starts.
-Without a plan the last one stays in force.
+shown to the policy; its decision is checked and carried out: rates that fall, circuits, rates that rise,
+starts. Without a decision the last one stays in force.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from testbed.queue.layouts import laid_out, summed_in_unit
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
 from testbed.scheduling import live
-from testbed.scheduling.constraints import check_plan
+from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.messages import ports_to_json
-from testbed.scheduling.model import Fabric, Plan, Progress, State
+from testbed.scheduling.model import Decision, Limits, Progress, State
 from testbed.scheduling.model import Job as ModelJob
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -38,11 +38,11 @@ from testbed.topology.places import Host, switch
 
 
 class Asking(Protocol):
-    """Who has the plans (testbed/queue/policy_process.py)."""
+    """Who has the decisions (testbed/queue/policy_process.py)."""
 
     def ask(
         self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool]
-    ) -> tuple[Plan, float]: ...
+    ) -> tuple[Decision, float]: ...
 
 
 class Session:
@@ -65,7 +65,7 @@ class Session:
         self._began = time.monotonic()
         self.slot = 0
         self.all: list[Queued] = []
-        self.plan = Plan()
+        self.decision = Decision()
         self.account = Account()
         # of the first slot in which the controller was there
         self.initial_ports: dict[tuple[int, int], int] | None = None
@@ -128,7 +128,7 @@ class Session:
 
     def run(self, policy: Asking) -> None:
         """Until no job is left."""
-        slot_s = self.rules.fabric.slot_s
+        slot_s = self.rules.limits.slot_s
         while not self._over:
             began_s = self.slot * slot_s
             try:
@@ -171,8 +171,8 @@ class Session:
             state = self._state(shown, lit)
         if not shown:
             return
-        plan, took_s = self._planned(policy, state, deadline)
-        self._carry_out(state, plan, {one.id: one for one in shown}, lit, took_s)
+        decision, took_s = self._decided(policy, state, deadline)
+        self._carry_out(state, decision, {one.id: one for one in shown}, lit, took_s)
 
     def _place(self) -> None:
         """Hosts for those that have arrived; one that cannot be placed holds up those behind it.
@@ -282,7 +282,7 @@ class Session:
         for one in shown:
             assert one.job is not None
             assert one.arrival is not None
-            slot_gigabits = one.rate_gbps * self.rules.fabric.slot_s
+            slot_gigabits = one.rate_gbps * self.rules.limits.slot_s
             remaining = live.remaining_gigabits(one.gigabits, one.done_share, slot_gigabits)
             progress.append(Progress(self.model(one), remaining, one.started, one.inc, one.rate_gbps))
         return State(self._fabric_now(shown), self.slot, tuple(progress), live.ports_of(counted(lit)))
@@ -296,51 +296,53 @@ class Session:
         )
         return replace(job, meeting=one.meeting)
 
-    def _fabric_now(self, shown: Sequence[Queued]) -> Fabric:
+    def _fabric_now(self, shown: Sequence[Queued]) -> Limits:
         """With the places that jobs of `testbed run` leave."""
         ours = [one.inc for one in shown if one.inc is not None]
         inc = tuple(
             max(0, places - max(0, self._supply.taken(switch(unit + 1)) - ours.count(unit)))
-            for unit, places in enumerate(self.rules.fabric.inc)
+            for unit, places in enumerate(self.rules.limits.inc)
         )
-        return replace(self.rules.fabric, inc=inc)
+        return replace(self.rules.limits, inc=inc)
 
-    # ------------------------------------------------------------------ plans
+    # ------------------------------------------------------------------ decisions
 
-    def _planned(self, policy: Asking, state: State, deadline: float) -> tuple[Plan, float | None]:
-        """The policy's plan, or the last one as far as it still applies."""
+    def _decided(self, policy: Asking, state: State, deadline: float) -> tuple[Decision, float | None]:
+        """The policy's decision, or the last one as far as it still applies."""
         try:
-            plan, took_s = policy.ask(state, self.rules.fabric.slot_s, deadline, lambda: not self.is_done())
+            decision, took_s = policy.ask(
+                state, self.rules.limits.slot_s, deadline, lambda: not self.is_done()
+            )
             self.account.policy_s.append(took_s)
-            check_plan(state, plan, self.rules.policy)
+            check_decision(state, decision, self.rules.policy)
         except GoneError as error:
             self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
             self.cancel({one.id for one in self.all if one.started is None}, str(error))
         except OverrunError as error:
             if self.is_done():  # nobody waits for it
-                return Plan(), None
+                return Decision(), None
             self.account.overruns += 1
-            self._complain(f"slot {state.slot}: {error}; the last plan stays in force")
+            self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
         except PolicyError as error:
             self.account.failures += 1
-            self._complain(f"slot {state.slot}: {error}; the last plan stays in force")
+            self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
         except TestbedError as error:
             self.account.failures += 1
-            self._complain(f"the plan breaks a constraint: {error}; the last plan stays in force")
+            self._complain(f"the decision breaks a constraint: {error}; the last decision stays in force")
         else:
-            return plan, took_s
+            return decision, took_s
         running = [progress.job.id for progress in state.jobs if progress.started is not None]
-        return live.lasting(self.plan, running), None
+        return live.lasting(self.decision, running), None
 
     def _carry_out(
         self,
         state: State,
-        plan: Plan,
+        decision: Decision,
         by_id: Mapping[int, Queued],
         lit: frozenset[Circuit],
         took_s: float | None,
     ) -> None:
-        acts = live.actions(state, plan)
+        acts = live.actions(state, decision)
         record: dict[str, Any] = {"slot": state.slot, "policy_s": took_s}
         for id_, rate in acts.lower.items():
             self._set_rate(by_id[id_], rate)
@@ -352,14 +354,14 @@ class Session:
             self.account.connections += added
             self.account.reconfigurations += added > 0
             record["set_up"] = added
-        self.plan = plan
+        self.decision = decision
         for id_, rate in acts.higher.items():
             self._set_rate(by_id[id_], rate)
         for id_, inc in acts.start.items():
-            self._start(by_id[id_], inc, plan.rates[id_])
+            self._start(by_id[id_], inc, decision.rates[id_])
         record |= {
-            "rates": {str(id_): rate for id_, rate in plan.rates.items()},
-            "ports": ports_to_json(plan.ports),
+            "rates": {str(id_): rate for id_, rate in decision.rates.items()},
+            "ports": ports_to_json(decision.ports),
         }
         self.account.slots.append(record)
 

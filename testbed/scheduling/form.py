@@ -1,9 +1,9 @@
-"""What a fabric, jobs, circuits and a plan may hold at all: the kind and the range of every field. Pure;
-decides nothing.
+"""The kind and the range of every field that limits, jobs, circuits and decisions may have. Pure; decides
+nothing.
 
-Python lets a `Fabric` have 1.5 ports and a plan NaN circuits, and comparisons with NaN are false, so that a
-check of capacities lets them pass. Who takes a schedule, a plan or an instance from somebody asks here first;
-what is left to check after that are the equations. A bool is no number here; NumPy's numbers are.
+Python lets `Limits` have 1.5 ports and a decision NaN circuits, and comparisons with NaN are false, so that a
+check of capacities lets them pass. Who takes a schedule, a decision or an instance from somebody asks here
+first; what is left to check after that are the equations. A bool is no number here; NumPy's numbers are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.scheduling.model import Fabric, Job, Pair, Plan
+from testbed.scheduling.model import Decision, Job, Limits, Pair
 
 MOST = 1_000_000
 """Ports or places of a unit, its workers of a job, and circuits between two units."""
@@ -85,7 +85,7 @@ ID = _Whole(-MOST_ID, MOST_ID)
 POSITIVE, FROM_ZERO, ENDLESS, RATE = _Number(), _Number(0.0), _Number(infinite=True), _Number(None)
 _Accepted = _Whole | _Number
 
-_FABRIC: Mapping[str, _Accepted] = {
+_LIMITS: Mapping[str, _Accepted] = {
     "port_gbps": POSITIVE,
     "host_gbps": ENDLESS,
     "ps_gbps": ENDLESS,
@@ -96,37 +96,37 @@ _FABRIC: Mapping[str, _Accepted] = {
 _UNITS: Mapping[str, _Accepted] = {"ports": COUNT, "inc": COUNT, "switch_gbps": ENDLESS}
 
 
-def of_fabric(fabric: object) -> Iterator[Fault]:
-    """What is wrong with a fabric."""
-    if not isinstance(fabric, Fabric):
-        yield Fault("fabric", shown(fabric), "a Fabric")
+def of_limits(limits: object) -> Iterator[Fault]:
+    """Yield what is wrong with limits."""
+    if not isinstance(limits, Limits):
+        yield Fault("limits", shown(limits), "Limits")
         return
-    units = len(fabric.ports) if isinstance(fabric.ports, Sequence) and fabric.ports else 1
+    units = len(limits.ports) if isinstance(limits.ports, Sequence) and limits.ports else 1
     for name, accepted in _UNITS.items():
-        its = getattr(fabric, name)
+        its = getattr(limits, name)
         if not isinstance(its, Sequence) or isinstance(its, str | bytes) or len(its) != units:
-            yield Fault(f"fabric.{name}", shown(its), f"a number for each unit, {units} of them,")
+            yield Fault(f"limits.{name}", shown(its), f"a number for each unit, {units} of them,")
             continue
         for unit, value in enumerate(its):
             if not accepted.accepts(value):
-                yield Fault(f"fabric.{name}[{unit}]", shown(value), str(accepted), unit=unit)
-    for name, accepted in _FABRIC.items():
-        if not accepted.accepts(getattr(fabric, name)):
-            yield Fault(f"fabric.{name}", shown(getattr(fabric, name)), str(accepted))
+                yield Fault(f"limits.{name}[{unit}]", shown(value), str(accepted), unit=unit)
+    for name, accepted in _LIMITS.items():
+        if not accepted.accepts(getattr(limits, name)):
+            yield Fault(f"limits.{name}", shown(getattr(limits, name)), str(accepted))
     for name in ("partial_inc", "one_path"):
-        if type(getattr(fabric, name)) is not bool:
-            yield Fault(f"fabric.{name}", shown(getattr(fabric, name)), "True or False")
+        if type(getattr(limits, name)) is not bool:
+            yield Fault(f"limits.{name}", shown(getattr(limits, name)), "True or False")
 
 
-def of_job(fabric: Fabric, job: object) -> Iterator[Fault]:
-    """What is wrong with a job, in a fabric of which nothing is."""
+def of_job(limits: Limits, job: object) -> Iterator[Fault]:
+    """Yield what is wrong with a job, under limits with which nothing is."""
     if not isinstance(job, Job):
         yield Fault("a job", shown(job), "a Job")
         return
     if not ID.accepts(job.id):
         yield Fault("a job's id", shown(job.id), str(ID))
         return
-    id_, unit_ = int(job.id), _Whole(0, len(fabric.ports) - 1)
+    id_, unit_ = int(job.id), _Whole(0, len(limits.ports) - 1)
 
     def fault(name: str, value: object, accepted: object) -> Fault:
         return Fault(f"job {id_}: {name}", shown(value), str(accepted), job=id_)
@@ -154,14 +154,14 @@ def of_job(fabric: Fabric, job: object) -> Iterator[Fault]:
             yield fault(name, value, accepted)
 
 
-def of_jobs(fabric: Fabric, jobs: object) -> Iterator[Fault]:
+def of_jobs(limits: Limits, jobs: object) -> Iterator[Fault]:
     """What is wrong with jobs, one by one and together."""
     if not isinstance(jobs, Iterable):
         yield Fault("jobs", shown(jobs), "a list of jobs")
         return
     seen: set[int] = set()
     for job in jobs:
-        wrong = list(of_job(fabric, job))
+        wrong = list(of_job(limits, job))
         yield from wrong
         if isinstance(job, Job) and ID.accepts(job.id):
             if job.id in seen:
@@ -169,12 +169,12 @@ def of_jobs(fabric: Fabric, jobs: object) -> Iterator[Fault]:
             seen.add(job.id)
 
 
-def of_ports(fabric: Fabric, ports: object) -> Iterator[Fault]:
+def of_ports(limits: Limits, ports: object) -> Iterator[Fault]:
     """What is wrong with the circuits between units, numbers of ports aside."""
     if not isinstance(ports, Mapping):
         yield Fault("circuits", shown(ports), "a count for each two units")
         return
-    units = len(fabric.ports)
+    units = len(limits.ports)
     for link, count in ports.items():
         if not _is_pair(link, units):
             yield Fault(
@@ -187,15 +187,15 @@ def of_ports(fabric: Fabric, ports: object) -> Iterator[Fault]:
             )
 
 
-def of_plan(fabric: Fabric, plan: object) -> Iterator[Fault]:
-    """What is wrong with a plan, its circuits aside (`of_ports`)."""
-    if not isinstance(plan, Plan):
-        yield Fault("a plan", shown(plan), "a Plan")
+def of_decision(limits: Limits, decision: object) -> Iterator[Fault]:
+    """What is wrong with a decision, its circuits aside (`of_ports`)."""
+    if not isinstance(decision, Decision):
+        yield Fault("a decision", shown(decision), "a Decision")
         return
-    unit_ = _Whole(0, len(fabric.ports) - 1)
+    unit_ = _Whole(0, len(limits.ports) - 1)
     parts: tuple[tuple[str, object, _Accepted], ...] = (
-        ("rate", plan.rates, RATE),
-        ("unit of INC", plan.inc, unit_),
+        ("rate", decision.rates, RATE),
+        ("unit of INC", decision.inc, unit_),
     )
     for name, its, accepted in parts:
         if not isinstance(its, Mapping):
@@ -208,19 +208,19 @@ def of_plan(fabric: Fabric, plan: object) -> Iterator[Fault]:
                 yield Fault(f"job {id_}: {name}", shown(value), str(accepted), job=int(id_))
 
 
-def require(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int], who: str) -> None:
+def require(limits: Limits, jobs: Sequence[Job], ports: Mapping[Pair, int], who: str) -> None:
     """Raises RequestError, in one line, for the first field of an instance that cannot be."""
-    for fault in of_instance(fabric, jobs, ports):
+    for fault in of_instance(limits, jobs, ports):
         raise RequestError(f"{who}: {fault}")
 
 
-def of_instance(fabric: Fabric, jobs: object, ports: object) -> Iterator[Fault]:
-    """What is wrong with a fabric; if nothing is, with the jobs and the circuits lit at the start."""
-    wrong = list(of_fabric(fabric))
+def of_instance(limits: Limits, jobs: object, ports: object) -> Iterator[Fault]:
+    """Yield what is wrong with limits; if nothing is, with the jobs and the circuits lit at the start."""
+    wrong = list(of_limits(limits))
     yield from wrong
     if not wrong:
-        yield from of_jobs(fabric, jobs)
-        yield from of_ports(fabric, ports)
+        yield from of_jobs(limits, jobs)
+        yield from of_ports(limits, ports)
 
 
 def shown(value: object) -> str:

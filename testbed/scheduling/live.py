@@ -1,4 +1,4 @@
-"""A running testbed in the terms of the model, and a plan in the testbed's. Pure.
+"""A running testbed in the terms of the model, and a decision in the testbed's. Pure.
 
 Policies see the declared rates, and volumes that are multiplied by the scale: what takes a second at a
 declared 40 Gb/s takes a second at the emulated 200 Mb/s. Units are numbers from 0 there, and from 1 in the
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
-from testbed.scheduling.model import Fabric, Job, Pair, Plan, State
+from testbed.scheduling.model import Decision, Job, Limits, Pair, State
 from testbed.topology.model import Delay, Topology
 
 _HEADERS_BYTES = (
@@ -22,8 +22,8 @@ LEAST_SHARE = 1e-3
 """Of a job's volume: what is left of it, as policies see it, while its processes still run."""
 
 
-def fabric_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Fabric:
-    """The fabric that a topology declares. Where no engine sums, no job can use INC. RequestError where links
+def limits_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Limits:
+    """The limits that a topology declares. Where no engine sums, no job can use INC. RequestError where links
     have no rate.
     """
     for key, link in (("host_rate_mbps", topology.host_link), ("optical_rate_mbps", topology.optical_link)):
@@ -32,7 +32,7 @@ def fabric_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Fab
     port_gbps, host_gbps = (
         (link.rate_mbps or 0.0) / 1e3 for link in (topology.optical_link, topology.host_link)
     )
-    return Fabric(
+    return Limits(
         ports=tuple(unit.optical_ports for unit in topology.units),
         inc=tuple(topology.inc.jobs if unit.data_plane.sums else 0 for unit in topology.units),
         switch_gbps=(float("inf"),) * len(topology.units),
@@ -103,8 +103,8 @@ def circuits_of(ports: Mapping[Pair, int]) -> dict[Pair, int]:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What a plan asks for beyond what is so already: jobs to start, with INC or not; rates that fall, to be
-    set before circuits change; rates that rise, after it. Gb/s by job.
+    """The changes that a decision asks for: jobs to start, with INC or not; rates that fall, to be set before
+    circuits change; rates that rise, after it. Gb/s by job.
     """
 
     start: Mapping[int, int | None]
@@ -113,21 +113,21 @@ class Actions:
     circuits: Mapping[Pair, int]
 
 
-def actions(state: State, plan: Plan) -> Actions:
-    """The plan must have been checked against the state."""
+def actions(state: State, decision: Decision) -> Actions:
+    """The decision must have been checked against the state."""
     running = {progress.job.id: progress.rate_gbps for progress in state.jobs if progress.started is not None}
     return Actions(
-        start={job: plan.inc.get(job) for job in plan.rates if job not in running},
-        lower={job: rate for job, rate in plan.rates.items() if job in running and rate < running[job]},
-        higher={job: rate for job, rate in plan.rates.items() if job in running and rate > running[job]},
-        circuits=circuits_of(plan.ports),
+        start={job: decision.inc.get(job) for job in decision.rates if job not in running},
+        lower={job: rate for job, rate in decision.rates.items() if job in running and rate < running[job]},
+        higher={job: rate for job, rate in decision.rates.items() if job in running and rate > running[job]},
+        circuits=circuits_of(decision.ports),
     )
 
 
-def lasting(plan: Plan, present: Sequence[int]) -> Plan:
-    """The last plan, for the jobs that are still there: what stays in force when there is no new one."""
-    return Plan(
-        {job: rate for job, rate in plan.rates.items() if job in present},
-        {job: unit for job, unit in plan.inc.items() if job in present},
-        plan.ports,
+def lasting(decision: Decision, present: Sequence[int]) -> Decision:
+    """The last decision, for the jobs that are still there: what stays in force when there is no new one."""
+    return Decision(
+        {job: rate for job, rate in decision.rates.items() if job in present},
+        {job: unit for job, unit in decision.inc.items() if job in present},
+        decision.ports,
     )

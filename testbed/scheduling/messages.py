@@ -1,4 +1,4 @@
-"""States and plans as JSON, for policies that run in a process of their own. Pure."""
+"""States and decisions as JSON, for policies that run in a process of their own. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import asdict
 from operator import index
 from typing import Any
 
-from testbed.scheduling.model import Fabric, Job, Pair, Plan, Progress, State
+from testbed.scheduling.model import Decision, Job, Limits, Pair, Progress, State
 
 
-def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
-    return asdict(fabric)
+def limits_to_json(limits: Limits) -> dict[str, Any]:
+    return asdict(limits)
 
 
-def fabric_from_json(data: Mapping[str, Any]) -> Fabric:
+def limits_from_json(data: Mapping[str, Any]) -> Limits:
     tuples = {name: tuple(data[name]) for name in ("ports", "inc", "switch_gbps")}
-    return Fabric(**{**data, **tuples})
+    return Limits(**{**data, **tuples})
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def ports_from_json(data: Any) -> dict[Pair, int]:
 
 def state_to_json(state: State) -> dict[str, Any]:
     return {
-        "fabric": fabric_to_json(state.fabric),
+        "limits": limits_to_json(state.limits),
         "slot": state.slot,
         "jobs": [
             {
@@ -56,33 +56,33 @@ def state_to_json(state: State) -> dict[str, Any]:
 
 def state_from_json(data: Mapping[str, Any]) -> State:
     jobs = tuple(Progress(**{**one, "job": job_from_json(one["job"])}) for one in data["jobs"])
-    return State(fabric_from_json(data["fabric"]), data["slot"], jobs, ports_from_json(data["ports"]))
+    return State(limits_from_json(data["limits"]), data["slot"], jobs, ports_from_json(data["ports"]))
 
 
-def plan_to_json(plan: Plan) -> dict[str, Any]:
+def decision_to_json(decision: Decision) -> dict[str, Any]:
     """Numbers of NumPy's kinds become Python's. ValueError or TypeError for what is no number, or no whole
     one where one is needed.
     """
     return {
-        "rates": [[index(job), float(rate)] for job, rate in plan.rates.items()],
-        "inc": [[index(job), index(unit)] for job, unit in plan.inc.items()],
-        "ports": [[index(a), index(b), index(count)] for (a, b), count in plan.ports.items()],
+        "rates": [[index(job), float(rate)] for job, rate in decision.rates.items()],
+        "inc": [[index(job), index(unit)] for job, unit in decision.inc.items()],
+        "ports": [[index(a), index(b), index(count)] for (a, b), count in decision.ports.items()],
     }
 
 
-def plan_from_json(data: Any) -> Plan:
-    """ValueError when it is no plan: whoever wrote it need not be one of ours."""
+def decision_from_json(data: Any) -> Decision:
+    """ValueError when it is no decision: whoever wrote it need not be one of ours."""
     try:
         rates = {_whole(job): float(rate) for job, rate in data["rates"]}
         inc = {_whole(job): _whole(unit) for job, unit in data["inc"]}
         ports = {(_whole(a), _whole(b)): _whole(count) for a, b, count in data["ports"]}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"no plan: {type(error).__name__}: {error}") from error
+        raise ValueError(f"no decision: {type(error).__name__}: {error}") from error
     if not all(math.isfinite(rate) for rate in rates.values()):
         raise ValueError(
-            f"no plan: a rate of {next(rate for rate in rates.values() if not math.isfinite(rate))}"
+            f"no decision: a rate of {next(rate for rate in rates.values() if not math.isfinite(rate))}"
         )
-    return Plan(rates, inc, ports)
+    return Decision(rates, inc, ports)
 
 
 def _whole(value: Any) -> int:

@@ -1,7 +1,7 @@
 """What is scheduled, and what a schedule is: the notation of P4INC-AOI, section IV, as frozen data. Owns no
 decision.
 
-Units are numbers from 0. Time is in slots (TS) of `Fabric.slot_s`; rates are Gb/s, volumes Gb, both per
+Units are numbers from 0. Time is in slots (TS) of `Limits.slot_s`; rates are Gb/s, volumes Gb, both per
 worker unless said otherwise: all workers of a job send at one rate (section IV-B, B_j^i).
 """
 
@@ -21,8 +21,8 @@ def pair(a: int, b: int) -> Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
-    """The units and what joins them.
+class Limits:
+    """What jobs share: the units, what joins them, and the time in which it is given out.
 
     `ports[v]` is P_oxc,v; `inc[v]` is N_INC,v, in jobs; `switch_gbps[v]` is B_PDP,v, up- and downlink
     together; `port_gbps` is B_port; `slot_s` is the length of a TS; `reconfiguration_s` is epsilon;
@@ -62,7 +62,7 @@ class Fabric:
         port_gbps: float,
         switch_gbps: float = math.inf,
         **others: float,
-    ) -> Fabric:
+    ) -> Limits:
         """All units alike. `others` are further fields."""
         return cls((ports,) * units, (inc,) * units, (switch_gbps,) * units, port_gbps, **others)  # type: ignore[arg-type]
 
@@ -100,11 +100,11 @@ class Job:
         """Whether all workers are in one unit: E_v^j of that unit."""
         return len(self.workers) == 1
 
-    def inc_units(self, fabric: Fabric) -> tuple[int, ...]:
-        """Where it may use INC: equation (2), and section VI-A unless `fabric.partial_inc`."""
-        if self.meeting or (not self.is_local and not fabric.partial_inc):
+    def inc_units(self, limits: Limits) -> tuple[int, ...]:
+        """Where it may use INC: equation (2), and section VI-A unless `limits.partial_inc`."""
+        if self.meeting or (not self.is_local and not limits.partial_inc):
             return ()
-        return tuple(unit for unit, _ in self.workers if fabric.inc[unit] > 0)
+        return tuple(unit for unit, _ in self.workers if limits.inc[unit] > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Load:
 
     `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit whose switch it takes a
     place of. `update_s` follows its last byte; `limit_gbps` is the largest rate that it could have, alone in
-    the fabric.
+    the network.
     """
 
     links: tuple[tuple[Pair, int], ...]
@@ -123,11 +123,11 @@ class Load:
     limit_gbps: float
 
 
-def load(fabric: Fabric, job: Job, inc: int | None) -> Load:
+def load(limits: Limits, job: Job, inc: int | None) -> Load:
     """Equations (4) and (5) for one job and mode, with what docs/p4inc-aoi.md says of their misprints."""
     if inc is not None and job.is_local:
         ((unit, count),) = job.workers
-        limit = min(fabric.host_gbps, fabric.switch_gbps[unit] / count)
+        limit = min(limits.host_gbps, limits.switch_gbps[unit] / count)
         return Load((), ((unit, count),), inc, 0.0, limit)
     links = tuple(
         (pair(unit, job.ps), 1 if unit == inc else count) for unit, count in job.workers if unit != job.ps
@@ -138,29 +138,29 @@ def load(fabric: Fabric, job: Job, inc: int | None) -> Load:
     switches = dict(here)
     switches[job.ps] = switches.get(job.ps, 0) + into_ps + at_ps
     streams = job.meeting or into_ps + at_ps
-    limit = min(fabric.host_gbps, fabric.ps_gbps / streams if streams else math.inf)
+    limit = min(limits.host_gbps, limits.ps_gbps / streams if streams else math.inf)
     for unit, taken in switches.items():
-        limit = min(limit, fabric.switch_gbps[unit] / taken)
-    limit = min(limit, _optical_limit(fabric, job.ps, links))
+        limit = min(limit, limits.switch_gbps[unit] / taken)
+    limit = min(limit, _optical_limit(limits, job.ps, links))
     return Load(links, tuple(sorted(switches.items())), inc, job.update_s, limit)
 
 
-def _optical_limit(fabric: Fabric, ps: int, links: Sequence[tuple[Pair, int]]) -> float:
-    """The largest rate at which every link has whole ports enough, with nothing else in the fabric."""
+def _optical_limit(limits: Limits, ps: int, links: Sequence[tuple[Pair, int]]) -> float:
+    """The largest rate at which every link has whole ports enough, with no other job beside it."""
     if not links:
         return math.inf
-    room = {pair_: fabric.ports[pair_[0] if pair_[1] == ps else pair_[1]] for pair_, _ in links}
-    if fabric.one_path:
+    room = {pair_: limits.ports[pair_[0] if pair_[1] == ps else pair_[1]] for pair_, _ in links}
+    if limits.one_path:
         room = {pair_: min(ports, 1) for pair_, ports in room.items()}
     given = dict.fromkeys(room, 0)
     weight = dict(links)
     # one port after the other to the link that limits
-    for _ in range(fabric.ports[ps]):
+    for _ in range(limits.ports[ps]):
         least = min(given, key=lambda p: (given[p] / weight[p], p))
         if given[least] == room[least]:
             break
         given[least] += 1
-    return min(given[p] * fabric.port_gbps / weight[p] for p in given)
+    return min(given[p] * limits.port_gbps / weight[p] for p in given)
 
 
 @dataclass(slots=True)
@@ -184,14 +184,14 @@ class State:
     circuits lit between two units.
     """
 
-    fabric: Fabric
+    limits: Limits
     slot: int
     jobs: Sequence[Progress]
     ports: Mapping[Pair, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Decision:
     """What a policy decides for a slot.
 
     `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit for each of
@@ -219,21 +219,21 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def plan(self, state: State) -> Plan: ...
+    def decide(self, state: State) -> Decision: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A whole run: jobs, the circuits lit before it, and what was done in each slot from 0."""
 
-    fabric: Fabric
+    limits: Limits
     jobs: tuple[Job, ...]
-    plans: tuple[Plan, ...]
+    decisions: tuple[Decision, ...]
     ports: Mapping[Pair, int] = field(default_factory=dict)
 
 
 def lost_gigabits(
-    fabric: Fabric,
+    limits: Limits,
     links: Sequence[tuple[Pair, int]],
     rate_before: float,
     rate_now: float,
@@ -248,7 +248,7 @@ def lost_gigabits(
     grown = rate_now - rate_before
     if grown <= 0 or not any(now.get(p, 0) > before.get(p, 0) for p, _ in links):
         return 0.0
-    return grown * fabric.reconfiguration_s
+    return grown * limits.reconfiguration_s
 
 
 def set_up(before: Mapping[Pair, int], now: Mapping[Pair, int]) -> int:

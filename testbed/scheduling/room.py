@@ -1,4 +1,4 @@
-"""What running jobs take of a fabric, and what room that leaves: equations (3), (5) and (6) of P4INC-AOI,
+"""The capacity that running jobs take, and the room that they leave: equations (3), (5) and (6) of P4INC-AOI,
 section IV. Pure.
 """
 
@@ -7,54 +7,54 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from testbed.scheduling.model import Fabric, Job, Load, Pair, Progress, load
+from testbed.scheduling.model import Job, Limits, Load, Pair, Progress, load
 
 SLACK = 1e-9
 """Of a capacity: sums of rates in another order differ by less."""
 
 
 class Loads:
-    """`model.load` of each job and mode, computed once per fabric."""
+    """`model.load` of each job and mode, computed once per limits."""
 
     def __init__(self) -> None:
-        self._fabric: Fabric | None = None
+        self._limits: Limits | None = None
         self._known: dict[tuple[int, int | None], tuple[Job, Load]] = {}
 
-    def of(self, fabric: Fabric, job: Job, inc: int | None) -> Load:
-        if fabric is not self._fabric:
-            self._fabric = fabric
+    def of(self, limits: Limits, job: Job, inc: int | None) -> Load:
+        if limits is not self._limits:
+            self._limits = limits
             self._known.clear()
         key = (job.id, inc)
         known = self._known.get(key)
         if known is None or known[0] is not job:
-            known = (job, load(fabric, job, inc))
+            known = (job, load(limits, job, inc))
             self._known[key] = known
         return known[1]
 
 
 class Room:
-    """The fabric less what was taken. Circuits are counted as needed: an idle one can be torn down, so it
+    """The limits less what was taken. Circuits are counted as needed: an idle one can be torn down, so it
     takes no port here.
 
     With `fixed` circuits, links have these and no others.
     """
 
-    def __init__(self, fabric: Fabric, fixed: Mapping[Pair, int] | None = None) -> None:
-        self.fabric = fabric
+    def __init__(self, limits: Limits, fixed: Mapping[Pair, int] | None = None) -> None:
+        self.limits = limits
         self.fixed = fixed
-        self.inc_left = list(fabric.inc)
-        self.switch_used = [0.0] * len(fabric.ports)
-        self.ports_used = [0] * len(fabric.ports)
+        self.inc_left = list(limits.inc)
+        self.switch_used = [0.0] * len(limits.ports)
+        self.ports_used = [0] * len(limits.ports)
         self.link_used: dict[Pair, float] = {}
         self.circuits: dict[Pair, int] = {}
-        self._switch_most = [gbps * (1 + SLACK) for gbps in fabric.switch_gbps]
+        self._switch_most = [gbps * (1 + SLACK) for gbps in limits.switch_gbps]
 
     @classmethod
     def beside(
-        cls, fabric: Fabric, running: Iterable[tuple[Progress, Load]], fixed: Mapping[Pair, int] | None = None
+        cls, limits: Limits, running: Iterable[tuple[Progress, Load]], fixed: Mapping[Pair, int] | None = None
     ) -> Room:
         """What is left beside the jobs that run, each at its rate."""
-        room = cls(fabric, fixed)
+        room = cls(limits, fixed)
         for progress, its in running:
             room.take(its, progress.rate_gbps)
             if its.inc is not None:
@@ -65,7 +65,7 @@ class Room:
         """The largest rate that a job could have here, alone."""
         if self.fixed is None or not its.links:
             return its.limit_gbps
-        port_gbps = self.fabric.port_gbps
+        port_gbps = self.limits.port_gbps
         return min(
             its.limit_gbps, *(self.fixed.get(pair, 0) * port_gbps / count for pair, count in its.links)
         )
@@ -87,7 +87,7 @@ class Room:
                 continue
             for unit in pair:
                 grown[unit] = grown.get(unit, 0) + more
-                if self.ports_used[unit] + grown[unit] > self.fabric.ports[unit]:
+                if self.ports_used[unit] + grown[unit] > self.limits.ports[unit]:
                     return False
         return True
 
@@ -108,14 +108,14 @@ class Room:
         """The largest rate up to `ceiling_gbps` that still fits."""
         rate = ceiling_gbps
         for unit, count in its.switches:
-            rate = min(rate, (self.fabric.switch_gbps[unit] - self.switch_used[unit]) / count)
+            rate = min(rate, (self.limits.switch_gbps[unit] - self.switch_used[unit]) / count)
         if rate <= 0 or not its.links:
             return max(rate, 0.0)
         given = {pair: self.circuits.get(pair, 0) for pair, _ in its.links}
-        left = {unit: self.fabric.ports[unit] - self.ports_used[unit] for pair in given for unit in pair}
+        left = {unit: self.limits.ports[unit] - self.ports_used[unit] for pair in given for unit in pair}
 
         def bears(pair: Pair, count: int) -> float:
-            return (given[pair] * self.fabric.port_gbps - self.link_used.get(pair, 0.0)) / count
+            return (given[pair] * self.limits.port_gbps - self.link_used.get(pair, 0.0)) / count
 
         # one circuit after the other to the link that limits: every larger rate needs it there
         while True:
@@ -132,4 +132,4 @@ class Room:
             left[pair[1]] -= 1
 
     def _circuits(self, gbps: float) -> int:
-        return math.ceil(gbps / self.fabric.port_gbps - SLACK)
+        return math.ceil(gbps / self.limits.port_gbps - SLACK)

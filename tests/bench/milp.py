@@ -31,7 +31,7 @@ def measured(seeds: Sequence[int], gap: float, limit_s: float) -> Iterator[dict[
             jobs = setting.jobs(seed, job_count=count)
             began = time.perf_counter()
             solution = solve(
-                setting.fabric,
+                setting.limits,
                 jobs,
                 ports=setting.initial,
                 time_limit_s=limit_s,

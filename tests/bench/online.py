@@ -1,4 +1,4 @@
-"""A bound for every policy that does not know the future: instances of Table I's fabric that begin alike.
+"""A bound for every policy that does not know the future: instances of Table I's limits that begin alike.
 
 `python -m tests.bench.online [--json FILE] [--into docs/p4inc-aoi.md]`. Four jobs come to a unit with four
 INC places in slot 0. Half of the time nothing more comes; else the longest job that Table I draws comes to
@@ -87,7 +87,7 @@ class Family:
         cases += [(0.5 / self.last, *self.with_long(slot)) for slot in range(1, self.last + 1)]
         shares = []
         for weight, jobs, best_s in cases:
-            outcome = simulate(SETTING.fabric, jobs, make(name), SETTING.initial)
+            outcome = simulate(SETTING.limits, jobs, make(name), SETTING.initial)
             shares.append(weight * (outcome.ct_bti_s / best_s - 1))
         return math.fsum(shares)
 

@@ -1,4 +1,4 @@
-"""The growth of the simulator and the policies with the fabric: time and memory of each scheme, on one core.
+"""The growth of the simulator and the policies with the network: time and memory of each scheme, on one core.
 
 `python -m tests.bench.simulation [--json FILE] [--into docs/p4inc-aoi.md]`. Units from 16 to 1,024 with jobs
 in proportion to them, as many of them a second too; and the paper's 20 jobs a second. Each run is a process
@@ -53,7 +53,7 @@ def measure(scheme: str, units: int, job_count: int, jobs_per_s: float) -> dict[
     began = time.perf_counter()
     jobs = setting.jobs(SEED)
     made, began_cpu = time.perf_counter(), time.process_time()
-    outcome = simulate(setting.fabric, jobs, make(scheme, SEED), setting.initial, clock=time.process_time)
+    outcome = simulate(setting.limits, jobs, make(scheme, SEED), setting.initial, clock=time.process_time)
     return {
         "scheme": scheme,
         "units": units,

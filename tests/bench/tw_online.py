@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.scheduling.model import Fabric, Job, Load, Plan, Progress, State
+from testbed.scheduling.model import Decision, Job, Limits, Load, Progress, State
 from testbed.scheduling.room import Loads
 from testbed.systems.p4inc import milp as exact
 from testbed.systems.p4inc.milp.program import Program
@@ -54,7 +54,7 @@ class Choice:
     this one; `uses_ps` by job; `end` is the column of the end, in seconds from this slot.
     """
 
-    fabric: Fabric
+    limits: Limits
     slot: int
     running: Sequence[Progress]
     waiting: Sequence[Progress]
@@ -65,13 +65,13 @@ class Choice:
     end: int = 0
 
     def __post_init__(self) -> None:
-        program, fabric, slot_s = self.program, self.fabric, self.fabric.slot_s
+        program, limits, slot_s = self.program, self.limits, self.limits.slot_s
         self.end = program.real()
         places: dict[tuple[int, int], list[tuple[int, float]]] = {}  # by unit and slot
-        taken: dict[int, list[int]] = {unit: [] for unit in fabric.units}  # slots left, by unit
+        taken: dict[int, list[int]] = {unit: [] for unit in limits.units}  # slots left, by unit
         carried: list[tuple[Progress, Load, int | None]] = []
         for progress in self.running:
-            its = self.loads.of(fabric, progress.job, progress.inc)
+            its = self.loads.of(limits, progress.job, progress.inc)
             least = progress.remaining_gigabits / its.limit_gbps
             program.row([(self.end, 1.0)], least + its.update_s)
             if its.inc is not None:
@@ -80,7 +80,7 @@ class Choice:
         horizon = self._horizon()
         for progress in self.waiting:
             job = progress.job
-            ps = self.loads.of(fabric, job, None)
+            ps = self.loads.of(limits, job, None)
             ends: list[tuple[int, float]] = []
             if ps.limit_gbps > 0:
                 self.uses_ps[job.id] = program.flag()
@@ -96,37 +96,37 @@ class Choice:
             program.row([(column, 1.0) for column, _ in ends], 1.0, 1.0)
             program.row([(self.end, 1.0), *((column, -end_s) for column, end_s in ends)], 0.0)
         for (unit, at), terms in places.items():
-            program.row(terms, high=fabric.inc[unit] - sum(left > at for left in taken[unit]))
+            program.row(terms, high=limits.inc[unit] - sum(left > at for left in taken[unit]))
         self._ports(carried)
 
     def slots(self, job: Job, unit: int) -> int:
         """Return the slots for which a job holds an INC place."""
-        gbps = self.loads.of(self.fabric, job, unit).limit_gbps
-        return max(1, math.ceil(job.gigabits / (gbps * self.fabric.slot_s) - 1e-9))
+        gbps = self.loads.of(self.limits, job, unit).limit_gbps
+        return max(1, math.ceil(job.gigabits / (gbps * self.limits.slot_s) - 1e-9))
 
     def _horizon(self) -> dict[int, int]:
         """Return by unit the slots by which its places are through with all that could use them, one after
         the other: in no best answer does a job need to end later with INC.
         """
-        horizon = dict.fromkeys(self.fabric.units, 0)
-        for unit in self.fabric.units:
+        horizon = dict.fromkeys(self.limits.units, 0)
+        for unit in self.limits.units:
             slots = [self.slots(each.job, unit) for each in self.waiting if unit in self._inc(each.job)]
             slots += [self.slots(each.job, unit) for each in self.running if each.inc == unit]
             if slots:
-                horizon[unit] = math.ceil(sum(slots) / self.fabric.inc[unit]) + max(slots)
+                horizon[unit] = math.ceil(sum(slots) / self.limits.inc[unit]) + max(slots)
         return horizon
 
     def _inc(self, job: Job) -> tuple[int, ...]:
         """The unit, if there is one, in which a job may use INC: all its workers are there."""
-        return job.inc_units(self.fabric)[:1]
+        return job.inc_units(self.limits)[:1]
 
     def _ports(self, carried: Sequence[tuple[Progress, Load, int | None]]) -> None:
         """Add the rows of what a unit's ports carry before an update can begin. What has no column, they
         carry in any case.
         """
-        fabric = self.fabric
-        for unit in fabric.units:
-            gbps = fabric.ports[unit] * fabric.port_gbps
+        limits = self.limits
+        for unit in limits.units:
+            gbps = limits.ports[unit] * limits.port_gbps
             mine = []
             for progress, its, column in carried:
                 streams = sum(count for pair, count in its.links if unit in pair)
@@ -155,7 +155,7 @@ class Choice:
         for column in self.uses_ps.values():
             program.cost[column] = 1.001 if late else 1.0
         if rule == "spare":
-            for unit in self.fabric.units:
+            for unit in self.limits.units:
                 held = sum(progress.inc == unit for progress in self.running)
                 now = [
                     (self.starts[progress.job.id, 0], -1.0)
@@ -163,7 +163,7 @@ class Choice:
                     if unit in self._inc(progress.job) and (progress.job.id, 0) in self.starts
                 ]
                 full = program.real(cost=100.0)
-                program.row([(full, 1.0), *now], held - self.fabric.inc[unit] + 1)
+                program.row([(full, 1.0), *now], held - self.limits.inc[unit] + 1)
         second = program.solve(SOLVE_S)
         values = second.values or first.values
         starts = {id_: begin for (id_, begin), column in self.starts.items() if values[column] > 0.5}
@@ -182,43 +182,43 @@ class Reoptimised:
         self._begin: dict[int, int] = {}
         self._ps: set[int] = set()
 
-    def plan(self, state: State) -> Plan:
-        fabric = state.fabric
+    def decide(self, state: State) -> Decision:
+        limits = state.limits
         newest = max(progress.job.id for progress in state.jobs)
         if newest > self._known:
             self._known = newest
             running = [progress for progress in state.jobs if progress.started is not None]
             waiting = [progress for progress in state.jobs if progress.started is None]
-            choice = Choice(fabric, state.slot, running, waiting, self._loads)
+            choice = Choice(limits, state.slot, running, waiting, self._loads)
             end_s, starts, self._ps = choice.solved(self._rule)
-            self._end_s = state.slot * fabric.slot_s + end_s
+            self._end_s = state.slot * limits.slot_s + end_s
             self._begin = {id_: state.slot + begin for id_, begin in starts.items()}
         sending = []
         for progress in state.jobs:
             job, started = progress.job, progress.started is not None
             if not (started or job.id in self._ps or self._begin[job.id] <= state.slot):
                 continue
-            able = job.inc_units(fabric)[:1]
+            able = job.inc_units(limits)[:1]
             unit = progress.inc if started else None if job.id in self._ps else able[0]
-            its = self._loads.of(fabric, job, unit)
+            its = self._loads.of(limits, job, unit)
             least_s = progress.remaining_gigabits / its.limit_gbps + its.update_s
             may_wait = bool(able) and not started and unit is None
             sending.append(Sending(progress, its, least_s, may_wait))
-        return with_rates(state, sending, self._end_s - state.slot * fabric.slot_s, Tuning())
+        return with_rates(state, sending, self._end_s - state.slot * limits.slot_s, Tuning())
 
 
 def run(iterations: float, jobs: int, seed: int) -> dict[str, Any]:
     """CT-BTI over the bound, less 1: of the MILP's schedule with hindsight, TW+, and each rule."""
     setting = SETTINGS["table1"].having({"job_count": jobs, "iterations": iterations})
-    fabric, drawn = setting.fabric, setting.jobs(seed)
-    ours = simulate(fabric, drawn, make("inc-tw+"), setting.initial, record=True)
+    limits, drawn = setting.limits, setting.jobs(seed)
+    ours = simulate(limits, drawn, make("inc-tw+"), setting.initial, record=True)
     solved = exact.solve(
-        fabric, drawn, ports=setting.initial, time_limit_s=BOUND_S, gap=0.005, warm=ours.schedule
+        limits, drawn, ports=setting.initial, time_limit_s=BOUND_S, gap=0.005, warm=ours.schedule
     )
-    low_s = max(least_s(fabric, drawn, whole=True), solved.bound_s)
+    low_s = max(least_s(limits, drawn, whole=True), solved.bound_s)
     over = {"hindsight": solved.ct_bti_s / low_s - 1, "tw+": ours.ct_bti_s / low_s - 1}
     for rule in RULES:
-        outcome = simulate(fabric, drawn, Reoptimised(rule), setting.initial)
+        outcome = simulate(limits, drawn, Reoptimised(rule), setting.initial)
         over[rule] = outcome.ct_bti_s / low_s - 1
     return {"iterations": iterations, "jobs": jobs, "seed": seed, "bound_s": low_s, "over": over}
 

@@ -44,28 +44,28 @@ POLICIES = """
 import time
 from pathlib import Path
 from testbed.systems.p4inc.policies.catalogue import make
-from testbed.scheduling.model import Plan, pair
+from testbed.scheduling.model import Decision, pair
 
 class Halves:
     "Every job at half a port; with INC in the unit u2; two circuits between u1 and u3."
     name = "halves"
-    def plan(self, state):
-        assert state.fabric.port_gbps == 8.0
+    def decide(self, state):
+        assert state.limits.port_gbps == 8.0
         inc = {p.job.id: 1 for p in state.jobs if p.job.workers[0][0] == 1}
-        return Plan({p.job.id: 4.0 for p in state.jobs}, inc, {(0, 2): 2})
+        return Decision({p.job.id: 4.0 for p in state.jobs}, inc, {(0, 2): 2})
 
 class Moody:
-    "FCFS, which raises while there is a file `raise`, and has no plan while there is a file `hang`."
+    "FCFS, which raises while there is a file `raise`, and has no decision while there is a file `hang`."
     name = "moody"
     def __init__(self):
         self.policy = make("inc-fcfs", 1)
-    def plan(self, state):
+    def decide(self, state):
         here = Path(__file__).parent
         if (here / "raise").exists():
             raise RuntimeError("out of ideas")
         while (here / "hang").exists():
             time.sleep(0.02)
-        return self.policy.plan(state)
+        return self.policy.decide(state)
 """
 SCRIPTS = {
     "fails": "dist.all_reduce(torch.ones(3)); sys.exit(5 if dist.get_rank() else 0)",
@@ -293,7 +293,7 @@ def test_a_policy_that_raises_or_overruns_costs_its_slot(testbed: Testbed, folde
     wait_for(lambda: states(testbed) == {"a": "running"}, "it runs")
     for mood, said in (
         ("raise", "policy moody raised RuntimeError: out of ideas"),
-        ("hang", "policy moody had no plan when its time was over; the last plan stays in force"),
+        ("hang", "policy moody had no decision when its time was over; the last decision stays in force"),
     ):
         (folder / mood).touch()
         wait_for(lambda said=said: said in complaints(testbed), said)

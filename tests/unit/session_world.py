@@ -30,7 +30,7 @@ from testbed.queue.queued import Queued, requested
 from testbed.queue.session import Session
 from testbed.queue.submission import parse
 from testbed.scheduling import live
-from testbed.scheduling.model import Plan, State
+from testbed.scheduling.model import Decision, State
 from testbed.systems.p4inc.policies.catalogue import make
 from testbed.topology import catalogue
 from testbed.topology.places import Place
@@ -180,16 +180,16 @@ class NoObservation(contextlib.nullcontext[Any]):
 
 
 class Asked:
-    """A policy of the catalogue, asked in the test's process; `spoil` may raise, wait or change its plan."""
+    """A policy by name, asked in the test's process; `spoil` may raise, wait or change its decision."""
 
     def __init__(self, name: str = "inc-fcfs") -> None:
         self._policy = make(name, 1)
-        self.spoil: Callable[[State, Plan], Plan] = lambda state, plan: plan
+        self.spoil: Callable[[State, Decision], Decision] = lambda state, decision: decision
         self.states: list[State] = []
 
-    def ask(self, state: State, slot_s: float, deadline: float, wanted: Any) -> tuple[Plan, float]:
+    def ask(self, state: State, slot_s: float, deadline: float, wanted: Any) -> tuple[Decision, float]:
         self.states.append(state)
-        return self.spoil(state, self._policy.plan(state)), 0.001
+        return self.spoil(state, self._policy.decide(state)), 0.001
 
 
 class World:
@@ -201,7 +201,7 @@ class World:
         self.jobs = jobs_on(self.machine, tmp_path)
         self.notes: list[str] = []
         self.said: list[tuple[int, str]] = []
-        rules = Rules("inc-fcfs", "inc-fcfs", live.fabric_of(TOPOLOGY, SLOT_S, None), 1)
+        rules = Rules("inc-fcfs", "inc-fcfs", live.limits_of(TOPOLOGY, SLOT_S, None), 1)
         self.session = Session(
             TOPOLOGY,
             rules,

@@ -131,7 +131,7 @@ def test_every_setting_has_its_points_and_jobs() -> None:
             assert getattr(point, setting.sweep) == value
         jobs = setting.jobs(1, TRACE, job_count=20)
         assert len(jobs) == 20
-        assert len(setting.fabric.ports) == setting.units
+        assert len(setting.limits.ports) == setting.units
 
 
 def test_circuits_before_the_first_slot() -> None:

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from testbed.scheduling import form
-from testbed.scheduling.model import Fabric, Job, Pair, Plan, Schedule
+from testbed.scheduling.model import Decision, Job, Limits, Pair, Schedule
 from testbed.systems.p4inc.checker import BrokenSchedule, Report, Violation, check
 
 # Two ports a unit, a place for INC in each; slots of 1 s; a reconfiguration takes 0.1 s. B_PDP is what unit 1
 # takes in slot 0.
-FABRIC = Fabric.uniform(3, 2, 1, 40.0, 120.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
+LIMITS = Limits.uniform(3, 2, 1, 40.0, 120.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
 # 1 sends by two streams of 20 Gb/s from unit 0 to 1 over a circuit set up for it: 18 Gb, then 20. 2 is summed
 # in unit 1's switch. 3 has workers in units 0 and 2, its PS in 1: its circuit from 2 is set up for it, so
 # both workers lose 0.1 s in slot 1.
@@ -24,12 +24,12 @@ JOBS = (
     Job(3, ((0, 1), (2, 1)), 1, 36.0, 0.5, arrival=1),
 )
 PLANS = (
-    Plan({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1}),
-    Plan({1: 20.0}, {}, {(0, 1): 1}),
-    Plan({3: 20.0}, {}, {(0, 1): 1, (1, 2): 1}),
-    Plan({3: 18.0}, {}, {(0, 1): 1, (1, 2): 1}),
+    Decision({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1}),
+    Decision({1: 20.0}, {}, {(0, 1): 1}),
+    Decision({3: 20.0}, {}, {(0, 1): 1, (1, 2): 1}),
+    Decision({3: 18.0}, {}, {(0, 1): 1, (1, 2): 1}),
 )
-GOOD = Schedule(FABRIC, JOBS, PLANS)
+GOOD = Schedule(LIMITS, JOBS, PLANS)
 
 
 def broken(schedule: Schedule) -> tuple[Violation, ...]:
@@ -40,9 +40,9 @@ def broken(schedule: Schedule) -> tuple[Violation, ...]:
 
 
 def planned(slot: int, **fields: Mapping[int, float] | Mapping[Pair, float]) -> Schedule:
-    plans = list(PLANS)
-    plans[slot] = replace(plans[slot], **fields)  # type: ignore[arg-type]
-    return replace(GOOD, plans=tuple(plans))
+    decisions = list(PLANS)
+    decisions[slot] = replace(decisions[slot], **fields)  # type: ignore[arg-type]
+    return replace(GOOD, decisions=tuple(decisions))
 
 
 def with_job(number: int, **fields: object) -> Schedule:
@@ -52,7 +52,7 @@ def with_job(number: int, **fields: object) -> Schedule:
 
 
 def with_fabric(**fields: object) -> Schedule:
-    return replace(GOOD, fabric=replace(FABRIC, **fields))  # type: ignore[arg-type]
+    return replace(GOOD, limits=replace(LIMITS, **fields))  # type: ignore[arg-type]
 
 
 def test_the_schedule_by_hand_comes_to_its_numbers() -> None:
@@ -67,12 +67,12 @@ def test_circuits_lit_before_are_not_set_up_again() -> None:
 
 
 def test_the_ct_bti_begins_with_the_first_job_that_runs() -> None:
-    later = replace(GOOD, plans=(Plan(), *PLANS))
+    later = replace(GOOD, decisions=(Decision(), *PLANS))
     assert check(later).ct_bti_s == pytest.approx(4.5)
 
 
 def test_an_empty_schedule_has_nothing_to_break() -> None:
-    assert check(Schedule(FABRIC, (), ())) == Report({}, 0.0, 0, 0)
+    assert check(Schedule(LIMITS, (), ())) == Report({}, 0.0, 0, 0)
 
 
 # name -> the schedule with one thing wrong; the equation, job, unit, pair and slot to be named; both sides,
@@ -84,7 +84,7 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
     ),
     "INC of a job in two units": (
         lambda: replace(
-            GOOD, plans=(*PLANS[:2], replace(PLANS[2], inc={3: 0}), replace(PLANS[3], inc={3: 0}))
+            GOOD, decisions=(*PLANS[:2], replace(PLANS[2], inc={3: 0}), replace(PLANS[3], inc={3: 0}))
         ),
         Violation("2", "units of a job with INC", 2, 1, slot=2, job=3, unit=0),
     ),
@@ -145,7 +145,7 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
         Violation("10", "Gb left at the end", 2.0, 0, slot=4, job=3),
     ),
     "a pause": (
-        lambda: replace(GOOD, plans=(PLANS[0], Plan(), PLANS[1], *PLANS[2:])),
+        lambda: replace(GOOD, decisions=(PLANS[0], Decision(), PLANS[1], *PLANS[2:])),
         Violation("11", "Gb left when it stops", 20.0, 0, slot=1, job=1),
     ),
     "a slot after the last": (
@@ -234,7 +234,9 @@ def test_a_violation_says_where_and_both_sides() -> None:
 
 def test_all_violations_are_listed_and_the_line_stays_short() -> None:
     schedule = replace(
-        GOOD, plans=tuple(replace(plan, ports={}) for plan in PLANS), fabric=replace(FABRIC, inc=(0, 0, 0))
+        GOOD,
+        decisions=tuple(replace(decision, ports={}) for decision in PLANS),
+        limits=replace(LIMITS, inc=(0, 0, 0)),
     )
     with pytest.raises(BrokenSchedule) as caught:
         check(schedule)
@@ -246,13 +248,13 @@ def test_all_violations_are_listed_and_the_line_stays_short() -> None:
 
 
 def test_partial_inc_sends_one_stream_from_its_unit() -> None:
-    fabric = replace(FABRIC, partial_inc=True, port_gbps=20.0, inc=(1, 0, 0))
+    limits = replace(LIMITS, partial_inc=True, port_gbps=20.0, inc=(1, 0, 0))
     job = Job(1, ((0, 3), (1, 1)), 1, 10.0, 0.5)
-    plan = Plan({1: 20.0}, {1: 0}, {(0, 1): 1})
+    decision = Decision({1: 20.0}, {1: 0}, {(0, 1): 1})
     # one stream of 20 Gb/s to the PS beside the local worker's; the PS updates, since the switch has a part
     # only
-    assert check(Schedule(fabric, (job,), (plan,), {(0, 1): 1})).finish_s == {1: 1.5}
-    without = Schedule(fabric, (job,), (replace(plan, inc={}),), {(0, 1): 1})
+    assert check(Schedule(limits, (job,), (decision,), {(0, 1): 1})).finish_s == {1: 1.5}
+    without = Schedule(limits, (job,), (replace(decision, inc={}),), {(0, 1): 1})
     assert {(v.equation, v.left, v.right) for v in broken(without)} >= {
         ("6", 60.0, 20.0),
         ("server", 80.0, 60.0),
@@ -269,10 +271,12 @@ def test_capacities_have_a_tolerance_and_volumes_none() -> None:
 
 
 def test_thousands_of_jobs_are_checked() -> None:
-    fabric = Fabric.uniform(64, 24, 4, 40.0)
+    limits = Limits.uniform(64, 24, 4, 40.0)
     # slot by slot 32 pairs of units, each with a job of 4 workers at 10 Gb/s over a circuit
     jobs = tuple(Job(n, ((n % 32, 4),), 32 + n % 32, 40.0 / 4, 0.1, n // 32) for n in range(6400))
     lit = {(unit, 32 + unit): 1 for unit in range(32)}
-    plans = tuple(Plan({n: 10.0 for n in range(s * 32, s * 32 + 32)}, {}, dict(lit)) for s in range(200))
-    report = check(Schedule(fabric, jobs, plans, lit))
+    decisions = tuple(
+        Decision({n: 10.0 for n in range(s * 32, s * 32 + 32)}, {}, dict(lit)) for s in range(200)
+    )
+    report = check(Schedule(limits, jobs, decisions, lit))
     assert report.ct_bti_s == pytest.approx(200.1)

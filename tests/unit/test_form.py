@@ -1,5 +1,5 @@
-"""Fields that cannot be, given to all who take a schedule, a plan or an instance: one line each, and never
-anything else.
+"""Fields that cannot be, given to all who take a schedule, a decision or an instance: one line each, and
+never anything else.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import pytest
 
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.constraints import check_plan
-from testbed.scheduling.model import Fabric, Job, Plan, Progress, Schedule, State
+from testbed.scheduling.constraints import check_decision
+from testbed.scheduling.model import Decision, Job, Limits, Progress, Schedule, State
 from testbed.systems.p4inc.checker import BrokenSchedule, check
 from testbed.systems.p4inc.milp import solve
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator.fluid import simulate
 
-FABRIC = Fabric.uniform(3, 2, 1, 40.0, 240.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
+LIMITS = Limits.uniform(3, 2, 1, 40.0, 240.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
 JOBS = (Job(1, ((0, 2),), 1, 18.0, 0.25), Job(2, ((1, 2),), 0, 20.0, 9.0))
-PLAN = Plan({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1})
-GOOD = Schedule(FABRIC, JOBS, (PLAN,), {(1, 2): 1})
+PLAN = Decision({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1})
+GOOD = Schedule(LIMITS, JOBS, (PLAN,), {(1, 2): 1})
 
 WHOLE_BAD = (
     math.nan,
@@ -51,24 +51,24 @@ INFINITE = ("switch_gbps", "host_gbps", "ps_gbps")
 
 
 class Says:
-    """A policy whose plan is given."""
+    """A policy whose decision is given."""
 
     name = "says"
 
-    def __init__(self, plan: Any) -> None:
-        self._plan = plan
+    def __init__(self, decision: Any) -> None:
+        self._plan = decision
 
-    def plan(self, state: State) -> Any:
+    def decide(self, state: State) -> Any:
         return self._plan
 
 
 def simulated(schedule: Schedule) -> None:
-    simulate(schedule.fabric, schedule.jobs, Says(schedule.plans[0]), schedule.ports)
+    simulate(schedule.limits, schedule.jobs, Says(schedule.decisions[0]), schedule.ports)
 
 
 def planned(schedule: Schedule) -> None:
     progress = tuple(Progress(job, job.gigabits) for job in schedule.jobs)
-    check_plan(State(schedule.fabric, 0, progress, schedule.ports), schedule.plans[0], "says")
+    check_decision(State(schedule.limits, 0, progress, schedule.ports), schedule.decisions[0], "says")
 
 
 def checked(schedule: Schedule) -> None:
@@ -84,27 +84,27 @@ def bad_numbers(whole: bool, infinite: bool = False) -> tuple[Any, ...]:
 
 def one_wrong() -> Iterator[tuple[str, Schedule]]:
     """Every field of a schedule that is right, with each value that it cannot have."""
-    for field in fields(Fabric):
-        old = getattr(FABRIC, field.name)
+    for field in fields(Limits):
+        old = getattr(LIMITS, field.name)
         for value in MAPPING_BAD if isinstance(old, tuple) else ():
             yield (
-                f"fabric.{field.name} {value!r}",
-                replace(GOOD, fabric=replace(FABRIC, **{field.name: value})),
+                f"limits.{field.name} {value!r}",
+                replace(GOOD, limits=replace(LIMITS, **{field.name: value})),
             )
         if isinstance(old, bool):
             for value in (0, 1, 0.0, None, "no", math.nan):
                 yield (
-                    f"fabric.{field.name} {value!r}",
-                    replace(GOOD, fabric=replace(FABRIC, **{field.name: value})),
+                    f"limits.{field.name} {value!r}",
+                    replace(GOOD, limits=replace(LIMITS, **{field.name: value})),
                 )
             continue
         for value in bad_numbers(field.name in ("ports", "inc"), field.name in INFINITE):
             new = (*old[:1], value, *old[2:]) if isinstance(old, tuple) else value
-            yield f"fabric.{field.name} {value!r}", replace(GOOD, fabric=replace(FABRIC, **{field.name: new}))
+            yield f"limits.{field.name} {value!r}", replace(GOOD, limits=replace(LIMITS, **{field.name: new}))
         if isinstance(old, tuple):
             yield (
-                f"fabric.{field.name} shorter",
-                replace(GOOD, fabric=replace(FABRIC, **{field.name: old[:2]})),
+                f"limits.{field.name} shorter",
+                replace(GOOD, limits=replace(LIMITS, **{field.name: old[:2]})),
             )
     for field in fields(Job):
         if field.name == "workers":
@@ -121,27 +121,27 @@ def one_wrong() -> Iterator[tuple[str, Schedule]]:
         yield f"workers {whole!r}", replace(GOOD, jobs=jobs)
     yield "an id twice", replace(GOOD, jobs=(JOBS[0], JOBS[0]))
     for value in (*REAL_BAD, math.inf, 0, 0.0):
-        yield f"rate {value!r}", replace(GOOD, plans=(replace(PLAN, rates={1: value, 2: 20.0}),))
+        yield f"rate {value!r}", replace(GOOD, decisions=(replace(PLAN, rates={1: value, 2: 20.0}),))
     for value in WHOLE_BAD:
-        yield f"inc {value!r}", replace(GOOD, plans=(replace(PLAN, inc={2: value}),))
-        yield f"circuits {value!r}", replace(GOOD, plans=(replace(PLAN, ports={(0, 1): value}),))
+        yield f"inc {value!r}", replace(GOOD, decisions=(replace(PLAN, inc={2: value}),))
+        yield f"circuits {value!r}", replace(GOOD, decisions=(replace(PLAN, ports={(0, 1): value}),))
         yield (
             f"idle circuits {value!r}",
-            replace(GOOD, plans=(replace(PLAN, ports={(0, 1): 1, (1, 2): value}),)),
+            replace(GOOD, decisions=(replace(PLAN, ports={(0, 1): 1, (1, 2): value}),)),
         )
         yield f"initial circuits {value!r}", replace(GOOD, ports={(1, 2): value})
         if not isinstance(value, list) and value not in (1, -1):
             yield (
                 f"rate of job {value!r}",
-                replace(GOOD, plans=(replace(PLAN, rates={**PLAN.rates, value: 1.0}),)),
+                replace(GOOD, decisions=(replace(PLAN, rates={**PLAN.rates, value: 1.0}),)),
             )
         if not isinstance(value, list) and value != 1:
             for pair in ((0, value), (value, 1), value):
-                yield f"pair {pair!r}", replace(GOOD, plans=(replace(PLAN, ports={(0, 1): 1, pair: 1}),))
+                yield f"pair {pair!r}", replace(GOOD, decisions=(replace(PLAN, ports={(0, 1): 1, pair: 1}),))
     for value in MAPPING_BAD:
         for name in ("rates", "inc", "ports"):
-            yield f"plan.{name} {value!r}", replace(GOOD, plans=(replace(PLAN, **{name: value}),))
-        yield f"a plan {value!r}", replace(GOOD, plans=(value,))  # type: ignore[arg-type]
+            yield f"decision.{name} {value!r}", replace(GOOD, decisions=(replace(PLAN, **{name: value}),))
+        yield f"a decision {value!r}", replace(GOOD, decisions=(value,))  # type: ignore[arg-type]
         yield f"ports {value!r}", replace(GOOD, ports=value)  # type: ignore[arg-type]
 
 
@@ -173,9 +173,9 @@ def test_a_field_that_cannot_be_is_refused_in_one_line(taker: Callable[[Schedule
 
 def test_the_milp_refuses_an_instance_that_cannot_be() -> None:
     for _, schedule in WRONG:
-        if schedule.plans is GOOD.plans:
+        if schedule.decisions is GOOD.decisions:
             with pytest.raises(RequestError, match=r"^to be scheduled: "):
-                solve(schedule.fabric, schedule.jobs, ports=schedule.ports, time_limit_s=1.0)
+                solve(schedule.limits, schedule.jobs, ports=schedule.ports, time_limit_s=1.0)
 
 
 HOSTILE: tuple[Any, ...] = (
@@ -198,16 +198,16 @@ HOSTILE: tuple[Any, ...] = (
 
 def mutated(draw: random.Random) -> Schedule:
     """One to four fields, anywhere, with anything."""
-    fabric, jobs, plan, lit = FABRIC, list(JOBS), PLAN, dict(GOOD.ports)
+    limits, jobs, decision, lit = LIMITS, list(JOBS), PLAN, dict(GOOD.ports)
     for _ in range(draw.randint(1, 4)):
         value, where = draw.choice(HOSTILE), draw.randrange(6)
         if where == 0:
-            name = draw.choice(fields(Fabric)).name
-            old = getattr(fabric, name)
+            name = draw.choice(fields(Limits)).name
+            old = getattr(limits, name)
             if isinstance(old, tuple) and old and draw.random() < 0.8:
                 at = draw.randrange(len(old))
                 value = (*old[:at], value, *old[at + 1 :])
-            fabric = replace(fabric, **{name: value})
+            limits = replace(limits, **{name: value})
         elif where == 1:
             name = draw.choice(fields(Job)).name
             if name == "workers" and draw.random() < 0.8:
@@ -215,18 +215,18 @@ def mutated(draw: random.Random) -> Schedule:
             at = draw.randrange(2)
             jobs[at] = replace(jobs[at], **{name: value})
         elif where == 2:
-            plan = (
-                replace(plan, rates={1: 20.0, 2: value})
+            decision = (
+                replace(decision, rates={1: 20.0, 2: value})
                 if draw.random() < 0.8
-                else replace(plan, rates=value)
+                else replace(decision, rates=value)
             )
         elif where == 3:
-            plan = replace(plan, inc={draw.choice((1, 2, 7)): value})
+            decision = replace(decision, inc={draw.choice((1, 2, 7)): value})
         else:
             pair = (draw.choice((0, 1)), draw.choice((1, 2))) if draw.random() < 0.7 else (0, 0.5)
             circuits: dict[Any, Any] = {(0, 1): 1, pair: value}
-            plan, lit = (replace(plan, ports=circuits), lit) if where == 4 else (plan, circuits)
-    return Schedule(fabric, tuple(jobs), (plan,), lit)
+            decision, lit = (replace(decision, ports=circuits), lit) if where == 4 else (decision, circuits)
+    return Schedule(limits, tuple(jobs), (decision,), lit)
 
 
 def test_nothing_that_is_given_makes_anyone_crash() -> None:
@@ -256,8 +256,8 @@ def test_who_looks_at_circuits_finds_the_same() -> None:
 
 def test_numpys_numbers_are_numbers() -> None:
     whole = np.int64(1)
-    plan = Plan({1: np.float64(20.0), 2: np.float32(20.0)}, {2: whole}, {(0, 1): whole})
-    schedule = replace(GOOD, plans=(plan,))
+    decision = Decision({1: np.float64(20.0), 2: np.float32(20.0)}, {2: whole}, {(0, 1): whole})
+    schedule = replace(GOOD, decisions=(decision,))
     for taker in TAKERS:
         taker(schedule)
 
@@ -265,11 +265,11 @@ def test_numpys_numbers_are_numbers() -> None:
 def test_a_policys_good_plans_pass() -> None:
     for name in catalogue.NAMES:
         if "norecon" not in name:
-            assert simulate(FABRIC, JOBS, catalogue.make(name), {}).finish_s
+            assert simulate(LIMITS, JOBS, catalogue.make(name), {}).finish_s
 
 
 def test_a_fault_says_the_field_its_value_and_what_is_accepted() -> None:
-    (fault,) = form.of_ports(FABRIC, {(0, 1): 0.5})
+    (fault,) = form.of_ports(LIMITS, {(0, 1): 0.5})
     assert str(fault) == "circuits between units 0 and 1: 0.5; a whole number from 0 to 1000000 is accepted"
     assert form.shown("x" * 100) == "'" + "x" * 36 + "..."
     assert form.shown(10**400) == "a whole number of 1329 bits"

@@ -1,5 +1,5 @@
-"""A running testbed in the model's terms, plans as actions, and states and plans on their way to a policy's
-process and back.
+"""A running testbed in the model's terms, decisions as actions, and both on their way to a policy's process
+and back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from testbed.errors import RequestError
 from testbed.scheduling import live
-from testbed.scheduling.messages import plan_from_json, plan_to_json, state_from_json, state_to_json
-from testbed.scheduling.model import Fabric, Job, Plan, Progress, State, load
+from testbed.scheduling.messages import decision_from_json, decision_to_json, state_from_json, state_to_json
+from testbed.scheduling.model import Decision, Job, Limits, Progress, State, load
 from testbed.topology import catalogue
 from testbed.topology.model import LinkSpec
 
@@ -25,16 +25,16 @@ JOB = Job(7, ((0, 2), (1, 1)), 3, 12.5, 0.25, 4)
 
 
 def test_policies_see_the_declared_rates() -> None:
-    fabric = live.fabric_of(TOPOLOGY, 0.5, None)
-    assert (fabric.port_gbps, fabric.host_gbps, fabric.ps_gbps, fabric.step_gbps) == (40.0, 40.0, 40.0, 10.0)
-    assert (fabric.ports, fabric.inc, fabric.slot_s) == ((2,) * 4, (4,) * 4, 0.5)
-    assert fabric.reconfiguration_s == pytest.approx(0.020)
-    assert live.fabric_of(TOPOLOGY, 0.5, 2.5).step_gbps == 2.5
+    limits = live.limits_of(TOPOLOGY, 0.5, None)
+    assert (limits.port_gbps, limits.host_gbps, limits.ps_gbps, limits.step_gbps) == (40.0, 40.0, 40.0, 10.0)
+    assert (limits.ports, limits.inc, limits.slot_s) == ((2,) * 4, (4,) * 4, 0.5)
+    assert limits.reconfiguration_s == pytest.approx(0.020)
+    assert live.limits_of(TOPOLOGY, 0.5, 2.5).step_gbps == 2.5
     assert live.emulated_mbps(TOPOLOGY, 40.0) == 200.0
 
 
 def test_what_goes_to_one_server_takes_one_circuit() -> None:
-    narrow = replace(live.fabric_of(TOPOLOGY, 1.0, None), port_gbps=15.0)
+    narrow = replace(live.limits_of(TOPOLOGY, 1.0, None), port_gbps=15.0)
     adds_up = replace(narrow, one_path=False)
     in_a_unit, across, beside = (
         Job(1, workers, 2, 1.0) for workers in (((0, 4),), ((0, 3), (1, 1)), ((2, 4),))
@@ -55,12 +55,12 @@ def test_what_takes_a_second_at_the_declared_rate_takes_one_at_the_emulated_rate
 
 def test_units_whose_engine_sums_nothing_have_no_place() -> None:
     units = tuple(replace(unit, engine="none") if unit.index == 2 else unit for unit in TOPOLOGY.units)
-    assert live.fabric_of(replace(TOPOLOGY, units=units), 1.0, None).inc == (4, 0, 4, 4)
+    assert live.limits_of(replace(TOPOLOGY, units=units), 1.0, None).inc == (4, 0, 4, 4)
 
 
 def test_links_without_a_rate_cannot_be_scheduled() -> None:
     with pytest.raises(RequestError, match="host_rate_mbps: unshaped"):
-        live.fabric_of(replace(TOPOLOGY, host_link=LinkSpec(None)), 1.0, None)
+        live.limits_of(replace(TOPOLOGY, host_link=LinkSpec(None)), 1.0, None)
 
 
 def test_units_count_from_0_in_the_model() -> None:
@@ -80,23 +80,23 @@ def test_something_is_left_as_long_as_a_job_runs() -> None:
 
 
 def test_a_plan_comes_to_what_it_changes() -> None:
-    fabric = live.fabric_of(TOPOLOGY, 1.0, None)
+    limits = live.limits_of(TOPOLOGY, 1.0, None)
     rates = {1: 10.0, 2: 20.0, 3: 5.0}
     running = [Progress(replace(JOB, id=job), 1.0, 0, None, rate) for job, rate in rates.items()]
     state = State(
-        fabric, 3, (*running, Progress(replace(JOB, id=4), 1.0), Progress(replace(JOB, id=5), 1.0)), {}
+        limits, 3, (*running, Progress(replace(JOB, id=4), 1.0), Progress(replace(JOB, id=5), 1.0)), {}
     )
-    acts = live.actions(state, Plan({1: 5.0, 2: 20.0, 3: 7.0, 4: 1.0}, {4: 0}, {(0, 3): 1}))
+    acts = live.actions(state, Decision({1: 5.0, 2: 20.0, 3: 7.0, 4: 1.0}, {4: 0}, {(0, 3): 1}))
     assert (acts.lower, acts.higher, acts.start, acts.circuits) == ({1: 5.0}, {3: 7.0}, {4: 0}, {(1, 4): 1})
-    left = live.lasting(Plan({1: 5.0, 9: 1.0}, {9: 0}, {(0, 3): 1}), [1, 2])
-    assert left == Plan({1: 5.0}, {}, {(0, 3): 1})
+    left = live.lasting(Decision({1: 5.0, 9: 1.0}, {9: 0}, {(0, 3): 1}), [1, 2])
+    assert left == Decision({1: 5.0}, {}, {(0, 3): 1})
 
 
 RATES = st.floats(0.001, 400.0)
 STATES = st.builds(
     State,
     st.builds(
-        Fabric.uniform,
+        Limits.uniform,
         st.integers(2, 5),
         st.integers(1, 4),
         st.integers(0, 3),
@@ -123,8 +123,8 @@ def test_a_state_crosses_as_it_is(state: State) -> None:
     st.dictionaries(st.tuples(st.integers(0, 1), st.integers(2, 4)), st.integers(0, 3)),
 )
 def test_a_plan_crosses_as_it_is(rates: dict[int, float], ports: dict[tuple[int, int], int]) -> None:
-    plan = Plan(rates, dict.fromkeys(rates, 1), ports)
-    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+    decision = Decision(rates, dict.fromkeys(rates, 1), ports)
+    assert decision_from_json(json.loads(json.dumps(decision_to_json(decision)))) == decision
 
 
 @pytest.mark.parametrize(
@@ -142,5 +142,5 @@ def test_a_plan_crosses_as_it_is(rates: dict[int, float], ports: dict[tuple[int,
     ],
 )
 def test_what_is_no_plan_is_said(data: Any) -> None:
-    with pytest.raises(ValueError, match="no plan"):
-        plan_from_json(data)
+    with pytest.raises(ValueError, match="no decision"):
+        decision_from_json(data)

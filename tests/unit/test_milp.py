@@ -11,7 +11,7 @@ import random
 import pytest
 
 from testbed.errors import RequestError
-from testbed.scheduling.model import Fabric, Job, Pair, Schedule
+from testbed.scheduling.model import Job, Limits, Pair, Schedule
 from testbed.systems.p4inc.checker import BrokenSchedule, check
 from testbed.systems.p4inc.milp import Solution, solve
 from testbed.systems.p4inc.milp.instance import prepare
@@ -38,9 +38,9 @@ class Ticks:
         return self.now
 
 
-def table1(seed: int, count: int) -> tuple[Fabric, tuple[Job, ...], dict[Pair, int]]:
+def table1(seed: int, count: int) -> tuple[Limits, tuple[Job, ...], dict[Pair, int]]:
     setting = SETTINGS["table1"]
-    return setting.fabric, setting.jobs(seed, job_count=count), setting.initial
+    return setting.limits, setting.jobs(seed, job_count=count), setting.initial
 
 
 def verified(solution: Solution) -> Schedule:
@@ -48,7 +48,7 @@ def verified(solution: Solution) -> Schedule:
     assert solution.schedule is not None
     schedule = solution.schedule
     report = check(schedule)
-    slot_s = schedule.fabric.slot_s
+    slot_s = schedule.limits.slot_s
     first = min(job.arrival for job in schedule.jobs)
     assert max(report.finish_s.values()) - first * slot_s == pytest.approx(solution.ct_bti_s, abs=1e-6)
     assert report.ct_bti_s <= solution.ct_bti_s + 1e-6
@@ -60,11 +60,11 @@ def verified(solution: Solution) -> Schedule:
 
 
 @pytest.mark.parametrize(
-    "fabric", [Fabric.uniform(2, 0, 1, 10.0, host_gbps=10.0), Fabric.uniform(2, 0, 3, 10.0, 20.0)]
+    "limits", [Limits.uniform(2, 0, 1, 10.0, host_gbps=10.0), Limits.uniform(2, 0, 3, 10.0, 20.0)]
 )
-def test_the_whole_model_keeps_places_and_switches(fabric: Fabric) -> None:
+def test_the_whole_model_keeps_places_and_switches(limits: Limits) -> None:
     """Jobs that one place, or one switch, has room for one after the other only."""
-    instance = prepare(fabric, [Job(number, ((0, 2),), 1, 10.0) for number in range(3)], {})
+    instance = prepare(limits, [Job(number, ((0, 2),), 1, 10.0) for number in range(3)], {})
     together, apart = slots(instance, 2.0), slots(instance, 3.0)
     assert together is not None
     assert together.program.solve(LIMIT_S).status == "infeasible"
@@ -78,9 +78,9 @@ def test_jobs_that_need_one_port_for_different_units() -> None:
     """No schedule has one phase, however long, so that looking for one has to end; the solver takes no time
     meanwhile.
     """
-    fabric = Fabric.uniform(3, 1, 0, 10.0, reconfiguration_s=0.1)
+    limits = Limits.uniform(3, 1, 0, 10.0, reconfiguration_s=0.1)
     jobs = [Job(0, ((1, 1),), 0, 9.0), Job(1, ((1, 1),), 2, 9.0)]
-    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    solution = solve(limits, jobs, ports={}, time_limit_s=LIMIT_S)
     assert solution.status == "optimal"
     assert solution.ct_bti_s == pytest.approx(2.0)
     verified(solution)
@@ -89,41 +89,41 @@ def test_jobs_that_need_one_port_for_different_units() -> None:
 def test_places_that_share_their_time_hold_all_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound without sets: four jobs fill two places to the last slot."""
     monkeypatch.setattr("testbed.systems.p4inc.milp.choice.largest_sets", lambda *_: None)
-    fabric = Fabric.uniform(2, 0, 2, 10.0, host_gbps=10.0)
+    limits = Limits.uniform(2, 0, 2, 10.0, host_gbps=10.0)
     jobs = [Job(number, ((0, 2),), 1, 20.0, arrival=number // 2) for number in range(4)]
-    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    solution = solve(limits, jobs, ports={}, time_limit_s=LIMIT_S)
     assert (solution.status, solution.ct_bti_s, solution.bound_s) == ("optimal", 4.0, 4.0)
     jobs.append(Job(4, ((0, 2),), 1, 20.0, arrival=0))
-    assert solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S).bound_s == 6.0
+    assert solve(limits, jobs, ports={}, time_limit_s=LIMIT_S).bound_s == 6.0
 
 
 def test_places_that_share_their_time_leave_the_rest_to_the_ps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The place is full with two of four jobs, the ports with the others."""
     monkeypatch.setattr("testbed.systems.p4inc.milp.choice.largest_sets", lambda *_: None)
-    fabric = Fabric.uniform(2, 2, 1, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
+    limits = Limits.uniform(2, 2, 1, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
     jobs = [Job(number, ((0, 2),), 1, 20.0) for number in range(4)]
-    solution = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
+    solution = solve(limits, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
     assert (solution.status, solution.ct_bti_s, solution.bound_s) == ("optimal", 4.0, 4.0)
 
 
 @pytest.mark.parametrize(("count", "ct_bti_s"), [(3, 4.0), (5, 7.0), (8, 12.0)])
 def test_bisection_ends_at_the_least_that_is_possible(count: int, ct_bti_s: float) -> None:
     """One place, and no ports: jobs of one slot and two in turns, one after the other."""
-    fabric = Fabric.uniform(2, 0, 1, 10.0, host_gbps=10.0)
+    limits = Limits.uniform(2, 0, 1, 10.0, host_gbps=10.0)
     jobs = [Job(number, ((0, 2),), 1, 10.0 * (1 + number % 2)) for number in range(count)]
-    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    solution = solve(limits, jobs, ports={}, time_limit_s=LIMIT_S)
     assert (solution.status, solution.ct_bti_s, solution.bound_s) == ("optimal", ct_bti_s, ct_bti_s)
 
 
 @pytest.mark.parametrize("formulation", ["strong", "literal"])
 def test_circuits_may_be_set_up_before_the_first_arrival(formulation: str) -> None:
-    fabric = Fabric.uniform(2, 1, 0, 10.0, host_gbps=10.0, reconfiguration_s=0.3)
+    limits = Limits.uniform(2, 1, 0, 10.0, host_gbps=10.0, reconfiguration_s=0.3)
     late, at_once = (Job(0, ((0, 1),), 1, 10.0, 0.0, arrival) for arrival in (1, 0))
-    solution = solve(fabric, [late], ports={}, time_limit_s=LIMIT_S, formulation=formulation)
+    solution = solve(limits, [late], ports={}, time_limit_s=LIMIT_S, formulation=formulation)
     assert (solution.bound_s, solution.ct_bti_s) == pytest.approx((1.0, 1.0))
     verified(solution)
     assert solve(
-        fabric, [at_once], ports={}, time_limit_s=LIMIT_S, formulation=formulation
+        limits, [at_once], ports={}, time_limit_s=LIMIT_S, formulation=formulation
     ).bound_s == pytest.approx(2.0)
 
 
@@ -131,11 +131,11 @@ def test_the_bound_grants_what_may_be_left_of_a_volume() -> None:
     """A schedule is over with 1e-9 of a volume left, which of a large one is more than the solver's
     tolerance.
     """
-    fabric = Fabric.uniform(2, 2, 0, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
+    limits = Limits.uniform(2, 2, 0, 10.0, host_gbps=10.0, reconfiguration_s=0.0)
     jobs = [Job(number, ((0, 1),), 1, 1e4 * (1 + 9e-10)) for number in range(2)]
-    schedule = simulate(fabric, jobs, catalogue.make("noinc-tw"), {LINK: 2}, record=True).schedule
+    schedule = simulate(limits, jobs, catalogue.make("noinc-tw"), {LINK: 2}, record=True).schedule
     assert schedule is not None
-    solution = solve(fabric, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
+    solution = solve(limits, jobs, ports={LINK: 2}, time_limit_s=LIMIT_S)
     assert solution.bound_s <= check(schedule).ct_bti_s
 
 
@@ -144,31 +144,31 @@ def test_the_bound_grants_what_may_be_left_of_a_volume() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_40_jobs_on_8_units_are_optimal(seed: int) -> None:
-    fabric, jobs, ports = table1(seed, 40)
-    solution = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
+    limits, jobs, ports = table1(seed, 40)
+    solution = solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S)
     assert (solution.status, solution.gap) == ("optimal", 0.0)
     verified(solution)
 
 
 def test_no_policy_is_below_the_bound() -> None:
-    fabric, jobs, ports = table1(2, 60)
-    solution = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
+    limits, jobs, ports = table1(2, 60)
+    solution = solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S)
     for name in ("inc-fcfs", "inc-tw"):
-        assert simulate(fabric, jobs, catalogue.make(name), ports).ct_bti_s >= solution.bound_s - 1e-9
+        assert simulate(limits, jobs, catalogue.make(name), ports).ct_bti_s >= solution.bound_s - 1e-9
 
 
 def test_fewest_circuits_at_the_same_ct_bti() -> None:
-    fabric, jobs, ports = table1(2, 50)
-    plain = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
-    fewest = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S, fewest=True)
+    limits, jobs, ports = table1(2, 50)
+    plain = solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S)
+    fewest = solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S, fewest=True)
     assert fewest.ct_bti_s == plain.ct_bti_s
     few, many = (check(verified(each)).reconfigured_connections for each in (fewest, plain))
     assert few < many
 
 
 def test_the_same_twice() -> None:
-    fabric, jobs, ports = table1(3, 30)
-    first, second = (solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S, fewest=True) for _ in range(2))
+    limits, jobs, ports = table1(3, 30)
+    first, second = (solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S, fewest=True) for _ in range(2))
     assert first.schedule == second.schedule
     assert (first.ct_bti_s, first.bound_s) == (second.ct_bti_s, second.bound_s)
 
@@ -177,9 +177,9 @@ def test_the_same_twice() -> None:
 
 
 def test_no_time_leaves_the_start_and_a_bound() -> None:
-    fabric, jobs, ports = table1(1, 40)
-    warm = simulate(fabric, jobs, catalogue.make("inc-fcfs"), ports, record=True).schedule
-    solution = solve(fabric, jobs, ports=ports, time_limit_s=0.5, warm=warm, clock=Ticks())
+    limits, jobs, ports = table1(1, 40)
+    warm = simulate(limits, jobs, catalogue.make("inc-fcfs"), ports, record=True).schedule
+    solution = solve(limits, jobs, ports=ports, time_limit_s=0.5, warm=warm, clock=Ticks())
     assert solution.schedule is warm
     assert solution.status == "feasible"
     assert 0 < solution.bound_s < solution.ct_bti_s
@@ -187,44 +187,44 @@ def test_no_time_leaves_the_start_and_a_bound() -> None:
 
 
 def test_no_time_and_no_start() -> None:
-    fabric, jobs, ports = table1(1, 40)
-    solution = solve(fabric, jobs, ports=ports, time_limit_s=0.5, clock=Ticks())
+    limits, jobs, ports = table1(1, 40)
+    solution = solve(limits, jobs, ports=ports, time_limit_s=0.5, clock=Ticks())
     assert (solution.schedule, solution.status, solution.ct_bti_s) == (None, "unsolved", math.inf)
     assert solution.bound_s > 0
 
 
 def test_a_start_is_not_made_worse() -> None:
-    fabric, jobs, ports = table1(1, 30)
-    warm = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
-    again = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S, warm=warm.schedule)
+    limits, jobs, ports = table1(1, 30)
+    warm = solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S)
+    again = solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S, warm=warm.schedule)
     assert again.schedule is warm.schedule
     assert again.status == "optimal"
 
 
 def test_the_fewest_circuits_are_minimised_over_all_slots_and_proven() -> None:
-    fabric, jobs, ports = table1(2, 50)
-    solution = solve(fabric, jobs, ports=ports, time_limit_s=30.0, fewest=True)
+    limits, jobs, ports = table1(2, 50)
+    solution = solve(limits, jobs, ports=ports, time_limit_s=30.0, fewest=True)
     assert solution.status == "optimal"
     assert solution.schedule is not None
     assert check(solution.schedule).reconfigured_connections == solution.connections_bound == 1
-    assert solve(fabric, jobs, ports=ports, time_limit_s=30.0).connections_bound is None, "nobody asked"
+    assert solve(limits, jobs, ports=ports, time_limit_s=30.0).connections_bound is None, "nobody asked"
 
 
 def test_a_broken_start_is_refused() -> None:
-    fabric, jobs, ports = table1(1, 10)
+    limits, jobs, ports = table1(1, 10)
     with pytest.raises(BrokenSchedule):
-        solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S, warm=Schedule(fabric, jobs, (), ports))
+        solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S, warm=Schedule(limits, jobs, (), ports))
 
 
 def test_a_start_from_other_circuits_is_refused() -> None:
     """A start with circuits that are not lit could be better than what is possible."""
-    fabric, jobs, ports = table1(1, 10)
-    warm = simulate(fabric, jobs, catalogue.make("inc-fcfs"), ports, record=True).schedule
+    limits, jobs, ports = table1(1, 10)
+    warm = simulate(limits, jobs, catalogue.make("inc-fcfs"), ports, record=True).schedule
     with pytest.raises(RequestError, match="initial circuits"):
-        solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S, warm=warm)
+        solve(limits, jobs, ports={}, time_limit_s=LIMIT_S, warm=warm)
 
 
-FABRIC = Fabric.uniform(2, 2, 1, 10.0)
+LIMITS = Limits.uniform(2, 2, 1, 10.0)
 JOB = Job(0, ((0, 1),), 1, 10.0)
 
 
@@ -241,17 +241,17 @@ JOB = Job(0, ((0, 1),), 1, 10.0)
         ([JOB], {"ports": {(0, 1): 3}}, "unit 0: 3"),
         ([Job(0, ((0, 1),), 2, 10.0)], {}, "job 0: ps: 2; a whole number from 0 to 1"),
         ([Job(0, ((0, 1),), 1, -1.0)], {}, "job 0: gigabits: -1.0"),
-        ([JOB], {"fabric": Fabric.uniform(2, 2, 1, 10.0, slot_s=math.nan)}, "fabric.slot_s: nan"),
+        ([JOB], {"limits": Limits.uniform(2, 2, 1, 10.0, slot_s=math.nan)}, "limits.slot_s: nan"),
         (
             [Job(0, ((0, 1),), 1, 90.0)],
-            {"horizon": 3, "fabric": Fabric.uniform(2, 2, 0, 10.0)},
+            {"horizon": 3, "limits": Limits.uniform(2, 2, 0, 10.0)},
             "job 0.*5 slots.*look-ahead",
         ),
-        ([Job(0, ((0, 1), (1, 1)), 1, 1.0)], {"fabric": Fabric.uniform(2, 0, 1, 10.0)}, "job 0: no mode"),
+        ([Job(0, ((0, 1), (1, 1)), 1, 1.0)], {"limits": Limits.uniform(2, 0, 1, 10.0)}, "job 0: no mode"),
     ],
 )
 def test_what_is_refused(jobs: list[Job], changes: dict[str, object], message: str) -> None:
-    asked = {"fabric": FABRIC, "jobs": jobs, "ports": {}, "time_limit_s": 10.0} | changes
+    asked = {"limits": LIMITS, "jobs": jobs, "ports": {}, "time_limit_s": 10.0} | changes
     with pytest.raises(RequestError, match=message):
         solve(**asked)  # type: ignore[arg-type]
 
@@ -299,9 +299,9 @@ def test_many_jobs_in_one_place_need_no_sets() -> None:
     """Each place beyond MOST_SETS is a machine of its own in a schedule, and all share their time in the
     bound.
     """
-    fabric = Fabric.uniform(2, 1, 2, 10.0, host_gbps=10.0, slot_s=1.0)
+    limits = Limits.uniform(2, 1, 2, 10.0, host_gbps=10.0, slot_s=1.0)
     jobs = [Job(number, ((0, 2),), 1, 10.0 * (1 + number % 2), 30.0, number // 8) for number in range(24)]
-    solution = solve(fabric, jobs, ports={}, time_limit_s=LIMIT_S)
+    solution = solve(limits, jobs, ports={}, time_limit_s=LIMIT_S)
     verified(solution)
     assert solution.gap < 0.1
 

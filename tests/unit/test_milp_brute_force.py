@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linprog
 
-from testbed.scheduling.model import Fabric, Job, Pair, Schedule, load
+from testbed.scheduling.model import Job, Limits, Pair, Schedule, load
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.milp import solve
 from testbed.systems.p4inc.milp.instance import prepare
@@ -34,16 +34,16 @@ def ends_s(schedule: Schedule) -> float:
     """The end of the last job, from the first arrival, as the checker has it."""
     return (
         max(check(schedule).finish_s.values())
-        - min(job.arrival for job in schedule.jobs) * schedule.fabric.slot_s
+        - min(job.arrival for job in schedule.jobs) * schedule.limits.slot_s
     )
 
 
-def two_units(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
+def two_units(seed: int) -> tuple[Limits, list[Job], dict[Pair, int]]:
     draw = random.Random(seed)
     most = draw.choice([1, 2])
     host = draw.choice([10.0, math.inf])
     switch = draw.choice([25.0, math.inf])
-    fabric = Fabric.uniform(
+    limits = Limits.uniform(
         2,
         most,
         draw.choice([0, 1]),
@@ -60,99 +60,99 @@ def two_units(seed: int) -> tuple[Fabric, list[Job], dict[Pair, int]]:
         jobs.append(
             Job(number, ((at, draw.randint(1, 2)),), draw.randrange(2), volume, update, draw.randint(0, 1))
         )
-    return fabric, jobs, draw.choice([{}, {LINK: 1}])
+    return limits, jobs, draw.choice([{}, {LINK: 1}])
 
 
-def brute_force(fabric: Fabric, jobs: list[Job], ports: dict[Pair, int], horizon: int) -> float:
+def brute_force(limits: Limits, jobs: list[Job], ports: dict[Pair, int], horizon: int) -> float:
     """The least max t_j, over all modes, spans and circuits; rates by a linear program. Written from the
     paper, not from `slots`.
     """
     best = math.inf
-    spans = [list(_spans(fabric, job, horizon)) for job in jobs]
+    spans = [list(_spans(limits, job, horizon)) for job in jobs]
     for choice in itertools.product(*spans):
         latest = max(
-            high * fabric.slot_s + load(fabric, job, inc).update_s
+            high * limits.slot_s + load(limits, job, inc).update_s
             for job, (inc, _, high) in zip(jobs, choice, strict=True)
         )
         if latest >= best - 1e-9:
             continue
-        lit = itertools.product(range(fabric.ports[0] + 1), repeat=horizon)
-        if any(_carried(fabric, jobs, ports, choice, circuits) for circuits in lit):
+        lit = itertools.product(range(limits.ports[0] + 1), repeat=horizon)
+        if any(_carried(limits, jobs, ports, choice, circuits) for circuits in lit):
             best = latest
     return best
 
 
-def _spans(fabric: Fabric, job: Job, horizon: int) -> Iterator[tuple[int | None, int, int]]:
-    for inc in (*job.inc_units(fabric), None):
+def _spans(limits: Limits, job: Job, horizon: int) -> Iterator[tuple[int | None, int, int]]:
+    for inc in (*job.inc_units(limits), None):
         for low in range(job.arrival, horizon):
             for high in range(low + 1, horizon + 1):
                 yield inc, low, high
 
 
 def _carried(
-    fabric: Fabric,
+    limits: Limits,
     jobs: list[Job],
     ports: dict[Pair, int],
     choice: tuple[tuple[int | None, int, int], ...],
     circuits: tuple[int, ...],
 ) -> bool:
     horizon = len(circuits)
-    loads = [load(fabric, job, inc) for job, (inc, _, _) in zip(jobs, choice, strict=True)]
+    loads = [load(limits, job, inc) for job, (inc, _, _) in zip(jobs, choice, strict=True)]
     index = {(j, i): n for n, (j, i) in enumerate(itertools.product(range(len(jobs)), range(horizon)))}
     width = 2 * len(index)  # rates, then what is lost
     rows, most = [], []
     for slot in range(horizon):
         on = [j for j, (_, low, high) in enumerate(choice) if low <= slot < high]
-        for unit in fabric.units:
-            if sum(choice[j][0] == unit for j in on) > fabric.inc[unit]:
+        for unit in limits.units:
+            if sum(choice[j][0] == unit for j in on) > limits.inc[unit]:
                 return False
             row = [0.0] * width
             for j in on:
                 row[index[j, slot]] = dict(loads[j].switches).get(unit, 0)
-            if fabric.switch_gbps[unit] < math.inf:
+            if limits.switch_gbps[unit] < math.inf:
                 rows.append(row)
-                most.append(fabric.switch_gbps[unit])
+                most.append(limits.switch_gbps[unit])
         row = [0.0] * width
         for j in on:
             if loads[j].links and not circuits[slot]:
                 return False
             row[index[j, slot]] = dict(loads[j].links).get(LINK, 0)
         rows.append(row)
-        most.append(circuits[slot] * fabric.port_gbps)
+        most.append(circuits[slot] * limits.port_gbps)
         before = circuits[slot - 1] if slot else ports.get(LINK, 0)
         for j in on:
             if loads[j].links and circuits[slot] > before:
                 row = [0.0] * width
-                row[index[j, slot]] = fabric.reconfiguration_s
+                row[index[j, slot]] = limits.reconfiguration_s
                 if slot:
-                    row[index[j, slot - 1]] = -fabric.reconfiguration_s
+                    row[index[j, slot - 1]] = -limits.reconfiguration_s
                 row[len(index) + index[j, slot]] = -1.0
                 rows.append(row)
                 most.append(0.0)
-    limits = []
+    bounds = []
     for j, (_, low, high) in enumerate(choice):
-        limits += [
+        bounds += [
             (0.0, min(loads[j].limit_gbps, 1e3) if low <= slot < high else 0.0) for slot in range(horizon)
         ]
     for j, job in enumerate(jobs):
         row = [0.0] * width
         for slot in range(horizon):
-            row[index[j, slot]] = -fabric.slot_s
+            row[index[j, slot]] = -limits.slot_s
             row[len(index) + index[j, slot]] = 1.0
         rows.append(row)
         most.append(-job.gigabits)
-    return bool(linprog([0.0] * width, rows, most, bounds=[*limits, *[(0.0, None)] * len(index)]).success)
+    return bool(linprog([0.0] * width, rows, most, bounds=[*bounds, *[(0.0, None)] * len(index)]).success)
 
 
 # 201, 271 and 348 are over earlier if circuits are set up before the first arrival
 @pytest.mark.parametrize("seed", [*range(12), 201, 271, 348])
 def test_brute_force_finds_the_same(seed: int) -> None:
-    fabric, jobs, ports = two_units(seed)
-    solution = solve(fabric, jobs, ports=ports, time_limit_s=LIMIT_S)
+    limits, jobs, ports = two_units(seed)
+    solution = solve(limits, jobs, ports=ports, time_limit_s=LIMIT_S)
     assert solution.status == "optimal"
     assert solution.schedule is not None
     assert ends_s(solution.schedule) == pytest.approx(solution.ct_bti_s, abs=1e-6)
-    best = brute_force(fabric, jobs, ports, min(len(solution.schedule.plans), 4))
+    best = brute_force(limits, jobs, ports, min(len(solution.schedule.decisions), 4))
     assert solution.ct_bti_s + min(job.arrival for job in jobs) == pytest.approx(best, abs=1e-6)
 
 
@@ -161,9 +161,9 @@ def test_the_whole_model_alone_finds_the_same(seed: int) -> None:
     """The whole model has a schedule at brute force's optimum, that the checker takes; at the next shorter
     CT-BTI it has none.
     """
-    fabric, jobs, ports = two_units(seed)
-    instance = prepare(fabric, jobs, ports)
-    best_s = brute_force(fabric, jobs, ports, 4) - instance.first
+    limits, jobs, ports = two_units(seed)
+    instance = prepare(limits, jobs, ports)
+    best_s = brute_force(limits, jobs, ports, 4) - instance.first
     shorter = [value_s for value_s in instance.candidates(0.0, best_s) if value_s < best_s - 1e-6]
     if shorter and (model := slots(instance, shorter[-1])) is not None:
         assert model.program.solve(LIMIT_S).status == "infeasible"
@@ -176,18 +176,18 @@ def test_the_whole_model_alone_finds_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_jobs_one_by_one_are_a_schedule(seed: int) -> None:
-    fabric, jobs, ports = two_units(seed)
-    instance = prepare(fabric, jobs, ports)
+    limits, jobs, ports = two_units(seed)
+    instance = prepare(limits, jobs, ports)
     schedule = one_by_one(instance)
     check(schedule)
-    assert all(len(plan.rates) <= 1 for plan in schedule.plans)
+    assert all(len(decision.rates) <= 1 for decision in schedule.decisions)
 
 
 def test_the_relaxation_is_below_the_whole_model() -> None:
     """The relaxation has a solution wherever the whole model has one."""
     for seed in range(12):
-        fabric, jobs, ports = two_units(seed)
-        instance = prepare(fabric, jobs, ports)
+        limits, jobs, ports = two_units(seed)
+        instance = prepare(limits, jobs, ports)
         for value_s in instance.candidates(0.5, 5.0):
             whole, part = slots(instance, value_s), relaxation(instance, value_s)
             if whole is not None and whole.program.solve(LIMIT_S, any_solution=True).values is not None:
@@ -199,13 +199,13 @@ def test_the_relaxation_is_below_the_whole_model() -> None:
 @settings(max_examples=40, deadline=None)
 def test_no_schedule_is_below_the_bound(world: World) -> None:
     """Nor is any that a policy finds better than the optimum."""
-    fabric, jobs, ports = world
-    if fabric.reconfiguration_s == fabric.slot_s:  # a policy can do that, the MILP not
-        fabric = replace(fabric, reconfiguration_s=0.9 * fabric.slot_s)
+    limits, jobs, ports = world
+    if limits.reconfiguration_s == limits.slot_s:  # a policy can do that, the MILP not
+        limits = replace(limits, reconfiguration_s=0.9 * limits.slot_s)
     names = [name for name in catalogue.NAMES if not name.endswith("-norecon")]
-    schedules = [simulate(fabric, jobs, catalogue.make(name), ports, record=True).schedule for name in names]
+    schedules = [simulate(limits, jobs, catalogue.make(name), ports, record=True).schedule for name in names]
     best_s = min(ends_s(schedule) for schedule in schedules if schedule is not None)
-    solution = solve(fabric, jobs, ports=ports, time_limit_s=1.0)
+    solution = solve(limits, jobs, ports=ports, time_limit_s=1.0)
     assert solution.bound_s <= best_s + 1e-9
     if solution.schedule is not None:
         assert ends_s(solution.schedule) == pytest.approx(solution.ct_bti_s, abs=1e-6)

@@ -19,7 +19,7 @@ def test_no_policy_is_below_the_bound(iterations: float) -> None:
 def test_the_optima_with_hindsight_are_those_of_the_milp() -> None:
     family = worst(100.0)
     for jobs, best_s in (family.alone(), *(family.with_long(slot) for slot in range(1, family.last + 1))):
-        solution = solve(SETTING.fabric, jobs, ports=SETTING.initial, time_limit_s=20.0)
+        solution = solve(SETTING.limits, jobs, ports=SETTING.initial, time_limit_s=20.0)
         assert (solution.status, solution.ct_bti_s) == ("optimal", pytest.approx(best_s))
 
 

@@ -1,4 +1,4 @@
-"""The parts of the policies: room in a fabric, circuits that stay, matchings of INC, ideal windows."""
+"""The parts of the policies: room within limits, circuits that stay, matchings of INC, ideal windows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.scheduling.model import Fabric, Job, Pair, Progress, load
+from testbed.scheduling.model import Job, Limits, Pair, Progress, load
 from testbed.scheduling.room import Loads, Room
 from testbed.systems.p4inc.policies import circuits, matching, windows
 
-FABRIC = Fabric.uniform(4, 3, 1, 40.0, 200.0)
+LIMITS = Limits.uniform(4, 3, 1, 40.0, 200.0)
 
 
 def ports_of(ports: Mapping[Pair, int], units: int) -> list[int]:
@@ -29,8 +29,8 @@ def ports_of(ports: Mapping[Pair, int], units: int) -> list[int]:
 
 
 def test_a_job_takes_circuits_of_both_ends_and_of_both_switches() -> None:
-    room = Room(FABRIC)
-    its = load(FABRIC, Job(1, ((0, 2), (1, 1)), 2, 1.0), None)
+    room = Room(LIMITS)
+    its = load(LIMITS, Job(1, ((0, 2), (1, 1)), 2, 1.0), None)
     assert its.links == (((0, 2), 2), ((1, 2), 1))
     room.take(its, 25.0)  # 50 Gb/s from unit 0: two circuits; 25 from unit 1: one
     assert room.circuits == {(0, 2): 2, (1, 2): 1}
@@ -41,8 +41,8 @@ def test_a_job_takes_circuits_of_both_ends_and_of_both_switches() -> None:
 
 
 def test_a_switch_is_filled_to_the_brim_and_no_further() -> None:
-    room = Room(FABRIC)
-    its = load(FABRIC, Job(1, ((0, 4),), 1, 1.0), 0)
+    room = Room(LIMITS)
+    its = load(LIMITS, Job(1, ((0, 4),), 1, 1.0), 0)
     assert room.fits(its, 50.0)
     assert not room.fits(its, 50.1)
     room.take(its, 30.0)
@@ -50,24 +50,24 @@ def test_a_switch_is_filled_to_the_brim_and_no_further() -> None:
 
 
 def test_fixed_circuits_are_all_that_links_have() -> None:
-    its = load(FABRIC, Job(1, ((0, 2),), 1, 1.0), None)
-    room = Room(FABRIC, {(0, 1): 1})
+    its = load(LIMITS, Job(1, ((0, 2),), 1, 1.0), None)
+    room = Room(LIMITS, {(0, 1): 1})
     assert room.limit(its) == 20.0
     assert room.fits(its, 20.0)
     assert not room.fits(its, 20.1)
     assert room.largest(its, 100.0) == 20.0
-    assert Room(FABRIC, {}).largest(its, 100.0) == 0.0
+    assert Room(LIMITS, {}).largest(its, 100.0) == 0.0
 
 
 @st.composite
 def crowded(draw: st.DrawFn) -> tuple[Room, Job]:
     """Room with some taken, and a job."""
-    fabric = Fabric.uniform(
+    limits = Limits.uniform(
         4, draw(st.integers(0, 4)), 1, 40.0, draw(st.sampled_from((100.0, 300.0, math.inf)))
     )
-    room = Room(fabric)
+    room = Room(limits)
     for number in range(draw(st.integers(0, 4))):
-        its = load(fabric, draw(some_jobs(number)), None)
+        its = load(limits, draw(some_jobs(number)), None)
         if its.limit_gbps > 0:
             room.take(its, room.largest(its, draw(st.floats(0, 60))))
     return room, draw(some_jobs(99))
@@ -83,7 +83,7 @@ def some_jobs(draw: st.DrawFn, number: int, units: int = 4) -> Job:
 @given(crowded())
 def test_the_largest_rate_fits_and_no_larger_one(given_: tuple[Room, Job]) -> None:
     room, job = given_
-    its = load(room.fabric, job, None)
+    its = load(room.limits, job, None)
     rate = room.largest(its, 500.0)
     assert 0 <= rate <= 500
     assert not rate or room.fits(its, rate)
@@ -141,8 +141,8 @@ def test_needed_circuits_are_lit_and_no_other_is_torn_down_for_nothing(
 # --- matching
 
 
-def inc(fabric: Fabric, jobs: Sequence[Job], places: Sequence[int]) -> dict[int, int]:
-    return matching.assign(fabric, [Progress(job, job.gigabits) for job in jobs], places, Loads())
+def inc(limits: Limits, jobs: Sequence[Job], places: Sequence[int]) -> dict[int, int]:
+    return matching.assign(limits, [Progress(job, job.gigabits) for job in jobs], places, Loads())
 
 
 def test_places_go_to_the_jobs_that_save_most_traffic_between_units() -> None:
@@ -152,40 +152,40 @@ def test_places_go_to_the_jobs_that_save_most_traffic_between_units() -> None:
         Job(3, ((0, 8),), 0, 90.0),  # none: its PS is there
         Job(4, ((1, 2),), 0, 1.0),
     ]
-    assert inc(FABRIC, jobs, [1, 0, 0, 0]) == {2: 0}
-    assert inc(FABRIC, jobs, [2, 1, 0, 0]) == {2: 0, 1: 0, 4: 1}
-    assert inc(FABRIC, jobs, [3, 0, 0, 0]) == {2: 0, 1: 0, 3: 0}
+    assert inc(LIMITS, jobs, [1, 0, 0, 0]) == {2: 0}
+    assert inc(LIMITS, jobs, [2, 1, 0, 0]) == {2: 0, 1: 0, 4: 1}
+    assert inc(LIMITS, jobs, [3, 0, 0, 0]) == {2: 0, 1: 0, 3: 0}
 
 
 def test_a_weight_that_is_lost_beside_others_ends_the_rounds() -> None:
     jobs = [Job(1, ((0, 2),), 1, 1e6), Job(2, ((1, 2),), 1, 1e-12)]
-    assert inc(FABRIC, jobs, [1, 1, 0, 0])[1] == 0
-    assert inc(FABRIC, [*jobs, Job(3, ((1, 2),), 1, 1e-12)], [1, 3, 0, 0])[1] == 0
+    assert inc(LIMITS, jobs, [1, 1, 0, 0])[1] == 0
+    assert inc(LIMITS, [*jobs, Job(3, ((1, 2),), 1, 1e-12)], [1, 3, 0, 0])[1] == 0
 
 
 def test_a_job_in_several_units_takes_one_place() -> None:
-    fabric = Fabric.uniform(3, 3, 1, 40.0, partial_inc=True)
+    limits = Limits.uniform(3, 3, 1, 40.0, partial_inc=True)
     jobs = [Job(1, ((0, 5), (1, 4)), 2, 10.0), Job(2, ((0, 4),), 2, 10.0)]
     # 40 + 30 are saved by giving up unit 0 for job 1, and 40 by keeping it
-    assert inc(fabric, jobs, [1, 1, 0]) == {1: 1, 2: 0}
-    assert inc(fabric, jobs[:1], [1, 1, 0]) == {1: 0}
-    assert inc(fabric, [Job(1, ((0, 1), (1, 1)), 2, 10.0)], [0, 0, 0]) == {}
+    assert inc(limits, jobs, [1, 1, 0]) == {1: 1, 2: 0}
+    assert inc(limits, jobs[:1], [1, 1, 0]) == {1: 0}
+    assert inc(limits, [Job(1, ((0, 1), (1, 1)), 2, 10.0)], [0, 0, 0]) == {}
 
 
 @given(st.lists(some_jobs(0, 3), min_size=1, max_size=5), st.lists(st.integers(0, 1), min_size=3, max_size=3))
 def test_a_round_has_the_largest_weight_of_all_matchings(jobs: list[Job], places: list[int]) -> None:
-    fabric = Fabric.uniform(3, 9, 1, 40.0, partial_inc=True)
+    limits = Limits.uniform(3, 9, 1, 40.0, partial_inc=True)
     named = [Job(number, job.workers, job.ps, job.gigabits) for number, job in enumerate(jobs)]
 
     def weight(chosen: Mapping[int, int]) -> float:
         return sum(
-            job.gigabits * matching.saved(load(fabric, job, None), load(fabric, job, chosen[job.id]))
+            job.gigabits * matching.saved(load(limits, job, None), load(limits, job, chosen[job.id]))
             for job in named
             if job.id in chosen
         )
 
-    assigned = inc(fabric, named, places)
-    assert all(unit in named[job_id].inc_units(fabric) for job_id, unit in assigned.items())
+    assigned = inc(limits, named, places)
+    assert all(unit in named[job_id].inc_units(limits) for job_id, unit in assigned.items())
     assert all(list(assigned.values()).count(unit) <= places[unit] for unit in range(3))
     units = [unit for unit in range(3) if places[unit]]
     best = 0.0
@@ -193,7 +193,7 @@ def test_a_round_has_the_largest_weight_of_all_matchings(jobs: list[Job], places
         chosen = {
             number: unit
             for unit, number in zip(units, taken, strict=True)
-            if number is not None and unit in named[number].inc_units(fabric)
+            if number is not None and unit in named[number].inc_units(limits)
         }
         best = max(best, weight(chosen))
     assert weight(assigned) == pytest.approx(best, rel=1e-4, abs=1e-2)

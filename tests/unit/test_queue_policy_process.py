@@ -17,57 +17,57 @@ from testbed.client.runtime import Caller
 from testbed.errors import RequestError
 from testbed.queue import policy_process
 from testbed.queue.policy_process import GoneError, Options, OverrunError, PolicyError, PolicyProcess
-from testbed.scheduling.model import Fabric, Job, Plan, Progress, State
+from testbed.scheduling.model import Decision, Job, Limits, Progress, State
 from tests.processes import alive, spawn
 
 POLICIES = """
 import os, subprocess, sys, time
-from testbed.scheduling.model import Plan
+from testbed.scheduling.model import Decision
 
 class Good:
     def __init__(self, seed):
         self.name, self.seed, self.asked = "good", seed, 0
-    def plan(self, state):
+    def decide(self, state):
         print("prints to its log")
         self.asked += 1
-        return Plan({state.jobs[0].job.id: float(self.seed)}, {}, {(0, 1): self.asked})
+        return Decision({state.jobs[0].job.id: float(self.seed)}, {}, {(0, 1): self.asked})
 
 class Moody:
-    def plan(self, state):
+    def decide(self, state):
         what = {0: "raise", 1: "slow", 2: "exit", 3: "nonsense", 4: "good", 5: "hang"}[state.slot]
         if what == "raise":
             raise ZeroDivisionError("by nought")
         if what == "slow":
             while not os.path.exists("go on"):
                 time.sleep(0.01)
-            return Plan({}, {}, {(0, 1): 1})
+            return Decision({}, {}, {(0, 1): 1})
         if what == "exit":
             os._exit(3)
         if what == "hang":
             time.sleep(600)
-        return 7 if what == "nonsense" else Plan()
+        return 7 if what == "nonsense" else Decision()
 
 class Helped:
     def __init__(self):
         import helper
         self.name = helper.NAME
-    def plan(self, state):
+    def decide(self, state):
         raise ValueError("one line\\nand another")
 
 class Leaves:
-    def plan(self, state):
+    def decide(self, state):
         sys.exit(4)
 
 class Parent:
     def __init__(self):
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
         self.name = str(child.pid)
-    def plan(self, state):
-        return Plan()
+    def decide(self, state):
+        return Decision()
 
 class Fractions:
-    def plan(self, state):
-        return Plan({9: 1.0}, {}, {(0, 1): 1.5})
+    def decide(self, state):
+        return Decision({9: 1.0}, {}, {(0, 1): 1.5})
 
 class Slow:
     "Takes its time to be made, but for the first time."
@@ -75,7 +75,7 @@ class Slow:
         if os.path.exists("made"):
             time.sleep(600)
         open("made", "w").close()
-    def plan(self, state):
+    def decide(self, state):
         os._exit(3)
 
 class Broken:
@@ -105,11 +105,11 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Po
 
 def state(slot: int) -> State:
     return State(
-        Fabric.uniform(2, 1, 1, 40.0), slot, (Progress(Job(9, ((0, 2),), 1, 8.0), 8.0),), {(0, 1): 1}
+        Limits.uniform(2, 1, 1, 40.0), slot, (Progress(Job(9, ((0, 2),), 1, 8.0), 8.0),), {(0, 1): 1}
     )
 
 
-def ask(policy: PolicyProcess, slot: int, within_s: float = 120.0, slot_s: float = 1.0) -> Plan:
+def ask(policy: PolicyProcess, slot: int, within_s: float = 120.0, slot_s: float = 1.0) -> Decision:
     return policy.ask(state(slot), slot_s, time.monotonic() + within_s)[0]
 
 
@@ -119,8 +119,8 @@ def test_a_policy_of_ones_own_by_file_or_module(
     for name in (f"{tmp_path / 'mine.py'}:Good", "mine.py:Good", "mine:Good"):
         with process(name) as policy:
             assert policy.policy == "good"
-            assert ask(policy, 0) == Plan({9: 5.0}, {}, {(0, 1): 1})
-            assert ask(policy, 1) == Plan({9: 5.0}, {}, {(0, 1): 2}), "it is the same object"
+            assert ask(policy, 0) == Decision({9: 5.0}, {}, {(0, 1): 1})
+            assert ask(policy, 1) == Decision({9: 5.0}, {}, {(0, 1): 2}), "it is the same object"
         assert (tmp_path / "policy.log").read_text().count("prints to its log") == 2
 
 
@@ -194,7 +194,7 @@ def test_one_that_nobody_waits_for_is_given_up(process: Callable[..., PolicyProc
         ("none.py:Good", "policy none.py:Good: FileNotFoundError"),
         ("mine.py:Better", "policy mine.py:Better: AttributeError"),
         ("mine.py:Broken", "policy mine.py:Broken: ValueError: no luck"),
-        ("mine.py:NoPolicy", "policy mine.py:NoPolicy: TypeError: NoPolicy has no method plan"),
+        ("mine.py:NoPolicy", "policy mine.py:NoPolicy: TypeError: NoPolicy has no method decide"),
     ],
 )
 def test_one_that_is_not_there_or_cannot_be_made(
@@ -208,20 +208,20 @@ def test_one_that_raises_is_asked_again(process: Callable[[str], PolicyProcess])
     with process("mine.py:Moody") as policy:
         with pytest.raises(PolicyError, match=r"policy mine.py:Moody raised ZeroDivisionError: by nought"):
             ask(policy, 0)
-        with pytest.raises(PolicyError, match="raised TypeError: plan returned int, which is no Plan"):
+        with pytest.raises(PolicyError, match="raised TypeError: decide returned int, which is no Decision"):
             ask(policy, 3)
-        assert ask(policy, 4) == Plan()
+        assert ask(policy, 4) == Decision()
         assert policy.restarts == 0
 
 
 def test_a_late_plan_is_given_up(process: Callable[[str], PolicyProcess], tmp_path: Path) -> None:
     with process("mine.py:Moody") as policy:
-        with pytest.raises(OverrunError, match="had no plan when its time was over"):
+        with pytest.raises(OverrunError, match="had no decision when its time was over"):
             ask(policy, 1, within_s=0.2)
-        with pytest.raises(OverrunError, match="had no plan"):
+        with pytest.raises(OverrunError, match="had no decision"):
             ask(policy, 4, within_s=0.05)
         (tmp_path / "go on").touch()
-        assert ask(policy, 4) == Plan(), "not the one of the slot before"
+        assert ask(policy, 4) == Decision(), "not the one of the slot before"
         assert policy.restarts == 0
 
 
@@ -229,7 +229,7 @@ def test_one_that_ends_is_started_again_so_many_times(process: Callable[[str], P
     with process("mine.py:Moody") as policy:
         with pytest.raises(PolicyError, match="exited with code 3"):
             ask(policy, 2)
-        assert ask(policy, 4) == Plan()
+        assert ask(policy, 4) == Decision()
         assert policy.restarts == 1
         policy.restarts = policy_process.RESTARTS
         with pytest.raises(PolicyError, match="exited with code 3"):
@@ -248,7 +248,7 @@ def test_one_that_hangs_is_ended_and_started_again(
             ask(policy, 4, within_s=0.1)
         assert policy.restarts == 0, "it may have an answer yet"
         monkeypatch.setattr(policy_process, "_STUCK_S", 0.0)
-        assert ask(policy, 4, slot_s=0.0) == Plan()
+        assert ask(policy, 4, slot_s=0.0) == Decision()
         assert policy.restarts == 1
 
 
@@ -278,7 +278,7 @@ def heard(pieces: Sequence[bytes]) -> tuple[list[Any], float]:
 
 
 def test_lines_are_heard_whole_however_they_come() -> None:
-    wanted = [{"number": number, "plan": "x" * (number % 7 * 50_000)} for number in range(40)]
+    wanted = [{"number": number, "decision": "x" * (number % 7 * 50_000)} for number in range(40)]
     text = b"".join(json.dumps(line).encode() + b"\n" for line in wanted)
     for step in (1_000, 65_536, len(text)):
         assert heard([text[at : at + step] for at in range(0, len(text), step)])[0] == wanted
@@ -289,7 +289,7 @@ def test_an_answer_costs_what_it_is_long(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(policy_process, "_LONGEST_LINE_BYTES", 1 << 30)
 
     def cost(pieces: int) -> float:
-        return heard([b'{"plan": "', *([b"x" * 64_000] * pieces), b'"}\n'])[1]
+        return heard([b'{"decision": "', *([b"x" * 64_000] * pieces), b'"}\n'])[1]
 
     assert cost(1000) < 64 * max(cost(62), 0.02)
 

@@ -19,7 +19,7 @@ from testbed.queue.policy_process import Options
 from testbed.queue.queued import Queued
 from testbed.queue.scheduler import Scheduler
 from testbed.queue.session import Session
-from testbed.scheduling.model import Plan, State
+from testbed.scheduling.model import Decision, State
 from tests.unit.session_world import SLOT_S, TOPOLOGY, WAIT_S, Asked, Machine, NoObservation, jobs_on
 
 JOB = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
@@ -56,7 +56,9 @@ class Place:
             def __exit__(self, *_: object) -> None:
                 pass
 
-            def ask(self, state: State, slot_s: float, deadline: float, wanted: Any) -> tuple[Plan, float]:
+            def ask(
+                self, state: State, slot_s: float, deadline: float, wanted: Any
+            ) -> tuple[Decision, float]:
                 return place.policy.ask(state, slot_s, deadline, wanted)
 
         monkeypatch.setattr(scheduler, "PolicyProcess", Process)
@@ -163,18 +165,18 @@ def test_a_command_that_goes_away_while_the_policy_starts_queues_nothing(place: 
 
 
 def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: Place) -> None:
-    def spoil(state: State, plan: Plan) -> Plan:
-        return Plan({job: 1000.0 for job in plan.rates}, plan.inc, plan.ports)
+    def spoil(state: State, decision: Decision) -> Decision:
+        return Decision({job: 1000.0 for job in decision.rates}, decision.inc, decision.ports)
 
     place.policy.spoil = spoil
     thread, _ = place.in_background({"name": "a", "place": "u1:2"}, wait=True)
     place.until(lambda: len(place.notes) > 4, "it is noted for every slot")
-    place.policy.spoil = lambda state, plan: plan
+    place.policy.spoil = lambda state, decision: decision
     place.machine.may_end.set()
     thread.join(WAIT_S)
     complaints = [event["what"] for event in place.events if "breaks a constraint" in event.get("what", "")]
     assert len(complaints) == 1
-    assert complaints[0].startswith("the plan breaks a constraint: inc-fcfs, slot")
+    assert complaints[0].startswith("the decision breaks a constraint: inc-fcfs, slot")
 
 
 @pytest.mark.parametrize("late_s", [0.0, 4 * SLOT_S])

@@ -20,7 +20,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life, manager
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.result import of_batch, of_session
-from testbed.scheduling.model import Plan, State
+from testbed.scheduling.model import Decision, State
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
 from workloads.job_env import Board
 
@@ -100,7 +100,7 @@ def test_a_job_that_overstays_is_ended(world: Callable[..., World]) -> None:
 @pytest.mark.parametrize(
     ("error", "counted"),
     [
-        (OverrunError("policy x had no plan when its time was over"), "overruns"),
+        (OverrunError("policy x had no decision when its time was over"), "overruns"),
         (PolicyError("policy x raised"), "failures"),
     ],
 )
@@ -110,7 +110,7 @@ def test_without_a_plan_the_last_one_stays_in_force(
     made = world({"name": "a", "place": "u1:2"}, {"name": "b", "place": "u2:2"}).start(1)
     made.running(1)
 
-    def spoil(state: State, plan: Plan) -> Plan:
+    def spoil(state: State, decision: Decision) -> Decision:
         raise error
 
     made.policy.spoil = spoil
@@ -121,21 +121,23 @@ def test_without_a_plan_the_last_one_stays_in_force(
     assert [queued.state for queued in made.all] == ["running", "ready"], (
         "new jobs wait, and running ones go on"
     )
-    assert "the last plan stays in force" in made.notes[-1]
+    assert "the last decision stays in force" in made.notes[-1]
     complaint = of_session(made.session)["complaints"][-1]
     made.until(lambda: any(complaint in note for note in made.notes), "it is noted as well")
-    made.policy.spoil = lambda state, plan: plan
+    made.policy.spoil = lambda state, decision: decision
     made.running(2)
     made.end()
 
 
 def test_a_plan_that_breaks_a_constraint_is_not_carried_out(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2"})
-    made.policy.spoil = lambda state, plan: Plan({job: 1000.0 for job in plan.rates}, plan.inc, plan.ports)
+    made.policy.spoil = lambda state, decision: Decision(
+        {job: 1000.0 for job in decision.rates}, decision.inc, decision.ports
+    )
     made.start().until(lambda: made.session.account.failures > 1, "it is counted")
     assert made.all[0].state == "ready"
     assert "breaks a constraint: inc-fcfs, slot" in made.notes[-1]
-    made.policy.spoil = lambda state, plan: plan
+    made.policy.spoil = lambda state, decision: decision
     made.running(1)
     made.end()
 
@@ -154,7 +156,7 @@ def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None
     made = world({"name": "a", "place": "u1:2", "ps": "u3"})
     made.session.rules = replace(made.session.rules, policy="made up")
     rate = [10.0]
-    made.policy.spoil = lambda state, plan: Plan({1: rate[0]} if state.jobs else {}, {}, {(0, 2): 2})
+    made.policy.spoil = lambda state, decision: Decision({1: rate[0]} if state.jobs else {}, {}, {(0, 2): 2})
     made.start().running(1)
     machine = made.machine
     assert sorted({tuple(sorted(end[:2] for end in pair)) for pair in machine.circuits}) == [("u1", "u3")]
@@ -260,8 +262,8 @@ def test_a_controller_that_is_away_when_jobs_are_submitted_is_waited_for(world: 
 
 def test_jobs_that_join_get_hosts_before_the_next_slot(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2"}, {"name": "later", "place": "u2:2"})
-    fabric = replace(made.session.rules.fabric, slot_s=600.0)
-    made.session.rules = replace(made.session.rules, fabric=fabric)
+    limits = replace(made.session.rules.limits, slot_s=600.0)
+    made.session.rules = replace(made.session.rules, limits=limits)
     first, later = made.all
     made.start(1)
     made.until(lambda: first.state != "coming", "it has arrived")
@@ -275,14 +277,14 @@ def test_a_policy_that_is_gone_for_good_ends_the_jobs_that_wait(world: Callable[
     made = world({"name": "a", "place": "u1:2"}, {"name": "b", "place": "u2:2"}).start(1)
     made.running(1)
 
-    def spoil(state: State, plan: Plan) -> Plan:
+    def spoil(state: State, decision: Decision) -> Decision:
         raise GoneError("policy x ended 6 times, and is not started again")
 
     made.policy.spoil = spoil
     made.join()
     made.until(lambda: made.all[1].state == "ended", "the job that waits is ended")
     assert made.all[1].failure == "policy x ended 6 times, and is not started again"
-    assert made.all[0].state == "running", "the last plan stays in force"
+    assert made.all[0].state == "running", "the last decision stays in force"
     made.end()
     assert made.all[0].failure is None
 
@@ -290,7 +292,9 @@ def test_a_policy_that_is_gone_for_good_ends_the_jobs_that_wait(world: Callable[
 @pytest.mark.parametrize("what", ["links", "switch"])
 def test_what_one_part_refuses_to_take_back_the_other_takes(world: Callable[..., World], what: str) -> None:
     made = world({"name": "a", "place": "u1:2"})
-    made.policy.spoil = lambda state, plan: Plan({job: 10.0 for job in plan.rates}, plan.inc, plan.ports)
+    made.policy.spoil = lambda state, decision: Decision(
+        {job: 10.0 for job in decision.rates}, decision.inc, decision.ports
+    )
     made.start().running(1)
     machine = made.machine
     assert machine.rates == {"u1h1": 50.0, "u1h2": 50.0}
@@ -316,7 +320,7 @@ def test_a_policy_that_nobody_waits_for_is_no_overrun(world: Callable[..., World
     made = world({"name": "a", "place": "u1:2"}).start()
     made.running(1)
 
-    def spoil(state: State, plan: Plan) -> Plan:
+    def spoil(state: State, decision: Decision) -> Decision:
         made.session.cancel({1}, "enough")
         made.until(made.session.is_done, "it has ended")
         raise OverrunError("policy x is not needed any longer")
@@ -341,7 +345,9 @@ def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
 ) -> None:
     made = world({"name": "a", "place": "u1:2", "restarts": 1})
     rate = [10.0]
-    made.policy.spoil = lambda state, plan: Plan(dict.fromkeys(plan.rates, rate[0]), plan.inc, plan.ports)
+    made.policy.spoil = lambda state, decision: Decision(
+        dict.fromkeys(decision.rates, rate[0]), decision.inc, decision.ports
+    )
     made.start().running(1)
     machine, queued = made.machine, made.all[0]
     rate[0] = 20.0
@@ -399,7 +405,7 @@ def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_p
     assert machine.told[1]["system"] == "switches"
     assert {tuple(sorted(end[:2] for end in pair)) for pair in machine.circuits} == {("u1", "u2")}
     assert made.policy.states[-1].jobs[0].job.ps == 0, "circuits meet at the top of its tree"
-    assert not made.policy.states[-1].jobs[0].job.inc_units(made.session.rules.fabric), "INC is not offered"
+    assert not made.policy.states[-1].jobs[0].job.inc_units(made.session.rules.limits), "INC is not offered"
     assert machine.admitted == {1}
     made.end()
     assert queued.failure is None
@@ -420,7 +426,7 @@ def test_results_of_jobs_across_units_follow_the_plans_circuits(world: Callable[
     )
     made.start(1).running(1)
     ports = [{(0, 1): 1}]
-    made.policy.spoil = lambda state, plan: Plan(dict.fromkeys(plan.rates, 1.0), {}, ports[0])
+    made.policy.spoil = lambda state, decision: Decision(dict.fromkeys(decision.rates, 1.0), {}, ports[0])
     made.until(lambda: len(made.machine.applied) > 0, "circuits are set")
     made.machine.rerouted.clear()
     ports[0] = {(0, 1): 2}

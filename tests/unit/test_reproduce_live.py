@@ -19,8 +19,8 @@ from testbed.aggregation.system import Rack
 from testbed.errors import RequestError, TestbedError
 from testbed.queue import submission
 from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Held
-from testbed.scheduling.live import fabric_of
-from testbed.scheduling.model import Job, Plan, State
+from testbed.scheduling.live import limits_of
+from testbed.scheduling.model import Decision, Job, State
 from testbed.systems.p4inc.figures.live import ahead, command, plots, prediction, queue, setting, tables
 from testbed.systems.p4inc.figures.live.claims import (
     CLAIMS,
@@ -41,7 +41,7 @@ from testbed.topology.load import parse
 from workloads import models
 
 TOPOLOGY = parse(setting.configuration(400, 40.0, 2), "made up")
-FABRIC = fabric_of(TOPOLOGY, 1.0, 10.0)
+LIMITS = limits_of(TOPOLOGY, 1.0, 10.0)
 RACKS = [Rack(unit.index, unit.kind, unit.hosts) for unit in TOPOLOGY.units]
 
 # ------------------------------------------------------------------ an iteration
@@ -125,7 +125,7 @@ def local(id_: int, gigabits: float, arrival: int = 0, workers: int = 4, unit: i
 
 def test_jobs_end_within_a_slot_and_free_what_they_held_from_the_next() -> None:
     forecast = predict(
-        FABRIC, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, PLAIN
+        LIMITS, Given([local(1, 50.0), local(2, 50.0, 2)]), catalogue.make("inc-fcfs", 1), {}, PLAIN
     )
     assert forecast.started_s == {1: 0.0, 2: 2.0}
     assert forecast.ended_s == pytest.approx({1: 1.25, 2: 3.25}), "40 Gb/s each"
@@ -133,9 +133,9 @@ def test_jobs_end_within_a_slot_and_free_what_they_held_from_the_next() -> None:
 
 
 def test_without_inc_there_is_the_servers_link_and_a_circuit_to_light() -> None:
-    forecast = predict(FABRIC, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
+    forecast = predict(LIMITS, Given([local(1, 10.0)]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
     assert forecast.connections == 1
-    assert forecast.ended_s[1] == pytest.approx(1.0 + FABRIC.reconfiguration_s), (
+    assert forecast.ended_s[1] == pytest.approx(1.0 + LIMITS.reconfiguration_s), (
         "a quarter of 40 Gb/s, and the dark time"
     )
 
@@ -146,11 +146,11 @@ def test_what_ends_while_circuits_are_dark_ends_at_the_rate_it_had() -> None:
 
         name = "raises"
 
-        def plan(self, state: State) -> Plan:
-            return Plan({1: 20.0 if state.slot else 10.0}, {1: 0}, {(0, 1): 1} if state.slot else {})
+        def decide(self, state: State) -> Decision:
+            return Decision({1: 20.0 if state.slot else 10.0}, {1: 0}, {(0, 1): 1} if state.slot else {})
 
-    left = 5 * FABRIC.reconfiguration_s  # of the 10 Gb that a dark time would take twice over
-    forecast = predict(FABRIC, Given([local(1, 10.0 + left)]), Raises(), {}, PLAIN)
+    left = 5 * LIMITS.reconfiguration_s  # of the 10 Gb that a dark time would take twice over
+    forecast = predict(LIMITS, Given([local(1, 10.0 + left)]), Raises(), {}, PLAIN)
     assert forecast.ended_s[1] == pytest.approx(1.0 + left / 10.0)
 
 
@@ -158,7 +158,7 @@ def test_a_job_that_computes_sends_less_than_its_rate() -> None:
     kind = Kind("resnet50", 10)
     volume = kind.volume_gigabits(TOPOLOGY)
     pace = queue.pace(kind, TOPOLOGY)
-    forecast = predict(FABRIC, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
+    forecast = predict(LIMITS, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
     # TW gives no more than ends it within the slot, or all of it
     assert forecast.ended_s[1] >= 10 * kind.compute_s
     assert (
@@ -171,8 +171,8 @@ def test_a_job_that_computes_sends_less_than_its_rate() -> None:
 def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
     jobs = [local(n, 25.0 + 7 * n, n // 2, 2 + 2 * (n % 2), n % 2) for n in range(6)]
     ports = ahead.initial_ports(TOPOLOGY)
-    mine = predict(FABRIC, Given(jobs), catalogue.make(scheme, 1), ports, PLAIN)
-    fluid = simulate(FABRIC, jobs, catalogue.make(scheme, 1), ports)
+    mine = predict(LIMITS, Given(jobs), catalogue.make(scheme, 1), ports, PLAIN)
+    fluid = simulate(LIMITS, jobs, catalogue.make(scheme, 1), ports)
     assert mine.connections == fluid.reconfigured_connections
     # which counts whole slots
     assert {job: math.ceil(at_s - 1e-9) for job, at_s in mine.ended_s.items()} == pytest.approx(
@@ -182,7 +182,7 @@ def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
 
 def test_who_finds_no_hosts_waits_for_them_in_the_order_of_arrival() -> None:
     asked = [Asked(n, 0.1 * n, 4, 40.0, f"1/place/{n}") for n in (1, 2, 3)]
-    forecast = predict(FABRIC, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, PLAIN)
+    forecast = predict(LIMITS, Queue(RACKS, asked, 0.1, 0.5), catalogue.make("inc-fcfs", 1), {}, PLAIN)
     # placed at 1 s, ready 0.4 s later, seen in slot 2, done in one second; hosts free half a second later, at
     # slot 4
     assert forecast.arrival == {1: 2, 2: 2, 3: 5}
@@ -192,7 +192,7 @@ def test_who_finds_no_hosts_waits_for_them_in_the_order_of_arrival() -> None:
 def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction, "_MOST_SLOTS", 20)
     across = Job(1, ((0, 1), (1, 1)), 2, 1.0, 0.0, 0)
-    one_port = replace(FABRIC, ports=(1,) * 4)
+    one_port = replace(LIMITS, ports=(1,) * 4)
     with pytest.raises(TestbedError, match=r"noinc-fcfs: 1 jobs are not done after 20 slots"):
         predict(one_port, Given([across]), catalogue.make("noinc-fcfs", 1), {}, PLAIN)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.scheduling.model import Fabric, Job, Progress
+from testbed.scheduling.model import Job, Limits, Progress
 from testbed.scheduling.room import Loads
 from testbed.systems.p4inc import milp
 from testbed.systems.p4inc.checker import check
@@ -14,7 +14,7 @@ from tests.bench import tw_online
 from tests.bench.tw_online import RULES, Choice, Reoptimised, shown
 
 # Four ports a unit of 40 Gb/s, one place for INC; TS of 1 s without loss.
-FABRIC = Fabric.uniform(3, 4, 1, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
+LIMITS = Limits.uniform(3, 4, 1, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -31,30 +31,30 @@ def waiting(*jobs: Job) -> list[Progress]:
 def test_jobs_follow_each_other_in_a_place(rule: str) -> None:
     # with their PSs, 16 streams of 80 Gb take 8 s each, and both 16 s; one after the other with INC 4 s
     jobs = [Job(1, ((0, 16),), 1, 80.0), Job(2, ((0, 16),), 1, 80.0)]
-    end_s, starts, ps = Choice(FABRIC, 0, (), waiting(*jobs), Loads()).solved(rule)
+    end_s, starts, ps = Choice(LIMITS, 0, (), waiting(*jobs), Loads()).solved(rule)
     assert (end_s, sorted(starts.values()), ps) == (4.0, [0, 2], set())
 
 
 def test_what_runs_keeps_its_place_and_the_ports() -> None:
     held = Progress(Job(1, ((0, 16),), 1, 200.0), 120.0, started=0, inc=0, rate_gbps=40.0)
-    end_s, starts, ps = Choice(FABRIC, 2, [held], waiting(Job(2, ((0, 16),), 1, 40.0)), Loads()).solved(
+    end_s, starts, ps = Choice(LIMITS, 2, [held], waiting(Job(2, ((0, 16),), 1, 40.0)), Loads()).solved(
         "early"
     )
     assert (end_s, starts, ps) == (4.0, {2: 3}, set())
     # for three seconds the ports carry another job's; 80 Gb more are half a second
     sent = Progress(Job(3, ((0, 4),), 1, 160.0), 120.0, started=0, rate_gbps=40.0)
     narrow = Job(4, ((0, 2),), 1, 40.0, 0.25)
-    end_s, starts, ps = Choice(FABRIC, 2, [held, sent], waiting(narrow), Loads()).solved("early")
+    end_s, starts, ps = Choice(LIMITS, 2, [held, sent], waiting(narrow), Loads()).solved("early")
     assert (end_s, starts, ps) == (3.5, {}, {4})
 
 
 def test_the_rules_differ_where_the_end_does_not() -> None:
     # the long one needs 4 s, the other 1 s at any time, if there are places: two here
-    fabric = Fabric.uniform(3, 4, 2, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
+    limits = Limits.uniform(3, 4, 2, 40.0, host_gbps=40.0, reconfiguration_s=0.0)
     jobs = [Job(1, ((0, 16),), 1, 160.0), Job(2, ((0, 16),), 1, 40.0)]
     begins = {}
     for rule in RULES:
-        end_s, starts, _ = Choice(fabric, 0, (), waiting(*jobs), Loads()).solved(rule)
+        end_s, starts, _ = Choice(limits, 0, (), waiting(*jobs), Loads()).solved(rule)
         assert (end_s, starts[1]) == (4.0, 0)
         begins[rule] = starts[2]
     assert begins["early"] == 0
@@ -66,10 +66,10 @@ def test_the_rules_differ_where_the_end_does_not() -> None:
 def test_with_all_jobs_known_it_is_the_optimum(rule: str) -> None:
     setting = SETTINGS["table1"].having({"job_count": 30, "jobs_per_s": 1e6, "iterations": 60.0})
     jobs = setting.jobs(3)
-    outcome = simulate(setting.fabric, jobs, Reoptimised(rule), setting.initial, record=True)
+    outcome = simulate(setting.limits, jobs, Reoptimised(rule), setting.initial, record=True)
     assert outcome.schedule is not None
     check(outcome.schedule)
-    solved = milp.solve(setting.fabric, jobs, ports=setting.initial, time_limit_s=20.0)
+    solved = milp.solve(setting.limits, jobs, ports=setting.initial, time_limit_s=20.0)
     assert solved.bound_s <= outcome.ct_bti_s <= 1.02 * solved.bound_s
 
 

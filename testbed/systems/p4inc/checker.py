@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from testbed.errors import TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.model import Job, Pair, Plan, Schedule
+from testbed.scheduling.model import Decision, Job, Pair, Schedule
 
 FINISHED = 1e-9
 """Of a job's volume: what may remain when it is finished."""
@@ -84,15 +84,15 @@ def check(schedule: Schedule, tolerance: float = 1e-6) -> Report:
 
 
 def _malformed(schedule: Schedule) -> tuple[Violation, ...]:
-    """Every field that cannot be; of plans, where fabric and jobs can."""
-    found = list(_of_form(None, form.of_instance(schedule.fabric, schedule.jobs, schedule.ports)))
+    """Every field that cannot be; of decisions, where limits and jobs can."""
+    found = list(_of_form(None, form.of_instance(schedule.limits, schedule.jobs, schedule.ports)))
     if not found:
         checked = schedule.ports
-        for slot, plan in enumerate(schedule.plans):
-            found += _of_form(slot, form.of_plan(schedule.fabric, plan))
-            if isinstance(plan, Plan) and plan.ports is not checked:
-                found += _of_form(slot, form.of_ports(schedule.fabric, plan.ports))
-                checked = plan.ports
+        for slot, decision in enumerate(schedule.decisions):
+            found += _of_form(slot, form.of_decision(schedule.limits, decision))
+            if isinstance(decision, Decision) and decision.ports is not checked:
+                found += _of_form(slot, form.of_ports(schedule.limits, decision.ports))
+                checked = decision.ports
     return tuple(found)
 
 
@@ -126,7 +126,7 @@ class _Run:
 
 class _Check:
     def __init__(self, schedule: Schedule, tolerance: float) -> None:
-        self.schedule, self.fabric, self.slack = schedule, schedule.fabric, 1 + tolerance
+        self.schedule, self.limits, self.slack = schedule, schedule.limits, 1 + tolerance
         self.found: list[Violation] = []
         self.runs: dict[int, _Run] = {}
         self.sending: dict[int, _Run] = {}  # in the slot before
@@ -137,22 +137,22 @@ class _Check:
             self.runs[job.id] = _Run(job, job.gigabits)
         self._circuits(None, self.schedule.ports)
         lit, checked = self.schedule.ports, self.schedule.ports
-        for slot, plan in enumerate(self.schedule.plans):
-            if plan.ports is not checked:
-                self._circuits(slot, plan.ports)
-                checked = plan.ports
-            grown = {pair for pair, count in plan.ports.items() if count > lit.get(pair, 0)}
-            self.connections += sum(plan.ports[pair] - lit.get(pair, 0) for pair in grown)
+        for slot, decision in enumerate(self.schedule.decisions):
+            if decision.ports is not checked:
+                self._circuits(slot, decision.ports)
+                checked = decision.ports
+            grown = {pair for pair, count in decision.ports.items() if count > lit.get(pair, 0)}
+            self.connections += sum(decision.ports[pair] - lit.get(pair, 0) for pair in grown)
             self.events += bool(grown)
-            running = self._runs_of(slot, plan)
-            self._capacities(slot, plan, running)
-            self._send(slot, plan, running, grown)
-            lit = plan.ports
+            running = self._runs_of(slot, decision)
+            self._capacities(slot, decision, running)
+            self._send(slot, decision, running, grown)
+            lit = decision.ports
         finish_s = self._finishes()
         if self.found:
             raise BrokenSchedule(tuple(self.found))
         began = min((run.first for run in self.runs.values() if run.first is not None), default=0)
-        ct_bti_s = max(finish_s.values(), default=0.0) - began * self.fabric.slot_s if finish_s else 0.0
+        ct_bti_s = max(finish_s.values(), default=0.0) - began * self.limits.slot_s if finish_s else 0.0
         return Report(finish_s, ct_bti_s, self.connections, self.events)
 
     def _broken(
@@ -164,34 +164,34 @@ class _Check:
 
     def _circuits(self, slot: int | None, ports: Mapping[Pair, int]) -> None:
         """Equation (6), third line."""
-        of_unit = [0] * len(self.fabric.ports)
+        of_unit = [0] * len(self.limits.ports)
         for (low, high), count in ports.items():
             of_unit[low] += count
             of_unit[high] += count
-        for unit, (count, most) in enumerate(zip(of_unit, self.fabric.ports, strict=True)):
+        for unit, (count, most) in enumerate(zip(of_unit, self.limits.ports, strict=True)):
             if count > most:
                 self._broken("6", "optical ports in use", count, most, slot=slot, unit=unit)
 
     # -------------------------------------------------------------- slot by slot
 
-    def _runs_of(self, slot: int, plan: Plan) -> list[_Run]:
+    def _runs_of(self, slot: int, decision: Decision) -> list[_Run]:
         """The jobs that send in this slot, each with what it takes: equations (2), (4) and (11), and their
         arrival.
         """
-        for id_ in plan.inc:
-            if id_ not in plan.rates:
+        for id_ in decision.inc:
+            if id_ not in decision.rates:
                 self._broken("11", "INC for a job without a rate", 1, 0, slot=slot, job=id_)
         running = []
-        for id_, rate in plan.rates.items():
+        for id_, rate in decision.rates.items():
             run = self.runs.get(id_)
             if run is None:
                 self._broken("form", "a rate for a job that is not given", rate, 0, slot=slot, job=id_)
                 continue
             if slot < run.job.arrival:
                 self._broken("arrival", "a slot in which it runs", slot, run.job.arrival, slot=slot, job=id_)
-            self._enter_slot(slot, run, plan.inc.get(id_))
+            self._enter_slot(slot, run, decision.inc.get(id_))
             running.append(run)
-        for id_ in [id_ for id_ in self.sending if id_ not in plan.rates]:
+        for id_ in [id_ for id_ in self.sending if id_ not in decision.rates]:
             run = self.sending.pop(id_)
             run.rate = 0.0
             if not run.finished and not run.stopped:
@@ -217,7 +217,7 @@ class _Check:
         if inc is not None:
             if inc not in [unit for unit, _ in job.workers]:
                 self._broken("2", "its workers in its unit of INC", 0, 1, slot=slot, job=job.id, unit=inc)
-            if len(job.workers) > 1 and not self.fabric.partial_inc:
+            if len(job.workers) > 1 and not self.limits.partial_inc:
                 self._broken(
                     "2", "units of a job with INC", len(job.workers), 1, slot=slot, job=job.id, unit=inc
                 )
@@ -233,51 +233,51 @@ class _Check:
                 run.links[min(unit, job.ps), max(unit, job.ps)] = streams
                 run.taken[job.ps] = run.taken.get(job.ps, 0) + streams
 
-    def _capacities(self, slot: int, plan: Plan, running: list[_Run]) -> None:
+    def _capacities(self, slot: int, decision: Decision, running: list[_Run]) -> None:
         """Equations (3), (5) and (6), second line, and what a server's interface allows."""
         inc: dict[int, int] = {}
         switch: dict[int, float] = {}
         between: dict[Pair, float] = {}
         for run in running:
-            rate, id_ = plan.rates[run.job.id], run.job.id
+            rate, id_ = decision.rates[run.job.id], run.job.id
             if run.inc is not None:
                 inc[run.inc] = inc.get(run.inc, 0) + 1
             for unit, streams in run.taken.items():
                 switch[unit] = switch.get(unit, 0.0) + streams * rate
             for link, streams in run.links.items():
                 between[link] = between.get(link, 0.0) + streams * rate
-                one = self.fabric.port_gbps
-                if self.fabric.one_path and streams * rate > one * self.slack:
+                one = self.limits.port_gbps
+                if self.limits.one_path and streams * rate > one * self.slack:
                     self._broken(
                         "path", "Gb/s over one circuit", streams * rate, one, slot=slot, job=id_, link=link
                     )
-            if rate > self.fabric.host_gbps * self.slack:
-                self._broken("server", "Gb/s of a worker", rate, self.fabric.host_gbps, slot=slot, job=id_)
+            if rate > self.limits.host_gbps * self.slack:
+                self._broken("server", "Gb/s of a worker", rate, self.limits.host_gbps, slot=slot, job=id_)
             into_ps = _into_ps(run) * rate
-            if into_ps > self.fabric.ps_gbps * self.slack:
-                self._broken("server", "Gb/s into a PS", into_ps, self.fabric.ps_gbps, slot=slot, job=id_)
+            if into_ps > self.limits.ps_gbps * self.slack:
+                self._broken("server", "Gb/s into a PS", into_ps, self.limits.ps_gbps, slot=slot, job=id_)
         for unit, count in inc.items():
-            if count > self.fabric.inc[unit]:
-                self._broken("3", "jobs with INC", count, self.fabric.inc[unit], slot=slot, unit=unit)
+            if count > self.limits.inc[unit]:
+                self._broken("3", "jobs with INC", count, self.limits.inc[unit], slot=slot, unit=unit)
         for unit, gbps in switch.items():
-            if gbps > self.fabric.switch_gbps[unit] * self.slack:
+            if gbps > self.limits.switch_gbps[unit] * self.slack:
                 self._broken(
-                    "5", "Gb/s of the switch", gbps, self.fabric.switch_gbps[unit], slot=slot, unit=unit
+                    "5", "Gb/s of the switch", gbps, self.limits.switch_gbps[unit], slot=slot, unit=unit
                 )
         for link, gbps in between.items():
-            room = plan.ports.get(link, 0) * self.fabric.port_gbps
+            room = decision.ports.get(link, 0) * self.limits.port_gbps
             if gbps > room * self.slack:
                 self._broken("6", "Gb/s between two units", gbps, room, slot=slot, link=link)
 
-    def _send(self, slot: int, plan: Plan, running: list[_Run], grown: set[Pair]) -> None:
+    def _send(self, slot: int, decision: Decision, running: list[_Run], grown: set[Pair]) -> None:
         """Equation (10): D of the next slot. All workers wait for the one whose circuits come up last."""
         for run in running:
-            rate = plan.rates[run.job.id]
+            rate = decision.rates[run.job.id]
             beta = max(0.0, rate - run.rate)
             lost = max(
-                (beta * self.fabric.reconfiguration_s for link in run.links if link in grown), default=0.0
+                (beta * self.limits.reconfiguration_s for link in run.links if link in grown), default=0.0
             )
-            run.volume = max(0.0, run.volume - (rate * self.fabric.slot_s - lost))
+            run.volume = max(0.0, run.volume - (rate * self.limits.slot_s - lost))
             run.rate, run.last = rate, slot
             self.sending[run.job.id] = run
 
@@ -288,12 +288,12 @@ class _Check:
             if not run.finished:
                 if not run.stopped:
                     self._broken(
-                        "10", "Gb left at the end", run.volume, 0, slot=len(self.schedule.plans), job=id_
+                        "10", "Gb left at the end", run.volume, 0, slot=len(self.schedule.decisions), job=id_
                     )
                 continue
             switched = run.inc is not None and len(run.job.workers) == 1
             assert run.last is not None
-            finish_s[id_] = (run.last + 1) * self.fabric.slot_s + (0.0 if switched else run.job.update_s)
+            finish_s[id_] = (run.last + 1) * self.limits.slot_s + (0.0 if switched else run.job.update_s)
         return finish_s
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from testbed.errors import RequestError
-from testbed.scheduling.model import Fabric, Job, Pair, Schedule
+from testbed.scheduling.model import Job, Limits, Pair, Schedule
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.milp import literal
 from testbed.systems.p4inc.milp.instance import prepare
@@ -21,7 +21,7 @@ FORMULATIONS = ("strong", "literal")
 
 
 def solve(
-    fabric: Fabric,
+    limits: Limits,
     jobs: Sequence[Job],
     *,
     ports: Mapping[Pair, int],
@@ -47,13 +47,13 @@ def solve(
     if formulation not in FORMULATIONS:
         raise RequestError(f"formulation {formulation!r}: accepted are {', '.join(FORMULATIONS)}")
     budget = Budget(time_limit_s, clock)
-    instance = prepare(fabric, jobs, ports)
+    instance = prepare(limits, jobs, ports)
     if horizon is not None:
         instance.within(horizon)
     search = Search(instance, budget, gap)
     if warm is not None:
-        if warm.fabric != fabric or set(warm.jobs) != set(jobs):
-            raise RequestError("the schedule to start from is of another fabric or other jobs")
+        if warm.limits != limits or set(warm.jobs) != set(jobs):
+            raise RequestError("the schedule to start from is of another limits or other jobs")
         if {p: n for p, n in warm.ports.items() if n} != {p: n for p, n in ports.items() if n}:
             raise RequestError("the schedule to start from has other initial circuits")
         check(warm)
@@ -71,11 +71,11 @@ def _literal(search: Search, horizon: int | None) -> Solution:
         search.run(fewest=False)
         if search.schedule is None:
             return _solution(search, None, math.inf, search.low_s)
-        horizon = len(search.schedule.plans)
+        horizon = len(search.schedule.decisions)
     with budget.stage("literal"):
         found = literal.solve(instance, horizon, budget.left_s)
         budget.count(found.answer, *found.size)
-    began_s = instance.first * instance.fabric.slot_s
+    began_s = instance.first * instance.limits.slot_s
     return _solution(search, found.schedule, found.objective_s - began_s, max(0.0, found.bound_s - began_s))
 
 

@@ -51,7 +51,7 @@ def choose(
         columns = [program.flag() for _ in each]
         choice.uses |= {mode.index: column for mode, column in zip(each, columns, strict=True)}
         program.row([(column, 1.0) for column in columns], 1.0, 1.0)
-    for unit in instance.fabric.units:
+    for unit in instance.limits.units:
         _fill(program, instance, choice, unit, exact)
     return choice
 
@@ -59,7 +59,7 @@ def choose(
 def _fill(program: Program, instance: Instance, choice: Choice, unit: int, exact: bool) -> None:
     held = [mode for mode in choice.modes if mode.load.inc == unit]
     fixed = [mode for mode in held if mode.fixed]
-    count = instance.fabric.inc[unit]
+    count = instance.limits.inc[unit]
     if not held:
         return
     if len(fixed) < len(held):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from testbed.errors import RequestError
 from testbed.scheduling import form
-from testbed.scheduling.model import Fabric, Job, Load, Pair, load
+from testbed.scheduling.model import Job, Limits, Load, Pair, load
 
 ROUNDING = 1e-9
 """A volume is done when less than this part of it is left (equation 10, D = 0)."""
@@ -40,7 +40,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    fabric: Fabric
+    limits: Limits
     jobs: tuple[Job, ...]
     ports: Mapping[Pair, int]
     modes: tuple[tuple[Mode, ...], ...]
@@ -59,7 +59,7 @@ class Instance:
         """The slot before which it must be over, so that t_j is not later than `ct_bti_s` from the first
         arrival.
         """
-        return self.first + math.floor((ct_bti_s - mode.load.update_s) / self.fabric.slot_s + 1e-6)
+        return self.first + math.floor((ct_bti_s - mode.load.update_s) / self.limits.slot_s + 1e-6)
 
     def possible(self, ct_bti_s: float) -> tuple[tuple[Mode, ...], ...]:
         """The modes in which each job can be over in time, were it alone."""
@@ -72,7 +72,7 @@ class Instance:
         """The values that CT-BTI can have in low_s..high_s: whole slots, and whole slots and an update
         time.
         """
-        slot_s = self.fabric.slot_s
+        slot_s = self.limits.slot_s
         updates = {mode.load.update_s for modes in self.modes for mode in modes}
         found = set()
         for update_s in updates:
@@ -86,8 +86,8 @@ class Instance:
 
     @property
     def alone_s(self) -> float:
-        """No CT-BTI is shorter: every job alone in the fabric, in its fastest mode."""
-        slot_s = self.fabric.slot_s
+        """No CT-BTI is shorter: every job alone, in its fastest mode."""
+        slot_s = self.limits.slot_s
         return max(
             min((mode.job.arrival - self.first + mode.slots) * slot_s + mode.load.update_s for mode in modes)
             for modes in self.modes
@@ -104,37 +104,37 @@ class Instance:
                 )
 
 
-def prepare(fabric: Fabric, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> Instance:
+def prepare(limits: Limits, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> Instance:
     """Raises RequestError for what no schedule can be made of."""
     if not jobs:
         raise RequestError("no jobs to schedule: at least one is needed")
-    form.require(fabric, jobs, ports, "to be scheduled")
-    if fabric.reconfiguration_s >= fabric.slot_s:
+    form.require(limits, jobs, ports, "to be scheduled")
+    if limits.reconfiguration_s >= limits.slot_s:
         raise RequestError(
-            f"reconfiguration_s is {fabric.reconfiguration_s}: from 0 to below slot_s ({fabric.slot_s}) is "
+            f"reconfiguration_s is {limits.reconfiguration_s}: from 0 to below slot_s ({limits.slot_s}) is "
             f"accepted"
         )
-    for unit in fabric.units:
+    for unit in limits.units:
         lit = sum(count for p, count in ports.items() if unit in p)
-        if lit > fabric.ports[unit]:
+        if lit > limits.ports[unit]:
             raise RequestError(
-                f"initial circuits of unit {unit}: {lit}, and it has {fabric.ports[unit]} ports"
+                f"initial circuits of unit {unit}: {lit}, and it has {limits.ports[unit]} ports"
             )
     counter = itertools.count()
-    modes = tuple(tuple(_modes(fabric, job, counter)) for job in jobs)
-    return Instance(fabric, tuple(jobs), dict(ports), modes)
+    modes = tuple(tuple(_modes(limits, job, counter)) for job in jobs)
+    return Instance(limits, tuple(jobs), dict(ports), modes)
 
 
-def _modes(fabric: Fabric, job: Job, counter: itertools.count[int]) -> list[Mode]:
+def _modes(limits: Limits, job: Job, counter: itertools.count[int]) -> list[Mode]:
     found = []
     # sent in one slot, set-up and all
-    useful = job.gigabits / (fabric.slot_s - fabric.reconfiguration_s)
-    for inc in (*job.inc_units(fabric), None):
-        taken = load(fabric, job, inc)
+    useful = job.gigabits / (limits.slot_s - limits.reconfiguration_s)
+    for inc in (*job.inc_units(limits), None):
+        taken = load(limits, job, inc)
         if taken.limit_gbps <= 0:
             continue
         limit = min(taken.limit_gbps, useful)
-        slots = max(1, math.ceil(job.gigabits * (1 - ROUNDING) / (limit * fabric.slot_s) - 1e-9))
+        slots = max(1, math.ceil(job.gigabits * (1 - ROUNDING) / (limit * limits.slot_s) - 1e-9))
         found.append(Mode(next(counter), job, taken, limit, slots))
     if not found:
         raise RequestError(

@@ -85,11 +85,11 @@ class _Model:
     grows: dict[tuple[Pair, int], Sum] = field(default_factory=dict)  # alpha
 
     def build(self) -> None:
-        fabric = self.instance.fabric
+        limits = self.instance.limits
         fastest = max(mode.limit_gbps for modes in self.instance.modes for mode in modes)
         streams = max(sum(count for _, count in job.workers) for job in self.instance.jobs)
         volume = max(job.gigabits for job in self.instance.jobs)
-        self.big = 2 * max(fastest * streams, volume * streams, *fabric.ports, self.last)
+        self.big = 2 * max(fastest * streams, volume * streams, *limits.ports, self.last)
         for job in self.instance.jobs:
             self._inc_and_slots(job)
         self._places()
@@ -113,9 +113,9 @@ class _Model:
 
     def _inc_and_slots(self, job: Job) -> None:
         """(2), and x by the durations of (11)."""
-        fabric, program = self.instance.fabric, self.program
+        limits, program = self.instance.limits, self.program
         for unit in self._units(job):
-            self.inc[job.id, unit] = self._flag() if unit in job.inc_units(fabric) else ZERO
+            self.inc[job.id, unit] = self._flag() if unit in job.inc_units(limits) else ZERO
         at_least(program, ZERO + 1, sum((self.inc[job.id, unit] for unit in self._units(job)), ZERO))
         first, beyond = (0, self.last) if "slots" in self.read else (1, self.last + 1)
         if "arrival" in self.read:
@@ -130,7 +130,7 @@ class _Model:
 
     def _places(self) -> None:
         """(3)."""
-        for unit, most in enumerate(self.instance.fabric.inc):
+        for unit, most in enumerate(self.instance.limits.inc):
             for slot in range(self.last + 1):
                 held = [
                     both(self.program, k, self.used[id_, slot])
@@ -141,7 +141,7 @@ class _Model:
 
     def _flows(self, job: Job) -> None:
         """(4). B_j x and B_j x k are products by (13)."""
-        fabric, here = self.instance.fabric, int(job.is_local)
+        limits, here = self.instance.limits, int(job.is_local)
         for slot in range(self.last + 1):
             bandwidth = Sum.of(self.program.real(0.0, self.big))
             used = self.used[job.id, slot]
@@ -149,7 +149,7 @@ class _Model:
                 product(self.program, used, bandwidth, self.big) if used.factors else ZERO
             )
             if "runs" in self.read and used.factors:
-                at_least(self.program, rate, used * (SMALL * job.gigabits / fabric.slot_s))
+                at_least(self.program, rate, used * (SMALL * job.gigabits / limits.slot_s))
             into_ps = ZERO
             for unit, count in job.workers:
                 k = self.inc[job.id, unit]
@@ -164,22 +164,22 @@ class _Model:
                 self.flow[job.id, unit, slot] = flow
                 into_ps = into_ps + flow
             if "server" in self.read:
-                if fabric.host_gbps < math.inf:
-                    at_least(self.program, ZERO + fabric.host_gbps, rate)
-                if fabric.ps_gbps < math.inf:
-                    at_least(self.program, ZERO + fabric.ps_gbps, into_ps)
+                if limits.host_gbps < math.inf:
+                    at_least(self.program, ZERO + limits.host_gbps, rate)
+                if limits.ps_gbps < math.inf:
+                    at_least(self.program, ZERO + limits.ps_gbps, into_ps)
 
     def _circuits(self) -> None:
         """(6), first and third line, and (7)."""
-        fabric, program = self.instance.fabric, self.program
-        pairs = [(a, b) for a in fabric.units for b in fabric.units if a < b]
+        limits, program = self.instance.limits, self.program
+        pairs = [(a, b) for a in limits.units for b in limits.units if a < b]
         for slot in range(self.last + 1):
             for p in pairs:
-                most = min(fabric.ports[p[0]], fabric.ports[p[1]])
+                most = min(limits.ports[p[0]], limits.ports[p[1]])
                 self.ports[p, slot] = Sum.of(program.whole(0, most))
-            for unit in fabric.units:
+            for unit in limits.units:
                 mine = [self.ports[p, slot] for p in pairs if unit in p]
-                at_least(program, ZERO + fabric.ports[unit], sum(mine, ZERO))
+                at_least(program, ZERO + limits.ports[unit], sum(mine, ZERO))
             for p in pairs:
                 grows = self.grows[p, slot] = self._flag()
                 if slot == 0 and "initial" not in self.read:
@@ -192,9 +192,9 @@ class _Model:
 
     def _capacities(self, slot: int) -> None:
         """(5), where B_uv has the factor x already, and (6), second line."""
-        fabric, program = self.instance.fabric, self.program
+        limits, program = self.instance.limits, self.program
         between: dict[Pair, Sum] = {}
-        switched = dict.fromkeys(fabric.units, ZERO)
+        switched = dict.fromkeys(limits.units, ZERO)
         for job in self.instance.jobs:
             rate = self.rate[job.id, slot]
             for unit, count in job.workers:
@@ -211,10 +211,10 @@ class _Model:
                     )
                     switched[unit] = switched[unit] + without * count
         for p, gbps in between.items():
-            at_least(program, self.ports[p, slot] * fabric.port_gbps, gbps)
+            at_least(program, self.ports[p, slot] * limits.port_gbps, gbps)
         for unit, gbps in switched.items():
-            if fabric.switch_gbps[unit] < math.inf:
-                at_least(program, ZERO + fabric.switch_gbps[unit], gbps)
+            if limits.switch_gbps[unit] < math.inf:
+                at_least(program, ZERO + limits.switch_gbps[unit], gbps)
 
     def _volumes(self, job: Job) -> None:
         """(8) to (10), for each pair, or once for the job."""
@@ -255,7 +255,7 @@ class _Model:
 
     def _volume(self, volume: Sum, rates: list[Sum], lit: list[Sum]) -> None:
         """(9) and (10): what is left, slot after slot, and nothing at T."""
-        fabric, program = self.instance.fabric, self.program
+        limits, program = self.instance.limits, self.program
         left = volume
         for slot in range(self.last):
             lost = ZERO
@@ -266,22 +266,22 @@ class _Model:
                 at_least(program, more * self.big, change)
                 lost = (
                     product(program, both(program, more, lit[slot]), change, self.big)
-                    * fabric.reconfiguration_s
+                    * limits.reconfiguration_s
                 )
-            left = maximum(program, ZERO, left - rates[slot] * fabric.slot_s + lost, self.big)
+            left = maximum(program, ZERO, left - rates[slot] * limits.slot_s + lost, self.big)
         equal(program, left, ZERO)
 
     def _end(self, job: Job) -> Sum:
         """(11), second line; the sum over E under that over k is over units of its own."""
-        fabric = self.instance.fabric
+        limits = self.instance.limits
         last = ZERO
         for slot in range(self.last + 1):
             number = slot + 1 if "end" in self.read else slot
             if self.used[job.id, slot].factors:
                 last = maximum(self.program, last, self.used[job.id, slot] * number, self.big)
         switched = sum((self.inc[job.id, unit] for unit in self._units(job)), ZERO) * float(job.is_local)
-        update = job.update_s if "update" in self.read else job.update_s / fabric.slot_s
-        return last * fabric.slot_s + (ZERO + 1 - switched) * update
+        update = job.update_s if "update" in self.read else job.update_s / limits.slot_s
+        return last * limits.slot_s + (ZERO + 1 - switched) * update
 
     def schedule(self, values: tuple[float, ...]) -> Schedule:
         chosen, rates = {}, {}

@@ -75,11 +75,11 @@ def _circuits(
     program: Program, instance: Instance, phases: Sequence[int], kept: bool, fewest: bool
 ) -> list[dict[Pair, int]]:
     """Equation (6): whole ports in each phase, and what is set up at its start."""
-    fabric, before = instance.fabric, None
+    limits, before = instance.limits, None
     ports: list[dict[Pair, int]] = []
     every = sorted(set(instance.pairs) | set(instance.ports))
     for _ in phases:
-        now = {p: program.whole(0, min(fabric.ports[p[0]], fabric.ports[p[1]])) for p in every}
+        now = {p: program.whole(0, min(limits.ports[p[0]], limits.ports[p[1]])) for p in every}
         ports.append(now)
         for p, column in now.items():
             lit = instance.ports.get(p, 0)
@@ -91,10 +91,10 @@ def _circuits(
                     program.row([(new, 1.0), (column, -1.0)], -lit)
                 else:
                     program.row([(new, 1.0), (column, -1.0), (before[p], 1.0)], 0.0)
-        for unit in fabric.units:
+        for unit in limits.units:
             mine = [(column, 1.0) for p, column in now.items() if unit in p]
             if mine:
-                program.row(mine, high=fabric.ports[unit])
+                program.row(mine, high=limits.ports[unit])
         before = now
     return ports
 
@@ -110,7 +110,7 @@ def _grown(
         if 0 < slot == instance.first:
             continue
         for p in instance.pairs:
-            most = min(instance.fabric.ports[p[0]], instance.fabric.ports[p[1]])
+            most = min(instance.limits.ports[p[0]], instance.limits.ports[p[1]])
             alpha = alphas[p, slot] = program.flag()
             if number:
                 program.row([(now[p], 1.0), (ports[number - 1][p], -1.0), (alpha, -most)], high=0.0)
@@ -130,7 +130,7 @@ def _rates(
     alphas: Mapping[tuple[Pair, int], int],
 ) -> list[tuple[int, int, int]]:
     """Equation (10) for a job: its rates move its volume, if it runs in this mode."""
-    fabric, use = instance.fabric, choice.uses[mode.index]
+    limits, use = instance.limits, choice.uses[mode.index]
     end = instance.end(mode, choice.ct_bti_s)
     found, sent = [], []
     active = _active(program, use, [slot for slot in phases[1:] if mode.job.arrival < slot < end])
@@ -139,16 +139,16 @@ def _rates(
             rate = program.real()
             runs = active[max(slot for slot in active if slot <= low)]
             found.append((low, high, rate))
-            sent.append((rate, (high - low) * fabric.slot_s))
+            sent.append((rate, (high - low) * limits.slot_s))
             grown = [alphas[p, low] for p, _ in mode.load.links if (p, low) in alphas]
             if grown:
-                most = mode.limit_gbps * fabric.reconfiguration_s
+                most = mode.limit_gbps * limits.reconfiguration_s
                 lost = program.real(0.0, most)
                 sent.append((lost, -1.0))
-                before = [(found[-2][2], fabric.reconfiguration_s)] if len(found) > 1 else []
+                before = [(found[-2][2], limits.reconfiguration_s)] if len(found) > 1 else []
                 for alpha in grown:
                     program.row(
-                        [(lost, 1.0), (rate, -fabric.reconfiguration_s), *before, (alpha, -most)], -most
+                        [(lost, 1.0), (rate, -limits.reconfiguration_s), *before, (alpha, -most)], -most
                     )
             program.row([(rate, 1.0), (runs, -mode.limit_gbps)], high=0.0)
             program.row([(rate, 1.0), (runs, -mode.limit_gbps * LEAST)], 0.0)
@@ -185,14 +185,14 @@ def _capacities(
     """Equations (5) and (6) in each span. Where a switch could be full, its INC places are counted as if all
     ran at once.
     """
-    fabric = instance.fabric
+    limits = instance.limits
     binding = binding_switches(instance, choice.modes)
     inc = {
         unit: [(column, _gbps(instance, choice, each)) for column, (at, _), each in choice.sets if at == unit]
         for unit in binding
     }
     for unit, terms in inc.items():
-        program.row(terms, high=fabric.switch_gbps[unit])
+        program.row(terms, high=limits.switch_gbps[unit])
     for low, _ in pairwise(cuts):
         phase = max((n for n, slot in enumerate(phases) if slot <= low), default=0)
         between: dict[Pair, list[tuple[int, float]]] = {}
@@ -204,9 +204,9 @@ def _capacities(
                 for unit, taken in mode.load.switches:
                     switched.setdefault(unit, []).append((column, taken))
         for p, terms in between.items():
-            program.row([*terms, (ports[phase][p], -fabric.port_gbps)], high=0.0)
+            program.row([*terms, (ports[phase][p], -limits.port_gbps)], high=0.0)
         for unit in binding:
-            program.row([*switched.get(unit, []), *inc[unit]], high=fabric.switch_gbps[unit])
+            program.row([*switched.get(unit, []), *inc[unit]], high=limits.switch_gbps[unit])
 
 
 def _gbps(instance: Instance, choice: Choice, indices: Sequence[int]) -> float:
@@ -223,7 +223,7 @@ def schedule(instance: Instance, model: Phased, values: Sequence[float]) -> Sche
     for id_, slot in model.choice.starts(values).items():
         mode = chosen[id_]
         rates[id_] = dict.fromkeys(
-            range(slot, slot + mode.slots), min(mode.limit_gbps, mode.job.gigabits / instance.fabric.slot_s)
+            range(slot, slot + mode.slots), min(mode.limit_gbps, mode.job.gigabits / instance.limits.slot_s)
         )
     for id_, mode in chosen.items():
         if not mode.fixed:

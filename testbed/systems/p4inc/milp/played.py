@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from testbed.scheduling.model import Pair, Plan, Schedule, lost_gigabits
+from testbed.scheduling.model import Decision, Pair, Schedule, lost_gigabits
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 
 LEAST = 1e-8
@@ -30,11 +30,11 @@ def played(
     """`rates` by job and slot, `ports` by slot. A job runs from its first slot to its last; in the last one
     it sends all that is left.
     """
-    fabric = instance.fabric
+    limits = instance.limits
     left = {job.id: job.gigabits for job in instance.jobs}
     last_rate = dict.fromkeys(left, 0.0)
     ends = {id_: max(slots) for id_, slots in rates.items()}
-    plans = []
+    decisions = []
     before = instance.ports
     for slot, now in enumerate(ports):
         running: dict[int, float] = {}
@@ -43,37 +43,37 @@ def played(
             if slot not in its or left[id_] <= ROUNDING * mode.job.gigabits:
                 continue
             rate = max(its[slot], LEAST * mode.limit_gbps)
-            lost = lost_gigabits(fabric, mode.load.links, last_rate[id_], rate, before, now)
-            short = left[id_] - (rate * fabric.slot_s - lost)
+            lost = lost_gigabits(limits, mode.load.links, last_rate[id_], rate, before, now)
+            short = left[id_] - (rate * limits.slot_s - lost)
             if slot == ends[id_] and short > 0:
-                rate += short / (fabric.slot_s - fabric.reconfiguration_s)
-                lost = lost_gigabits(fabric, mode.load.links, last_rate[id_], rate, before, now)
-            left[id_] -= rate * fabric.slot_s - lost
+                rate += short / (limits.slot_s - limits.reconfiguration_s)
+                lost = lost_gigabits(limits, mode.load.links, last_rate[id_], rate, before, now)
+            left[id_] -= rate * limits.slot_s - lost
             running[id_] = last_rate[id_] = rate
         inc = {id_: unit for id_ in running if (unit := chosen[id_].load.inc) is not None}
-        plans.append(Plan(running, inc, now))
+        decisions.append(Decision(running, inc, now))
         before = now
-    while plans and not plans[-1].rates:
-        plans.pop()
-    return Schedule(fabric, instance.jobs, tuple(plans), dict(instance.ports))
+    while decisions and not decisions[-1].rates:
+        decisions.pop()
+    return Schedule(limits, instance.jobs, tuple(decisions), dict(instance.ports))
 
 
 def one_by_one(instance: Instance) -> Schedule:
-    """Each job alone in the fabric, in its fastest mode, in the order of arrival: there always is a
+    """Each job alone, in its fastest mode, in the order of arrival: there always is a
     schedule.
     """
-    fabric, free = instance.fabric, 0
+    limits, free = instance.limits, 0
     chosen: dict[int, Mode] = {}
     rates: dict[int, dict[int, float]] = {}
     ports: list[Mapping[Pair, int]] = []
     for modes in sorted(instance.modes, key=lambda modes: (modes[0].job.arrival, modes[0].job.id)):
-        mode = min(modes, key=lambda mode: mode.slots * fabric.slot_s + mode.load.update_s)
+        mode = min(modes, key=lambda mode: mode.slots * limits.slot_s + mode.load.update_s)
         job, links = mode.job, mode.load.links
         chosen[job.id] = mode
         began = max(free, job.arrival)
         free = began + mode.slots + (1 if links else 0)  # for what is lost while its circuits are set up
         rates[job.id] = dict.fromkeys(range(began, free), mode.limit_gbps)
-        lit = {p: math.ceil(streams * mode.limit_gbps / fabric.port_gbps - 1e-9) for p, streams in links}
+        lit = {p: math.ceil(streams * mode.limit_gbps / limits.port_gbps - 1e-9) for p, streams in links}
         ports += [{}] * (began - len(ports)) + [lit] * (free - began)
     return played(instance, chosen, rates, ports)
 
@@ -81,12 +81,12 @@ def one_by_one(instance: Instance) -> Schedule:
 def ct_bti_s(instance: Instance, schedule: Schedule) -> float:
     """max t_j less the start of the first slot with an arrival."""
     ended: dict[int, tuple[int, int | None]] = {}
-    for slot, plan in enumerate(schedule.plans):
-        for id_ in plan.rates:
-            ended[id_] = slot, plan.inc.get(id_)
+    for slot, decision in enumerate(schedule.decisions):
+        for id_ in decision.rates:
+            ended[id_] = slot, decision.inc.get(id_)
     latest = 0.0
     for modes in instance.modes:
         slot, inc = ended[modes[0].job.id]
         (mode,) = (mode for mode in modes if mode.load.inc == inc)
-        latest = max(latest, (slot + 1 - instance.first) * instance.fabric.slot_s + mode.load.update_s)
+        latest = max(latest, (slot + 1 - instance.first) * instance.limits.slot_s + mode.load.update_s)
     return latest

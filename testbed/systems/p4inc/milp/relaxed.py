@@ -38,7 +38,7 @@ def relaxation(
         if mode.load.links or any(unit in binding for unit, _ in mode.load.switches)
     ]
     cuts = sorted({mode.job.arrival for mode in moved} | {instance.end(mode, ct_bti_s) for mode in moved})
-    fabric = instance.fabric
+    limits = instance.limits
     flows: dict[int, list[tuple[int, int]]] = {}
     for mode in moved:
         end = instance.end(mode, ct_bti_s)
@@ -48,13 +48,13 @@ def relaxation(
         for low, high in spans:
             volume = program.real()
             flows[mode.index].append((low, volume))
-            most = min(mode.limit_gbps * (high - low) * fabric.slot_s, mode.job.gigabits)
+            most = min(mode.limit_gbps * (high - low) * limits.slot_s, mode.job.gigabits)
             program.row([(volume, 1.0), (use, -most)], high=0.0)
         program.row(
             [*((v, 1.0) for _, v in flows[mode.index]), (use, -mode.job.gigabits * (1 - ROUNDING))], 0.0
         )
     for low, high in pairwise(cuts):
-        seconds = (high - low) * fabric.slot_s
+        seconds = (high - low) * limits.slot_s
         between: dict[Pair, list[tuple[int, float]]] = {}
         switched: dict[int, list[tuple[int, float]]] = {}
         for mode in moved:
@@ -67,12 +67,12 @@ def relaxation(
         if whole_ports:
             _whole(program, instance, between, high - low)
         else:
-            for unit in fabric.units:
+            for unit in limits.units:
                 through = [term for p, terms in between.items() if unit in p for term in terms]
                 if through:
-                    program.row(through, high=fabric.ports[unit] * fabric.port_gbps * seconds)
+                    program.row(through, high=limits.ports[unit] * limits.port_gbps * seconds)
         for unit, terms in switched.items():
-            program.row(terms, high=fabric.switch_gbps[unit] * seconds)
+            program.row(terms, high=limits.switch_gbps[unit] * seconds)
     return program, choice
 
 
@@ -80,24 +80,24 @@ def _whole(
     program: Program, instance: Instance, between: Mapping[Pair, Sequence[tuple[int, float]]], slots: int
 ) -> None:
     """Equation (6), in ports times slots."""
-    fabric = instance.fabric
-    lit = {p: program.whole(0, slots * min(fabric.ports[p[0]], fabric.ports[p[1]])) for p in between}
+    limits = instance.limits
+    lit = {p: program.whole(0, slots * min(limits.ports[p[0]], limits.ports[p[1]])) for p in between}
     for p, terms in between.items():
-        program.row([*terms, (lit[p], -fabric.port_gbps * fabric.slot_s)], high=0.0)
-    for unit in fabric.units:
+        program.row([*terms, (lit[p], -limits.port_gbps * limits.slot_s)], high=0.0)
+    for unit in limits.units:
         mine = [(column, 1.0) for p, column in lit.items() if unit in p]
         if mine:
-            program.row(mine, high=fabric.ports[unit] * slots)
+            program.row(mine, high=limits.ports[unit] * slots)
 
 
 def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[int]:
     """The units whose B_PDP could be reached at all: full INC places, full ports, and what else stays in the
     unit.
     """
-    fabric, found = instance.fabric, set()
-    for unit in fabric.units:
+    limits, found = instance.limits, set()
+    for unit in limits.units:
         inc: list[float] = []
-        beside = fabric.ports[unit] * fabric.port_gbps
+        beside = limits.ports[unit] * limits.port_gbps
         for mode in modes:
             gbps = dict(mode.load.switches).get(unit, 0) * mode.limit_gbps
             crossing = sum(streams for p, streams in mode.load.links if unit in p) * mode.limit_gbps
@@ -106,8 +106,8 @@ def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[int]:
             else:
                 beside += max(0.0, gbps - crossing)
         if (
-            sum(sorted(inc)[-fabric.inc[unit] :] if fabric.inc[unit] else []) + beside
-            > fabric.switch_gbps[unit]
+            sum(sorted(inc)[-limits.inc[unit] :] if limits.inc[unit] else []) + beside
+            > limits.switch_gbps[unit]
         ):
             found.add(unit)
     return found

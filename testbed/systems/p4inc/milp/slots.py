@@ -76,9 +76,9 @@ def slots(instance: Instance, ct_bti_s: float, *, fewest: bool = False) -> Slots
 
 def _circuits(model: Slots, horizon: int) -> None:
     """Equations (6) and (7). In a slot before the first arrival circuits change at no one's cost."""
-    program, fabric, first = model.program, model.instance.fabric, model.instance.first
+    program, limits, first = model.program, model.instance.limits, model.instance.first
     for p in model.instance.pairs:
-        most = min(fabric.ports[p[0]], fabric.ports[p[1]])
+        most = min(limits.ports[p[0]], limits.ports[p[1]])
         for slot in range(first, horizon):
             now = model.ports[p, slot] = program.whole(0, most)
             grows = model.grows[p, slot] = program.flag()
@@ -88,10 +88,10 @@ def _circuits(model: Slots, horizon: int) -> None:
             elif slot > first:
                 program.row([(now, 1.0), (model.ports[p, slot - 1], -1.0), (grows, -most)], high=0.0)
     for slot in range(first, horizon):
-        for unit in fabric.units:
+        for unit in limits.units:
             mine = [(model.ports[p, slot], 1.0) for p in model.instance.pairs if unit in p]
             if mine:
-                program.row(mine, high=fabric.ports[unit])
+                program.row(mine, high=limits.ports[unit])
 
 
 def _set_up(model: Slots) -> None:
@@ -127,13 +127,13 @@ def _runs(model: Slots, mode: Mode) -> None:
 
 def _rates(model: Slots, mode: Mode) -> None:
     """Equations (9) and (10) for a job in a mode."""
-    program, fabric = model.program, model.instance.fabric
-    use, most, late_s = model.choice.uses[mode.index], mode.limit_gbps, fabric.reconfiguration_s
+    program, limits = model.program, model.instance.limits
+    use, most, late_s = model.choice.uses[mode.index], mode.limit_gbps, limits.reconfiguration_s
     sent = []
     for slot in model.span(mode):
         rate = model.rates[mode.index, slot] = program.real(0.0, most)
         program.row([(rate, 1.0), (model.runs[mode.index, slot], -most)], high=0.0)
-        sent.append((rate, fabric.slot_s))
+        sent.append((rate, limits.slot_s))
         if not mode.load.links or not late_s:
             continue
         lost = program.real(0.0, most * late_s)
@@ -147,7 +147,7 @@ def _rates(model: Slots, mode: Mode) -> None:
 
 def _capacities(model: Slots, slot: int, binding: set[int]) -> None:
     """Equations (3), (5) and (6). A job that runs has a rate, so that its links have a port."""
-    program, fabric = model.program, model.instance.fabric
+    program, limits = model.program, model.instance.limits
     here = [mode for mode in model.choice.modes if slot in model.span(mode)]
     between: dict[Pair, list[tuple[int, float]]] = {}
     switched: dict[int, list[tuple[int, float]]] = {unit: [] for unit in binding}
@@ -165,12 +165,12 @@ def _capacities(model: Slots, slot: int, binding: set[int]) -> None:
             if unit in binding:
                 switched[unit].append((rate, taken))
     for p, terms in between.items():
-        program.row([*terms, (model.ports[p, slot], -fabric.port_gbps)], high=0.0)
+        program.row([*terms, (model.ports[p, slot], -limits.port_gbps)], high=0.0)
     for unit, terms in switched.items():
-        program.row(terms, high=fabric.switch_gbps[unit])
+        program.row(terms, high=limits.switch_gbps[unit])
     for unit, terms in held.items():
-        if len(terms) > fabric.inc[unit]:
-            program.row(terms, high=fabric.inc[unit])
+        if len(terms) > limits.inc[unit]:
+            program.row(terms, high=limits.inc[unit])
 
 
 def schedule(model: Slots, values: Sequence[float]) -> Schedule:
@@ -185,7 +185,7 @@ def schedule(model: Slots, values: Sequence[float]) -> Schedule:
                 for s in model.span(mode)
                 if values[model.starts.get((mode.index, s), 0)] > 0.5 and (mode.index, s) in model.starts
             )
-            rate = min(mode.limit_gbps, mode.job.gigabits / instance.fabric.slot_s)
+            rate = min(mode.limit_gbps, mode.job.gigabits / instance.limits.slot_s)
             rates[id_] = dict.fromkeys(range(began, began + mode.slots), rate)
         else:
             its = [s for s in model.span(mode) if values[model.runs[mode.index, s]] > 0.5]

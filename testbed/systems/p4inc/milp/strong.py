@@ -116,8 +116,8 @@ class Search:
     def _far(self, value_s: float) -> float:
         """High enough above to hold a candidate more."""
         return min(
-            1.3 * value_s + 2 * self.instance.fabric.slot_s,
-            max(self.high_s, value_s + 2 * self.instance.fabric.slot_s),
+            1.3 * value_s + 2 * self.instance.limits.slot_s,
+            max(self.high_s, value_s + 2 * self.instance.limits.slot_s),
         )
 
     # -------------------------------------------------------------- from above
@@ -191,7 +191,7 @@ class Search:
         return found
 
     def _last(self, value_s: float) -> int:
-        return self.instance.first + math.floor(value_s / self.instance.fabric.slot_s + 1e-6) - 1
+        return self.instance.first + math.floor(value_s / self.instance.limits.slot_s + 1e-6) - 1
 
     def _even(self, value_s: float) -> list[int]:
         return list(range(self.instance.first, self._last(value_s), max(1, self._last(value_s) // 8)))
@@ -326,16 +326,16 @@ class Search:
 def _changes(schedule: Schedule, first: int) -> list[int]:
     """The slots in which a schedule sets circuits up, its first one included."""
     found, before = {first}, schedule.ports
-    for slot, plan in enumerate(schedule.plans):
-        if slot > first and set_up(before, plan.ports):
+    for slot, decision in enumerate(schedule.decisions):
+        if slot > first and set_up(before, decision.ports):
             found.add(slot)
-        before = plan.ports
+        before = decision.ports
     return sorted(found)
 
 
 def _set_up(schedule: Schedule) -> int:
     before, count = schedule.ports, 0
-    for plan in schedule.plans:
-        count += set_up(before, plan.ports)
-        before = plan.ports
+    for decision in schedule.decisions:
+        count += set_up(before, decision.ports)
+        before = decision.ports
     return count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from testbed.scheduling.model import ALL, NEEDED, Load, Plan, Progress, State
+from testbed.scheduling.model import ALL, NEEDED, Decision, Load, Progress, State
 from testbed.scheduling.room import SLACK, Loads, Room
 from testbed.systems.p4inc.policies import circuits
 
@@ -26,11 +26,11 @@ class Fcfs:
     def name(self) -> str:
         return "inc-fcfs" if self._inc else "noinc-fcfs"
 
-    def plan(self, state: State) -> Plan:
-        fabric = state.fabric
+    def decide(self, state: State) -> Decision:
+        limits = state.limits
         running = [p for p in state.jobs if p.started is not None]
-        its = [(p, self._loads.of(fabric, p.job, p.inc)) for p in running]
-        room = Room.beside(fabric, its)
+        its = [(p, self._loads.of(limits, p.job, p.inc)) for p in running]
+        room = Room.beside(limits, its)
         rates = {p.job.id: p.rate_gbps for p in running}
         inc = {p.job.id: p.inc for p in running if p.inc is not None}
         for waiting in state.jobs:
@@ -45,30 +45,30 @@ class Fcfs:
             if load.inc is not None:
                 room.inc_left[load.inc] -= 1
                 inc[waiting.job.id] = load.inc
-        return Plan(rates, inc, circuits.kept(state.ports, room.circuits, fabric.ports))
+        return Decision(rates, inc, circuits.kept(state.ports, room.circuits, limits.ports))
 
     def _load(self, state: State, waiting: Progress, room: Room) -> Load:
         job = waiting.job
         unit = None
         if self._inc:
             workers = dict(job.workers)
-            units = [unit for unit in job.inc_units(state.fabric) if room.inc_left[unit] > 0]
+            units = [unit for unit in job.inc_units(state.limits) if room.inc_left[unit] > 0]
             unit = max(units, key=lambda unit: (workers[unit], -unit), default=None)
-        return self._loads.of(state.fabric, job, unit)
+        return self._loads.of(state.limits, job, unit)
 
     def _rate(self, state: State, waiting: Progress, load: Load, room: Room) -> float:
         """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one
         does.
         """
-        fabric = state.fabric
+        limits = state.limits
         most = load.limit_gbps
         if self._steps == NEEDED or most == math.inf:
             # finishes the job in one slot, though circuits may come up epsilon late
-            lit_s = fabric.slot_s - (fabric.reconfiguration_s if load.links else 0.0)
+            lit_s = limits.slot_s - (limits.reconfiguration_s if load.links else 0.0)
             if lit_s > 0:
-                steps = max(1, math.ceil(waiting.remaining_gigabits / lit_s / fabric.step_gbps - SLACK))
-                most = min(most, steps * fabric.step_gbps)
+                steps = max(1, math.ceil(waiting.remaining_gigabits / lit_s / limits.step_gbps - SLACK))
+                most = min(most, steps * limits.step_gbps)
         rate = room.largest(load, most)
         if rate >= most * (1 - SLACK):
             return most
-        return math.floor(rate / fabric.step_gbps + SLACK) * fabric.step_gbps
+        return math.floor(rate / limits.step_gbps + SLACK) * limits.step_gbps

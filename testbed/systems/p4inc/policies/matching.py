@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from testbed.scheduling.model import Fabric, Job, Load, Progress
+from testbed.scheduling.model import Job, Limits, Load, Progress
 from testbed.scheduling.room import Loads
 
 _LAST = 1e-6
@@ -22,7 +22,7 @@ def saved(without: Load, its: Load) -> int:
 
 
 def assign(
-    fabric: Fabric, waiting: Sequence[Progress], places: Sequence[int], loads: Loads
+    limits: Limits, waiting: Sequence[Progress], places: Sequence[int], loads: Loads
 ) -> dict[int, int]:
     """The unit of each job that gets INC, from the `places` left by unit: in each round a matching of units
     and jobs of the largest inter-unit traffic saved, in as many rounds as a unit has places.
@@ -31,12 +31,12 @@ def assign(
     edges: list[tuple[int, Job, float]] = []
     for progress in waiting:
         job = progress.job
-        units = [unit for unit in job.inc_units(fabric) if left[unit] > 0]
+        units = [unit for unit in job.inc_units(limits) if left[unit] > 0]
         if not units:
             continue
-        without = loads.of(fabric, job, None)
+        without = loads.of(limits, job, None)
         for unit in units:
-            its = loads.of(fabric, job, unit)
+            its = loads.of(limits, job, unit)
             weight = (saved(without, its) + _LAST) * progress.remaining_gigabits
             if its.limit_gbps > 0 and weight > 0:
                 edges.append((unit, job, weight))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.scheduling.model import NEEDED, Fabric, Load, Plan, Progress, State
+from testbed.scheduling.model import NEEDED, Decision, Limits, Load, Progress, State
 from testbed.scheduling.room import SLACK, Loads, Room
 from testbed.systems.p4inc.policies import circuits, matching, windows
 
@@ -45,27 +45,27 @@ class TimeWindow:
     def name(self) -> str:
         return ("inc-tw" if self._inc else "noinc-tw") + ("" if self._reconfigures else "-norecon")
 
-    def plan(self, state: State) -> Plan:
-        fabric = state.fabric
-        running = [(p, self._loads.of(fabric, p.job, p.inc)) for p in state.jobs if p.started is not None]
-        room = Room.beside(fabric, running, None if self._reconfigures else state.ports)
+    def decide(self, state: State) -> Decision:
+        limits = state.limits
+        running = [(p, self._loads.of(limits, p.job, p.inc)) for p in state.jobs if p.started is not None]
+        room = Room.beside(limits, running, None if self._reconfigures else state.ports)
         waiting = [p for p in state.jobs if p.started is None]
-        chosen = matching.assign(fabric, waiting, room.inc_left, self._loads) if self._inc and waiting else {}
+        chosen = matching.assign(limits, waiting, room.inc_left, self._loads) if self._inc and waiting else {}
         candidates = [Candidate(p, its, room.limit(its), p.rate_gbps) for p, its in running]
         for p in waiting:
-            its = self._loads.of(fabric, p.job, chosen.get(p.job.id))
+            its = self._loads.of(limits, p.job, chosen.get(p.job.id))
             candidates.append(Candidate(p, its, room.limit(its)))
-        for related in by_window(fabric, candidates):
-            _raise(fabric, related, room, self._steps)
+        for related in by_window(limits, candidates):
+            _raise(limits, related, room, self._steps)
         given = [c for c in candidates if c.gbps > 0]
-        return Plan(
+        return Decision(
             {c.progress.job.id: c.gbps for c in given},
             {c.progress.job.id: c.load.inc for c in given if c.load.inc is not None},
-            circuits.kept(state.ports, room.circuits, fabric.ports) if self._reconfigures else state.ports,
+            circuits.kept(state.ports, room.circuits, limits.ports) if self._reconfigures else state.ports,
         )
 
 
-def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+def by_window(limits: Limits, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
     """The jobs of each virtual port, that with the latest window end first; each job at the first of its
     ports only.
 
@@ -73,7 +73,7 @@ def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Cand
     optical ports. A job leaves the first pass that it is in (algorithm 2, lines 19 to 31) only when no step
     more fits, and nothing becomes free before the next slot: in the passes after that it would leave at once.
     """
-    units = len(fabric.ports)
+    units = len(limits.ports)
     port: list[int] = []
     gigabits: list[float] = []
     update_s: list[float] = []
@@ -88,7 +88,7 @@ def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Cand
             port += (units + a, units + b)
             gigabits += (count * left, count * left)
         update_s += [its.update_s] * (len(port) - first[-1])
-    capacity = np.array([*fabric.switch_gbps, *(count * fabric.port_gbps for count in fabric.ports)])
+    capacity = np.array([*limits.switch_gbps, *(count * limits.port_gbps for count in limits.ports)])
     end = windows.ends(port, gigabits, update_s, capacity)
     rank = np.empty(len(end), np.intp)
     rank[np.argsort(-end, kind="stable")] = np.arange(len(end))
@@ -100,7 +100,7 @@ def by_window(fabric: Fabric, candidates: Sequence[Candidate]) -> list[list[Cand
     return [related[at] for at in sorted(related)]
 
 
-def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str) -> None:
+def _raise(limits: Limits, related: Sequence[Candidate], room: Room, steps: str) -> None:
     """Algorithm 2, lines 19 to 31. Room only shrinks meanwhile, and a job's ICT depends on its own rate
     alone: so jobs in a heap, that with the longest ICT first, come in the order in which the paper's repeated
     search of all finds them.
@@ -108,7 +108,7 @@ def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str)
     heap = [
         entry
         for number, c in enumerate(related)
-        if (entry := _projected(fabric, number, c, steps)) is not None
+        if (entry := _projected(limits, number, c, steps)) is not None
     ]
     heapq.heapify(heap)
     while heap:
@@ -118,7 +118,7 @@ def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str)
         if room.fits(candidate.load, step):
             room.take(candidate.load, step)
             candidate.gbps += step
-            entry = _projected(fabric, number, candidate, steps)
+            entry = _projected(limits, number, candidate, steps)
         if entry is None:
             heapq.heappop(heap)
         else:
@@ -126,17 +126,17 @@ def _raise(fabric: Fabric, related: Sequence[Candidate], room: Room, steps: str)
 
 
 def _projected(
-    fabric: Fabric, number: int, candidate: Candidate, steps: str
+    limits: Limits, number: int, candidate: Candidate, steps: str
 ) -> tuple[float, int, float] | None:
     """The ICT after one step more, negated for the heap, and the step; None if the job is to have no more."""
     progress, had = candidate.progress, candidate.progress.rate_gbps
     left = progress.remaining_gigabits
     # what is new of its rate may come into force epsilon late
-    lost = (candidate.gbps - had) * fabric.reconfiguration_s if candidate.load.links else 0.0
-    ends = candidate.gbps > 0 and candidate.gbps * fabric.slot_s - lost >= left
+    lost = (candidate.gbps - had) * limits.reconfiguration_s if candidate.load.links else 0.0
+    ends = candidate.gbps > 0 and candidate.gbps * limits.slot_s - lost >= left
     if ends and (steps == NEEDED or candidate.limit_gbps == math.inf):
         return None
-    step = min(fabric.step_gbps, candidate.limit_gbps - candidate.gbps)
+    step = min(limits.step_gbps, candidate.limit_gbps - candidate.gbps)
     if step <= SLACK * candidate.gbps:
         return None
     return -(left / (candidate.gbps + step) + candidate.load.update_s), number, step

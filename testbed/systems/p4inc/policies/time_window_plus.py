@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from testbed.scheduling.model import Plan, State
+from testbed.scheduling.model import Decision, State
 from testbed.scheduling.room import Loads
 from testbed.systems.p4inc.policies import circuits
 from testbed.systems.p4inc.policies.tw_plus_modes import Modes, Sending, Tuning
@@ -23,7 +23,7 @@ class TimeWindowPlus:
     would be late with their PS, longest first; the others wait for INC or use their PS, whichever ends first.
     PS jobs get what ends them in time.
 
-    A plan depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
+    A decision depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
     """
 
     def __init__(self, inc: bool = True, seed: int = 0, tuning: Tuning | None = None) -> None:
@@ -35,19 +35,19 @@ class TimeWindowPlus:
     def name(self) -> str:
         return "inc-tw+" if self._inc else "noinc-tw+"
 
-    def plan(self, state: State) -> Plan:
+    def decide(self, state: State) -> Decision:
         modes = Modes(state, self._tuning, self._loads, self._inc)
         return with_rates(state, modes.sending, modes.end_s, self._tuning)
 
 
-def with_rates(state: State, sending: list[Sending], end_s: float, tuning: Tuning) -> Plan:
-    """The plan that gives jobs rates by which they end at `end_s`, or as soon after it as the longest of them
-    and the ports allow.
+def with_rates(state: State, sending: list[Sending], end_s: float, tuning: Tuning) -> Decision:
+    """Return the decision that gives jobs rates by which they end at `end_s`, or as soon after it as the
+    longest of them and the ports allow.
     """
     # by id, and then, stable, by update: two plain keys are quicker than pairs of them
     sending.sort(key=_ID)
     sending.sort(key=_UPDATE_S, reverse=True)
-    rates = Rates(state.fabric, state.ports, tuning, sending)
+    rates = Rates(state.limits, state.ports, tuning, sending)
     longest_s = max((entry.least_s for entry in sending), default=0.0)
     rates.give(max(end_s, longest_s, rates.ports_end_s()))
     given = rates.gbps
@@ -61,4 +61,4 @@ def with_rates(state: State, sending: list[Sending], end_s: float, tuning: Tunin
         unit = entry.load.inc
         if unit is not None and (id_ := entry.progress.job.id) in given:
             inc[id_] = unit
-    return Plan(given, inc, circuits.kept(state.ports, rates.circuits, state.fabric.ports))
+    return Decision(given, inc, circuits.kept(state.ports, rates.circuits, state.limits.ports))

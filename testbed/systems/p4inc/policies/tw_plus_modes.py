@@ -68,11 +68,11 @@ class Modes:
     """
 
     def __init__(self, state: State, tuning: Tuning, loads: Loads, inc: bool) -> None:
-        self.fabric, self.tuning, self._loads, self._lit = state.fabric, tuning, loads, state.ports
-        fabric = state.fabric
-        self.port_gbps = [max(count * fabric.port_gbps, 1e-9) for count in fabric.ports]
+        self.limits, self.tuning, self._loads, self._lit = state.limits, tuning, loads, state.ports
+        limits = state.limits
+        self.port_gbps = [max(count * limits.port_gbps, 1e-9) for count in limits.ports]
         self.sending: list[Sending] = []
-        self.gigabits = [0.0] * len(fabric.ports)  # through each unit's optical ports; kept with INC alone
+        self.gigabits = [0.0] * len(limits.ports)  # through each unit's optical ports; kept with INC alone
         self._held: dict[int, list[float]] = {}  # by unit, when its INC places become free
         queues = self._sort(state, inc)
         for unit in sorted(queues):
@@ -81,13 +81,13 @@ class Modes:
     # -------------------------------------------------------------- who is there
 
     def _sort(self, state: State, inc: bool) -> dict[int, list[_Queued]]:
-        fabric, of = self.fabric, self._loads.of
+        limits, of = self.limits, self._loads.of
         queues: dict[int, list[_Queued]] = {}
         known = 0.0
         for progress in state.jobs:
             job, left = progress.job, progress.remaining_gigabits
             if progress.started is not None:
-                its = of(fabric, job, progress.inc)
+                its = of(limits, job, progress.inc)
                 least = left / its.limit_gbps + its.update_s
                 if its.inc is not None:
                     self._held.setdefault(its.inc, []).append(least)
@@ -97,7 +97,7 @@ class Modes:
                 if least > known:
                     known = least
                 continue
-            its = of(fabric, job, None)
+            its = of(limits, job, None)
             unit = self._inc_unit(progress, queues) if inc else None
             if unit is None:
                 if its.limit_gbps > 0:
@@ -108,10 +108,10 @@ class Modes:
                     if least > known:
                         known = least
                 continue
-            with_inc = of(fabric, job, unit)
-            slots = max(1, math.ceil(left / (with_inc.limit_gbps * fabric.slot_s) - 1e-9))
+            with_inc = of(limits, job, unit)
+            slots = max(1, math.ceil(left / (with_inc.limit_gbps * limits.slot_s) - 1e-9))
             ps_s = left / its.limit_gbps + its.update_s if its.limit_gbps > 0 else math.inf
-            inc_s = slots * fabric.slot_s + with_inc.update_s
+            inc_s = slots * limits.slot_s + with_inc.update_s
             streams = sum([count for _, count in its.links])
             self._add(with_inc, left)
             queues.setdefault(unit, []).append(_Queued(progress, with_inc, its, inc_s, ps_s, streams))
@@ -123,17 +123,17 @@ class Modes:
         """Of the units where a job may use INC that with most of its workers, then the one with fewest jobs
         per place.
         """
-        fabric, job = self.fabric, progress.job
-        units = job.inc_units(fabric)
+        limits, job = self.limits, progress.job
+        units = job.inc_units(limits)
         if len(units) == 1:
-            return units[0] if self._loads.of(fabric, job, units[0]).limit_gbps > 0 else None
+            return units[0] if self._loads.of(limits, job, units[0]).limit_gbps > 0 else None
         workers = dict(job.workers)
 
         def crowd(unit: int) -> tuple[int, float, int]:
             jobs = len(self._held.get(unit, ())) + len(queues.get(unit, ()))
-            return (-workers[unit], jobs / fabric.inc[unit], unit)
+            return (-workers[unit], jobs / limits.inc[unit], unit)
 
-        able = [unit for unit in units if self._loads.of(fabric, job, unit).limit_gbps > 0]
+        able = [unit for unit in units if self._loads.of(limits, job, unit).limit_gbps > 0]
         return min(able, key=crowd, default=None)
 
     def _add(self, its: Load, gigabits: float) -> None:
@@ -145,7 +145,7 @@ class Modes:
     # -------------------------------------------------------------- one unit's INC places
 
     def _choose(self, unit: int, queue: list[_Queued]) -> None:
-        free = max(0, self.fabric.inc[unit] - len(self._held.get(unit, ())))
+        free = max(0, self.limits.inc[unit] - len(self._held.get(unit, ())))
         spare = free - len(queue)
         kept: list[_Queued] = []
         # the jobs that weigh least on the optical ports leave their places first
@@ -227,11 +227,11 @@ class Modes:
         behind the first `starting` not before the next slot.
         """
         held = self._held.get(unit, [])
-        places = held + [0.0] * (self.fabric.inc[unit] - len(held))
+        places = held + [0.0] * (self.limits.inc[unit] - len(held))
         heapq.heapify(places)
         end_s = 0.0
         for at, queued in enumerate(queue):
-            begin_s = places[0] if starting is None or at < starting else max(places[0], self.fabric.slot_s)
+            begin_s = places[0] if starting is None or at < starting else max(places[0], self.limits.slot_s)
             free_s = begin_s + queued.inc_s
             end_s = max(end_s, free_s)
             heapq.heapreplace(places, free_s)

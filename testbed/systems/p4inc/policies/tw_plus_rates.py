@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.scheduling.model import Fabric, Pair
+from testbed.scheduling.model import Limits, Pair
 from testbed.scheduling.room import SLACK
 from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning
 
@@ -54,10 +54,10 @@ class Rates:
     """
 
     def __init__(
-        self, fabric: Fabric, lit: Mapping[Pair, int], tuning: Tuning, sending: Sequence[Sending]
+        self, limits: Limits, lit: Mapping[Pair, int], tuning: Tuning, sending: Sequence[Sending]
     ) -> None:
-        self.fabric, self.tuning = fabric, tuning
-        self._port_gbps = fabric.port_gbps
+        self.limits, self.tuning = limits, tuning
+        self._port_gbps = limits.port_gbps
         # by job
         self._sending = sending
         self._left = np.array([entry.progress.remaining_gigabits for entry in sending])
@@ -78,8 +78,8 @@ class Rates:
         self._circuits = [0] * len(self._pairs)
         self._used = [0.0] * len(self._pairs)  # Gb/s
         # by unit
-        self._ports = list(fabric.ports)  # left
-        self._switch = [gbps * (1 + SLACK / 2) for gbps in fabric.switch_gbps]  # left
+        self._ports = list(limits.ports)  # left
+        self._switch = [gbps * (1 + SLACK / 2) for gbps in limits.switch_gbps]  # left
         self._bounded = self._may_bound()  # whether some switch could be what limits
 
     @property
@@ -106,10 +106,10 @@ class Rates:
         first = np.flatnonzero(np.diff(units, prepend=-1))
         # a row for each unit, so that sums begin with it
         at = np.arange(len(units)) - np.repeat(first, np.diff(first, append=len(units)))
-        through = np.zeros((len(self.fabric.ports), int(at.max()) + 1))
+        through = np.zeros((len(self.limits.ports), int(at.max()) + 1))
         through[units, at] = np.repeat(streams * self._left[jobs], 2)[order]
         through = np.cumsum(through, axis=1)[units, at]
-        port_gbps = np.maximum(np.array(self.fabric.ports) * self._port_gbps, 1e-9)
+        port_gbps = np.maximum(np.array(self.limits.ports) * self._port_gbps, 1e-9)
         return float((through / port_gbps[units] + np.repeat(self._update_s[jobs], 2)[order]).max())
 
     def give(self, end_s: float) -> None:
@@ -139,7 +139,7 @@ class Rates:
         """The most that each job has use of: what finishes it in this slot, if what is new comes into force
         epsilon late.
         """
-        slot_s, late_s = self.fabric.slot_s, self.fabric.reconfiguration_s
+        slot_s, late_s = self.limits.slot_s, self.limits.reconfiguration_s
         useful = self._left / slot_s
         if slot_s > late_s:
             late = self._had < useful
@@ -171,8 +171,8 @@ class Rates:
         """Whether some switch would be too small for all at their largest rates. What crosses it to or from
         its unit's optical ports is no more than these bear.
         """
-        fabric = self.fabric
-        beside = [ports * self._port_gbps for ports in fabric.ports]
+        limits = self.limits
+        beside = [ports * self._port_gbps for ports in limits.ports]
         for entry, most_gbps in zip(self._sending, self._most, strict=True):
             links, switches = entry.load.links, entry.load.switches
             if len(links) == 1 and len(switches) == 2 and switches[0][1] == switches[1][1] == links[0][1]:
@@ -180,15 +180,15 @@ class Rates:
             for unit, count in switches:
                 beside[unit] += count * most_gbps
         return any(
-            gbps > capacity * (1 - 1e-6) for gbps, capacity in zip(beside, fabric.switch_gbps, strict=True)
+            gbps > capacity * (1 - 1e-6) for gbps, capacity in zip(beside, limits.switch_gbps, strict=True)
         )
 
     def _in_time_gbps(self, end_s: float) -> list[float]:
         """The rate of each job that ends it by then, if what is new comes into force epsilon late; for a job
         with several links one that fills their circuits.
         """
-        late_s = self.fabric.reconfiguration_s
-        for_s = np.maximum(end_s - self._update_s, self.fabric.slot_s)
+        late_s = self.limits.reconfiguration_s
+        for_s = np.maximum(end_s - self._update_s, self.limits.slot_s)
         gbps = self._left / for_s
         late = (gbps > self._had) & (for_s > late_s)
         np.divide(self._left - self._had * late_s, for_s - late_s, out=gbps, where=late)

@@ -13,10 +13,10 @@ from testbed.errors import RequestError, TestbedError
 from testbed.scheduling import form
 from testbed.scheduling.constraints import check_form, check_ports, check_rates
 from testbed.scheduling.model import (
-    Fabric,
+    Decision,
     Job,
+    Limits,
     Pair,
-    Plan,
     Policy,
     Progress,
     Schedule,
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def simulate(
-    fabric: Fabric,
+    limits: Limits,
     jobs: Iterable[Job],
     policy: Policy,
     ports: Mapping[Pair, int],
@@ -61,67 +61,67 @@ def simulate(
 ) -> Outcome:
     """Runs all jobs to their end, from the circuits `ports`.
 
-    After each slot `on_slot` gets its number and how many jobs are finished. A plan in which no job runs
-    stays in force until the next arrival. Raises `RequestError` for a fabric, jobs or circuits that cannot be
-    (`form`), `TestbedError` if a plan cannot be or breaks a constraint (with `check`), or leaves jobs waiting
-    for ever.
+    After each slot `on_slot` gets its number and how many jobs are finished. A decision by which no job runs
+    stays in force until the next arrival. Raises `RequestError` for limits, jobs or circuits that cannot be
+    (`form`), `TestbedError` if a decision cannot be or breaks a constraint (with `check`), or leaves jobs
+    waiting for ever.
     """
     given = list(jobs)
     if not given:
         raise RequestError("simulate: there are no jobs")
-    form.require(fabric, given, ports, "simulate")
-    check_ports(fabric, ports, "the circuits lit at the start")
+    form.require(limits, given, ports, "simulate")
+    check_ports(limits, ports, "the circuits lit at the start")
     arriving = sorted(given, key=lambda job: job.arrival)
     loads = Loads()
     present: dict[int, Progress] = {}
     finish_s: dict[int, float] = {}
-    plans: list[Plan] = []
+    decisions: list[Decision] = []
     lit: Mapping[Pair, int] = dict(ports)
     slot, next_, first = arriving[0].arrival, 0, None
     connections = events = 0
     policy_s = 0.0
     if record:
-        plans.extend([Plan(ports=lit)] * slot)
+        decisions.extend([Decision(ports=lit)] * slot)
     while len(finish_s) < len(arriving):
         while next_ < len(arriving) and arriving[next_].arrival <= slot:
             job = arriving[next_]
             present[job.id] = Progress(job, job.gigabits)
             next_ += 1
-        state = State(fabric, slot, tuple(present.values()), lit)
+        state = State(limits, slot, tuple(present.values()), lit)
         before = clock() if clock else 0.0
-        plan = policy.plan(state)
+        decision = policy.decide(state)
         policy_s += clock() - before if clock else 0.0
         if check:
-            check_form(state, plan, policy.name)
-            if plan.ports is not lit:
-                check_ports(fabric, plan.ports, f"{policy.name}, slot {slot}")
-            check_rates(state, plan, loads, policy.name)
-        new = set_up(lit, plan.ports) if plan.ports is not lit else 0
+            check_form(state, decision, policy.name)
+            if decision.ports is not lit:
+                check_ports(limits, decision.ports, f"{policy.name}, slot {slot}")
+            check_rates(state, decision, loads, policy.name)
+        new = set_up(lit, decision.ports) if decision.ports is not lit else 0
         connections += new
         events += new > 0
-        if plan.rates and first is None:
+        if decision.rates and first is None:
             first = slot
-        for id_, rate in plan.rates.items():
+        for id_, rate in decision.rates.items():
             progress = present[id_]
             if progress.started is None:
                 progress.started = slot
-                progress.inc = plan.inc.get(id_)
-            its = loads.of(fabric, progress.job, progress.inc)
-            moved = rate * fabric.slot_s
+                progress.inc = decision.inc.get(id_)
+            its = loads.of(limits, progress.job, progress.inc)
+            moved = rate * limits.slot_s
             if new and rate > progress.rate_gbps:
-                moved -= lost_gigabits(fabric, its.links, progress.rate_gbps, rate, lit, plan.ports)
+                moved -= lost_gigabits(limits, its.links, progress.rate_gbps, rate, lit, decision.ports)
             progress.rate_gbps = rate
             progress.remaining_gigabits -= moved
             if progress.remaining_gigabits <= _LEFT * progress.job.gigabits:
-                finish_s[id_] = (slot + 1) * fabric.slot_s + its.update_s
+                finish_s[id_] = (slot + 1) * limits.slot_s + its.update_s
                 del present[id_]
-        lit = plan.ports
+        lit = decision.ports
         if record:
-            plans.append(plan)
+            decisions.append(decision)
         if on_slot is not None:
             on_slot(slot, len(finish_s))
         slot += 1
-        if not plan.rates or not present:
+        if not decision.rates or not present:
             if next_ == len(arriving):
                 if present:
                     raise TestbedError(
@@ -132,16 +132,16 @@ def simulate(
                 break
             idle = max(0, arriving[next_].arrival - slot)
             if record:
-                plans.extend([Plan(ports=plan.ports)] * idle)
+                decisions.extend([Decision(ports=decision.ports)] * idle)
             slot += idle
     assert first is not None
     return Outcome(
         finish_s=finish_s,
-        ct_bti_s=max(finish_s.values()) - first * fabric.slot_s,
-        total_jct_s=math.fsum(finish_s[job.id] - job.arrival * fabric.slot_s for job in arriving),
+        ct_bti_s=max(finish_s.values()) - first * limits.slot_s,
+        total_jct_s=math.fsum(finish_s[job.id] - job.arrival * limits.slot_s for job in arriving),
         reconfigured_connections=connections,
         reconfigurations=events,
         slots=slot,
         policy_s=policy_s if clock else None,
-        schedule=Schedule(fabric, tuple(arriving), tuple(plans), dict(ports)) if record else None,
+        schedule=Schedule(limits, tuple(arriving), tuple(decisions), dict(ports)) if record else None,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.errors import RequestError
 from testbed.scheduling.draws import stream
-from testbed.scheduling.model import ALL, NEEDED, STEPS, Fabric, Job, Pair
+from testbed.scheduling.model import ALL, NEEDED, STEPS, Job, Limits, Pair
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator import arrivals, coflows
 
@@ -131,8 +131,8 @@ class Setting:
             )
 
     @property
-    def fabric(self) -> Fabric:
-        return Fabric.uniform(
+    def limits(self) -> Limits:
+        return Limits.uniform(
             self.units,
             self.ports,
             self.inc,
@@ -148,7 +148,7 @@ class Setting:
     @property
     def initial(self) -> dict[Pair, int]:
         """The circuits before the first slot: with more units than ports, a mesh is none."""
-        return self.fabric.full_mesh() if self.circuits == "mesh" else {}
+        return self.limits.full_mesh() if self.circuits == "mesh" else {}
 
     def jobs(self, seed: int, trace: Sequence[coflows.Coflow] = (), **overrides: Any) -> tuple[Job, ...]:
         """The same for the same seed and fields. MapReduce jobs are drawn from `trace`."""

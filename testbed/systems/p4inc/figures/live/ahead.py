@@ -64,10 +64,10 @@ def of(
     topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float
 ) -> Predicted:
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
-    fabric = live.fabric_of(topology, slot_s, STEP_GBPS)
+    limits = live.limits_of(topology, slot_s, STEP_GBPS)
     queue = Queue(racks, asked, start_up_s=0.0, handling_s=0.0)
     policy = catalogue.make(scheme, seed)
-    return predict(fabric, queue, policy, initial_ports(topology), pace(kind, topology))
+    return predict(limits, queue, policy, initial_ports(topology), pace(kind, topology))
 
 
 def initial_ports(topology: Topology) -> dict[Pair, int]:

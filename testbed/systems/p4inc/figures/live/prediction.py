@@ -20,8 +20,8 @@ from testbed.aggregation.system import Rack
 from testbed.errors import TestbedError
 from testbed.jobs.placement import place_in_queue
 from testbed.scheduling import live
-from testbed.scheduling.constraints import check_plan
-from testbed.scheduling.model import Fabric, Job, Pair, Policy, Progress, State, set_up
+from testbed.scheduling.constraints import check_decision
+from testbed.scheduling.model import Job, Limits, Pair, Policy, Progress, State, set_up
 from testbed.systems.p4inc.figures.live.model import Pace
 from testbed.topology.places import Host
 
@@ -128,10 +128,10 @@ class Predicted:
 
 
 def predict(
-    fabric: Fabric, source: Source, policy: Policy, ports: Mapping[Pair, int], pace: Pace
+    limits: Limits, source: Source, policy: Policy, ports: Mapping[Pair, int], pace: Pace
 ) -> Predicted:
-    """Runs all jobs to their end. Raises TestbedError for a plan that breaks a constraint, or jobs that would
-    wait for ever.
+    """Run all jobs to their end. Raises TestbedError for a decision that breaks a constraint, or jobs that
+    would wait for ever.
     """
     present: dict[int, Progress] = {}
     arrival: dict[int, int] = {}
@@ -140,21 +140,21 @@ def predict(
     modes: dict[int, int | None] = {}
     lit, connections = dict(ports), 0
     for slot in range(_MOST_SLOTS):
-        now_s = slot * fabric.slot_s
+        now_s = slot * limits.slot_s
         for job in source.shown(slot, now_s):
             present[job.id], arrival[job.id] = Progress(job, job.gigabits), slot
         if not present:
             if source.is_empty():
                 return Predicted(arrival, started_s, ended_s, modes, connections, slot)
             continue
-        state = State(fabric, slot, tuple(present.values()), lit)
-        plan = policy.plan(state)
-        check_plan(state, plan, policy.name)
-        new = set_up(lit, plan.ports)
+        state = State(limits, slot, tuple(present.values()), lit)
+        decision = policy.decide(state)
+        check_decision(state, decision, policy.name)
+        new = set_up(lit, decision.ports)
         connections += new
-        for id_, rate in plan.rates.items():
+        for id_, rate in decision.rates.items():
             its = present[id_]
-            begins_s = now_s + (fabric.reconfiguration_s if new and rate > its.rate_gbps else 0.0)
+            begins_s = now_s + (limits.reconfiguration_s if new and rate > its.rate_gbps else 0.0)
             total = its.job.gigabits
             sent = total - its.remaining_gigabits
             until_s = now_s + pace.until_s(sent, total, its.rate_gbps) if its.rate_gbps else math.inf
@@ -163,14 +163,14 @@ def predict(
                     sent = pace.after(sent, begins_s - now_s, its.rate_gbps)
                 until_s = begins_s + pace.until_s(sent, total, rate)
             if its.started is None:
-                its.started, its.inc = slot, plan.inc.get(id_)
+                its.started, its.inc = slot, decision.inc.get(id_)
                 started_s[id_], modes[id_] = now_s, its.inc
             its.rate_gbps = rate
-            if until_s <= now_s + fabric.slot_s:
+            if until_s <= now_s + limits.slot_s:
                 ended_s[id_] = until_s
                 del present[id_]
                 source.ended(id_, until_s)
             else:
-                its.remaining_gigabits = total - pace.after(sent, now_s + fabric.slot_s - begins_s, rate)
-        lit = dict(plan.ports)
+                its.remaining_gigabits = total - pace.after(sent, now_s + limits.slot_s - begins_s, rate)
+        lit = dict(decision.ports)
     raise TestbedError(f"{policy.name}: {len(present)} jobs are not done after {_MOST_SLOTS} slots")

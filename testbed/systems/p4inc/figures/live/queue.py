@@ -20,8 +20,8 @@ from testbed.aggregation.system import Rack
 from testbed.client.runtime import Caller
 from testbed.errors import TestbedError
 from testbed.scheduling.draws import poisson_s, stream
-from testbed.scheduling.live import fabric_of, gigabits
-from testbed.scheduling.messages import fabric_from_json, job_from_json, ports_from_json
+from testbed.scheduling.live import gigabits, limits_of
+from testbed.scheduling.messages import job_from_json, limits_from_json, ports_from_json
 from testbed.scheduling.model import Job
 from testbed.systems.p4inc.figures.live import setting
 from testbed.systems.p4inc.figures.live.model import Kind, Pace, iteration_s
@@ -229,8 +229,8 @@ def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> 
     told = result["model"]
     jobs: list[Job] = [job_from_json(job) for job in told["jobs"]]
     policy = catalogue.make(point.scheme, point.seed)
-    fabric, ports = fabric_from_json(told["fabric"]), ports_from_json(told["ports"])
-    return predict(fabric, Given(jobs), policy, ports, pace(point.kind, topology))
+    limits, ports = limits_from_json(told["limits"]), ports_from_json(told["ports"])
+    return predict(limits, Given(jobs), policy, ports, pace(point.kind, topology))
 
 
 def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
@@ -247,8 +247,8 @@ def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, co
     told = result["model"]
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
     policy = catalogue.make(point.scheme, point.seed)
-    fabric = fabric_of(topology, slot_s, STEP_GBPS)
-    return predict(fabric, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology))
+    limits = limits_of(topology, slot_s, STEP_GBPS)
+    return predict(limits, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology))
 
 
 def sweep(

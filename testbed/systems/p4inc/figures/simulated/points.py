@@ -81,7 +81,7 @@ def run(point: Point, trace: Sequence[Coflow]) -> Measured:
 def _simulated(point: Point, scheme: str, jobs: Sequence[Job]) -> Outcome:
     setting = point.setting
     policy = catalogue.make(scheme, point.seed, None if setting.steps == OWN else setting.steps)
-    return simulate(setting.fabric, jobs, policy, setting.initial, record=True, clock=time.perf_counter)
+    return simulate(setting.limits, jobs, policy, setting.initial, record=True, clock=time.perf_counter)
 
 
 def _measured(point: Point, jobs: Sequence[Job], report: Report, time_s: float) -> Measured:
@@ -108,7 +108,7 @@ def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
     starts = [_simulated(point, scheme, jobs) for scheme in WARM]
     best = min(starts, key=lambda outcome: (outcome.ct_bti_s, outcome.reconfigured_connections))
     solution = milp.solve(
-        setting.fabric,
+        setting.limits,
         jobs,
         ports=setting.initial,
         time_limit_s=max(LEAST_S, point.time_limit_s - (time.perf_counter() - began)),
