@@ -20,7 +20,9 @@ TOOLS = {
     "ovsdb-server": "openvswitch-switch",
     "ovs-vsctl": "openvswitch-switch",
     "ovsdb-tool": "openvswitch-switch",
+    "mnexec": "mininet",
 }
+MODULES = {"mininet": "mininet"}  # of Debian's Python
 
 
 def main(argv: list[str]) -> int:
@@ -73,14 +75,16 @@ def main(argv: list[str]) -> int:
 
 
 def check_tools() -> None:
-    """Raises HostError that names what is not installed."""
+    """Raise HostError that names what is not installed."""
+    import importlib.util
     import shutil
 
     from testbed.errors import HostError
 
     lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
+    lacking += [module for module in MODULES if importlib.util.find_spec(module) is None]
     if lacking:
-        packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in lacking))
+        packages = " ".join(dict.fromkeys((TOOLS | MODULES)[part] for part in lacking))
         raise HostError(f"{', '.join(lacking)} not installed: apt install {packages}, or make setup")
 
 

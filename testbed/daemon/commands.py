@@ -32,7 +32,7 @@ VARIABLE = "TESTBED_COMMAND"
 _HUP_S = 2.0  # from SIGHUP to SIGKILL
 _TICK_S = 0.1
 
-Popen = Callable[..., Started]  # of testbed/emulation/fabric.py: popen_in(host, argv, **options)
+Popen = Callable[..., Started]  # of testbed/emulation/net.py: popen_in(host, argv, **options)
 
 
 class Commands:

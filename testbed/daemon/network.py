@@ -24,10 +24,11 @@ from testbed.dataplanes.tors import AllTors, Restart
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
-from testbed.emulation.fabric import Fabric
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import die_with_parent
+from testbed.emulation.net import FabricNet
+from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -73,7 +74,7 @@ class Network:
         with ExitStack() as stack:
             self._log.mkdir(exist_ok=True)
             (self._folder / "topology.json").write_text(self.topology.to_json())
-            self.fabric = stack.enter_context(Fabric(self.topology, self._log, self._progress))
+            self.fabric = stack.enter_context(FabricNet(FabricTopo(self.topology), self._log, self._progress))
             stack.callback(self._end_controller)
             self._start_controller(held=True)  # it reads in its modules while the programs are compiled
             plane = XdpPlane(self._switch_ports(), self._host_ports(), PIN_DIR, self.topology.mtu)

@@ -125,6 +125,8 @@ class Daemon:
             self._process = subprocess.Popen(
                 namespaces.command(argv, f"optinc-{self._runtime.name}"),
                 cwd=Path(__file__).resolve().parents[2],
+                # Mininet needs a module of distutils; setuptools', put in its place, takes 100 ms to import.
+                env={**os.environ, "SETUPTOOLS_USE_DISTUTILS": "stdlib"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,7 +1,7 @@
-"""Mininet's nodes, interfaces and links, over devices that exist already.
+"""Mininet's nodes, interfaces and links, over devices that somebody else makes.
 
-Mininet makes one device at a time and keeps a shell for each node; here the fabric makes all devices in
-batches, these classes register them, and a node's shell starts at its first command. What a Mininet user
+Mininet makes one device at a time and keeps a shell for each node; here all devices are made in batches
+(net.py), these classes register them, and a node's shell starts at its first command. What a Mininet user
 knows works: `net.get("u1h1").cmd("ping ...")`, `net.hosts`, `net.pingAll()`, `host.popen(...)`.
 """
 
@@ -16,6 +16,8 @@ from mininet.node import Node, Switch
 
 from testbed.emulation.namespaces import NETNS_DIR
 from testbed.emulation.topo import FabricTopo
+from testbed.errors import RequestError
+from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.model import Topology
 
 
@@ -74,26 +76,27 @@ class FabricHost(_LazyShell):
 
 
 class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
-    """A bridge of the private Open vSwitch, which is made and has its ports already, or a `simple_switch` of
-    BMv2.
+    """A bridge of the private Open vSwitch, or the ToR of an engine that has none. It and its ports are made
+    by others: `start` and `stop` do nothing.
     """
 
-    def __init__(self, name: str, dpid: str, is_bridge: bool = True, **params: Any) -> None:
+    def __init__(self, name: str, dpid: str, engine: str | None = None, **params: Any) -> None:
         Node.__init__(self, name, **{**params, "inNamespace": False})
         self.dpid = self.defaultDpid(dpid)
         self.opts, self.listenPort = "", None
-        self.is_bridge = is_bridge
+        self.engine = engine
+        self.is_bridge = engine is None or DATA_PLANES[engine].is_bridge
         self.controlIntf = FabricIntf("lo", self, port=0)
 
     def start(self, controllers: list[Any]) -> None:
-        """Nothing: it is up since the testbed is."""
+        """Do nothing: the network makes all switches at once."""
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Nothing: it goes with the testbed."""
+        """Do nothing: the network takes all switches away at once."""
 
     def dpctl(self, *args: str) -> str:
         if not self.is_bridge:
-            return f"{self.name} is a simple_switch: it has no OpenFlow"
+            return f"{self.name} has no OpenFlow: its engine is {self.engine}"
         return str(self.cmd("ovs-ofctl", "-O", "OpenFlow13", args[0], self.name, *args[1:]))
 
     def vsctl(self, *args: str) -> str:
@@ -133,17 +136,42 @@ class FabricLink(Link):  # type: ignore[misc]
         """Nothing: wires go with the fabric."""
 
 
-class FabricNet(Mininet):  # type: ignore[misc]
-    """Mininet over a fabric that is up. Its own start and stop change nothing."""
+class FabricView(Mininet):  # type: ignore[misc]
+    """The nodes and links of a topology as Mininet has them, over devices that this does not make: for who
+    makes them (net.py), and for who looks at them from outside (remote.py).
+    """
 
-    def __init__(self, topology: Topology, **parts: Any) -> None:
+    def __init__(self, topo: FabricTopo, build: bool = True, **parts: Any) -> None:
         """`parts`: other classes of hosts, switches and links, as Mininet's constructor takes them."""
         Mininet.inited = True  # its initialisation changes settings of the whole host
+        self.topology: Topology = topo.topology
         ours = {"host": FabricHost, "switch": FabricSwitch, "link": FabricLink, "intf": FabricIntf}
-        super().__init__(topo=FabricTopo(topology=topology), controller=None, **(ours | parts))
+        super().__init__(topo=topo, build=build, controller=None, **(ours | parts))
 
-    def end_shells(self) -> None:
-        """End the shells that commands started."""
-        for node in [*self.hosts, *self.switches]:
-            if node.shell:
-                node.terminate()
+    def _refuse_if_built(self, change: str) -> None:
+        if self.built:
+            raise RequestError(f"{change}: a network that is built keeps the nodes and links of its topology")
+
+    def addHost(self, name: str, *args: Any, **params: Any) -> Any:
+        self._refuse_if_built(f"addHost({name!r})")
+        return super().addHost(name, *args, **params)
+
+    def addSwitch(self, name: str, *args: Any, **params: Any) -> Any:
+        self._refuse_if_built(f"addSwitch({name!r})")
+        return super().addSwitch(name, *args, **params)
+
+    def addLink(self, node1: Any, node2: Any, *args: Any, **params: Any) -> Any:
+        self._refuse_if_built(f"addLink({str(node1)!r}, {str(node2)!r})")
+        return super().addLink(node1, node2, *args, **params)
+
+    def addController(self, *_args: Any, **_params: Any) -> Any:
+        """Refuse it: the controller is a process of the testbed's, which circuits are asked of."""
+        raise RequestError("addController: the controller is the testbed's; see: testbed circuits")
+
+    def delNode(self, node: Any, nodes: Any = None) -> None:
+        """Refuse it, as `delHost`, `delSwitch` and `del net[...]` do by this."""
+        raise RequestError(f"delNode({str(node)!r}): a network keeps the nodes and links of its topology")
+
+    def delLink(self, link: Any) -> None:
+        """Refuse it, as `delLinkBetween` does by this."""
+        raise RequestError(f"delLink({link}): a network keeps its links; configLinkStatus takes them down")

@@ -20,7 +20,8 @@ from mininet.node import Node
 
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
-from testbed.emulation.nodes import FabricHost, FabricLink, FabricNet, FabricSwitch
+from testbed.emulation.nodes import FabricHost, FabricLink, FabricSwitch, FabricView
+from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -151,7 +152,7 @@ class RemoteLink(FabricLink):
         return f"({'DOWN' if 'up' in lost else 'OK'} {'DOWN' if 'down' in lost else 'OK'})"
 
 
-class RemoteNet(FabricNet):
+class RemoteNet(FabricView):
     """The running testbed `runtime`. Raises the daemon's errors, and RequestError for who may not ask it."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -159,14 +160,22 @@ class RemoteNet(FabricNet):
         self._state: dict[str, Any] = {}
         self._state_at = float("-inf")
         self.state()
-        topology = Topology.from_json(runtime.topology.read_text())
+        topo = FabricTopo(Topology.from_json(runtime.topology.read_text()))
         self._shells: list[RemoteHost] = []  # the one that was started last is the last
         super().__init__(
-            topology,
+            topo,
             host=partial(RemoteHost, testbed=runtime.name, make_room=self._make_room),
             switch=partial(RemoteSwitch, state=self.state),
             link=partial(RemoteLink, state=self.state),
         )
+
+    def start(self) -> None:
+        """Refuse it: the testbed runs."""
+        raise RequestError("net.start: the testbed runs already; testbed up starts one")
+
+    def stop(self) -> None:
+        """Refuse it: a prompt may come and go."""
+        raise RequestError(f"net.stop: end the testbed by: testbed down --name {self._runtime.name}")
 
     def state(self) -> dict[str, Any]:
         """What `testbed status` says, not older than a moment: many links are asked one after the other."""

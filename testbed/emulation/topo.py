@@ -1,50 +1,241 @@
-"""A topology as Mininet's own kind of description, for whoever knows Mininet. Pure: makes nothing."""
+"""A testbed in Mininet's own words: `FabricTopo` is a mininet.topo.Topo of units, hosts and optical links.
+
+One is made of a Topology, or by a user's subclass whose `build` calls addUnit, or addSwitch, addHost and
+addLink. Either way it has a `topology`, held to the rules of a YAML file. Names are the testbed's, since
+addresses are functions of them: switches u1, u2, ... and oxc, hosts u1h1, u1h2, ... Pure: makes nothing.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from mininet.topo import Topo
 
-from testbed.emulation.layout import HOST_DEVICE, PREFIX, layout
+from testbed.emulation.layout import HOST_DEVICE, PREFIX
+from testbed.errors import RequestError
 from testbed.topology import addresses
+from testbed.topology.addresses import OXC_BRIDGE, host_name, unit_name
+from testbed.topology.fields import shown
+from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from testbed.topology.words import words
+
+_TOR, _HOST = re.compile(r"u([1-9][0-9]{0,2})"), re.compile(r"u([1-9][0-9]{0,2})h([1-9][0-9]{0,2})")
+_UNADDRESSED = {"addr1": None, "addr2": None}  # or Mininet draws addresses that the devices do not have
+
+# Parameters of Mininet's that a testbed has no room for, and why.
+_OWN = "the testbed has hosts, switches and links of its own"
+_DERIVED = "names, ports and addresses follow from the nodes' names (docs/interfaces.md)"
+_SHARED = "hosts share the machine's cores, and a result's verdict says whether they shaped it"
+_DELAYED = "a link delays by its queue alone, and the optical switch by its dark times"
+REFUSED = {
+    **dict.fromkeys(("cls", "cls1", "cls2", "intf", "inNamespace"), _OWN),
+    **dict.fromkeys(("dpid", "port1", "port2", "intfName1", "intfName2", "addr1", "addr2"), _DERIVED),
+    **dict.fromkeys(("ip", "mac", "defaultRoute", "params1", "params2"), _DERIVED),
+    **dict.fromkeys(("cpu", "cores"), _SHARED),
+    **dict.fromkeys(("delay", "jitter"), _DELAYED),
+    "loss": "links are whole; testbed fault makes those of a running testbed lose frames",
+    "protocols": "the controller speaks OpenFlow 1.3",
+}
 
 
 class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
-    """Hosts, a switch for each unit, the optical switch, and the links between them, with their ports and
-    addresses.
+    """The units, their hosts, the optical switch and the links between them, with their ports and addresses.
+
+    `FabricTopo(topology)` describes that topology. A subclass says its own in `build`, and in `settings` what
+    nodes and links do not say, in the words of a YAML file: `settings = {"scale": 200, "ocs": {"seed": 7}}`.
     """
 
-    def build(self, topology: Topology) -> None:
-        plan = layout(topology)
-        for bridge in plan.bridges:
-            self.addSwitch(bridge.name, dpid=f"{bridge.datapath_id:x}")
-        for unit in topology.units:
-            if not unit.data_plane.is_bridge:
-                self.addSwitch(unit.name, dpid=f"{addresses.tor_dpid(unit.index):x}", is_bridge=False)
-        for unit in topology.units:
-            for host in range(1, unit.hosts + 1):
-                self._add_host(unit.index, host)
-            for port in range(1, unit.optical_ports + 1):
-                self.addLink(
-                    unit.name,
-                    addresses.OXC_BRIDGE,
-                    port1=addresses.optical_number(port),
-                    port2=addresses.oxc_port_number(unit.index, port),
-                    intfName1=addresses.optical_device(unit.index, port),
-                    intfName2=addresses.oxc_device(unit.index, port),
-                )
+    settings: Mapping[str, Any] = {}
 
-    def _add_host(self, unit: int, host: int) -> None:
-        name = addresses.host_name(unit, host)
+    def __init__(self, *args: Any, **params: Any) -> None:
+        """As Mininet's: `hopts`, `sopts` and `lopts` are for nodes and links that say nothing, and `build`
+        gets the rest.
+        """
+        self._described: Topology | None = None
+        self._tors: dict[int, dict[str, Any]] = {}
+        super().__init__(*args, **params)
+
+    def build(self, topology: Topology) -> None:
+        """Describe a topology. A subclass has its own `build`, with parameters of its own."""
+        self._described = topology
+        rates = {"bw": topology.host_link.rate_mbps, "optical_bw": topology.optical_link.rate_mbps}
+        for unit in topology.units:
+            self.addUnit(unit.hosts, unit.kind, unit.engine, unit.optical_ports, **rates)
+
+    # -------------------------------------------------------------- what a subclass calls
+
+    def addUnit(
+        self,
+        hosts: int,
+        kind: str = "gpu",
+        engine: str = "xdp",
+        optical_ports: int = 2,
+        bw: float | str | None = None,
+        optical_bw: float | str | None = None,
+    ) -> str:
+        """Add the next unit whole: its ToR, so many hosts, and so many links to the optical switch. Return
+        the ToR's name.
+        """
+        unit = max(self._tors, default=0) + 1
+        tor = self.addSwitch(unit_name(unit), kind=kind, engine=engine)
+        for host in range(1, hosts + 1):
+            self.addLink(self.addHost(host_name(unit, host)), tor, **_said(bw))
+        if optical_ports and OXC_BRIDGE not in self.g.node:
+            self.addSwitch(OXC_BRIDGE)
+        for _ in range(optical_ports):
+            self.addLink(tor, OXC_BRIDGE, **_said(optical_bw))
+        return tor
+
+    def addSwitch(self, name: str, **opts: Any) -> str:
+        """Add the ToR of a unit, of a `kind` (gpu) that sums with an `engine` (xdp), or the optical switch,
+        `oxc`. RequestError for another name, or a parameter that has no place here.
+        """
+        if name == OXC_BRIDGE:
+            self._check(f"addSwitch({name!r})", name, opts, ())
+            return str(self.addNode(name, isSwitch=True, dpid=f"{addresses.OXC_DPID:x}"))
+        opts = opts or self.sopts
+        self._check(f"addSwitch({name!r})", name, opts, ("kind", "engine"))
+        if not (unit := _unit_of(name)):
+            raise RequestError(
+                f"addSwitch({name!r}): accepted are u1, u2, ... for units and oxc for the optical switch"
+            )
+        described = self._tors[unit] = {"kind": "gpu", "engine": "xdp", **opts}
+        dpid = f"{addresses.tor_dpid(unit):x}"
+        return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=described["engine"]))
+
+    def addHost(self, name: str, **opts: Any) -> str:
+        """Add a host; u1h1 is the first of unit u1. RequestError for another name, or any parameter."""
+        self._check(f"addHost({name!r})", name, opts or self.hopts, ())
+        if not (place := _place_of(name)):
+            raise RequestError(f"addHost({name!r}): accepted are u1h1, u1h2, ... for hosts of unit u1")
+        ip, mac = f"{addresses.host_ip(*place)}/{PREFIX}", addresses.host_mac(*place)
+        return str(self.addNode(name, ip=ip, mac=mac, defaultRoute=f"via {addresses.tor_ip(place[0])}"))
+
+    def addLink(self, node1: str, node2: str, **opts: Any) -> Any:
+        """Add the link of a host to its unit's ToR, or the next optical port of a ToR, which is a link to
+        `oxc`: `bw` in Mb/s, `max_queue_size` in packets. RequestError for other ends, or a parameter that has
+        no place here.
+        """
+        attempt, opts = f"addLink({node1!r}, {node2!r})", opts or self.lopts
+        _refuse(attempt, opts, ("bw", "max_queue_size"))
+        for node in (node1, node2):
+            if node not in self.g.node:
+                raise RequestError(f"{attempt}: {node} was not added")
+        if _place_of(node2) or node1 == OXC_BRIDGE:
+            node1, node2 = node2, node1
+        if place := _place_of(node1):
+            return self._link_host(attempt, place, node2, opts)
+        unit = _unit_of(node1)
+        if not unit or node2 != OXC_BRIDGE:
+            raise RequestError(f"{attempt}: accepted are a host with its unit's switch, and that with oxc")
+        port = self._optical_ports(node1) + 1
+        devices = {
+            "intfName1": addresses.optical_device(unit, port),
+            "intfName2": addresses.oxc_device(unit, port),
+        }
+        ports = addresses.optical_number(port), addresses.oxc_port_number(unit, port)
+        return super().addLink(node1, OXC_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
+
+    def _link_host(self, attempt: str, place: tuple[int, int], tor: str, opts: Mapping[str, Any]) -> Any:
+        unit, host = place
+        name = host_name(unit, host)
+        if tor != unit_name(unit):
+            raise RequestError(f"{attempt}: {name} is a host of {unit_name(unit)}, and linked with that")
+        if self.ports.get(name):
+            raise RequestError(f"{attempt}: a host has one link, and {name} has it")
         ip, mac = f"{addresses.host_ip(unit, host)}/{PREFIX}", addresses.host_mac(unit, host)
-        self.addHost(name, ip=ip, mac=mac, defaultRoute=f"via {addresses.tor_ip(unit)}")
-        self.addLink(
-            name,
-            addresses.unit_name(unit),
-            port1=0,
-            port2=addresses.tor_port_number(host),
-            intfName1=HOST_DEVICE,
-            intfName2=addresses.tor_port_device(unit, host),
-            addr1=mac,
-            params1={"ip": ip},
-        )
+        ends: dict[str, Any] = {"intfName1": HOST_DEVICE, "intfName2": addresses.tor_port_device(unit, host)}
+        ends |= {**_UNADDRESSED, "addr1": mac, "params1": {"ip": ip}}
+        return super().addLink(name, tor, 0, addresses.tor_port_number(host), **ends, **opts)
+
+    def _check(self, attempt: str, name: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:
+        _refuse(attempt, opts, accepted)
+        if name in self.g.node:
+            raise RequestError(f"{attempt}: it is there already")
+
+    def _optical_ports(self, tor: str) -> int:
+        return sum(other == OXC_BRIDGE for other, _ in self.ports.get(tor, {}).values())
+
+    # -------------------------------------------------------------- what it comes to
+
+    @property
+    def topology(self) -> Topology:
+        """The topology that this describes. RequestError names the first thing that is wrong."""
+        return self._described or parse(self.configuration(), type(self).__name__)
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the same in the words of a YAML file. RequestError where nodes and links do not make up
+        units.
+        """
+        if self._described:
+            return words(self._described)
+        if not isinstance(self.settings, Mapping):
+            raise RequestError(f"settings: {shown(self.settings)}; keys and values of a file are accepted")
+        for node in self.g.node:
+            if (place := _place_of(node)) and place[0] not in self._tors:
+                raise RequestError(f"{node}: {unit_name(place[0])} was not added")
+        links = [info for _, _, info in self.iterLinks(withInfo=True)]
+        optical = [info for info in links if info["node2"] == OXC_BRIDGE]
+        hosts = [info for info in links if info["node2"] != OXC_BRIDGE]
+        said = {
+            "units": [self._unit(index) for index in range(1, max(self._tors, default=0) + 1)],
+            "host_rate_mbps": _same("bw", hosts),
+            "optical_rate_mbps": _same("bw", optical),
+            "buffer_packets": _same("max_queue_size", links),
+        }
+        known = {key: value for key, value in said.items() if value is not None}
+        for key in known.keys() & self.settings.keys():
+            raise RequestError(f"settings[{key!r}]: nodes and links say that already")
+        # Without a scale a rate is what the link gets, as whoever writes bw=100 expects.
+        scale = {"scale": 1} if known.keys() & {"host_rate_mbps", "optical_rate_mbps"} else {}
+        return {**scale, **self.settings, **known}
+
+    def _unit(self, index: int) -> dict[str, Any]:
+        tor = unit_name(index)
+        if index not in self._tors:
+            raise RequestError(f"{tor}: it was not added, and units have no gaps")
+        numbers = {place[1] for node in self.g.node if (place := _place_of(node)) and place[0] == index}
+        for host in range(1, max(numbers, default=0) + 1):
+            name = host_name(index, host)
+            if host not in numbers:
+                raise RequestError(f"{name}: it was not added, and hosts of a unit have no gaps")
+            if not self.ports.get(name):
+                raise RequestError(f"{name}: it has no link; addLink({name!r}, {tor!r}) gives it one")
+        return {**self._tors[index], "hosts": len(numbers), "optical_ports": self._optical_ports(tor)}
+
+
+def _said(bw: float | str | None) -> dict[str, float | str]:
+    return {} if bw is None else {"bw": bw}
+
+
+def _unit_of(name: str) -> int:
+    """Return the unit whose ToR has this name, 0 for none."""
+    match = _TOR.fullmatch(name) if isinstance(name, str) else None
+    return int(match[1]) if match else 0
+
+
+def _place_of(name: str) -> tuple[int, int] | None:
+    """Return the unit and the number that a host's name says."""
+    match = _HOST.fullmatch(name) if isinstance(name, str) else None
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _refuse(attempt: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:
+    for name in opts:
+        if name not in accepted:
+            known = f"accepted are {', '.join(accepted)}" if accepted else "none is accepted"
+            raise RequestError(f"{attempt}: {name}: {REFUSED.get(name, 'unknown parameter')}; {known}")
+
+
+def _same(key: str, links: list[Mapping[str, Any]]) -> Any:
+    """Return what all of these links say, None where none says anything. RequestError where they differ."""
+    for info in links:
+        if info.get(key) != links[0].get(key):
+            differing = " and ".join(
+                f"{end['node1']}-{end['node2']} has {shown(end.get(key))}" for end in (links[0], info)
+            )
+            raise RequestError(f"{key}: {differing}; all such links have the same")
+    return links[0].get(key) if links else None

@@ -34,7 +34,7 @@ from testbed.topology import addresses
 
 
 class Spawning(Protocol):
-    """What this needs of the fabric (testbed/emulation/fabric.py)."""
+    """What this needs of the fabric (testbed/emulation/net.py)."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...

@@ -34,7 +34,7 @@ from testbed.topology.places import Host
 
 
 class Hosts(Protocol):
-    """What jobs need of the fabric (testbed/emulation/fabric.py)."""
+    """What jobs need of the fabric (testbed/emulation/net.py)."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...

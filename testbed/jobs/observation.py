@@ -21,7 +21,7 @@ from testbed.telemetry.verdict import verdict
 
 
 class Hosts(Protocol):
-    """What this needs of the fabric (testbed/emulation/fabric.py)."""
+    """What this needs of the fabric (testbed/emulation/net.py)."""
 
     def statistics(self) -> Mapping[str, LinkCounters]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Links(Protocol):
-    """What this needs of the fabric (testbed/emulation/fabric.py)."""
+    """What this needs of the fabric (testbed/emulation/net.py)."""
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
 

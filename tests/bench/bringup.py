@@ -5,7 +5,7 @@ for the same topology.
 
 Both run in one go on the same machine, each in unshared namespaces with an Open vSwitch of its own
 (user-space datapath), whose start and end count. Plain Mininet is its stock classes: Host, OVSSwitch, TCLink;
-the fabric's time includes making its Mininet nodes. Memory is the proportional set size of all processes in
+the fabric is a Mininet, too. Memory is the proportional set size of all processes in
 the namespaces when everything is up: it leaves out the kernel's own, of which the fabric takes more, as its
 shaped link is two veth pairs and Mininet's is one. Needs root.
 """
@@ -22,9 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.emulation.fabric import Fabric
 from testbed.emulation.namespaces import command
+from testbed.emulation.net import FabricNet
 from testbed.emulation.openvswitch import OpenVSwitch
+from testbed.emulation.topo import FabricTopo
 from testbed.topology import addresses
 from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, Unit
 from tests.bench.host import facts
@@ -70,15 +71,14 @@ def measured(up: Callable[[], None], down: Callable[[], None]) -> dict[str, floa
 
 
 def measure_fabric(topology: Topology, log_dir: Path) -> dict[str, float]:
-    fabric = Fabric(topology, log_dir)
+    made: list[FabricNet] = []
 
     def up() -> None:
-        fabric.up()
-        assert len(fabric.net.hosts) == len(
-            topology.host_names
-        )  # Mininet's nodes, which it makes at their first use
+        made.append(FabricNet(FabricTopo(topology), log_dir))
+        made[0].start()
+        assert len(made[0].hosts) == len(topology.host_names)
 
-    return measured(up, fabric.down)
+    return measured(up, lambda: made[0].stop())
 
 
 def measure_mininet(topology: Topology, log_dir: Path) -> dict[str, float]:

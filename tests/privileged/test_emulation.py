@@ -21,12 +21,13 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.fabric import Fabric
 from testbed.emulation.links import set_offloads
 from testbed.emulation.namespaces import command
+from testbed.emulation.net import FabricNet
 from testbed.emulation.netlink import RouteSocket, delete_device
 from testbed.emulation.offloads import FeatureControl
 from testbed.emulation.openvswitch import Bridge, OpenVSwitch, Port
+from testbed.emulation.topo import FabricTopo
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.catalogue import ready
@@ -176,6 +177,11 @@ def one_rack(rate_mbps: float | None) -> Topology:
     return Topology("rack", (Unit(1, "gpu", 2, 0),), link, link, OcsSpec(), IncSpec())
 
 
+def made(topology: Topology) -> FabricNet:
+    """A topology's network with hosts and links, which a `with` starts."""
+    return FabricNet(FabricTopo(topology), LOGS)
+
+
 def add_flows(bridge: str, flows: Iterable[str]) -> None:
     argv = ["ovs-ofctl", "-O", "OpenFlow13", "add-flows", bridge, "-"]
     subprocess.run(argv, input="\n".join(flows), text=True, check=True, timeout=LIMIT_S)
@@ -225,7 +231,7 @@ def rate_through_switch() -> Any:
     both.
     """
     topology = one_rack(60)
-    with Fabric(topology, LOGS) as fabric:
+    with made(topology) as fabric:
         add_local_flows(topology)
         for _ in range(TRIES):
             before = processor_times()
@@ -242,7 +248,7 @@ def rate_through_switch() -> Any:
     return measured | {"bytes": [statistics["u1h1"].bytes_ab, statistics["u1h2"].bytes_ba]}
 
 
-def tcp_between_hosts(fabric: Fabric) -> dict[str, Any]:
+def tcp_between_hosts(fabric: FabricNet) -> dict[str, Any]:
     def start(host: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         return fabric.popen_in(host, [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
 
@@ -252,19 +258,18 @@ def tcp_between_hosts(fabric: Fabric) -> dict[str, Any]:
 
 def reach() -> Any:
     topology = ready("default")
-    with Fabric(topology, LOGS) as fabric:
+    with made(topology) as fabric:
         add_local_flows(topology)
         add_circuit("u1o1", "u2o1")
-        net = fabric.net
         lost = {
-            "inside": lost_percent(net, "u1h1", "u1h2", "u1h3"),
-            "across": lost_percent(net, "u1h4", "u2h4"),
+            "inside": lost_percent(fabric, "u1h1", "u1h2", "u1h3"),
+            "across": lost_percent(fabric, "u1h4", "u2h4"),
         }
-        unreached = net.get("u1h1").cmd("ping -c1 -W0.3", net.get("u3h1").IP())
-        shells = sum(1 for host in net.hosts if host.shell)
+        unreached = fabric.get("u1h1").cmd("ping -c1 -W0.3", fabric.get("u3h1").IP())
+        shells = sum(1 for host in fabric.hosts if host.shell)
     with RouteSocket() as route:
         left = sorted(route.devices())
-    _, received = net._parsePing(unreached)
+    _, received = fabric._parsePing(unreached)
     return {"lost_percent": lost, "without_circuit": 100.0 * (1 - received), "shells": shells, "left": left}
 
 
@@ -282,7 +287,7 @@ def lost_percent(net: Any, *hosts: str) -> float:
 
 def unshaped() -> Any:
     topology = one_rack(None)
-    with Fabric(topology, LOGS) as fabric:
+    with made(topology) as fabric:
         add_local_flows(topology)
         listed = subprocess.run(["ip", "-n", "wires", "-j", "link"], capture_output=True, check=True).stdout
         measured = tcp_between_hosts(fabric)
@@ -290,7 +295,7 @@ def unshaped() -> Any:
 
 
 def read_back() -> Any:
-    with Fabric(one_rack(100), LOGS), FeatureControl() as control:
+    with made(one_rack(100)), FeatureControl() as control:
         wrong = []
         listing = subprocess.run(
             ["ethtool", "-k", "u1-h1"], capture_output=True, text=True, check=True
@@ -329,7 +334,7 @@ def error_of(attempt: Callable[[], object]) -> str:
 
 
 def death() -> Any:
-    with Fabric(one_rack(100), LOGS) as fabric:
+    with made(one_rack(100)) as fabric:
         fabric.watch()
         os.kill(fabric.openvswitch.pids()["ovs-vswitchd"], signal.SIGKILL)
         deadline = time.monotonic() + LATE_S
@@ -339,7 +344,7 @@ def death() -> Any:
 
 
 def processes() -> Any:
-    with Fabric(one_rack(100), LOGS) as fabric:
+    with made(one_rack(100)) as fabric:
         ids = "os.getuid(), os.getgid(), os.getgroups(), os.stat('/proc/self/ns/net').st_ino"
         program = f"import json, os; print(json.dumps([{ids}]))"
         argv = ["/usr/bin/python3", "-c", program]
@@ -361,7 +366,7 @@ def processes() -> Any:
 
 
 def hold() -> Any:
-    with Fabric(ready("default"), LOGS):
+    with made(ready("default")):
         print("up", flush=True)
         signal.pause()
 

@@ -1,38 +1,41 @@
-"""The fabric: everything of a topology that is emulated, brought up in order and taken down in reverse.
+"""The fabric: everything of a topology that is emulated, as a mininet.net.Mininet that makes it in batches.
 
 Runs inside the testbed's own namespaces (namespaces.py). Owns the order and the names; XDP programs are
-attached by others after `up`, and OpenFlow rules are the controller's.
+attached by others after `start`, and OpenFlow rules are the controller's.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.layout import OxcDevice, SwitchDevice, layout
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.marks import LinkMarks
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces
+from testbed.emulation.nodes import FabricView
 from testbed.emulation.openvswitch import OpenVSwitch
 from testbed.emulation.spawner import Spawner, Started
-from testbed.errors import HostError, RequestError
-from testbed.topology.model import Topology
+from testbed.emulation.topo import FabricTopo
+from testbed.errors import RequestError
 
 
 def _silent(_phase: str, _done: int, _total: int) -> None:
     pass
 
 
-class Fabric:
-    """The emulated network of a topology. A context manager: entering brings it up."""
+class FabricNet(FabricView):
+    """The emulated network of a topology. `build`, which the constructor calls as Mininet's does, makes hosts
+    and links, `start` the switches, `stop` takes all of it down. A context manager: entering starts it.
+    """
 
-    def __init__(self, topology: Topology, log_dir: Path, progress: Progress = _silent) -> None:
-        self.topology = topology
-        self._layout = layout(topology)
-        self._log_dir = log_dir
+    def __init__(
+        self, topo: FabricTopo, log_dir: Path, progress: Progress = _silent, build: bool = True
+    ) -> None:
+        self._layout = layout(topo.topology)
         self._progress = progress
         self._namespaces = NetworkNamespaces()
         self._wires: Wires | None = None
@@ -40,27 +43,51 @@ class Fabric:
         self._faults: LinkFaults | None = None
         self._spawner: Spawner | None = None
         self._release = contextlib.ExitStack()
-        self._net: Any = None
         self.openvswitch = OpenVSwitch(log_dir)
+        super().__init__(topo, build)
 
-    def __enter__(self) -> Fabric:
-        self.up()
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.down()
+        self.stop()
 
     # -------------------------------------------------------------- up and down
 
-    def up(self) -> None:
-        """Bring everything up, or nothing: a failure takes down what was made, then raises what failed."""
+    def build(self) -> None:
+        """Make hosts and links, in batches, and Mininet's nodes over them. A failure takes down what was
+        made, then raises what failed.
+        """
+        with self._whole_or_nothing():
+            self._make_devices()
+            super().build()
+
+    def start(self) -> None:
+        """Make all switches at once, after what is not built yet. A failure takes everything down, then
+        raises what failed.
+        """
+        with self._whole_or_nothing():
+            super().start()
+            self._make_switches()
+
+    def stop(self) -> None:
+        """Take everything down, in reverse order. Processes started by `popen_in` are killed."""
         try:
-            self._up()
+            super().stop()
+        finally:
+            self._release.close()
+            self._wires = self._spawner = self._faults = self._marks = None
+
+    @contextlib.contextmanager
+    def _whole_or_nothing(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
-            self.down()
+            self.stop()
             raise
 
-    def _up(self) -> None:
+    def _make_devices(self) -> None:
         # Open vSwitch starts, and the marking program is compiled, while the devices are made.
         self._release.callback(self.openvswitch.stop)
         self.openvswitch.launch()
@@ -80,42 +107,22 @@ class Fabric:
         self._marks = marks
         self._faults = LinkFaults(self._namespaces[WIRES], self._layout.wires)
         self._release.callback(self._faults.close)
+        self._spawner = Spawner()
+        self._release.callback(self._spawner.close)
+
+    def _make_switches(self) -> None:
         bridges = self._layout.bridges
         self._progress("switches", 0, len(bridges))
         self.openvswitch.wait_for_database()
         self._release.callback(self.openvswitch.stop)  # first its ports, then the devices that they are
         self.openvswitch.add_bridges(bridges)
         self._progress("switches", len(bridges), len(bridges))
-        self._spawner = Spawner()
-        self._release.callback(self._spawner.close)
-        self._release.callback(self._end_shells)
-
-    def down(self) -> None:
-        """Take everything down, in reverse order. Processes started by `popen_in` are killed."""
-        self._release.close()
-        self._wires = self._spawner = self._faults = self._marks = None
-
-    def _end_shells(self) -> None:
-        if self._net is not None:
-            self._net.end_shells()
-            self._net = None
 
     def watch(self) -> None:
         """Raise TestbedError if a process that the fabric needs has died."""
         self.openvswitch.watch()
 
     # -------------------------------------------------------------- what others use
-
-    @property
-    def net(self) -> Any:
-        """The fabric as a Mininet network, for whoever knows Mininet. Made at its first use."""
-        if self._net is None:
-            try:
-                from testbed.emulation.nodes import FabricNet
-            except ImportError as error:
-                raise HostError(f"Mininet: {error}; install Debian's package mininet") from error
-            self._net = FabricNet(self.topology)
-        return self._net
 
     def host_namespace(self, host: str) -> Path:
         """The file that names a host's network namespace. RequestError if there is no such host."""
@@ -134,7 +141,7 @@ class Fabric:
         return self._spawner.popen(self._namespace(host), argv, **options)
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
-        """Counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See
+        """The counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See
         Wires.statistics.
         """
         if self._wires is None:
@@ -142,14 +149,14 @@ class Fabric:
         return self._wires.statistics(queues_only)
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
-        """Changes links' rates, by name. See Wires.set_rates."""
+        """Change links' rates, by name. See Wires.set_rates."""
         if self._wires is None or self._marks is None:
             raise RequestError("link rates: the fabric is not up")
         self._wires.set_rates(rates_mbps)
         self._marks.set_rates(rates_mbps)
 
     def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
-        """Frames that each host's own interface could not hand to its link, since the testbed came up."""
+        """The frames that each host's own interface could not hand to its link, since the testbed came up."""
         return {host: device_drops(self._namespace(host), "eth0") for host in hosts}
 
     @property

@@ -1,0 +1,53 @@
+"""A topology in the words of a YAML file: the inverse of testbed.topology.load.parse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.errors import RequestError
+from testbed.topology.model import Delay, LinkSpec, Topology
+
+
+def words(topology: Topology) -> dict[str, Any]:
+    """Return what `parse` reads back to an equal topology. RequestError for one whose links have queues of
+    two lengths, which a file cannot say.
+    """
+    if topology.host_link.buffer_packets != topology.optical_link.buffer_packets:
+        raise RequestError(
+            f"buffer_packets: {topology.host_link.buffer_packets} for hosts and "
+            f"{topology.optical_link.buffer_packets} for optical ports; links have one value"
+        )
+    return {
+        "name": topology.name,
+        "units": [
+            {
+                "kind": unit.kind,
+                "hosts": unit.hosts,
+                "optical_ports": unit.optical_ports,
+                "engine": unit.engine,
+            }
+            for unit in topology.units
+        ],
+        "host_rate_mbps": _rate(topology.host_link),
+        "optical_rate_mbps": _rate(topology.optical_link),
+        "buffer_packets": topology.host_link.buffer_packets,
+        "ocs": {
+            "switch_ms": _delay(topology.ocs.switch_ms),
+            "lock_ms": _delay(topology.ocs.lock_ms),
+            "seed": topology.ocs.seed,
+            "circuits": [list(circuit) for circuit in topology.ocs.circuits],
+        },
+        "inc": {"jobs": topology.inc.jobs},
+        "scale": topology.scale,
+        "mtu": topology.mtu,
+        "bmv2": {"layout": topology.bmv2.layout, "log": topology.bmv2.log},
+        "controller": topology.controller,
+    }
+
+
+def _rate(link: LinkSpec) -> float | str:
+    return "unshaped" if link.rate_mbps is None else link.rate_mbps
+
+
+def _delay(delay: Delay) -> float | dict[str, list[float]]:
+    return delay.a if delay.kind == "constant" else {delay.kind: [delay.a, delay.b]}
