@@ -47,10 +47,9 @@ setup(
     ext_modules=[
         Extension(
             "workloads._endpoint",
-            ["workloads/native/endpoint.c"],
+            sorted(f"workloads/native/{file.name}" for file in (HERE / "workloads/native").glob("*.c")),
             depends=[
-                "workloads/native/window.h",
-                "workloads/native/contract.h",
+                *sorted(f"workloads/native/{file.name}" for file in (HERE / "workloads/native").glob("*.h")),
                 "bpf/wire.h",
                 "bpf/ring.h",
             ],

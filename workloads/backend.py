@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from workloads.job_env import JobEnv
+from workloads.outcome import Outcome, Record
 from workloads.reducers import Reducer, reducer_for
 from workloads.timeline import Timeline
 
@@ -79,12 +80,13 @@ class Statistics:
 class PendingSum(c10d.Work):  # type: ignore[misc] # a class that torch gives no type to
     """An all-reduce under way. torch's own work around a future would not raise in `wait`."""
 
-    def __init__(self, future: Future[Any], timeline: Timeline, number: int) -> None:
+    def __init__(self, future: Future[Any], timeline: Timeline, number: int, outcomes: list[Outcome]) -> None:
         super().__init__()
         self._future, self._timeline, self._number = future, timeline, number
+        self.outcomes = outcomes  # of each tensor, once the sum is there: who is in it
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Blocks until the sum is there; raises what went wrong."""
+        """Block until the sum is there; raise what went wrong."""
         self._timeline.wait(self._number)
         self._future.wait()
         self._timeline.resume(self._number)
@@ -160,6 +162,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         self._reducer: Reducer | None = reducer_for(job, timeout.total_seconds()) if job else None
         self._statistics = Statistics()
         self._timeline = Timeline()
+        self.record = Record()  # of who was in this worker's sums
         self._sees_all = True  # what its script asks for and waits for
         self._backward = -1  # the backward pass whose end is awaited for the timeline
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -173,7 +176,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         return "inc"
 
     def allreduce(self, tensors: list[torch.Tensor] | torch.Tensor, opts: Any = None) -> Any:
-        """Sum or average of floats by the reducer; other operations and types by gloo."""
+        """Sum or average floats by the reducer; other operations and types go by gloo."""
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
         operation = getattr(opts, "reduceOp", opts or dist.ReduceOp.SUM)
@@ -183,22 +186,22 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         )
         if self._job is None or not ours:
             return self._allreduce_by_gloo(tensors, opts, operation)
-        outcome: Future[Any] = Future()
+        pending, outcomes = Future[Any](), list[Outcome]()
         if self._reducer:
             number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), summed=True)
-            self._submit(self._reducer, tensors, average, outcome, number)
+            self._submit(self._reducer, tensors, average, (pending, outcomes), number)
         else:
             start = time.perf_counter()
             number = self._timeline.ask(_size_bytes(tensors), summed=True)
             works = self._start_ring(tensors)
             self._tasks.put(
                 lambda: self._settle(
-                    outcome, lambda: self._finish_ring(works, start, tensors, average), tensors, number
+                    pending, lambda: self._finish_ring(works, start, tensors, average), tensors, number
                 )
             )
         self._see_backward()
         # a C++ waiter sees an exception only if it was raised inside `then`
-        return PendingSum(outcome.then(_unwrap), self._timeline, number)
+        return PendingSum(pending.then(_unwrap), self._timeline, number, outcomes)
 
     def _allreduce_by_gloo(self, tensors: list[torch.Tensor], opts: Any, operation: Any) -> Any:
         number = self._timeline.ask(_size_bytes(tensors), summed=False) if self._job else -1
@@ -219,14 +222,14 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         if now in (-1, self._backward):
             return
         self._backward = now
-        engine: Any = torch.autograd.Variable._execution_engine
+        autograd: Any = torch.autograd.Variable._execution_engine
 
         def at_end() -> None:
             self._backward = -1
             self._timeline.wait(self._timeline.last)
-            engine.queue_callback(lambda: self._timeline.resume(self._timeline.last))
+            autograd.queue_callback(lambda: self._timeline.resume(self._timeline.last))
 
-        engine.queue_callback(at_end)
+        autograd.queue_callback(at_end)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         return self.allreduce(tensors, opts)
@@ -257,53 +260,58 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             task()
 
     def _settle(
-        self, outcome: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor], number: int
+        self, pending: Future[Any], work: Callable[[], None], tensors: list[torch.Tensor], number: int
     ) -> None:
         try:
             work()
         except Exception as error:  # every failure belongs to the one who waits
-            outcome.set_result(error)
+            pending.set_result(error)
         else:
             self._timeline.is_there(number)
-            outcome.set_result(tensors)
+            pending.set_result(tensors)
 
     @torch.no_grad()
     def _submit(
-        self, reducer: Reducer, tensors: list[torch.Tensor], average: bool, outcome: Future[Any], number: int
+        self,
+        reducer: Reducer,
+        tensors: list[torch.Tensor],
+        average: bool,
+        told: tuple[Future[Any], list[Outcome]],
+        number: int,
     ) -> None:
         """Here and not on the thread, so that vectors follow each other without a pause. Each gets a task of
         its own, which may make room for the next.
         """
         start, failures = time.perf_counter(), list[Exception]()
+        pending, outcomes = told
+
+        def finish(tensor: torch.Tensor, flat: torch.Tensor) -> None:
+            try:
+                outcomes.append(self._finish(reducer, tensor, flat, average))
+            except Exception as error:  # told when all tensors are settled
+                failures.append(error)
+
         with self._order:
             for tensor in tensors:
                 in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
                 flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
                 reducer.submit(flat.numpy())
-                self._tasks.put(functools.partial(self._finish, reducer, tensor, flat, average, failures))
+                self._tasks.put(functools.partial(finish, tensor, flat))
             self._tasks.put(
                 lambda: self._settle(
-                    outcome, lambda: self._sums_are_there(start, tensors, failures), tensors, number
+                    pending, lambda: self._sums_are_there(start, tensors, failures), tensors, number
                 )
             )
 
     @torch.no_grad()
-    def _finish(
-        self,
-        reducer: Reducer,
-        tensor: torch.Tensor,
-        flat: torch.Tensor,
-        average: bool,
-        failures: list[Exception],
-    ) -> None:
-        try:
-            reducer.finish()
-            if average:
-                flat.div_(self.size())
-            if flat.data_ptr() != tensor.data_ptr():
-                tensor.copy_(flat.view(tensor.shape))
-        except Exception as error:  # told when all tensors are settled
-            failures.append(error)
+    def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
+        outcome = reducer.finish() or Outcome.whole(self.size())  # a user's own may say nothing
+        self.record.add(outcome)
+        if average:  # a sum that lacks workers is as large as that of all
+            flat.div_(self.size())
+        if flat.data_ptr() != tensor.data_ptr():
+            tensor.copy_(flat.view(tensor.shape))
+        return outcome
 
     def _sums_are_there(self, start: float, tensors: list[torch.Tensor], failures: list[Exception]) -> None:
         if failures:
@@ -367,6 +375,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
                 "transport": self._job.transport,
                 "allreduce": self._statistics.summary(),
                 "timeline": self._timeline.summary() if self._sees_all else None,
+                **self.record.summary(),
                 **counters,
             }
         )
@@ -390,8 +399,8 @@ def _options(operation: Any) -> Any:
     return options
 
 
-def _unwrap(outcome: Future[Any]) -> Any:
-    value = outcome.value()
+def _unwrap(pending: Future[Any]) -> Any:
+    value = pending.value()
     if isinstance(value, Exception):
         raise value
     return value

@@ -1,9 +1,9 @@
 """The host endpoint of a worker process: vectors in, sums out, by the aggregation protocol
 (docs/protocol.md).
 
-The protocol itself is in workloads/native/endpoint.c, which this module opens, feeds, and asks for results.
-Vectors are summed in the order in which they are submitted, which is the same on all workers; several are
-under way at once.
+The protocol itself is in workloads/native/, which this module opens, feeds, and asks for results. Vectors are
+summed in the order in which they are submitted, which is the same on all workers; several are under way at
+once. A job's fragments go by the trees of its forest, each of which takes its share.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,15 @@ from testbed.contract import mapping, spec
 from testbed.contract.endpoint import Event
 from testbed.contract.records import Kind, Record
 from workloads.job_env import Board
+from workloads.outcome import Outcome
 from workloads.quantiser import DisagreementError, Floats, NotFiniteError
 
 Lanes = npt.NDArray[np.uint32]
+
+_AS_THEY_ARE = (
+    *("ring_fd", "wake_fd", "job", "worker", "workers", "generation"),
+    *("lanes", "slots", "port", "ring_entries", "ring_lanes"),
+)
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
 _MAX_UNDER_WAY = 128
@@ -53,7 +60,7 @@ _KINDS: dict[Kind, Any] = {
     Kind.S32: ctypes.c_int32,
     Kind.BE32: ctypes.c_uint32,
     Kind.F64: ctypes.c_double,
-    **dict.fromkeys((Kind.U32_IN, Kind.F64_IN, Kind.U64_OUT), ctypes.c_void_p),
+    **dict.fromkeys((Kind.U32_IN, Kind.F64_IN, Kind.WAYS_IN, Kind.U64_OUT), ctypes.c_void_p),
 }
 
 
@@ -67,39 +74,50 @@ class _Settings(ctypes.Structure):
     _fields_ = _fields(contract.SETTINGS)
 
 
+class _Way(ctypes.Structure):
+    """struct way."""
+
+    _fields_ = _fields(contract.WAY)
+
+
 class Counters(ctypes.Structure):
-    """What an endpoint did; struct counters. Windows are in packets."""
+    """The numbers of what an endpoint did: struct counters. Windows are in packets."""
 
     _fields_ = _fields(contract.COUNTERS)
 
 
 def library() -> ctypes.CDLL:
-    """The compiled endpoint. Raises RuntimeError where it was not compiled."""
+    """Return the compiled endpoint. Raises RuntimeError where it was not compiled."""
     try:
-        found = ctypes.CDLL(str(_LIBRARY), use_errno=True)
+        compiled = ctypes.CDLL(str(_LIBRARY), use_errno=True)
     except OSError as error:
         raise RuntimeError(f"{_LIBRARY.name} does not load ({error}); run: sudo make setup") from error
-    found.endpoint_open.restype = ctypes.c_void_p
-    found.endpoint_open.argtypes = [ctypes.POINTER(_Settings)]
-    found.endpoint_submit.restype = ctypes.c_int64
-    found.endpoint_submit.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32]
-    found.endpoint_run.argtypes = [
-        ctypes.c_void_p,
-        ctypes.POINTER(ctypes.c_uint64),
+    pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
+    compiled.endpoint_open.restype = pointer
+    compiled.endpoint_open.argtypes = [ctypes.POINTER(_Settings)]
+    compiled.endpoint_submit.restype = ctypes.c_int64
+    compiled.endpoint_submit.argtypes = [pointer, pointer, u64, ctypes.c_int32, pointer]
+    compiled.endpoint_run.argtypes = [
+        pointer,
+        ctypes.POINTER(u64),
         ctypes.POINTER(ctypes.c_uint32),
         ctypes.POINTER(ctypes.c_int64),
     ]
-    found.endpoint_counters.argtypes = [ctypes.c_void_p, ctypes.POINTER(Counters)]
-    found.endpoint_close.argtypes = [ctypes.c_void_p]
-    for name in ("endpoint_encode", "endpoint_decode"):
-        getattr(found, name).argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_uint64,
-            ctypes.c_int32,
-            ctypes.c_uint32,
-        ]
-    return found
+    compiled.endpoint_counters.argtypes = [pointer, ctypes.POINTER(Counters)]
+    compiled.endpoint_close.argtypes = [pointer]
+    compiled.endpoint_encode.argtypes = [pointer, pointer, u64, ctypes.c_int32, ctypes.c_uint32]
+    compiled.endpoint_encode_clipped.argtypes = compiled.endpoint_encode.argtypes
+    compiled.endpoint_encode_clipped.restype = u64
+    compiled.endpoint_decode.argtypes = [pointer, pointer, u64, ctypes.c_double, ctypes.c_uint32]
+    return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class _Vector:
+    """A vector under way, and where its fragments' contributors are written."""
+
+    array: np.ndarray
+    contributors: npt.NDArray[np.uint32]
 
 
 class Endpoint:
@@ -109,18 +127,20 @@ class Endpoint:
     """
 
     def __init__(self, settings: Mapping[str, Any], board: Board, timeout_s: float = 30.0) -> None:
-        self._job, self._worker, self._workers = (
-            int(settings[name]) for name in ("job", "worker", "workers")
+        self._job, self._worker, self._workers, self._lanes = (
+            int(settings[name]) for name in ("job", "worker", "workers", "lanes")
         )
         self._board, self._timeout_s = board, timeout_s
         self._library = library()
-        self._under_way: collections.deque[np.ndarray] = collections.deque()
+        self._under_way: collections.deque[_Vector] = collections.deque()
         self._room = threading.Semaphore(_MAX_UNDER_WAY)
         self._finished = 0
         self._warn_after_s = _WARN_AFTER_S
-        self._broken: RuntimeError | None = None  # no vector can be summed any more
-        slots = int(settings["slots"]) - mapping.VOTE_SLOTS
-        self._places = mapping.places(self._job, slots)
+        self._broken: Exception | None = None  # no vector can be summed any more
+        trees = settings["trees"]
+        self._places = mapping.places(self._job, int(settings["slots"]) - mapping.VOTE_SLOTS)
+        self._pattern = mapping.pattern([float(tree["fraction"]) for tree in trees])
+        self._ways = (_Way * len(trees))(*(_way(tree, float(settings["share"] or 0)) for tree in trees))
         with contextlib.ExitStack() as stack:
             udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -129,35 +149,22 @@ class Endpoint:
             udp.bind(("", int(settings["port"])))
             event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             stack.callback(os.close, event)
-            told = _Settings(
-                ring_fd=int(settings["ring_fd"]),
-                wake_fd=int(settings["wake_fd"]),
+            handed = _Settings(
                 socket_fd=udp.fileno(),
                 event_fd=event,
                 vote_slots=mapping.VOTE_SLOTS,
                 first_vote=mapping.FIRST_VOTE,
-                address=int.from_bytes(socket.inet_aton(str(settings["trees"][0]["address"])), "little"),
                 rate_mbps=float(settings["rate_mbps"] or 0),
                 places=self._places.ctypes.data,
+                trees=len(trees),
+                ways=ctypes.addressof(self._ways),
+                parts=self._pattern.size,
+                pattern=self._pattern.ctypes.data,
                 rate_now=board.rate_address(),
-                share=int(settings["share"] or 0),
                 progress=board.progress_address(),
-                slot_base=int(settings["trees"][0]["slot_base"]),
-                **{
-                    name: int(settings[name])
-                    for name in (
-                        "job",
-                        "worker",
-                        "workers",
-                        "generation",
-                        "lanes",
-                        "slots",
-                        "port",
-                    )
-                },
-                ring_entries=int(settings["ring_entries"]),
+                **{name: int(settings[name]) for name in _AS_THEY_ARE},
             )
-            self._handle = self._library.endpoint_open(ctypes.byref(told))
+            self._handle = self._library.endpoint_open(ctypes.byref(handed))
             if not self._handle:
                 code = ctypes.get_errno()
                 if code == errno.EEXIST:
@@ -172,31 +179,40 @@ class Endpoint:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Unmaps and closes everything. No other call may follow."""
+        """Unmap and close everything. No other call may follow."""
         self._stack.close()
 
     def submit(self, array: Floats) -> None:
-        """Gives a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while
-        very many are under way.
+        """Give a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while very
+        many are under way.
+
+        A sum in which workers are missing is replaced by the mean of those who contributed, times the
+        workers.
         """
         self._submit(array, raw=False)
 
     def submit_lanes(self, lanes: Lanes) -> None:
-        """Gives raw lanes to be summed in place, without scaling; sums must stay below 2**32."""
+        """Give raw lanes to be summed in place, without scaling; sums must stay below 2**32. They are the sum
+        of those who contributed.
+        """
         self._submit(lanes, raw=True)
 
     def _submit(self, array: np.ndarray, raw: bool) -> None:
         assert array.flags.c_contiguous
         assert array.itemsize == 4
         self._room.acquire()
-        self._under_way.append(array)
+        vector = _Vector(array, np.zeros(max(1, -(-array.size // self._lanes)), np.uint32))
+        self._under_way.append(vector)
         if self._broken:  # `finish` says so
             return
-        if self._library.endpoint_submit(self._handle, array.ctypes.data, array.size, raw) < 0:
+        number = self._library.endpoint_submit(
+            self._handle, array.ctypes.data, array.size, raw, vector.contributors.ctypes.data
+        )
+        if number < 0:
             raise RuntimeError(f"job {self._job}: the endpoint takes no more vectors")
 
-    def finish(self) -> None:
-        """Waits for the oldest vector submitted and not finished.
+    def finish(self) -> Outcome:
+        """Wait for the oldest vector submitted and not finished; say who is in its sum.
 
         Raises NotFiniteError, DisagreementError, and PeersMissingError when no result comes within the time
         limit or a peer ended.
@@ -204,12 +220,12 @@ class Endpoint:
         if not self._under_way:
             raise RuntimeError(f"job {self._job}: nothing was submitted to wait for")
         try:
-            self._finish()
+            return self._finish(self._under_way[0])
         finally:
             self._under_way.popleft()
             self._room.release()
 
-    def _finish(self) -> None:
+    def _finish(self, vector: _Vector) -> Outcome:
         number, told, silent_ns = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
         if self._broken:
             raise self._broken
@@ -224,24 +240,36 @@ class Endpoint:
         assert event != Event.IDLE
         assert number.value == self._finished
         self._finished += 1
-        if event == Event.NOT_FINITE:
-            raise NotFiniteError(
-                f"{told.value} of {self._workers} workers have NaN or infinity in their gradients"
-            )
-        if event == Event.DISAGREE:
-            length = self._under_way[0].size
-            self._broken = DisagreementError(
-                f"the workers reduce arrays of different lengths; this one has {length} elements"
-            )
-            raise self._broken
+        if event != Event.DONE:
+            raise self._explained(Event(event), told.value, vector)
+        return Outcome(self._workers, self._lanes, vector.contributors)
 
-    def allreduce(self, array: Floats) -> None:
+    def _explained(self, event: Event, told: int, vector: _Vector) -> Exception:
+        """Return what a vector without a sum raises. It is the end where the workers no longer agree."""
+        if event == Event.NOT_FINITE:
+            failed: Exception = NotFiniteError(
+                f"{told} of {self._workers} workers have NaN or infinity in their gradients"
+            )
+            if 0 < vector.contributors[0] < self._workers:  # the others may sum it without this worker
+                self._broken = failed
+            return failed
+        if event == Event.IMPOSSIBLE:
+            self._broken = RuntimeError(
+                f"job {self._job}: a result names {told} contributors of {self._workers} workers"
+            )
+        else:
+            self._broken = DisagreementError(
+                f"the workers reduce arrays of different lengths; this one has {vector.array.size} elements"
+            )
+        return self._broken
+
+    def allreduce(self, array: Floats) -> Outcome:
         """`submit` and `finish`."""
         self.submit(array)
-        self.finish()
+        return self.finish()
 
     def sum_lanes(self, lanes: Lanes) -> Lanes:
-        """Sums raw lanes over the workers, without scaling; sums must stay below 2**32."""
+        """Sum raw lanes over the workers, without scaling; sums must stay below 2**32."""
         out = np.ascontiguousarray(lanes, np.uint32).copy()
         self.submit_lanes(out)
         self.finish()
@@ -249,9 +277,10 @@ class Endpoint:
 
     @property
     def counters(self) -> Counters:
-        found = Counters()
-        self._library.endpoint_counters(self._handle, ctypes.byref(found))
-        return found
+        """What it did so far."""
+        counters = Counters()
+        self._library.endpoint_counters(self._handle, ctypes.byref(counters))
+        return counters
 
     def _check_peers(self, silent_s: float) -> None:
         # a peer that ended well has what it waited for, and the switch still has it for us
@@ -282,3 +311,14 @@ class Endpoint:
             flush=True,
         )
         self._warn_after_s *= 3
+
+
+def _way(tree: Mapping[str, Any], share: float) -> _Way:
+    """Return how fragments go by a tree. What may be under way is shared out as the fragments are, so that
+    all trees together fill no queue.
+    """
+    return _Way(
+        address=int.from_bytes(socket.inet_aton(str(tree["address"])), "little"),
+        slot_base=int(tree["slot_base"]),
+        share=max(1, int(share * float(tree["fraction"]))) if share else 0,
+    )

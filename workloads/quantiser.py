@@ -1,14 +1,20 @@
 """Floats to lanes and back: block floating point with one power-of-two scale per all-reduce. Pure NumPy; what
-workers run is the same in C (workloads/native/endpoint.c).
+workers run is the same in C (workloads/native/lanes.c and votes.c).
 
-All workers first learn the largest exponent among them: each sends a vote, a one-hot vector with a one at the
-biased exponent of its largest magnitude (0 to 255, as IEEE 754 binary32 has it), the network sums the votes,
-and the highest lane that is not zero is the maximum. Infinity and NaN have the exponent 255, so that every
-worker learns of them, too. Where the values of all workers fit in the vote's lanes, it carries them instead,
-each in a lane of its own: every worker sums them in binary64, and needs no second trip.
+All workers first learn the largest exponent among them: each sends a vote, a one in a count of its own for
+the biased exponent of its largest magnitude (as IEEE 754 binary32 has it; up to LEAST all have one count,
+since they have one scale), the network sums the votes, and the highest count that is not zero is the maximum.
+There are four counts in a lane, a byte each, so that a vote fits in a job's packets, however few lanes these
+have. Infinity and NaN have the exponent 255, so that every worker learns of them, too. Where the values of
+all workers fit in the vote's lanes, it carries them instead, each in a lane of its own: every worker sums
+them in binary64, and needs no second trip.
 
 With `W` workers and largest exponent `E`, every |x| < 2**(E - 126); the scale is 2**s with s = 30 - ceil(log2
 W) - (E - 126), hence |q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot leave 32 bits.
+
+Where workers are missing in a sum, the result is the mean of those who contributed, times W. A worker whose
+vote came too late may have values that the others' scale has no room for: these are cut to the largest that
+fits, and counted.
 
 Bound: |result - exact sum| <= W * 2**(-s - 1), plus the rounding of the result to binary32 (half a unit in
 its last place).
@@ -23,17 +29,20 @@ import numpy.typing as npt
 
 from testbed.contract import spec
 from testbed.contract.endpoint import (
+    CELLS,
     CHECK_FACTOR,
     CHECK_SHIFT,
-    EXPONENTS,
+    LEAST,
     LENGTH_LANES,
+    PER_LANE,
     SCALE_MAX,
     SPECIAL,
+    VOTE_LANES,
 )
 
 Floats = npt.NDArray[np.float32]
 
-FIRST_LANE = LENGTH_LANES  # of the one-hot vector
+FIRST_LANE = LENGTH_LANES  # with counts, or values
 
 
 class NotFiniteError(ArithmeticError):
@@ -62,32 +71,31 @@ def length_check(length: int) -> int:
     return (length * length * CHECK_FACTOR & 0xFFFFFFFFFFFFFFFF) >> CHECK_SHIFT
 
 
-def scale_lanes(exponent: int, length: int) -> npt.NDArray[np.uint32]:
+def scale_lanes(exponent: int, length: int, lanes: int = spec.LANES) -> npt.NDArray[np.uint32]:
     """The lanes of one worker's vote."""
-    lanes = np.zeros(spec.LANES, np.uint32)
-    lanes[FIRST_LANE + exponent] = 1
-    lanes[:LENGTH_LANES] = length, length_check(length)
-    return lanes
+    cell = max(0, exponent - LEAST)
+    vote = np.zeros(lanes, np.uint32)
+    vote[FIRST_LANE + cell // PER_LANE] = 1 << 8 * (cell % PER_LANE)
+    vote[:LENGTH_LANES] = length, length_check(length)
+    return vote
 
 
-def agreed_exponent(lanes: npt.NDArray[np.uint32], workers: int, length: int) -> int:
-    """The largest exponent among the workers, from the sum of their votes.
+def agreed_exponent(lanes: npt.NDArray[np.uint32], voters: int, length: int) -> int:
+    """The largest exponent among the workers who voted, from the sum of their votes; LEAST at least.
 
-    Raises NotFiniteError if any worker has a NaN or an infinity, DisagreementError if the lengths differ or
+    Raises NotFiniteError if any of them has a NaN or an infinity, DisagreementError if the lengths differ or
     the votes do not add up.
     """
-    votes = lanes[FIRST_LANE : FIRST_LANE + EXPONENTS]
-    if int(votes.sum()) != workers:
-        raise DisagreementError(f"{int(votes.sum())} scale votes from {workers} workers")
-    if [int(lane) for lane in lanes[:LENGTH_LANES]] != [workers * length, workers * length_check(length)]:
+    counts = np.ascontiguousarray(lanes[FIRST_LANE:VOTE_LANES], "<u4").view(np.uint8)[:CELLS]
+    if int(counts.sum()) != voters:
+        raise DisagreementError(f"{int(counts.sum())} scale votes from {voters} workers")
+    if [int(lane) for lane in lanes[:LENGTH_LANES]] != [voters * length, voters * length_check(length)]:
         raise DisagreementError(
             f"the workers reduce arrays of different lengths; this one has {length} elements"
         )
-    exponent = int(np.flatnonzero(votes)[-1])
+    exponent = int(np.flatnonzero(counts)[-1]) + LEAST
     if exponent == SPECIAL:
-        raise NotFiniteError(
-            f"{int(votes[SPECIAL])} of {workers} workers have NaN or infinity in their gradients"
-        )
+        raise NotFiniteError(f"{int(counts[-1])} of {voters} workers have NaN or infinity in their gradients")
     return exponent
 
 
@@ -117,9 +125,17 @@ def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint3
     lanes[...] = scratch.astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
 
 
+def encode_clipped(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]) -> int:
+    """As `encode`, of values that may be too large for the scale; returns how many were."""
+    most = spec.bias(workers) - 1
+    scaled = np.rint(values.astype(np.float64) * 2.0**scale)
+    lanes[...] = np.clip(scaled, -most, most).astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
+    return int(np.count_nonzero(np.abs(scaled) > most))
+
+
 def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors: int, out: Floats) -> None:
-    """The inverse of `encode` on a sum of `contributors` lanes."""
+    """The inverse of `encode` on a sum of `contributors` lanes: their mean, times the workers."""
     offset = np.uint32(contributors * spec.bias(workers) & 0xFFFFFFFF)
     integers = (lanes.astype(np.uint32) - offset).view(np.int32)
     with np.errstate(over="ignore"):  # a sum beyond binary32 is infinity, as in a plain sum
-        np.multiply(integers, 2.0**-scale, out=out, casting="unsafe")
+        np.multiply(integers, workers / contributors * 2.0**-scale, out=out, casting="unsafe")

@@ -11,6 +11,7 @@ from typing import Protocol
 from testbed.contract.transports import PACKETS, SERVER
 from testbed.contract.user_class import is_users, load
 from workloads.job_env import JobEnv
+from workloads.outcome import Outcome
 from workloads.quantiser import Floats
 
 
@@ -20,8 +21,10 @@ class Reducer(Protocol):
     def submit(self, array: Floats) -> None:
         """Gives a vector to be replaced by its sum over all workers."""
 
-    def finish(self) -> None:
-        """Waits for the oldest vector submitted and not finished; raises what went wrong with it."""
+    def finish(self) -> Outcome:
+        """Wait for the oldest vector submitted and not finished, and say who is in its sum; raise what went
+        wrong with it.
+        """
 
     def counters(self) -> dict[str, float]:
         """What it did, for the job's statistics."""
@@ -48,6 +51,8 @@ class InNetwork:
             "window": round(counters.window_sum / max(1, counters.window_samples), 1),
             "window_min": counters.window_min,
             "rtt_us": round(counters.rtt_us, 1),
+            "degraded": counters.degraded,
+            "clipped": counters.clipped,
         }
 
 
@@ -59,9 +64,14 @@ class ParameterServer:
 
         if job.ps is None:
             raise ValueError(f"job {job.job_id}: it has no parameter server")
-        client = PsClient(job.ps, job.rank, job.world_size, timeout_s)
-        self.submit = client.submit
-        self.finish = client.finish
+        self._client = PsClient(job.ps, job.rank, job.world_size, timeout_s)
+        self._workers = job.world_size
+        self.submit = self._client.submit
+
+    def finish(self) -> Outcome:
+        """Wait for the oldest vector. A server has the sum of all, or none."""
+        self._client.finish()
+        return Outcome.whole(self._workers)
 
     def counters(self) -> dict[str, float]:
         return {}

@@ -17,6 +17,7 @@ from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
 from workloads.endpoint import Endpoint
 from workloads.job_env import JobEnv
+from workloads.outcome import Outcome
 from workloads.quantiser import Floats
 
 
@@ -40,7 +41,6 @@ class Signs:
 
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
         self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
-        self._workers = job.world_size
         self._under_way: deque[tuple[Floats, np.ndarray]] = deque()
 
     def submit(self, array: Floats) -> None:
@@ -51,11 +51,15 @@ class Signs:
         self._under_way.append((array, lanes))
         self._endpoint.submit_lanes(lanes)
 
-    def finish(self) -> None:
-        """The oldest vector becomes the signs of its sums."""
+    def finish(self) -> Outcome:
+        """Make the oldest vector the signs of its sums. A vote of 1 is nobody's side, so as many as voted
+        come off, which may be fewer than the workers.
+        """
         array, lanes = self._under_way.popleft()
-        self._endpoint.finish()
-        array[:] = np.sign(lanes.view(np.uint8)[: array.size].astype(np.int16) - self._workers)
+        outcome = self._endpoint.finish()
+        voters = np.repeat(outcome.by_element(lanes.size), 4)[: array.size].astype(np.int16)
+        array[:] = np.sign(lanes.view(np.uint8)[: array.size] - voters)
+        return outcome
 
     def counters(self) -> dict[str, float]:
         return {"pushed": self._endpoint.counters.pushed}

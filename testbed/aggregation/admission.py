@@ -61,6 +61,7 @@ class Ring:
     fd: int
     entries: int
     wake_fd: int
+    lanes: int  # that an entry has room for
 
 
 class Hosts(Protocol):
@@ -121,6 +122,7 @@ class Admission:
             "share": self.rate_mbps and max(1, self.queue_packets // self.forest.meeting()),
             "ring_fd": ring.fd,
             "ring_entries": ring.entries,
+            "ring_lanes": ring.lanes,
             "wake_fd": ring.wake_fd,
         }
 

@@ -1,8 +1,10 @@
-"""Where a worker puts its fragments: the slots of a job's segment, by a hash of job and fragment (P4INC-AOI,
-section VI-B). Pure.
+"""Where a worker puts its fragments: by which tree each goes, and into which slot of the tree's segment, by a
+hash of job and fragment (P4INC-AOI, section VI-B). Pure.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,9 @@ import numpy.typing as npt
 VOTE_SLOTS = 16  # the end of a segment, for votes on the scale
 MIN_SLOTS = VOTE_SLOTS + 16
 FIRST_VOTE = 2**31  # votes have fragment numbers of their own
+
+MOST_PARTS = 1024  # of the pattern by which fragments go to trees
+_EXACT = 1e-9  # of a share
 
 _GOLDEN = 0x9E3779B1  # 2**32 over the golden ratio, odd: Knuth's multiplicative hash
 
@@ -29,3 +34,31 @@ def places(job: int, size: int) -> npt.NDArray[np.uint32]:
         taken[place] = True
         found[fragment] = place
     return found
+
+
+def pattern(shares: Sequence[float]) -> npt.NDArray[np.uint32]:
+    """The tree of each fragment number modulo the pattern's length, the same on every worker.
+
+    Each tree has its share of the pattern, in the shortest one in which all shares are whole, or else the
+    nearest in MOST_PARTS, one at least; and its fragments lie as evenly as they can.
+    """
+    fractions = np.array(shares, np.float64) / sum(shares)
+    parts = next((parts for parts in range(1, MOST_PARTS) if _is_whole(fractions * parts)), MOST_PARTS)
+    counts = _counts(fractions, parts)
+    ends = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
+    trees = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+    return np.asarray(trees[np.lexsort((trees, ends))])
+
+
+def _is_whole(counts: npt.NDArray[np.float64]) -> bool:
+    return bool((np.abs(counts - counts.round()) <= _EXACT * counts.size).all() and counts.min() > 0.5)
+
+
+def _counts(fractions: npt.NDArray[np.float64], parts: int) -> npt.NDArray[np.int64]:
+    """So many parts by the largest remainders, one for each at least."""
+    counts = np.maximum(1, np.floor(fractions * parts + _EXACT)).astype(np.int64)
+    while counts.sum() < parts:
+        counts[np.argmax(fractions * parts - counts)] += 1
+    while counts.sum() > parts:
+        counts[np.argmax(np.where(counts > 1, counts - fractions * parts, -np.inf))] -= 1
+    return counts

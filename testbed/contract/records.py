@@ -24,6 +24,7 @@ class Kind(Enum):
     U32_IN = "const __u32 *", "=u8"
     F64_IN = "const double *", "=u8"
     U64_OUT = "__u64 *", "=u8"
+    WAYS_IN = "const struct way *", "=u8"
 
     @property
     def in_c(self) -> str:

@@ -87,7 +87,11 @@ def _endpoint(root: Path) -> dict[str, str]:
     _build(root)
     return {
         name: _failed(root, f"tests/unit/{file}.py")
-        for name, file in (("values", "test_endpoint"), ("protocol", "test_endpoint_protocol"))
+        for name, file in (
+            ("values", "test_endpoint"),
+            ("protocol", "test_endpoint_protocol"),
+            ("trees", "test_endpoint_trees"),
+        )
     }
 
 

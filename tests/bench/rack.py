@@ -127,19 +127,26 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
 
 def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -> str:
     """The endpoint with other values of its constants, as a shared object in `folder`."""
-    original = ROOT / "workloads/native/endpoint.c"
-    text = original.read_text()
+    native = ROOT / "workloads/native"
+    texts = {path: path.read_text() for path in sorted(native.glob("*.[ch]"))}
     for name, value in defines.items():
-        text, count = re.subn(rf"(?m)^#define {name}\s+\d+", f"#define {name} {value}", text)
+        definition = re.compile(rf"(?m)^#define {name}\s+\d+")
+        count = sum(len(definition.findall(text)) for text in texts.values())
         if count != 1:
-            raise SystemExit(f"endpoint.c: {count} definitions of {name}; the benchmark changes the only one")
+            raise SystemExit(f"{native}: {count} definitions of {name}; the benchmark changes the only one")
+        texts = {path: definition.sub(f"#define {name} {value}", text) for path, text in texts.items()}
     name = "-".join(f"{key}{value}" for key, value in defines.items()) or "same"
-    source, target = folder / f"{name}.c", folder / f"{name}-{len(list(folder.iterdir()))}.so"
-    source.write_text(text)
+    target = folder / f"{name}-{len(list(folder.iterdir()))}.so"
+    copy = folder / target.stem / native.relative_to(ROOT)
+    copy.mkdir(parents=True)
+    for path, text in texts.items():
+        (copy / path.name).write_text(text)
+    (folder / target.stem / "bpf").symlink_to(ROOT / "bpf")
     match = re.search(r"extra_compile_args=(\[.*?\])", (ROOT / "setup.py").read_text(), re.DOTALL)
     assert match, "setup.py: no extra_compile_args"
-    flags = [*ast.literal_eval(match[1]), "-shared", "-fPIC", "-iquote", str(original.parent)]
-    subprocess.run(["gcc", *flags, "-o", str(target), str(source), *extra, "-lm"], check=True)
+    flags = [*ast.literal_eval(match[1]), "-shared", "-fPIC"]
+    sources = [str(path) for path in sorted(copy.glob("*.c"))]
+    subprocess.run(["gcc", *flags, "-o", str(target), *sources, *extra, "-lm"], check=True)
     return str(target)
 
 

@@ -3,7 +3,7 @@ turn on the same network.
 
 `python -m tests.bench.tried [--json FILE]`, as root. Packet size (with gloo at the same MTU), burst, results
 per wake-up, segment, ways to wait, and XDP's modes. Variants of the endpoint are compiled from
-workloads/native/endpoint.c with another constant.
+workloads/native/ with another constant.
 """
 
 from __future__ import annotations

@@ -241,65 +241,132 @@ WINDOW = _in(
     ),
 )
 
-ENDPOINT = _in(
-    Kind.ENDPOINT,
-    "workloads/native/endpoint.c",
-    ("values are cut, not rounded", "(int32_t)rintf(values[i] * factor)", "(int32_t)(values[i] * factor)"),
-    (
-        "the bias is that of another number of workers",
-        "e->bias = (1U << 31) / e->s.workers;",
-        "e->bias = (1U << 31) / (e->s.workers + 1);",
+ENDPOINT = (
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/lanes.c",
+        (
+            "values are cut, not rounded",
+            "(int32_t)rintf(values[i] * factor)",
+            "(int32_t)(values[i] * factor)",
+        ),
+        (
+            "what the scale has no room for stays",
+            "			value = value > 0 ? most : -most;\n",
+            "",
+        ),
     ),
-    ("the window is the whole segment", "e->limit = e->data_slots / 2;", "e->limit = e->data_slots;"),
-    (
-        "fragments go to slots in order",
-        "e->s.slot_base + e->s.places[fragment % e->data_slots]",
-        "e->s.slot_base + fragment % e->data_slots",
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/endpoint.c",
+        (
+            "the bias is that of another number of workers",
+            "e->bias = (1U << 31) / e->s.workers;",
+            "e->bias = (1U << 31) / (e->s.workers + 1);",
+        ),
+        ("the window is the whole segment", "e->limit = e->data_slots / 2;", "e->limit = e->data_slots;"),
+        (
+            "notices are not heeded",
+            "		note_cut(e, &e->trees[i], window_notice(&e->trees[i].window));\n",
+            ";\n",
+        ),
+        (
+            "a process takes another's memory",
+            "	if (__atomic_fetch_add(&e->wake->attached, 1, __ATOMIC_RELAXED)) {",
+            "	if (0) {",
+        ),
+        ("all trees have the first one's ring", "number * e->s.slots;", "0;"),
+        (
+            "only the first tree is taken from",
+            "for (uint32_t i = 0; i < e->s.trees; i++) {\n		struct tree "
+            "*t = &e->trees[i];\n\n		if (!(results_take",
+            "for (uint32_t i = 0; i < 1; i++) {\n		struct tree "
+            "*t = &e->trees[i];\n\n		if (!(results_take",
+        ),
     ),
-    (
-        "votes have the gradients' slots",
-        "e->s.slot_base + e->data_slots + e->voted % e->s.vote_slots",
-        "e->s.slot_base + e->voted % e->s.vote_slots",
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/endpoint.h",
+        ("any result in the place is the fragment's", "== (uint64_t)(uint32_t)fragment + 1;", "!= 0;"),
+        (
+            "contributors that cannot be are believed",
+            "r->contributors <= e->s.workers ? r->contributors : 0;",
+            "r->contributors;",
+        ),
+        ("a tree's fragments are in a row", " + t->at[fragment % t->count];", " + fragment % t->count;"),
     ),
-    ("what is pushed again does not say so", "	h->flags = WIRE_FLAG_RETRANSMIT;\n", ""),
-    (
-        "old lanes stay behind a short fragment",
-        "	if (count < e->s.lanes)\n		memset(lanes + count, 0, 4 * (e->s.lanes - count));\n",
-        "",
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/packets.c",
+        ("all fragments say that they are the first tree's", "	h->tree = t->number;\n", ""),
+        (
+            "fragments go to slots in order",
+            "t->slot_base + e->s.places[fragment % e->data_slots]",
+            "t->slot_base + fragment % e->data_slots",
+        ),
+        ("what is pushed again does not say so", "	h->flags = WIRE_FLAG_RETRANSMIT;\n", ""),
+        (
+            "old lanes stay behind a short fragment",
+            "	if (count < e->s.lanes)\n		memset(lanes + count, 0, 4 * (e->s.lanes - count));\n",
+            "",
+        ),
+        (
+            "nothing is pushed again",
+            "	packets_send(e, t, h, 1);\n	*sent_at = now;",
+            "	*sent_at = now;",
+        ),
     ),
-    ("any result in the place is the fragment's", "== (uint64_t)(uint32_t)fragment + 1;", "!= 0;"),
-    (
-        "three workers vote as two",
-        "while ((1U << log_workers) < e->s.workers)",
-        "while ((2U << log_workers) < e->s.workers)",
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/votes.c",
+        (
+            "votes have the gradients' slots",
+            "slot_base + e->data_slots + e->voted % e->s.vote_slots",
+            "slot_base + e->voted % e->s.vote_slots",
+        ),
+        (
+            "three workers vote as two",
+            "while ((1U << log_workers) < e->s.workers)",
+            "while ((2U << log_workers) < e->s.workers)",
+        ),
+        (
+            "the scale is that of the smallest",
+            "largest = here ? cell + VOTE_LEAST : largest;",
+            "largest = here && !largest ? cell + VOTE_LEAST : largest;",
+        ),
+        (
+            "a worker's NaN is a number",
+            "if (largest == VOTE_SPECIAL || op->exponent == VOTE_SPECIAL) {",
+            "if (0) {",
+        ),
+        (
+            "lengths are not compared",
+            "			op->event = EVENT_DISAGREE;\n		} else if (is_carried",
+            "			op->event = op->event;\n		} else if (is_carried",
+        ),
+        ("carried values are summed in binary32", "		double sum = 0;\n", "		float sum = 0;\n"),
+        (
+            "the last worker's values are not carried",
+            "for (uint32_t w = 0; w < e->s.workers; w++) {\n			uint32_t bits",
+            "for (uint32_t w = 0; w + 1 < e->s.workers; w++) {\n			uint32_t bits",
+        ),
+        ("values of a late worker are not cut", "op->clipped = op->exponent > largest;", "op->clipped = 0;"),
+        ("a vote that lacks workers is one of all", "if (votes != those) {", "if (votes != e->s.workers) {"),
+        (
+            "carried values of some are not scaled",
+            "op->data[i] = (float)(sum * part);",
+            "op->data[i] = (float)sum;",
+        ),
     ),
-    (
-        "the scale is that of the smallest",
-        "largest = here ? i : largest;",
-        "largest = here && !largest ? i : largest;",
-    ),
-    ("a worker's NaN is a number", "} else if (largest == VOTE_SPECIAL) {", "} else if (0) {"),
-    (
-        "lengths are not compared",
-        "op->outcome = EVENT_DISAGREE;\n		else if (is_carried",
-        "op->outcome = op->outcome;\n		else if (is_carried",
-    ),
-    ("carried values are summed in binary32", "		double sum = 0;\n", "		float sum = 0;\n"),
-    (
-        "the last worker's values are not carried",
-        "for (uint32_t w = 0; w < e->s.workers; w++) {\n			uint32_t bits",
-        "for (uint32_t w = 0; w + 1 < e->s.workers; w++) {\n			uint32_t bits",
-    ),
-    ("nothing is pushed again", "	send_packets(e, h, 1);\n	*sent_at = now;", "	*sent_at = now;"),
-    ("notices are not heeded", "	note_cut(e, window_notice(&e->window));\n", ""),
-    (
-        "a process takes another's memory",
-        "	if (__atomic_fetch_add(&e->wake->attached, 1, __ATOMIC_RELAXED)) {",
-        "	if (0) {",
-    ),
-    (
-        "sums have the bias of one worker taken off",
-        "op->scale, e->s.workers * e->bias);",
-        "op->scale, e->bias);",
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/results.c",
+        ("sums have the bias of one worker taken off", ", those * e->bias);", ", e->bias);"),
+        ("sums have all workers' bias taken off", ", those * e->bias);", ", e->s.workers * e->bias);"),
+        (
+            "a mean is over all workers",
+            "ldexp((double)e->s.workers / those, -op->scale)",
+            "ldexp(1, -op->scale)",
+        ),
     ),
 )

@@ -15,7 +15,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,15 +30,16 @@ from testbed.contract.frame import Frame
 from testbed.reference.pull import Puller, PullSide
 from tests.vectors.run import Model
 from workloads import quantiser
-from workloads.endpoint import Counters, _Settings, library
+from workloads.endpoint import Counters, _Settings, _Way, library
 
-JOB, GENERATION, BASE, SIZE = 5, 9, 100, 48
+JOB, GENERATION, BASE, SIZE = 5, 9, 90, 48
 DATA_SLOTS = SIZE - mapping.VOTE_SLOTS
 LIMIT = DATA_SLOTS // 2
 TOR_IP = "10.0.1.254"
-IDLE, DONE, QUIET, NOT_FINITE, DISAGREE = Event
+IDLE, DONE, QUIET, NOT_FINITE, DISAGREE, IMPOSSIBLE = Event
 LATE_S = 30.0
 _RESULT_BYTES = rings.RESULT.dtype(spec.LANES).itemsize
+_TREE = 2**32  # fragments of tree t count from t * _TREE here
 _AT = {name: rings.RESULT.offset(name) for name in ("contributors", "flags", "lanes")}
 _WAKE_AT, _NOTICES = (rings.WAKE.offset(name) for name in ("wake_at", "notices"))
 
@@ -62,16 +63,36 @@ class End:
     pushes: dict[int, int] = field(default_factory=dict)  # fragment -> how often
     lanes: dict[int, np.ndarray] = field(default_factory=dict)  # fragment -> what it was pushed with
     had: set[int] = field(default_factory=set)  # data fragments whose results it has
-    done: int = 0  # the first that it lacks
+    done: list[int] = field(default_factory=list)  # by tree: the first that it lacks
+    contributors: list[np.ndarray] = field(default_factory=list)  # by vector, of its fragments
+
+
+Change = Callable[[Frame], Frame]
+
+
+def in_tree(tree: int, fragment: int) -> int:
+    """The number here of a tree's fragment."""
+    return tree * _TREE + fragment
 
 
 class Rack:
     """Endpoints of one job, the model switch between them, and a network that loses a share of all
-    packets.
+    packets, and has results changed on their way to workers.
     """
 
-    def __init__(self, workers: int, loss: float, seed: int, absent: Sequence[int]) -> None:
+    def __init__(
+        self,
+        workers: int,
+        loss: float,
+        seed: int,
+        absent: Sequence[int],
+        shares: Sequence[float],
+        lanes: int,
+        change: Change,
+    ) -> None:
         self.workers, self._loss, self._random = workers, loss, random.Random(seed)
+        self.width, self._change, self.trees = lanes, change, len(shares)
+        self._pattern = mapping.pattern(shares)
         self.wrong: list[str] = []
         self._library, self._stop = library(), threading.Event()
         self._switch = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -81,23 +102,24 @@ class Rack:
         self._places = mapping.places(JOB, DATA_SLOTS)
         self._model = Model(TOR_IP, 256)
         members = (1 << workers) - 1
-        entry = Entry(
-            tree=0,
-            generation=GENERATION,
-            workers=members,
-            places=0,
-            number=0,
-            base=BASE,
-            size=SIZE,
-            up_base=0,
-            result_base=BASE,
-            self_ip=TOR_IP,
-            up_ip=NO_IP,
-            group_ip="239.192.0.5",
-            lanes=spec.LANES,
-        )
-        self._model.set_group(JOB, 0, range(1, workers + 1))
-        self._model.admit(JOB, entry)
+        for tree in range(self.trees):
+            entry = Entry(
+                tree=tree,
+                generation=GENERATION,
+                workers=members,
+                places=0,
+                number=0,
+                base=BASE + tree * SIZE,
+                size=SIZE,
+                up_base=0,
+                result_base=BASE + tree * SIZE,
+                self_ip=TOR_IP,
+                up_ip=NO_IP,
+                group_ip="239.192.0.5",
+                lanes=lanes,
+            )
+            self._model.set_group(JOB, tree, range(1, workers + 1))
+            self._model.admit(JOB, entry)
         for worker in range(workers):
             self._model.bind(worker + 1, [Sender(JOB, worker)])
         self.ends = [self._opened(worker) for worker in range(workers) if worker not in absent]
@@ -107,12 +129,15 @@ class Rack:
     def _opened(self, worker: int) -> End:
         page = mmap.PAGESIZE
         fds = [os.memfd_create(name) for name in ("ring", "wake")]
-        os.ftruncate(fds[0], (_RESULT_BYTES * SIZE + page - 1) // page * page)
+        entries = SIZE * self.trees
+        os.ftruncate(fds[0], (_RESULT_BYTES * entries + page - 1) // page * page)
         os.ftruncate(fds[1], page)
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         udp.bind(("127.0.0.1", 0))
         event, progress = os.eventfd(0, os.EFD_NONBLOCK), np.zeros(1, np.uint64)
         rate = np.zeros(1)  # of the link, unknown
+        address = int.from_bytes(socket.inet_aton("127.0.0.1"), "little")
+        ways = (_Way * self.trees)(*(_Way(address, BASE + tree * SIZE) for tree in range(self.trees)))
         settings = _Settings(
             ring_fd=fds[0],
             wake_fd=fds[1],
@@ -122,29 +147,33 @@ class Rack:
             worker=worker,
             workers=self.workers,
             generation=GENERATION,
-            lanes=spec.LANES,
-            slot_base=BASE,
+            lanes=self.width,
             slots=SIZE,
             vote_slots=mapping.VOTE_SLOTS,
-            ring_entries=SIZE,
+            ring_entries=entries,
+            ring_lanes=spec.LANES,
             first_vote=mapping.FIRST_VOTE,
-            address=int.from_bytes(socket.inet_aton("127.0.0.1"), "little"),
             port=self._switch.getsockname()[1],
+            trees=self.trees,
+            ways=ctypes.addressof(ways),
+            parts=self._pattern.size,
+            pattern=self._pattern.ctypes.data,
             places=self._places.ctypes.data,
             progress=progress.ctypes.data,
             rate_now=rate.ctypes.data,
-            share=0,
         )
         handle = self._library.endpoint_open(ctypes.byref(settings))
         assert handle
         assert not self._library.endpoint_open(ctypes.byref(settings)), (
             "the memory of another process was taken"
         )
+        bases = tuple(BASE + tree * SIZE for tree in range(self.trees))
         side = PullSide(
-            Puller(JOB, GENERATION, (BASE,), SIZE, spec.LANES, worker_ip(worker), "02:00:00:00:00:01")
+            Puller(JOB, GENERATION, bases, SIZE, self.width, worker_ip(worker), "02:00:00:00:00:01")
         )
         memory = (mmap.mmap(fds[0], 0), mmap.mmap(fds[1], page))
-        return End(worker, handle, *memory, udp.getsockname(), side, progress, (udp, event, settings, rate))
+        keep = (udp, event, settings, ways, rate)
+        return End(worker, handle, *memory, udp.getsockname(), side, progress, keep, done=[0] * self.trees)
 
     def close(self) -> None:
         self._stop.set()
@@ -165,7 +194,11 @@ class Rack:
 
         def work(at: int, end: End) -> None:
             for vector in vectors[at]:
-                self._library.endpoint_submit(end.handle, vector.ctypes.data, vector.size, raw)
+                of = np.zeros(max(1, -(-vector.size // self.width)), np.uint32)
+                end.contributors.append(of)
+                self._library.endpoint_submit(
+                    end.handle, vector.ctypes.data, vector.size, raw, of.ctypes.data
+                )
             number, detail, silent = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
             deadline, silences = time.monotonic() + LATE_S, 0
             while len(events[at]) < len(vectors[at]) and time.monotonic() < deadline and silences < quiet:
@@ -205,9 +238,10 @@ class Rack:
 
     def vote_for(self, worker: int, vector: np.ndarray) -> None:
         """The first vote of a worker that never comes, on a vector of floats."""
-        lanes = quantiser.scale_lanes(quantiser.largest_exponent(vector), vector.size)
+        lanes = quantiser.scale_lanes(quantiser.largest_exponent(vector), vector.size, self.width)
         header = Header(
-            spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS, mapping.FIRST_VOTE, spec.LANES,
+            spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS, mapping.FIRST_VOTE, self.width,
+            lanes=self.width,
         )  # fmt: skip
         self._model.receive(Frame(header, lanes, worker_ip(worker), TOR_IP).pack(), worker + 1)
 
@@ -241,9 +275,10 @@ class Rack:
                     self._arrive(port - 1, emission.data)
 
     def _watch(self, end: End, header: Header, lanes: np.ndarray) -> None:
-        fragment, is_vote = header.fragment, header.fragment >= mapping.FIRST_VOTE
-        same = np.array_equal(end.lanes.setdefault(fragment, lanes), lanes)
-        times = end.pushes[fragment] = end.pushes.get(fragment, 0) + 1
+        tree, fragment, is_vote = header.tree, header.fragment, header.fragment >= mapping.FIRST_VOTE
+        key = in_tree(tree, fragment)
+        same = np.array_equal(end.lanes.setdefault(key, lanes), lanes)
+        times = end.pushes[key] = end.pushes.get(key, 0) + 1
         place = (
             DATA_SLOTS + (fragment - mapping.FIRST_VOTE) % mapping.VOTE_SLOTS
             if is_vote
@@ -255,14 +290,14 @@ class Rack:
             header.contributors,
             header.generation,
             header.slot,
-            header.tree,
             header.age,
             header.lanes,
         )
-        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + place, 0, 0, spec.LANES)
+        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + tree * SIZE + place, 0, self.width)
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
-            (lanes.size != spec.LANES, f"{lanes.size} lanes"),
+            (is_vote and tree > 0, f"a vote by tree {tree}"),
+            (lanes.size != self.width, f"{lanes.size} lanes"),
             (
                 header.flags != (spec.Flag.RETRANSMIT if times > 1 else 0),
                 f"flags {header.flags} the {times}. time",
@@ -270,46 +305,57 @@ class Rack:
             (not same, "other lanes than the first time"),
             (bool(lanes[header.count :].any()), "lanes behind its count"),
             (
-                not is_vote and fragment >= end.done + LIMIT,
-                f"beyond the window, which ends at {end.done + LIMIT}",
+                not is_vote and fragment >= end.done[tree] + LIMIT,
+                f"beyond the window, which ends at {end.done[tree] + LIMIT}",
             ),
             (
-                not is_vote and times == 1 and fragment and fragment - 1 not in end.pushes,
+                not is_vote and times == 1 and fragment and key - 1 not in end.pushes,
                 "before the one ahead of it",
             ),
         ):
             if is_wrong:
-                self.wrong.append(f"worker {end.number}: fragment {fragment}: {what}")
+                self.wrong.append(f"worker {end.number}: tree {tree}, fragment {fragment}: {what}")
 
     def _arrive(self, worker: int, data: bytes) -> None:
         end = next((end for end in self.ends if end.number == worker), None)
         if end is None:
             return
-        packet = Frame.parse(data)
-        place = packet.header.slot - BASE
+        packet = self._change(Frame.parse(data))
+        header = packet.header
+        place = end.side.puller.place(header.tree, header.slot)
         end.side.wake_at = struct.unpack_from("=I", end.wake, _WAKE_AT)[0]
-        if packet.header.fragment < mapping.FIRST_VOTE:  # before the worker can read it and push the next
-            end.had.add(packet.header.fragment)
-            while end.done in end.had:
-                end.done += 1
+        if header.fragment < mapping.FIRST_VOTE:  # before the worker can read it and push the next
+            end.had.add(in_tree(header.tree, header.fragment))
+            while in_tree(header.tree, end.done[header.tree]) in end.had:
+                end.done[header.tree] += 1
         verdict, _ = end.side.take(packet, data)
         if verdict != "pulled":
             return
+        assert place is not None
         at = place * _RESULT_BYTES
         struct.pack_into("=Q", end.ring, at, 0)
-        end.ring[at + _AT["lanes"] : at + _RESULT_BYTES] = packet.lanes.astype(">u4").tobytes()
-        struct.pack_into("=I", end.ring, at + _AT["contributors"], packet.header.contributors)
-        struct.pack_into("=I", end.ring, at + _AT["flags"], packet.header.flags)
-        struct.pack_into("=Q", end.ring, at, packet.header.fragment + 1)
+        lanes = packet.lanes.astype(">u4").tobytes()
+        end.ring[at + _AT["lanes"] : at + _AT["lanes"] + len(lanes)] = lanes
+        struct.pack_into("=I", end.ring, at + _AT["contributors"], header.contributors)
+        struct.pack_into("=I", end.ring, at + _AT["flags"], header.flags)
+        struct.pack_into("=Q", end.ring, at, header.fragment + 1)
         struct.pack_into("=I", end.wake, 0, end.side.received)
         if end.side.received == struct.unpack_from("=I", end.wake, _WAKE_AT)[0]:
             self._switch.sendto(b"wake", end.address)
 
 
 @contextmanager
-def rack(workers: int, loss: float = 0.0, seed: int = 1, absent: Sequence[int] = ()) -> Iterator[Rack]:
-    """Endpoints of `workers` workers, but for those that never come."""
-    made = Rack(workers, loss, seed, absent)
+def rack(
+    workers: int,
+    loss: float = 0.0,
+    seed: int = 1,
+    absent: Sequence[int] = (),
+    shares: Sequence[float] = (1.0,),
+    lanes: int = spec.LANES,
+    change: Change = lambda packet: packet,
+) -> Iterator[Rack]:
+    """Endpoints of `workers` workers, but for those that never come; trees by their shares."""
+    made = Rack(workers, loss, seed, absent, shares, lanes, change)
     try:
         yield made
     finally:

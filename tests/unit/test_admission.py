@@ -83,7 +83,7 @@ class Hosts:
         if host in self.rings:
             raise TestbedError(f"{Place(*host)} has a ring")
         self.rings[host] = (job, generation, list(bases), size)
-        return Ring(100 + 10 * host[0] + host[1], 1024, 200 + 10 * host[0] + host[1])
+        return Ring(100 + 10 * host[0] + host[1], 1024, 200 + 10 * host[0] + host[1], spec.LANES)
 
     def detach(self, host: Host) -> None:
         self._log.append((str(Place(*host)), "detach", 0))

@@ -166,12 +166,20 @@ def _laid_out(record: Record) -> dict[tuple[str, str], int]:
 
 def test_a_change_of_the_endpoints_headers_compiles_it_again() -> None:
     """Set-up looks at them, and so does setuptools."""
-    source = emit.ROOT / "workloads" / "native" / "endpoint.c"
-    quoted = re.findall(r'^#include "(.*)"', source.read_text(), re.MULTILINE)
-    includes = {(source.parent / name).resolve() for name in quoted}
-    assert includes | {source} == set(setup.endpoint_sources())
+    native = emit.ROOT / "workloads" / "native"
+    sources = {native / "endpoint.c"}
+    while added := {path for source in sources for path in _quoted(source)} - sources:
+        sources |= added
+    assert sources | set(native.glob("*.c")) == set(setup.endpoint_sources())
     said = (emit.ROOT / "setup.py").read_text()
-    assert [path for path in includes if f'"{path.relative_to(emit.ROOT)}"' not in said] == []
+    beside = [path for path in sources if path.parent != native]
+    assert [path for path in beside if f'"{path.relative_to(emit.ROOT)}"' not in said] == []
+    assert said.count('(HERE / "workloads/native").glob(') == 2
+
+
+def _quoted(source: Path) -> set[Path]:
+    names = re.findall(r'^#include "(.*)"', source.read_text(), re.MULTILINE)
+    return {(source.parent / name).resolve() for name in names}
 
 
 def test_an_offset_is_numpys() -> None:

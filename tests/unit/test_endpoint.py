@@ -30,10 +30,23 @@ def test_lanes_are_those_of_the_quantiser_bit_by_bit(values: list[float], worker
 def test_values_are_those_of_the_quantiser_bit_by_bit(sums: list[int], workers: int, scale: int) -> None:
     lanes = np.array(sums, ">u4")
     expected, result = np.empty(lanes.size, np.float32), np.empty(lanes.size, np.float32)
-    quantiser.decode(lanes, scale, workers, workers, expected)
-    offset = workers * spec.bias(workers) & 0xFFFFFFFF
-    library().endpoint_decode(lanes.ctypes.data, result.ctypes.data, lanes.size, scale, offset)
-    assert np.array_equal(expected.view(np.uint32), result.view(np.uint32))
+    for contributors in {workers, 1 + workers // 2}:
+        quantiser.decode(lanes, scale, workers, contributors, expected)
+        offset, factor = contributors * spec.bias(workers), workers / contributors * 2.0**-scale
+        library().endpoint_decode(lanes.ctypes.data, result.ctypes.data, lanes.size, factor, offset)
+        assert np.array_equal(expected.view(np.uint32), result.view(np.uint32))
+
+
+@given(st.lists(FLOATS, min_size=1, max_size=70), st.integers(1, 64), st.integers(-126, 126))
+def test_cut_values_are_those_of_the_quantiser_bit_by_bit(
+    values: list[float], workers: int, scale: int
+) -> None:
+    array = np.array(values, np.float32)
+    expected, lanes = np.empty(array.size, ">u4"), np.empty(array.size, ">u4")
+    cut = quantiser.encode_clipped(array, scale, workers, expected)
+    given_lanes = (array.ctypes.data, lanes.ctypes.data, array.size, scale, spec.bias(workers))
+    assert library().endpoint_encode_clipped(*given_lanes) == cut
+    assert np.array_equal(expected, lanes)
 
 
 @pytest.mark.parametrize(("mtu", "lanes"), [(1500, 360), (3476, 854), (1504, 360), (1508, 362)])

@@ -127,7 +127,7 @@ def test_other_lengths_are_told(lengths: tuple[int, ...]) -> None:
 
 def test_a_notice_halves_the_window() -> None:
     with rack(1) as network:
-        network.run([[np.ones(40 * spec.LANES, np.float32)]])
+        network.run([[np.ones(400 * spec.LANES, np.float32)]])
         before = network.counters(network.ends[0])
         network.notify(0)
         network.run([[np.ones(2 * spec.LANES, np.float32)]])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.contract import spec
+from testbed.contract.endpoint import LEAST, SCALE_MAX, VOTE_LANES
 from workloads import quantiser
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**120), max_value=2.0**120)
@@ -91,8 +92,43 @@ def test_missing_vote_is_an_error() -> None:
         quantiser.agreed_exponent(quantiser.scale_lanes(127, 5), 2, 5)
 
 
-def test_vote_fits_a_fragment() -> None:
-    assert quantiser.FIRST_LANE + quantiser.EXPONENTS - 1 < spec.LANES
+def test_a_vote_fits_in_the_narrowest_packets_that_a_job_may_have() -> None:
+    assert VOTE_LANES <= spec.MIN_LANES
+    votes = sum(quantiser.scale_lanes(at, 7, spec.MIN_LANES).astype(np.uint64) for at in range(200))
+    assert quantiser.agreed_exponent(np.asarray(votes, np.uint32), 200, 7) == 199
+
+
+@pytest.mark.parametrize("workers", [1, 2, 64])
+def test_exponents_that_are_counted_together_have_one_scale(workers: int) -> None:
+    assert {quantiser.scale_of(exponent, workers) for exponent in range(LEAST + 1)} == {SCALE_MAX}
+    assert quantiser.scale_of(LEAST + 1, spec.MAX_WORKERS) < SCALE_MAX
+
+
+def test_counts_of_all_workers_carry_into_no_other() -> None:
+    for exponent in (0, LEAST + 1, LEAST + 3, 254):
+        votes = spec.MAX_WORKERS * quantiser.scale_lanes(exponent, 5)
+        assert quantiser.agreed_exponent(votes, spec.MAX_WORKERS, 5) == max(LEAST, exponent)
+
+
+def test_what_some_contributed_is_their_mean_times_the_workers() -> None:
+    arrays = [np.array([1.5, -3.0, 0.0], np.float32), np.array([2.5, 1.0, 0.0], np.float32)]
+    total = np.zeros(3, np.uint32)
+    for array in arrays:
+        lanes = np.zeros(3, ">u4")
+        quantiser.encode(array, 20, 5, lanes, np.empty(3, np.float32))
+        total += lanes.astype(np.uint32)
+    out = np.empty(3, np.float32)
+    quantiser.decode(total.astype(">u4"), 20, 5, 2, out)
+    assert out.tolist() == [10.0, -5.0, 0.0]
+
+
+def test_values_beyond_the_scale_are_cut_and_counted() -> None:
+    values = np.array([3e38, -3e38, 1.0, 4.0], np.float32)
+    lanes = np.zeros(4, ">u4")
+    assert quantiser.encode_clipped(values, 27, 4, lanes) == 3
+    most = spec.bias(4) - 1
+    signed = [int(lane) - spec.bias(4) for lane in lanes]
+    assert signed == [most, -most, 2**27, most]
 
 
 def test_lengths_that_add_up_as_if_they_were_one_workers_are_told_apart() -> None:

@@ -3,9 +3,11 @@
 #ifndef CONTRACT_H
 #define CONTRACT_H
 
-#define VOTE_EXPONENTS 256 /* lanes of the one-hot vector */
 #define VOTE_SPECIAL 255 /* exponent of infinity and NaN */
-#define VOTE_FIRST 2 /* of the one-hot vector, behind the lengths' two */
+#define VOTE_FIRST 2 /* lane of counts, behind the lengths' two */
+#define VOTE_LEAST 24 /* exponents up to it are counted together: they have one scale */
+#define VOTE_CELLS 232 /* counts */
+#define VOTE_PER_LANE 4 /* counts in a lane, the first in its lowest byte */
 #define VOTE_SCALE_MAX 126
 #define VOTE_CHECK_FACTOR 0x9e3779b97f4a7c15ULL
 #define VOTE_CHECK_SHIFT 38
@@ -16,6 +18,15 @@ enum event {
 	EVENT_QUIET = 2, /* a timer expired in silence */
 	EVENT_NOT_FINITE = 3, /* workers have NaN or infinity */
 	EVENT_DISAGREE = 4, /* the workers reduce arrays of different lengths */
+	EVENT_IMPOSSIBLE = 5, /* a result names as many contributors as cannot be */
+};
+
+/* How a worker's fragments go by a tree of its job. */
+struct way {
+	__be32 address; /* of the place that the worker contributes to */
+	__u32 slot_base; /* where the tree's segment begins there */
+	__u32 share; /* of the fragments that the shortest queue holds; 0: unknown */
+	__u32 pad;
 };
 
 struct settings {
@@ -27,23 +38,25 @@ struct settings {
 	__u32 worker;
 	__u32 workers;
 	__u32 generation;
-	__u32 lanes;
-	__u32 slot_base;
-	__u32 slots;
+	__u32 lanes; /* of every packet of the job */
+	__u32 slots; /* of each tree's segment */
 	__u32 vote_slots;
 	__u32 ring_entries;
+	__u32 ring_lanes; /* that an entry of the ring has room for */
 	__u32 first_vote;
-	__be32 address;
 	__u32 port;
-	__u32 share; /* of the fragments that the shortest queue holds; 0: unknown */
+	__u32 trees;
+	__u32 parts; /* of the pattern */
 	__u32 pad;
 	double rate_mbps; /* of the link; 0: it has none, and marks nothing */
 	const __u32 *places; /* slots - vote_slots of them */
+	const struct way *ways; /* by tree */
+	const __u32 *pattern; /* the tree of each fragment modulo parts */
 	const double *rate_now; /* what the rate has become, 0 until it changes; null: it never does */
 	__u64 *progress; /* fragments summed so far, for who waits for us */
 };
 
-/* What an endpoint did. Windows are in packets. */
+/* What an endpoint did. Windows are in packets; of several trees, the sum of theirs is the window now. */
 struct counters {
 	__u64 pushed;
 	__u64 retransmitted;
@@ -57,6 +70,8 @@ struct counters {
 	double rtt_us;
 	__u64 window_samples;
 	__u64 marked;
+	__u64 degraded; /* results in which workers are missing */
+	__u64 clipped; /* values that did not fit a scale agreed on without this worker */
 };
 
 #endif

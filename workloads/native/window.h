@@ -25,20 +25,20 @@ struct window {
 };
 
 /* `marks`: whether the links do. Where they do not, nothing tells how much they hold but losses. */
-static void window_open(struct window *w, double limit, int marks)
+static inline void window_open(struct window *w, double limit, int marks)
 {
 	*w = (struct window){.threshold = limit, .congestion = 1, .limit = limit};
 	w->least = marks ? 1 : limit < UNMARKED_LEAST ? limit : UNMARKED_LEAST;
 	w->size = marks ? 1 : limit / 4 > w->least ? limit / 4 : w->least;
 }
 
-static void window_cut(struct window *w, double factor)
+static inline void window_cut(struct window *w, double factor)
 {
 	w->size = w->size * factor > w->least ? w->size * factor : w->least;
 }
 
 /* A result came: so many are done now, so many were sent. Whether the window was cut. */
-static int window_take(struct window *w, int marked, uint64_t done, uint64_t sent)
+static inline int window_take(struct window *w, int marked, uint64_t done, uint64_t sent)
 {
 	int cut;
 
@@ -65,7 +65,7 @@ static int window_take(struct window *w, int marked, uint64_t done, uint64_t sen
 }
 
 /* A notice: a slot was taken by an older fragment (section VI-B of the paper). At most once a round. */
-static int window_notice(struct window *w)
+static inline int window_notice(struct window *w)
 {
 	if (w->reduced)
 		return 0;
@@ -79,7 +79,7 @@ static int window_notice(struct window *w)
  * A result is missing before others that came. Where links mark, a full one has marked before: then a loss is
  * no sign of congestion.
  */
-static int window_lost(struct window *w)
+static inline int window_lost(struct window *w)
 {
 	if (w->least == 1 || w->reduced)
 		return 0;

@@ -105,7 +105,7 @@ class XdpHosts:
                 os.close(fd)
             self._cells.free("rings", cell)
             raise
-        return cell, Ring(fd, layout.SLOTS, wake)
+        return cell, Ring(fd, layout.SLOTS, wake, self._programs.lanes)
 
     def detach(self, host: Host) -> None:
         """Takes the host's ring back."""

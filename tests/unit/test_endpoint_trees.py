@@ -1,0 +1,181 @@
+"""The compiled endpoint with several trees, with few lanes, and with results in which workers are missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from testbed.contract import mapping, spec
+from testbed.contract.frame import Frame
+from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, NOT_FINITE, in_tree, rack
+from workloads import quantiser
+
+LENGTHS = (5_003, 1, 40 * spec.LANES, 0, 361, 97, 30_011)
+
+
+def vectors(workers: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[np.ndarray]]:
+    chance = np.random.default_rng(workers)
+    return [[chance.standard_normal(length).astype(np.float32) for length in lengths] for _ in range(workers)]
+
+
+def expected(given: list[np.ndarray], lanes: int) -> np.ndarray:
+    """The sum as the quantiser states it, to the bit."""
+    workers, length = len(given), given[0].size
+    if length * workers + quantiser.FIRST_LANE <= lanes:
+        return np.sum([each.astype(np.float64) for each in given], axis=0).astype(np.float32)
+    scale = quantiser.scale_of(max(quantiser.largest_exponent(each) for each in given), workers)
+    total, summed = np.zeros(length, np.uint32), np.empty(length, np.float32)
+    for each in given:
+        encoded = np.empty(length, ">u4")
+        quantiser.encode(each, scale, workers, encoded, np.empty_like(each))
+        total += encoded.astype(np.uint32)
+    quantiser.decode(total.astype(">u4"), scale, workers, workers, summed)
+    return summed
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("shares", "lanes"),
+    [
+        ((1, 1), spec.LANES),
+        ((1 / 3, 2 / 3), spec.LANES),
+        ((0.7, 0.05, 0.25), 101),
+        ((1,), 64),
+        ((1,), 101),
+        ((2, 1), 64),
+    ],
+)
+def test_sums_are_exact_and_every_push_is_as_it_must_be(
+    shares: tuple[float, ...], lanes: int, loss: float
+) -> None:
+    given = vectors(3)
+    due = [expected([each[at].copy() for each in given], lanes) for at in range(len(LENGTHS))]
+    with rack(3, loss, shares=shares, lanes=lanes) as network:
+        told = network.run(given)
+        pushed = [
+            {key for key in end.pushes if key % in_tree(1, 0) < mapping.FIRST_VOTE} for end in network.ends
+        ]
+        progress = [int(end.progress[0]) for end in network.ends]
+    assert network.wrong[:5] == []
+    assert [[event for event, _ in each] for each in told] == [[DONE] * len(LENGTHS)] * 3
+    for each in given:
+        for summed, right in zip(each, due, strict=True):
+            assert np.array_equal(summed.view(np.uint32), right.view(np.uint32))
+    fragments = sum(-(-n // lanes) for n in LENGTHS if n * 3 + quantiser.FIRST_LANE > lanes)
+    pattern = np.resize(mapping.pattern(shares), fragments)
+    by_tree = np.bincount(pattern, minlength=len(shares))
+    assert pushed == [{in_tree(tree, at) for tree, count in enumerate(by_tree) for at in range(count)}] * 3
+    assert progress == [fragments] * 3
+
+
+def test_a_tree_without_results_holds_up_no_other() -> None:
+    """Nobody else comes; the vote is given. Each tree fills its own window, and its own timer expires."""
+    with rack(2, absent=[1], shares=(1, 1)) as network:
+        network.vote_for(1, np.ones(spec.LANES * 200, np.float32))
+        network.run([[np.ones(spec.LANES * 200, np.float32)]], quiet=4)
+        pushes = network.ends[0].pushes
+    assert network.wrong == []
+    assert in_tree(0, 7) in pushes
+    assert in_tree(1, 7) in pushes
+    assert max(times for key, times in pushes.items() if key >= in_tree(1, 0)) > 1
+
+
+def without_one(fragments: set[int], lacking: dict[int, np.ndarray] | None = None) -> object:
+    """A change of results: worker 2's lanes, `lacking` by fragment, come off those of these fragments."""
+
+    def change(packet: Frame) -> Frame:
+        header = packet.header
+        if header.fragment not in fragments:
+            return packet
+        lanes = packet.lanes - lacking[header.fragment] if lacking else packet.lanes
+        flags = header.flags | spec.Flag.DEGRADED
+        return replace(
+            packet, header=replace(header, contributors=header.contributors - 1, flags=flags), lanes=lanes
+        )
+
+    return change
+
+
+def test_a_degraded_fragment_is_the_mean_of_those_who_contributed_times_the_workers() -> None:
+    length, scale = 3 * spec.LANES, quantiser.scale_of(127, 3)
+    given = [[np.full(length, value, np.float32)] for value in (1.0, 1.25, 0.75)]
+    lanes = np.empty(spec.LANES, ">u4")
+    quantiser.encode(given[2][0][: spec.LANES], scale, 3, lanes, np.empty(spec.LANES, np.float32))
+    with rack(3, change=without_one({1}, {1: lanes.astype(np.uint32)})) as network:
+        told = network.run(given)
+        contributors = [end.contributors[0].tolist() for end in network.ends]
+        degraded = [network.counters(end).degraded for end in network.ends]
+    assert network.wrong == []
+    assert told == [[(DONE, 3)]] * 3
+    assert contributors == [[3, 2, 3]] * 3
+    assert degraded == [1, 1, 1]
+    for (summed,) in given:
+        assert (summed[: spec.LANES] == 3.0).all()
+        assert (summed[spec.LANES : 2 * spec.LANES] == 2.25 / 2 * 3).all()
+        assert (summed[2 * spec.LANES :] == 3.0).all()
+
+
+def test_raw_lanes_of_a_degraded_fragment_are_as_they_came() -> None:
+    given = [[np.full(2 * spec.LANES, value, np.uint32).view(np.float32)] for value in (1, 10, 100)]
+    off = {0: np.full(spec.LANES, 100, np.uint32)}
+    with rack(3, change=without_one({0}, off)) as network:
+        network.run(given, raw=True)
+        contributors = [end.contributors[0].tolist() for end in network.ends]
+    assert contributors == [[2, 3]] * 3
+    for (summed,) in given:
+        assert summed.view(np.uint32).tolist() == [11] * spec.LANES + [111] * spec.LANES
+
+
+def lacking_vote(vector: np.ndarray) -> dict[int, np.ndarray]:
+    vote = quantiser.scale_lanes(quantiser.largest_exponent(vector), vector.size)
+    return {mapping.FIRST_VOTE: vote}
+
+
+def test_a_worker_whose_vote_is_missing_cuts_what_the_scale_has_no_room_for() -> None:
+    given = [[np.full(1000, value, np.float32)] for value in (1.0, 1.0, 1e6)]
+    change = without_one({mapping.FIRST_VOTE}, lacking_vote(given[2][0]))
+    with rack(3, change=change) as network:
+        told = network.run(given)
+        clipped = [network.counters(end).clipped for end in network.ends]
+    assert network.wrong == []
+    assert [[event for event, _ in each] for each in told] == [[DONE]] * 3
+    assert clipped == [0, 0, 1000]
+    scale = quantiser.scale_of(127, 3)
+    most = (spec.bias(3) - 1) / 2.0**scale
+    assert all(np.allclose(summed, 2.0 + most, rtol=1e-6) for (summed,) in given)
+
+
+def test_a_worker_whose_vote_is_missing_tells_of_its_own_nan() -> None:
+    given = [[np.full(1000, value, np.float32)] for value in (1.0, 1.0, np.nan)]
+    change = without_one({mapping.FIRST_VOTE}, lacking_vote(given[2][0]))
+    with rack(3, change=change) as network:
+        told = network.run(given, quiet=3)
+    assert told[2] == [(NOT_FINITE, 1)]
+    assert told[:2] == [[], []], "the others wait for it, or for a tick"
+
+
+def test_values_that_a_degraded_vote_carries_are_the_mean_of_those_who_voted() -> None:
+    given = [[np.array([value, -value], np.float32)] for value in (1.0, 2.0, 3.0)]
+    vote = np.zeros(spec.LANES, np.uint32)
+    vote[:2] = 2, quantiser.length_check(2)
+    vote[quantiser.FIRST_LANE + 4 : quantiser.FIRST_LANE + 6] = given[2][0].view(np.uint32)
+    with rack(3, change=without_one({mapping.FIRST_VOTE}, {mapping.FIRST_VOTE: vote})) as network:
+        network.run(given)
+        contributors = [end.contributors[0].tolist() for end in network.ends]
+    assert contributors == [[2]] * 3
+    assert [summed.tolist() for (summed,) in given] == [[4.5, -4.5]] * 3
+
+
+@pytest.mark.parametrize("contributors", [0, 4, 65535])
+@pytest.mark.parametrize("fragment", [1, mapping.FIRST_VOTE])
+def test_contributors_that_cannot_be_are_told(contributors: int, fragment: int) -> None:
+    def change(packet: Frame) -> Frame:
+        if packet.header.fragment != fragment:
+            return packet
+        return replace(packet, header=replace(packet.header, contributors=contributors))
+
+    given = [[np.ones(1000, np.float32)] for _ in range(3)]
+    with rack(3, change=change) as network:
+        assert network.run(given) == [[(IMPOSSIBLE, contributors)]] * 3

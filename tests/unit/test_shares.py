@@ -1,0 +1,99 @@
+"""Which tree each fragment of a job goes by: the pattern, and the compiled endpoint's way through it."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.contract import mapping
+
+NATIVE = Path(__file__).resolve().parents[2] / "workloads/native"
+SHARES = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40)
+SHIM = """
+#include "endpoint.h"
+#include <stdlib.h>
+static struct endpoint *e;
+void opened(uint32_t trees, uint32_t parts, const uint32_t *pattern)
+{
+    e = calloc(1, sizeof(*e) + trees * sizeof(e->trees[0]));
+    e->s.trees = trees;
+    e->s.parts = parts;
+    e->s.pattern = pattern;
+    share_open(e);
+}
+uint64_t number(uint32_t tree, uint64_t fragment) { return over_all(e, &e->trees[tree], fragment); }
+uint64_t before(uint32_t tree, uint64_t next) { return given(e, &e->trees[tree], next); }
+"""
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder = tmp_path_factory.mktemp("share")
+    (folder / "shim.c").write_text(SHIM)
+    argv = [
+        "gcc",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        f"-I{NATIVE}",
+        "-o",
+        "shim.so",
+        "shim.c",
+        str(NATIVE / "share.c"),
+    ]
+    subprocess.run(argv, cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "shim.so"))
+    library.opened.argtypes = [ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]
+    for name in ("number", "before"):
+        getattr(library, name).argtypes = [ctypes.c_uint32, ctypes.c_uint64]
+        getattr(library, name).restype = ctypes.c_uint64
+    return library
+
+
+@given(SHARES)
+def test_each_tree_has_its_share_as_near_as_the_pattern_allows(shares: list[float]) -> None:
+    pattern = mapping.pattern(shares)
+    counts = np.bincount(pattern, minlength=len(shares))
+    assert 1 <= pattern.size <= mapping.MOST_PARTS
+    assert counts.min() >= 1
+    fractions = np.array(shares) / sum(shares)
+    tiny = int((fractions * pattern.size < 1).sum())  # has one part, which others lack
+    assert (np.abs(counts - fractions * pattern.size) <= 1 + tiny).all()
+
+
+@pytest.mark.parametrize(
+    ("shares", "counts"),
+    [([1.0], [1]), ([1, 1], [1, 1]), ([1, 2], [1, 2]), ([1 / 3, 2 / 3], [1, 2]), ([3, 4, 5], [3, 4, 5])],
+)
+def test_shares_that_are_whole_are_kept_exactly(shares: list[float], counts: list[int]) -> None:
+    assert np.bincount(mapping.pattern(shares)).tolist() == counts
+
+
+def test_a_tree_s_fragments_lie_evenly() -> None:
+    assert mapping.pattern([1, 1]).tolist() == [0, 1]
+    ahead = np.cumsum(mapping.pattern([7, 13, 80]) == 0) - np.arange(1, 101) * 0.07
+    assert np.abs(ahead).max() <= 1
+
+
+@given(SHARES, st.lists(st.integers(0, 3000), max_size=5))
+def test_every_fragment_goes_by_exactly_one_tree(
+    native: ctypes.CDLL, shares: list[float], sizes: list[int]
+) -> None:
+    """Whatever the shares, and however many fragments each vector brings."""
+    pattern = mapping.pattern(shares)
+    native.opened(len(shares), pattern.size, pattern.ctypes.data)
+    end, trees, done = 0, range(len(shares)), [0] * len(shares)
+    for size in sizes:
+        end += size
+        given_now = [native.before(tree, end) for tree in trees]
+        numbers = [native.number(tree, at) for tree in trees for at in range(done[tree], given_now[tree])]
+        assert sorted(numbers) == list(range(end - size, end))
+        done = given_now
+    for tree in trees:
+        assert [int(pattern[native.number(tree, at) % pattern.size]) for at in range(3)] == [tree] * 3

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the compiled endpoint share: its state, and what each of them does with it. */
+#ifndef ENDPOINT_H
+#define ENDPOINT_H
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <linux/types.h>
+
+#include "../../bpf/wire.h"
+#define RESULT_LANES /* as the fabric's MTU has them, told at run time */
+#include "../../bpf/ring.h"
+#include "contract.h"
+#include "timing.h"
+#include "window.h"
+
+#define MAX_OPS 256 /* vectors under way */
+#define NEXT_RING(i) ((i) % MAX_OPS)
+
+/* A vector to be summed in place. */
+struct op {
+	float *data;
+	uint64_t length;
+	uint32_t *contributors; /* of each fragment; the vote's where it has none */
+	int raw;	/* lanes as they are, modulo 2^32: no scale */
+	int event;	/* enum event: EVENT_IDLE until it is settled */
+	uint32_t told;	/* workers with NaN or infinity, votes that came, or contributors that cannot be */
+	uint32_t exponent; /* the largest of this worker's own values */
+	int scale;
+	int clipped;	/* the others agreed on a scale that this worker's values may not fit */
+	int wrong;	/* a result named as many contributors as cannot be */
+	uint64_t first, count, left; /* fragments, counted over all trees; known after the vote */
+};
+
+/* A way of the job's fragments: which of them go there, and how far they are. Fragments are the tree's own. */
+struct tree {
+	struct sockaddr_in to;
+	uint32_t number, slot_base;
+	uint32_t ring_first; /* where its segment begins in the ring */
+	/* of the pattern, which repeats: how many are this tree's, which ones, how many before each */
+	uint32_t count, *at, *before;
+	uint8_t *packets;   /* limit of them */
+	int64_t *sent_at;   /* by fragment % limit: last */
+	int64_t *first_at;  /* and first */
+	uint64_t pushing, taking; /* ops whose data come next; vectors without data may pass them by */
+	uint64_t sent, done;
+	uint64_t clean_from; /* since this fragment none was sent again */
+	uint64_t waited;     /* results of fragments before this one waited for an earlier one's */
+	int64_t quiet_from;
+	int silent; /* expired timers in a row */
+	struct window window;
+	struct timing timing;
+};
+
+struct endpoint {
+	struct settings s;
+	struct counters counters;
+	uint8_t *ring;
+	size_t result_bytes, packet_bytes, ring_bytes;
+	struct wake *wake;
+	uint8_t *votes; /* vote_limit packets */
+	uint32_t data_slots, limit, vote_limit, burst;
+	uint32_t bias;
+
+	struct op ops[MAX_OPS];
+	_Atomic uint64_t submitted;
+	/* ops: vote pushed, vote taken, told to the caller; each at most the one before */
+	uint64_t voted, known, reported;
+	uint64_t next_fragment; /* over all trees: the first one not given to an op */
+	uint64_t summed;	/* fragments, over all trees */
+	int64_t vote_sent_at[MAX_OPS];
+	uint32_t notices_seen;
+	int64_t progress_at;
+
+	struct tree trees[]; /* s.trees of them; votes go by the first */
+};
+
+static inline int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static inline uint64_t lesser(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint32_t *lanes_of(struct wire_header *h)
+{
+	return (uint32_t *)(h + 1);
+}
+
+static inline struct wire_header *packet(struct endpoint *e, struct tree *t, uint64_t fragment)
+{
+	return (struct wire_header *)(t->packets + fragment % e->limit * e->packet_bytes);
+}
+
+static inline struct wire_header *vote_packet(struct endpoint *e, uint64_t vote)
+{
+	return (struct wire_header *)(e->votes + vote % e->vote_limit * e->packet_bytes);
+}
+
+/* ---- share.c: which fragments are whose ---- */
+
+int share_open(struct endpoint *e);
+
+/* A tree's fragment, counted over all trees. */
+static inline uint64_t over_all(struct endpoint *e, struct tree *t, uint64_t fragment)
+{
+	if (e->s.trees == 1)
+		return fragment;
+	return fragment / t->count * e->s.parts + t->at[fragment % t->count];
+}
+
+/* How many of the fragments before `next` (over all trees) are the tree's. */
+static inline uint64_t given(struct endpoint *e, struct tree *t, uint64_t next)
+{
+	if (e->s.trees == 1)
+		return next;
+	return next / e->s.parts * t->count + t->before[next % e->s.parts];
+}
+
+/* ---- lanes.c: floats and lanes ---- */
+
+void lanes_swap(const uint32_t *restrict from, uint32_t *restrict to, size_t count);
+void lanes_encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
+		  uint32_t bias);
+uint64_t lanes_encode_clipped(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
+			      uint32_t bias);
+void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
+		  uint32_t offset);
+uint32_t lanes_exponent(const float *values, size_t count);
+
+/* ---- packets.c: what is pushed ---- */
+
+void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h);
+int packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count);
+void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, int64_t *sent_at, int64_t now);
+int packets_push(struct endpoint *e, struct tree *t, int all);
+
+/* ---- results.c: what is taken ---- */
+
+int results_take(struct endpoint *e, struct tree *t);
+
+static inline struct result *at_place(struct endpoint *e, uint32_t place)
+{
+	return (struct result *)(e->ring + place * e->result_bytes);
+}
+
+static inline struct result *data_place(struct endpoint *e, struct tree *t, uint64_t fragment)
+{
+	return at_place(e, t->ring_first + e->s.places[fragment % e->data_slots]);
+}
+
+/* Fragment numbers have 32 bits on the wire and come round. */
+static inline int has(struct result *r, uint64_t fragment)
+{
+	return __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE) == (uint64_t)(uint32_t)fragment + 1;
+}
+
+static inline int has_data(struct endpoint *e, struct tree *t, uint64_t fragment)
+{
+	return has(data_place(e, t, fragment), fragment);
+}
+
+/* The contributors of a result; 0 where it names as many as cannot be. */
+static inline uint32_t contributors(struct endpoint *e, struct result *r)
+{
+	e->counters.degraded += !!(r->flags & WIRE_FLAG_DEGRADED);
+	return r->contributors <= e->s.workers ? r->contributors : 0;
+}
+
+/* ---- votes.c: on the scale, and on the length ---- */
+
+uint64_t votes_allowed(struct endpoint *e);
+void votes_push(struct endpoint *e);
+int votes_take(struct endpoint *e);
+int votes_has(struct endpoint *e, uint64_t vote);
+void votes_repeat(struct endpoint *e);
+
+/* ---- repair.c: losses ---- */
+
+int64_t repair_gaps(struct endpoint *e, struct tree *t);
+uint64_t repair_missing(struct endpoint *e, struct tree *t);
+void repair_expired(struct endpoint *e, struct tree *t);
+int64_t repair_timeout_ns(struct endpoint *e, struct tree *t);
+
+static inline void note_cut(struct endpoint *e, struct tree *t, int cut)
+{
+	e->counters.reductions += cut;
+	if (cut && t->window.size < e->counters.window_min)
+		e->counters.window_min = t->window.size;
+}
+
+#endif

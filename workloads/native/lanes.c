@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Floats to lanes and back; workloads/quantiser.py says the same in NumPy, and tests compare them bit by bit. */
+#include <math.h>
+
+#include "endpoint.h"
+
+void lanes_encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
+		  uint32_t bias)
+{
+	float factor = ldexpf(1.0f, scale);
+
+	for (size_t i = 0; i < count; i++)
+		lanes[i] = __builtin_bswap32((uint32_t)(int32_t)rintf(values[i] * factor) + bias);
+}
+
+/* The same of values that may be too large for the scale. How many were. */
+uint64_t lanes_encode_clipped(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
+			      uint32_t bias)
+{
+	double factor = ldexp(1.0, scale), most = (double)bias - 1;
+	uint64_t clipped = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		double value = rint(values[i] * factor);
+
+		if (value > most || value < -most) {
+			value = value > 0 ? most : -most;
+			clipped++;
+		}
+		lanes[i] = __builtin_bswap32((uint32_t)(int32_t)value + bias);
+	}
+	return clipped;
+}
+
+void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
+		  uint32_t offset)
+{
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float)((double)(int32_t)(__builtin_bswap32(lanes[i]) - offset) * factor);
+}
+
+void lanes_swap(const uint32_t *restrict from, uint32_t *restrict to, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		to[i] = __builtin_bswap32(from[i]);
+}
+
+uint32_t lanes_exponent(const float *values, size_t count)
+{
+	const uint32_t *bits = (const uint32_t *)values;
+	uint32_t largest = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		uint32_t magnitude = bits[i] & 0x7fffffff;
+
+		largest = magnitude > largest ? magnitude : largest;
+	}
+	return largest >> 23;
+}
+
+/* ---- for tests ---- */
+
+void endpoint_encode(const float *values, uint32_t *lanes, uint64_t count, int32_t scale, uint32_t bias)
+{
+	lanes_encode(values, lanes, count, scale, bias);
+}
+
+uint64_t endpoint_encode_clipped(const float *values, uint32_t *lanes, uint64_t count, int32_t scale,
+				 uint32_t bias)
+{
+	return lanes_encode_clipped(values, lanes, count, scale, bias);
+}
+
+void endpoint_decode(const uint32_t *lanes, float *values, uint64_t count, double factor, uint32_t offset)
+{
+	lanes_decode(lanes, values, count, factor, offset);
+}

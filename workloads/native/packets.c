@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker pushes: packets of fragments, in bursts, as its windows allow. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "endpoint.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+#define TOS_REPEATED (WIRE_DSCP_REPEATED << 2 | WIRE_ECT)
+
+/* Fills what no fragment changes. */
+void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h)
+{
+	h->magic = htons(WIRE_MAGIC);
+	h->version = WIRE_VERSION;
+	h->op = WIRE_OP_PUSH;
+	h->tree = t->number;
+	h->job = htons(e->s.job);
+	h->worker = htons(e->s.worker);
+	h->contributors = htons(1);
+	h->generation = htonl(e->s.generation);
+	h->count = htons(e->s.lanes);
+	h->lanes = htons(e->s.lanes);
+}
+
+/* Whether the kernel took all of them. */
+int packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr aligned;
+	} control = {0};
+	struct iovec part = {.iov_base = first, .iov_len = count * e->packet_bytes};
+	struct msghdr message = {
+		.msg_name = &t->to, .msg_namelen = sizeof(t->to), .msg_iov = &part, .msg_iovlen = 1
+	};
+
+	if (count > 1) {
+		struct cmsghdr *c = &control.aligned;
+
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+		c->cmsg_level = SOL_UDP;
+		c->cmsg_type = UDP_SEGMENT;
+		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+		*(uint16_t *)CMSG_DATA(c) = e->packet_bytes;
+	} else if (first->flags & WIRE_FLAG_RETRANSMIT) { /* what a sum is completed by is seen on it */
+		struct cmsghdr *c = &control.aligned;
+
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(sizeof(int));
+		c->cmsg_level = IPPROTO_IP;
+		c->cmsg_type = IP_TOS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		*(int *)CMSG_DATA(c) = TOS_REPEATED;
+	}
+	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 ||
+	       (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
+}
+
+void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, int64_t *sent_at, int64_t now)
+{
+	h->flags = WIRE_FLAG_RETRANSMIT;
+	packets_send(e, t, h, 1);
+	*sent_at = now;
+	e->counters.retransmitted++;
+}
+
+static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, uint64_t fragment, uint64_t number)
+{
+	struct wire_header *h = packet(e, t, fragment);
+	uint32_t *lanes = lanes_of(h);
+	uint64_t start = (number - op->first) * e->s.lanes, count = lesser(op->length - start, e->s.lanes);
+
+	h->flags = 0;
+	h->fragment = htonl((uint32_t)fragment);
+	h->slot = htonl(t->slot_base + e->s.places[fragment % e->data_slots]);
+	h->count = htons(count);
+	if (op->raw)
+		lanes_swap((uint32_t *)op->data + start, lanes, count);
+	else if (op->clipped)
+		e->counters.clipped += lanes_encode_clipped(op->data + start, lanes, count, op->scale, e->bias);
+	else
+		lanes_encode(op->data + start, lanes, count, op->scale, e->bias);
+	if (count < e->s.lanes)
+		memset(lanes + count, 0, 4 * (e->s.lanes - count));
+}
+
+/*
+ * Pushes what the tree's window has room for, a burst at a time; small rests only if `all`. Whether anything
+ * was pushed.
+ */
+int packets_push(struct endpoint *e, struct tree *t, int all)
+{
+	uint64_t before = t->sent, room = (uint64_t)t->window.size, burst = e->burst;
+	uint64_t votes = t->number ? 0 : e->voted - e->known, have = given(e, t, e->next_fragment);
+
+	room = room > votes ? room - votes : 1;
+	if (e->s.rate_mbps > 0 && burst > room / 4 + 1) /* where queues may be shorter than a burst */
+		burst = room / 4 + 1;
+	if (t->pushing < e->reported) /* its entry may be another vector's by now */
+		t->pushing = e->reported;
+	for (;;) {
+		uint64_t until = t->done + room, count = 0, left = 0;
+
+		if (until > have)
+			until = have;
+		else
+			t->window.full = 1;
+		if (t->sent >= until)
+			break;
+		left = until - t->sent;
+		if (left < burst / 2 && !all && until != have)
+			break;
+		for (; count < left && count < burst; count++) {
+			uint64_t fragment = t->sent + count, number = over_all(e, t, fragment);
+			struct op *op = &e->ops[NEXT_RING(t->pushing)];
+
+			if (count > 0 && fragment % e->limit == 0)
+				break;
+			while (op->first + op->count <= number)
+				op = &e->ops[NEXT_RING(++t->pushing)];
+			write_fragment(e, t, op, fragment, number);
+		}
+		if (!packets_send(e, t, packet(e, t, t->sent), count))
+			break; /* the socket is full: the same again later */
+		int64_t now = now_ns();
+
+		if (t->sent == t->done) /* nobody waited for a result of this tree */
+			t->quiet_from = now;
+		for (uint64_t i = 0; i < count; i++)
+			t->sent_at[(t->sent + i) % e->limit] = t->first_at[(t->sent + i) % e->limit] = now;
+		t->sent += count;
+		e->counters.pushed += count;
+	}
+	return t->sent != before;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which fragments go by which tree: the pattern of testbed/contract/mapping.py, again and again. Every worker
+ * has the same.
+ */
+#include <stdlib.h>
+
+#include "endpoint.h"
+
+/* What over_all and given look up. Whether there was memory; endpoint_close frees it. */
+int share_open(struct endpoint *e)
+{
+	for (uint32_t number = 0; number < e->s.trees; number++) {
+		struct tree *t = &e->trees[number];
+
+		t->at = calloc(e->s.parts, sizeof(*t->at));
+		t->before = calloc(e->s.parts, sizeof(*t->before));
+		if (!t->at || !t->before)
+			return 0;
+		for (uint32_t i = 0; i < e->s.parts; i++) {
+			t->before[i] = t->count;
+			if (e->s.pattern[i] == number)
+				t->at[t->count++] = i;
+		}
+	}
+	return 1;
+}

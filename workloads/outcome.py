@@ -1,0 +1,61 @@
+"""What became of a sum: who is in it. Imports nothing but NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """The contributors of a vector's sum, fragment by fragment: `lanes` elements each, the last one perhaps
+    fewer. A vector whose values were in its vote is one fragment.
+    """
+
+    workers: int
+    lanes: int
+    by_fragment: npt.NDArray[np.uint32]
+
+    @classmethod
+    def whole(cls, workers: int) -> Self:
+        """The outcome of a sum, of any size, to which all workers contributed."""
+        return cls(workers, 1 << 62, np.full(1, workers, np.uint32))
+
+    @property
+    def contributors(self) -> int:
+        """How many workers are in every element of the sum, at least."""
+        return int(self.by_fragment.min())
+
+    @property
+    def degraded(self) -> int:
+        """How many fragments lack workers."""
+        return int(np.count_nonzero(self.by_fragment < self.workers))
+
+    def by_element(self, size: int) -> npt.NDArray[np.uint32]:
+        """The number of contributors of each of the vector's `size` elements."""
+        return self.by_fragment[np.arange(size) // self.lanes]
+
+
+class Record:
+    """What became of a worker's sums so far. Written by one thread, read by any."""
+
+    def __init__(self) -> None:
+        self.sums = 0
+        self.degraded = 0  # sums of which some fragment lacks workers
+        self.fewest: int | None = None  # contributors of such a fragment
+        self.last: Outcome | None = None
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a sum."""
+        self.last = outcome
+        self.sums += 1
+        if outcome.degraded:
+            self.degraded += 1
+            self.fewest = min(outcome.contributors, self.fewest or outcome.workers)
+
+    def summary(self) -> dict[str, int | None]:
+        """Return the numbers for a job's statistics."""
+        return {"degraded_sums": self.degraded, "fewest_contributors": self.fewest}
