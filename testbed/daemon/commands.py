@@ -47,8 +47,8 @@ class Commands:
     def answer(
         self, request: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
     ) -> dict[str, Any]:
-        """The daemon's request `exec`: runs `argv` in `host` as `caller` until it has ended. Its exit code,
-        and what kept it from being run, if something did.
+        """Answer the daemon's request `exec`: run `argv` in `host` as `caller` until it has ended, and return
+        its exit code, and what kept it from being run, if something did.
         """
         host, argv = word(request.get("host"), "host"), words(request.get("argv"), "argv")
         if not argv or not argv[0]:
@@ -66,7 +66,7 @@ class Commands:
             return {"exit_code": code if code >= 0 else 128 - code, "failure": process.why_not()}
 
     def stop_all(self, why: str, within_s: float) -> None:
-        """Ends all of them, and takes no more."""
+        """End all of them, and take no more."""
         with self._changed:
             self._why_ending = why
             self._changed.wait_for(lambda: not self._running, within_s)
@@ -90,7 +90,7 @@ class Commands:
     def _process(
         self, host: str, argv: tuple[str, ...], env: Mapping[str, str], cwd: str, caller: Caller, emit: Emit
     ) -> Iterator[Started]:
-        """The command's keeper, whose socket the client has been sent."""
+        """Start the command's keeper, and send the client its socket."""
         theirs, keepers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, keepers:
             try:
@@ -117,7 +117,7 @@ class Commands:
             process.wait()
 
     def _wait(self, process: Started, disconnected: threading.Event) -> None:
-        """Until the keeper has ended, or has been ended."""
+        """Wait until the keeper has ended, or has been ended."""
         pidfd, kill_at = os.pidfd_open(process.pid), float("inf")
         try:
             while not ready([pidfd], _TICK_S):
@@ -131,13 +131,13 @@ class Commands:
 
 
 def _signal(pidfd: int, number: signal.Signals) -> None:
-    """Not by Popen, which would reap what has ended."""
+    """Send a signal, though not by Popen, which would reap what has ended."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, number)
 
 
 def environment(environ: Mapping[str, str], caller: Caller) -> dict[str, str]:
-    """The client's own, without what a testbed tells its jobs."""
+    """Return the client's own environment, without what a testbed tells its jobs."""
     env = {name: value for name, value in environ.items() if not name.startswith("TESTBED_")}
     known = {
         "HOME": caller.home,

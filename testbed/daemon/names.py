@@ -19,8 +19,8 @@ HOSTS, RESOLVER = Path("/etc/hosts"), Path("/etc/resolv.conf")
 
 
 def hosts_file(topology: Topology, hostname: str) -> str:
-    """The text: loopback, every ToR's own address and every host; again as IPv4-mapped addresses, by which
-    glibc looks up the peer of a socket that takes both families.
+    """Return the file's text: loopback, every ToR's own address and every host; again as IPv4-mapped
+    addresses, by which glibc looks up the peer of a socket that takes both families.
     """
     names = {addresses.tor_ip(unit.index): unit.name for unit in topology.units}
     for unit in topology.units:
@@ -33,7 +33,7 @@ def hosts_file(topology: Topology, hostname: str) -> str:
 
 
 def mount_names(topology: Topology, folder: Path) -> None:
-    """Puts the names, and a resolver without servers, in place of the host's: in this mount namespace only,
+    """Put the names, and a resolver without servers, in place of the host's: in this mount namespace only,
     which must be the testbed's own. Without servers glibc asks the local machine, which refuses at once.
     Raises OSError.
     """

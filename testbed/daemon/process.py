@@ -90,12 +90,11 @@ class Daemon:
             # not in the daemon's own network namespace: a user may look into a process that runs as that user
             self._files = UserFiles(partial(self._network.fabric.popen_in, self._topology.host_names[-1]))
             means = means_of(
-                name=self._runtime.name,
+                runtime=self._runtime,
                 topology=self._topology,
                 hosts=self._network.fabric,
                 controller=self._network.ask,
                 places=self._network.places,
-                folder=self._runtime.jobs,
                 files=self._files,
             )
             self._jobs = Jobs(means)

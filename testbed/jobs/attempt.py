@@ -1,5 +1,5 @@
-"""A job's processes from what they are told to what they left: its folder, its workers and parameter server,
-its report.
+"""One start of a job, from what its processes are told to what they left: its folder, its workers and
+parameter server, its report.
 
 Owns no decision: where the job runs and how it sums is its layout; what the network gave it is the admission,
 or comes through its gates.
@@ -13,31 +13,24 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.aggregation.admission import Admission
 from testbed.aggregation.system import Layout
 from testbed.client.runtime import Caller, remove_tree
-from testbed.emulation.spawner import Started
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.processes import Emit, JobProcesses, Orders, Outcome, Process, ProcessSpec
+from testbed.jobs.processes import Emit, JobProcesses, Orders, Outcome, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.services import ps_address, server_spec
+from testbed.jobs.starting import Hosts, Starter
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
-
-
-class Spawning(Protocol):
-    """What this needs of the fabric (testbed/emulation/net.py)."""
-
-    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
-    def host_namespace(self, host: str) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +59,17 @@ class Attempt:
 
     @property
     def suffix(self) -> str:
-        """What names of files have when they are not the first start's."""
+        """Return the end of the names of files, which is empty for the job's first start."""
         return f".restart-{self.number}" if self.number else ""
 
 
 class Executor:
-    """Starts the jobs of the testbed `name`; `root` holds their folders; workers of jobs that ask for it are
-    forks of `template`; what is its users' is reached through `files`. Thread-safe: it keeps nothing else.
+    """Makes the attempts of the jobs of the testbed `name`; `root` holds their folders; workers of jobs that
+    ask for it are forks of `template`; what is its users' is reached through `files`. Thread-safe: it keeps
+    nothing else.
     """
 
-    def __init__(self, name: str, hosts: Spawning, root: Path, template: Template, files: UserFiles) -> None:
+    def __init__(self, name: str, hosts: Hosts, root: Path, template: Template, files: UserFiles) -> None:
         self._name, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
 
     def close(self) -> None:
@@ -87,7 +81,7 @@ class Executor:
 
     @contextlib.contextmanager
     def folder(self, job: int, request: JobRequest) -> Iterator[Path]:
-        """The job's own, which is its user's. It stays when its logs are in it."""
+        """Make the job's own folder, which is its user's. It stays when its logs are in it."""
         folder = self.folder_of(job)
         remove_tree(folder)  # of the job before, 65,535 jobs ago
         folder.mkdir(mode=0o700)
@@ -99,17 +93,15 @@ class Executor:
                 remove_tree(folder)
 
     def attempt(self, attempt: Attempt) -> tuple[list[ProcessSpec], Outcome]:
-        """All processes of an attempt, from start to end."""
+        """Run all processes of an attempt, from start to end. Raises RequestError where a log cannot be
+        written, TestbedError where a process cannot be started.
+        """
         request, specs = attempt.request, self._specs(attempt)
-        popen = self._fork if request.preload else self._popen
-
-        def open_logs(paths: Sequence[Path]) -> list[int]:
-            return self.files.open_logs(paths, request.caller)
-
-        with JobProcesses(
-            popen, open_logs, request.caller, request.cwd, attempt.board, attempt.emit
-        ) as processes:
-            processes.start(specs)
+        starter = Starter(
+            self._hosts, request.caller, request.cwd, self._template if request.preload else None
+        )
+        with JobProcesses(starter, attempt.board, attempt.emit) as processes:
+            processes.start(specs, self.files.open_logs([spec.log for spec in specs], request.caller))
             attempt.started()
             outcome = processes.wait(attempt.orders)
         end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
@@ -118,8 +110,8 @@ class Executor:
     def report(
         self, job: int, request: JobRequest, layout: Layout, specs: Sequence[ProcessSpec], outcome: Outcome
     ) -> dict[str, Any]:
-        """What every job's result says of it and its workers, by its last attempt. Its `notes` have a line
-        for statistics that are not in it, although a worker left them.
+        """Return the part of a result that every job's has: the job and its workers, by its last attempt. Its
+        `notes` have a line for statistics that are not in it, although a worker left them.
         """
         workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
         stats, notes = self._stats([spec.stats for spec in workers if spec.stats is not None], request.caller)
@@ -145,7 +137,7 @@ class Executor:
         }
 
     def _stats(self, paths: Sequence[Path], caller: Caller) -> tuple[list[dict[str, Any] | None], list[str]]:
-        """The workers' statistics, by rank, and what they lack."""
+        """Return the workers' statistics, by rank, and what they lack."""
         stats: list[dict[str, Any] | None] = []
         notes: list[str] = []
         for rank, content in enumerate(self.files.read(paths, caller, result.MOST_BYTES)):
@@ -194,40 +186,9 @@ class Executor:
         host = hosts[rank]
         return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats)
 
-    def _fork(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process:
-        """A worker as a fork; a parameter server, which needs no torch, as a process of its own."""
-        if spec.serves:
-            return self._popen(spec, caller, cwd, stdout)
-        return self._template.popen(
-            self._hosts.host_namespace(spec.host),
-            spec.argv[2:],
-            uid=caller.uid,
-            gid=caller.gid,
-            groups=caller.groups,
-            env=spec.env,
-            cwd=cwd,
-            stdout=stdout,
-            pass_fds=spec.pass_fds,
-        )
-
-    def _popen(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Started:
-        return self._hosts.popen_in(
-            spec.host,
-            spec.argv,
-            uid=caller.uid,
-            gid=caller.gid,
-            groups=caller.groups,
-            env=spec.env,
-            cwd=cwd,
-            stdout=stdout,
-            stderr=stdout,
-            pass_fds=spec.pass_fds,
-            new_session=True,
-        )
-
 
 def traffic_of(layout: Layout, mtu: int) -> Traffic:
-    """Where a job's sums go."""
+    """Return where a job's sums go."""
     hosts = tuple(addresses.host_name(*host) for host in layout.workers)
     server = addresses.host_name(*layout.server) if layout.server else None
     return Traffic(layout.transport, hosts, server, mtu, layout.forest)
@@ -236,8 +197,8 @@ def traffic_of(layout: Layout, mtu: int) -> Traffic:
 def settings_of(
     job: int, layout: Layout, admission: Admission | None, rate_mbps: float | None, rank: int
 ) -> tuple[dict[str, Any], list[int]]:
-    """What a worker is told of how its job sums, at its start or at its gate, and the descriptors that it
-    names. `rate_mbps` is of its link, where that is another than the topology's.
+    """Return what a worker is told of how its job sums, at its start or at its gate, and the descriptors that
+    it names. `rate_mbps` is its link's, where that is another than the topology's.
     """
     endpoint = admission.worker_env(rank) if admission else {}
     if admission and rate_mbps is not None:

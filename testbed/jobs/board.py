@@ -1,4 +1,5 @@
-"""The job board: who of a job still runs. Owns its layout and the launcher's side of it; imports only NumPy.
+"""The job board, on which a job's processes see who of them still runs. Owns its layout and the launcher's
+side of it; imports only NumPy.
 
 A memory file that every process of the job maps. Workers read it in place (workloads/job_env.py, which learns
 the layout from `settings`), so that one whose peer dies can name it at once instead of running into a
@@ -57,7 +58,9 @@ class JobBoard:
         self._records: npt.NDArray[np.void] = np.frombuffer(self._memory, dtype=LAYOUT)
 
     def settings(self) -> dict[str, Any]:
-        """What a process needs to map the board; the descriptor keeps its number when it is passed on."""
+        """Return what a process needs to map the board; the descriptor keeps its number when it is passed
+        on.
+        """
         return {
             "fd": self.fd,
             "records": self._records_count,
@@ -73,22 +76,22 @@ class JobBoard:
         self._records["state"][index] = State.EXITED
 
     def set_rate(self, rate_mbps: float) -> None:
-        """Tells every worker what the rate of its link is from now on."""
+        """Tell every worker what the rate of its link is from now on."""
         self._records["rate_mbps"][: self.workers] = rate_mbps
 
     def state(self, index: int) -> State:
         return State(int(self._records["state"][index]))
 
     def progress(self) -> list[int]:
-        """By rank."""
+        """Return each worker's progress, by rank."""
         return [int(value) for value in self._records["progress"][: self.workers]]
 
     def summed_bytes(self) -> int:
-        """What every worker has its sums of, of those that go through the backend `inc`."""
+        """Return how many bytes every worker has its sums of, of those that go through the backend `inc`."""
         return int(self._records["summed_bytes"][: self.workers].min())
 
     def left_ns(self) -> int:
-        """When the last worker left the process group of the backend `inc`, by the monotonic clock; 0
+        """Return when the last worker left the process group of the backend `inc`, by the monotonic clock; 0
         before.
         """
         left = self._records["left_ns"][: self.workers]

@@ -1,5 +1,5 @@
-"""What a worker process is told: torch's usual variables, and the `TESTBED_JOB` that workloads/job_env.py
-reads. Pure.
+"""The environment of a worker process: torch's usual variables, and the `TESTBED_JOB` that
+workloads/job_env.py reads. Pure.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def worker_environment(
     description: str = "",
     attempt: int = 0,
 ) -> dict[str, str]:
-    """The caller's environment as the user's own process would have it; without a rank, that of a parameter
-    server.
+    """Return the caller's environment as the user's own process would have it; without a rank, that of a
+    parameter server.
     """
     env = {name: value for name, value in environ.items() if not name.startswith(_NOT_PASSED)}
     env |= {
@@ -72,8 +72,8 @@ def job_description(
     settings: Mapping[str, Any],
     gate: int | None = None,
 ) -> str:
-    """The JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. `settings` say how the job sums;
-    with a gate, what comes through it replaces them.
+    """Return the JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. `settings` say how the job
+    sums; with a gate, what comes through it replaces them.
     """
     described = {
         "testbed": testbed,

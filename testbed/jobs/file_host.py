@@ -20,7 +20,7 @@ _NO_FILE = "it is no ordinary file"
 
 
 def opened(path: str, flags: int) -> int:
-    """A descriptor of an ordinary file, at once: a pipe's other end is not waited for. Raises OSError."""
+    """Open an ordinary file at once: the other end of a pipe is not waited for. Raises OSError."""
     try:
         fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -34,7 +34,7 @@ def opened(path: str, flags: int) -> int:
 
 
 def replace(fd: int, content: bytes) -> None:
-    """Makes this the content of an ordinary file. Raises OSError, and leaves what the file had, where there
+    """Make this the content of an ordinary file. Raises OSError, and leaves what the file had, where there
     is no room for it.
     """
     had = os.fstat(fd).st_size
@@ -52,7 +52,7 @@ def replace(fd: int, content: bytes) -> None:
 
 
 def answer(peer: _socket.socket, action: str, path: str) -> None:
-    """Raises OSError for what cannot be done with the path."""
+    """Do what is asked. Raises OSError for what cannot be done with the path."""
     if action == "read":
         fd = opened(path, os.O_RDONLY)
         while piece := os.read(fd, PIECE_BYTES):

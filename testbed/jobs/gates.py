@@ -17,9 +17,7 @@ from testbed.jobs.ready import ready
 
 
 class Gates:
-    """`workers` gates. `close` is for whoever made them; the others' calls may come at any time until
-    then.
-    """
+    """`workers` gates. Whoever made them closes them; the other calls may come at any time until then."""
 
     def __init__(self, workers: int) -> None:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(workers)]
@@ -27,7 +25,7 @@ class Gates:
         self._waiting = set(range(workers))  # those that have not come yet
 
     def fd(self, worker: int) -> int:
-        """To be inherited."""
+        """Return the descriptor of a worker's end, which the worker inherits."""
         return self._theirs[worker].fileno()
 
     def are_inherited(self) -> None:
@@ -38,7 +36,7 @@ class Gates:
             theirs.close()
 
     def all_there(self) -> bool:
-        """Whether every worker waits."""
+        """Return whether every worker waits."""
         by_fd = {self._ours[worker].fileno(): worker for worker in self._waiting}
         for fd in ready(by_fd, 0.0):
             with contextlib.suppress(OSError):

@@ -1,4 +1,6 @@
-"""Who holds which hosts: the layout of each job, by its number. Thread-safe; owns nothing else of a job."""
+"""The hosts that jobs hold: the layout of each job, by its number. Thread-safe; owns nothing else of
+a job.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,18 @@ class Holdings:
         self._lock = threading.Lock()  # the fields above
 
     def generation(self) -> int:
-        """A number that no other generation of a job has."""
+        """Return a number that no other generation of a job has."""
         with self._lock:
             return next(self._numbers)
 
     def number(self) -> int:
-        """A number that no other job has."""
+        """Return a number that no other job has."""
         with self._lock:
             return self._number(next(self._numbers))
 
     def take(self, layout: Layout, number: int | None = None) -> tuple[int, int] | None:
-        """Gives a job the layout's hosts: its number, a new one unless it has one, and its first generation.
-        None if one of the hosts is another job's. TestbedError once `close` was called.
+        """Give a job the layout's hosts; return its number, a new one unless it has one, and its first
+        generation. None if one of the hosts is another job's. TestbedError once `close` was called.
         """
         with self._lock:
             if self._closed:
@@ -50,7 +52,7 @@ class Holdings:
             return number, generation
 
     def replace(self, number: int, layout: Layout) -> bool:
-        """Gives a job this layout's hosts in place of those that it has. False, and nothing is changed, if
+        """Give a job this layout's hosts in place of those that it has. False, and nothing is changed, if
         one of them is another job's.
         """
         with self._lock:
@@ -60,22 +62,22 @@ class Holdings:
             return True
 
     def free(self, number: int) -> None:
-        """Its hosts are free again; nothing if they are."""
+        """Free the hosts of a job; nothing if they are free."""
         with self._lock:
             self._layouts.pop(number, None)
 
     def close(self) -> None:
-        """No job takes hosts any more."""
+        """Let no job take hosts any more."""
         with self._lock:
             self._closed = True
 
     def busy(self, beside: int | None = None) -> frozenset[Host]:
-        """The hosts that jobs have, the one `beside` left out."""
+        """Return the hosts that jobs have, those of the job `beside` left out."""
         with self._lock:
             return frozenset(self._busy(beside))
 
     def layouts(self) -> dict[int, Layout]:
-        """By number of the job."""
+        """Return the layout of each job, by its number."""
         with self._lock:
             return dict(self._layouts)
 

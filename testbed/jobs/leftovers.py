@@ -19,16 +19,16 @@ _STATE, _SESSION, _VSIZE, _ENV_END = 0, 3, 20, 48  # in /proc/PID/stat, of the f
 
 
 def end_leftovers(variable: str, values: Collection[str], processes: Path = Path("/proc")) -> int:
-    """Kills every process that this one can see whose environment has `variable` with one of `values`, and
-    waits until they are gone; how many there were. A process that has one is the job's: the value names the
-    job and the worker.
+    """Kill every process that this process can see whose environment has `variable` with one of `values`, and
+    wait until they are gone; return how many there were. A process with such a value is the job's: it names
+    the job and the worker.
     """
     wanted = {f"{variable}={value}".encode() for value in values}
     return _end(lambda folder: not wanted.isdisjoint(_environment(folder).split(b"\0")), processes)
 
 
 def end_session(leader: int, processes: Path = Path("/proc")) -> int:
-    """The same for every process in the session of this leader, which is not reaped yet."""
+    """Do the same to every process in the session of this leader, which is not reaped yet."""
 
     def belongs(folder: Path) -> bool:
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -61,9 +61,9 @@ def _end(belongs: Callable[[Path], bool], processes: Path) -> int:
 
 
 def _environment(process: Path) -> bytes:
-    """A process in the middle of execve(2) has none for a moment, though who started it goes on already: that
-    moment is waited for. A thread of the kernel and one that has ended have no memory, and one without an
-    environment has an end of it all the same.
+    """Return a process's environment. In the middle of execve(2) it has none for a moment, though who started
+    it goes on already: that moment is waited for. A thread of the kernel and a process that has ended have
+    no memory, and a process without an environment has an end of it all the same.
     """
     deadline = time.monotonic() + _EXEC_S
     while not (environment := (process / "environ").read_bytes()) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The life of a job, whoever asked for it: from the hosts that it holds to its result.
+"""The life of a job, whoever asked for it, from the hosts that it holds to its result.
 
     hosts held - [its workers wait at their gates] - circuits, places, rates - processes - outcome
                - the same again in a new generation, while it has restarts left - all given back - result
@@ -39,7 +39,7 @@ START_UP_S = 120.0  # from a job's processes to their gates
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What all jobs of a testbed live by. `spawn(argv, **options)` starts a process beside them."""
+    """The means that all jobs of a testbed live by. `spawn(argv, **options)` starts a process beside them."""
 
     spawn: Callable[..., Started]
     holdings: Holdings
@@ -53,9 +53,9 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What whoever asked for a job settles of its life. `start` None: it waits at its gates until it is told.
-    `emit` hears what its processes print and what becomes of it, and does not wait; `ends` says why it must
-    end, if it must; `freed` is called when its hosts are free.
+    """The part of a job's life that is settled by whoever asked for it. `start` None: it waits at its gates
+    until it is told. `emit` hears what its processes print and what becomes of it, and does not wait; `ends`
+    says why it must end, if it must; `freed` is called when its hosts are free.
     """
 
     start: Start | None
@@ -99,7 +99,7 @@ class Job:
 
     @property
     def hosts(self) -> list[str]:
-        """Of the workers, by rank."""
+        """Return the names of the workers' hosts, by rank."""
         return [addresses.host_name(*host) for host in self.layout.workers]
 
     @property
@@ -122,45 +122,45 @@ class Job:
         }
 
     def summed_bytes(self) -> int:
-        """What every worker has its sums of, since its script began."""
+        """Return how many bytes every worker has its sums of, since its script began."""
         self._look()
         return self._summed_bytes
 
     def left_ns(self) -> int:
-        """When the last worker left its process group, by the monotonic clock; 0 before."""
+        """Return when the last worker left its process group, by the monotonic clock; 0 before."""
         self._look()
         return self._left_ns
 
     def is_ready(self) -> bool:
-        """Whether all its workers wait to be told how to run."""
+        """Return whether all its workers wait to be told how to run."""
         with self._lock:
             return self._gates is not None and self._gates.all_there()
 
     @property
     def restarts(self) -> int:
-        """How often it has been started again."""
+        """Return how often it has been started again."""
         return self._restarts
 
     @property
     def may_start_again(self) -> bool:
-        """Whether a failure now would not be its end."""
+        """Return whether a failure now would not be its end."""
         return len(self.attempts) < self.request.restarts
 
     # ------------------------------------------------------------------ what others do to it
 
     def stop(self, reason: str) -> None:
-        """Has it end."""
+        """Ask it to end, for this reason."""
         self.stop_reason = reason
 
     def fail(self, generation: int, reason: str) -> None:
-        """Has it fail by something that is not its own, if it is in that generation still: with restarts left
-        it starts again.
+        """Make it fail by something that is not its own, if it is in that generation still: with restarts
+        left it starts again.
         """
         if self.generation == generation:
             self.failure = reason
 
     def start(self, start: Start) -> bool:
-        """Lets its workers through their gates, to run in this way; False if they do not wait.
+        """Let its workers through their gates, to run in this way; return False if they do not wait.
 
         Raises NoRoomError, SettingError or TestbedError when it cannot have what that takes: it then waits
         on.
@@ -172,13 +172,13 @@ class Job:
             self._settle(self._means.supply.give(self.id, self.generation, start), start)
             self.started_at = time.monotonic()  # before a worker can begin
             for rank in range(len(self.layout.workers)):
-                settings, fds = self._told(rank)
+                settings, fds = self._settings(rank)
                 gates.open(rank, settings, fds)
             self.state = "running"
             return True
 
     def set_rate(self, rate_mbps: float) -> None:
-        """Of its workers' links, and of those to come if it starts again. Raises SettingError if it did not
+        """Set the rate of its workers' links, now and if it starts again. Raises SettingError if it did not
         take effect.
         """
         with self._lock:
@@ -193,8 +193,8 @@ class Job:
     # ------------------------------------------------------------------ its life
 
     def live(self) -> dict[str, Any]:
-        """Its result, which says in `failure` why it failed, if it did. TestbedError when there is none, for
-        it could not have what it needs.
+        """Live, and return the result, which says in `failure` why the job failed, if it did. TestbedError
+        when there is none, for it could not have what it needs.
         """
         means, terms, request = self._means, self._terms, self.request
         try:
@@ -217,8 +217,8 @@ class Job:
             self._tell_notes()
 
     def _attempts(self, folder: Path) -> tuple[list[ProcessSpec], Outcome]:
-        """Starts it, and again while it fails and has restarts left. What the last start left, and how it
-        went.
+        """Start it, and again while it fails and has restarts left; return the processes of the last start,
+        and how it went.
         """
         while True:
             specs, outcome = self._attempt(folder)
@@ -238,12 +238,11 @@ class Job:
                 if self._start is not None:
                     self._supply(self._start)
             except TestbedError as error:
-                outcome.failure = f"{outcome.failure}; and no restart: {error}"
-                return specs, outcome
+                return specs, replace(outcome, failure=f"{outcome.failure}; and no restart: {error}")
             self._tell_notes()
 
     def _attempt(self, folder: Path) -> tuple[list[ProcessSpec], Outcome]:
-        """All its processes, from start to end, in its present generation."""
+        """Run all its processes, from start to end, in its present generation."""
         layout = self.layout
         has_server = ps_address(self.id, layout) is not None
         with JobBoard(len(layout.workers), has_server) as board, contextlib.ExitStack() as stack:
@@ -284,8 +283,8 @@ class Job:
                 self._gates.are_inherited()
 
     def _must_end(self, began: float) -> Callable[[], str | None]:
-        """What says why it must end now, if it must. Its time limit is for all its starts together, from the
-        first one.
+        """Return the function that says why it must end now, if it must. Its time limit is for all its starts
+        together, from the first one.
         """
         limit_s = self.request.timeout_s
 
@@ -313,7 +312,7 @@ class Job:
         means, request = self._means, self.request
         report = means.executor.report(self.id, request, self.layout, specs, outcome)
         self.notes += report["notes"]
-        told = {
+        described = {
             **result.without_timelines(report),
             "notes": self.notes,
             "asked_sync": request.sync,
@@ -321,15 +320,15 @@ class Job:
             "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),
         }
         if self._terms.start is not None:  # else circuits are a plan's, and are told with it
-            told["ocs"] = {"events": result.events_after(means.controller("history"), history)}
+            described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu)
-        return told | observation.report(stats, traffic, outcome.failure, request.with_series)
+        return described | observation.report(stats, traffic, outcome.failure, request.with_series)
 
     # ------------------------------------------------------------------ what it holds
 
     def _supply(self, start: Start) -> None:
-        """Takes what it starts with, on its own thread: waits for a switch that is being started again."""
+        """Take what it starts with, on its own thread: waits for a switch that is being started again."""
         supply = self._means.supply
         share = supply.give_again(self.id, self.generation, start, lambda: self.stop_reason is not None)
         with self._lock:
@@ -345,13 +344,13 @@ class Job:
         if share.note:
             self.notes.append(share.note)
 
-    def _told(self, rank: int) -> tuple[dict[str, Any], list[int]]:
+    def _settings(self, rank: int) -> tuple[dict[str, Any], list[int]]:
         admission = self._share.admission if self._share else None
         rate_mbps = self._start.rate_mbps if self._start else None
         return settings_of(self.id, self.layout, admission, rate_mbps, rank)
 
     def _take_back(self) -> None:
-        """What the network gave it. What is not taken is said, and holds up nothing."""
+        """Give back what the network gave it. What is not taken back is said, and holds up nothing."""
         with self._lock:
             share, self._share = self._share, None
             if share is None or self._start is None:
@@ -362,7 +361,7 @@ class Job:
                 self.notes.append(str(error))
 
     def _give_back(self) -> None:
-        """All that it holds, if it holds it still."""
+        """Give back all that it holds, if it holds it still."""
         with self._lock:
             if self.state == "finishing":
                 return
@@ -379,7 +378,7 @@ class Job:
             gates.close()
 
     def _look(self, last: bool = False) -> None:
-        """Takes note of how far it is; the last time before the board goes, it lets go of it."""
+        """Note how far it is; the last time, before the board goes, let go of it."""
         with self._looking:
             if self._board is not None:
                 self._summed_bytes, self._left_ns = self._board.summed_bytes(), self._board.left_ns()

@@ -24,7 +24,7 @@ HUNG_S = 5.0  # more, for one that prints without end, or a log that takes nothi
 
 
 def own_log(path: Path, caller: Caller) -> int:
-    """A descriptor of a new log in a folder of root's, which the user may read. Raises OSError."""
+    """Return a descriptor of a new log in a folder of root's, which the user may read. Raises OSError."""
     path.unlink(missing_ok=True)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     if os.geteuid() == 0:
@@ -41,7 +41,7 @@ class _Output:
         self.lost: str | None = None
 
     def read(self) -> bool:
-        """Takes what is there, of a pipe that is ready; False at its end."""
+        """Take what there is to read in a pipe that is ready; return False at its end."""
         data = os.read(self.pipe, _PIECE_BYTES)
         if not data:
             return False
@@ -55,7 +55,7 @@ class _Output:
         return True
 
     def _keep(self, data: bytes) -> None:
-        """In the log, unless that took no more once."""
+        """Write to the log, unless that took no more once."""
         try:
             while data and self.lost is None:
                 data = data[os.write(self._log, data) :]
@@ -89,14 +89,14 @@ class Outputs:
         self._thread.start()
 
     def add(self, pipe: int, log: int, path: Path, label: str) -> None:
-        """Takes both descriptors."""
+        """Carry a process's output from now on; takes both descriptors."""
         with self._lock:
             self._new.append(_Output(pipe, log, path, lambda line: self._listen(label, line)))
         os.eventfd_write(self._wake, 1)
 
     def finish(self) -> list[str]:
-        """Returns when all that was printed is in its log, within the times above; what is lacking, a line
-        each.
+        """Wait until all that was printed is in its log, within the times above; return what is lacking, a
+        line each.
         """
         with self._lock:
             if self._finish_at is None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from testbed.aggregation.admission import Places
 from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site, System
-from testbed.client.runtime import Caller
+from testbed.client.runtime import Caller, Runtime
 from testbed.contract.user_class import is_users
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
@@ -34,7 +34,7 @@ from testbed.topology.places import Host
 
 
 class Hosts(Protocol):
-    """What jobs need of the fabric (testbed/emulation/net.py)."""
+    """The part of the fabric (testbed/emulation/fabric.py) that jobs need."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...
@@ -45,22 +45,21 @@ class Hosts(Protocol):
 
 
 def means_of(
-    name: str,
+    runtime: Runtime,
     topology: Topology,
     hosts: Hosts,
     controller: Controller,
     places: Places | None,
-    folder: Path,
     files: UserFiles,
 ) -> Means:
-    """What jobs of the testbed `name` live by; `folder` has theirs in it."""
+    """Return the means that the jobs of the testbed of this runtime folder live by."""
 
     def segments() -> dict[str, int]:
-        """How many segments are taken, by switch, or by host."""
+        """Return how many segments are taken, by switch, or by host."""
         return {str(place): count for place, count in (places.occupancy() if places else {}).items()}
 
     def holders() -> dict[str, int]:
-        """Which job has each host that is taken."""
+        """Return the number of the job that has each host that is taken."""
         return {
             addresses.host_name(*host): number
             for number, layout in holdings.layouts().items()
@@ -73,7 +72,7 @@ def means_of(
         spawn=spawn,
         holdings=holdings,
         supply=Supply(topology, hosts, places, controller, holdings),
-        executor=Executor(name, hosts, folder, Template(spawn), files),
+        executor=Executor(runtime.name, hosts, runtime.jobs, Template(spawn), files),
         sampler=Sampler(hosts, segments, holders=holders),
         hosts=hosts,
         controller=controller,
@@ -91,21 +90,21 @@ class Jobs:
         self._ending: str | None = None
 
     def job(self, number: int) -> Job:
-        """The living job of that number. KeyError if there is none."""
+        """Return the living job of that number. KeyError if there is none."""
         with self._idle:
             return self._living[number]
 
     def status(self) -> list[dict[str, Any]]:
-        """Of the jobs that hold hosts."""
+        """Return the status of each job that holds hosts."""
         held = self.means.holdings.layouts()
         return [job.status() for job in self._all() if job.id in held]
 
     def cores_busy(self) -> list[float] | None:
-        """The share of the last moments in which each core was busy; None while no job runs."""
+        """Return the share of the last moments in which each core was busy; None while no job runs."""
         return self.means.sampler.cores_busy()
 
     def stop(self, job_id: int, reason: str, asker: Caller) -> None:
-        """Asks a job of that user to end, root any. Raises RequestError when there is none of this number."""
+        """Ask a job of that user to end, root any. Raises RequestError when there is none of this number."""
         mine = {job.id: job for job in self._all() if asker.uid in (0, job.request.caller.uid)}
         if job_id not in mine:
             raise RequestError(
@@ -114,13 +113,13 @@ class Jobs:
         mine[job_id].stop(reason)
 
     def fail(self, generations: Mapping[int, int], reason: str) -> None:
-        """Has jobs that are in these generations still fail by something that is not theirs."""
+        """Make the jobs that are in these generations still fail by something that is not theirs."""
         for job in self._all():
             if job.id in generations:
                 job.fail(generations[job.id], reason)
 
     def stop_all(self, reason: str, timeout_s: float) -> bool:
-        """Takes no more jobs, asks all to end, and waits; whether they all did."""
+        """Take no more jobs, ask all to end, and wait; return whether they all did."""
         self.means.holdings.close()
         with self._idle:
             self._ending = reason
@@ -133,7 +132,7 @@ class Jobs:
     def run(
         self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
     ) -> dict[str, Any]:
-        """From request to result, which says in `failure` why it failed, if it did. It runs as `caller`."""
+        """Run a job as `caller`, and return its result, which says in `failure` why it failed, if it did."""
         request = JobRequest.parse(asked, caller)
 
         def choose(busy: frozenset[Host]) -> Layout:
@@ -154,8 +153,8 @@ class Jobs:
         terms: Callable[[Layout], Terms],
         number: int | None = None,
     ) -> Job | None:
-        """A job with the hosts that `choose` names, which is told those that are busy; None where it names
-        none. Without a number of its own it gets one.
+        """Return a job with the hosts that `choose` names, which is told those that are busy; None where it
+        names none. Without a number of its own it gets one.
         """
         while True:  # others may take hosts while they are chosen
             layout = choose(self.means.holdings.busy())
@@ -171,22 +170,22 @@ class Jobs:
                 return job
 
     def live(self, job: Job) -> dict[str, Any]:
-        """Its life, after which it is forgotten."""
+        """Let a job live, forget it, and return its result."""
         try:
             return job.live()
         finally:
             self.forget(job)
 
     def forget(self, job: Job) -> None:
-        """Frees its hosts, if it has any still, and forgets it."""
+        """Free its hosts, if it has any still, and forget it."""
         self.means.holdings.free(job.id)
         with self._idle:
             del self._living[job.id]
             self._idle.notify_all()
 
     def lay_out(self, request: JobRequest, workers: Sequence[Host], site: Site) -> Layout:
-        """These workers by the system that the request names. RequestError where it has no layout for them,
-        or no program for a switch of it.
+        """Lay out these workers by the system that the request names. RequestError where it has no layout for
+        them, or no program for a switch of it.
         """
         system = self._system(request)
         layout = system.lay_out(workers, site)
@@ -204,5 +203,5 @@ class Jobs:
 
 
 def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Host -> number of the job that holds it, from jobs' status."""
+    """Return the number of the job that holds each host, from jobs' status."""
     return {host: job["id"] for job in jobs for host in [*job["hosts"], job["ps_host"]] if host}

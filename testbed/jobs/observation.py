@@ -1,4 +1,6 @@
-"""What is counted while a job runs, and what its result says of it: links, telemetry, verdict."""
+"""The observation of a job: what is counted while it runs, and what its result says of links, telemetry and
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from testbed.telemetry.verdict import verdict
 
 
 class Hosts(Protocol):
-    """What this needs of the fabric (testbed/emulation/net.py)."""
+    """The part of the fabric (testbed/emulation/fabric.py) that is read here."""
 
     def statistics(self) -> Mapping[str, LinkCounters]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
@@ -60,8 +62,8 @@ class Observation:
         failure: str | None,
         with_series: bool,
     ) -> dict[str, Any]:
-        """The result's `links`, `telemetry`, `bound` and `verdict`, and `series`, an .npz file in base64, if
-        it is wanted.
+        """Return the result's `links`, `telemetry`, `bound` and `verdict`, and `series`, an .npz file in
+        base64, if it is wanted.
 
         `workers`: the statistics that they left, by rank.
         """
@@ -73,7 +75,7 @@ class Observation:
         bursts = {
             link["name"]: burst_bytes(link["rate_mbps"], self._mtu) for link in links if link["rate_mbps"]
         }
-        found = evidence(self._recording, bursts, lost, self._job_hosts)
+        seen = evidence(self._recording, bursts, lost, self._job_hosts)
         depths_s = {
             link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"]
             for link in links
@@ -81,11 +83,11 @@ class Observation:
         }
         allowed = bound(self._recording, workers, traffic, depths_s)
         if allowed is None and not any(read(left) for left in workers):
-            allowed = coarse(found)
-        judged = verdict(found, allowed, workers, failure=failure, faults=self._faults(), hosts=traffic.hosts)
+            allowed = coarse(seen)
+        judged = verdict(seen, allowed, workers, failure=failure, faults=self._faults(), hosts=traffic.hosts)
         report = {
             "links": links,
-            "telemetry": summary(self._recording, found),
+            "telemetry": summary(self._recording, seen),
             "bound": allowed.as_json() if allowed else None,
             "verdict": judged.as_json(),
         }
@@ -94,12 +96,12 @@ class Observation:
         )
 
     def _faults(self) -> list[str]:
-        told = []
+        faults = []
         for state in self._hosts.fault_states():
             rates = [
                 f"{name} {100 * state[name]:g}%"
                 for name in ("loss", "duplicate", "reorder", "corrupt")
                 if state[name]
             ]
-            told.append(f"{state['link']} {state['direction']} {', '.join(rates)}")
-        return told
+            faults.append(f"{state['link']} {state['direction']} {', '.join(rates)}")
+        return faults

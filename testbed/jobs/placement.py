@@ -1,4 +1,4 @@
-"""Where a job's workers run. Pure: what is free is an argument.
+"""The placement of a job's workers and parameter server on hosts. Pure: what is free is an argument.
 
 Units and hosts are numbers from 1, a host is the pair (unit, host); names are made by
 testbed/topology/addresses.py.
@@ -20,7 +20,7 @@ _PLACE = re.compile(r"u([1-9][0-9]*):([0-9]+)")
 
 
 def parse_place(text: str) -> tuple[tuple[int, int], ...]:
-    """`u1:2,u2:2` as ((1, 2), (2, 2)): units and numbers of workers, in the order of ranks. Raises
+    """Return `u1:2,u2:2` as ((1, 2), (2, 2)): units and numbers of workers, in the order of ranks. Raises
     RequestError.
     """
     parts = []
@@ -38,7 +38,7 @@ def parse_place(text: str) -> tuple[tuple[int, int], ...]:
 def place_workers(
     racks: Sequence[Rack], busy: Collection[Host], wanted: Sequence[tuple[int, int]] | None
 ) -> list[Host]:
-    """The hosts of the workers, by rank; every host of the first gpu unit when nothing is asked for.
+    """Return the hosts of the workers, by rank; every host of the first gpu unit when nothing is asked for.
 
     Raises RequestError for a unit that there is not, more workers than hosts, and hosts in use by another
     job.
@@ -76,7 +76,7 @@ def draw_workers(
     ps_unit: int | None,
     random: Random,
 ) -> list[Host] | None:
-    """Hosts for a queued job's workers; None while there are too few.
+    """Return hosts for a queued job's workers; None while there are too few.
 
     Where nothing is `wanted`, they go to a random gpu unit that has room for all of them, else, unless they
     must be `together`, to as few units as possible, and leave a host of `ps_unit`. The first free hosts of a
@@ -96,8 +96,8 @@ def draw_workers(
 def draw_server(
     racks: Sequence[Rack], busy: Collection[Host], ps_unit: int | None, random: Random
 ) -> Host | None:
-    """A host for a queued job's parameter server: in a random cpu unit, or any where there is none, unless in
-    `ps_unit`. None while there is none.
+    """Return a host for a queued job's parameter server: in a random cpu unit, or any where there is none,
+    unless in `ps_unit`. None while there is none.
     """
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
     cpu = [rack.unit for rack in racks if rack.role == "cpu"]
@@ -115,8 +115,8 @@ def place_in_queue(
     ps_unit: int | None,
     random: Random,
 ) -> Layout | None:
-    """Hosts for a queued job whose policy decides how it is summed: it has a host for its parameter server
-    until a switch is to sum for it. None while there are too few.
+    """Return hosts for a queued job whose policy decides how it is summed: it has a host for its parameter
+    server until a switch is to sum for it. None while there are too few hosts.
     """
     chosen = draw_workers(racks, busy, workers, wanted, together, ps_unit, random)
     if chosen is None:
@@ -133,14 +133,14 @@ def _drawn(
 ) -> list[tuple[int, int]] | None:
     if sum(free.values()) < workers or (together and max(free.values(), default=0) < workers):
         return None
-    rest, found = dict(free), []
+    rest, drawn = dict(free), []
     while workers:
         most = max(rest.values())
         unit = random.choice([unit for unit, count in rest.items() if count >= min(workers, most)])
-        found.append((unit, min(workers, most)))
+        drawn.append((unit, min(workers, most)))
         workers -= min(workers, most)
         del rest[unit]
-    return found
+    return drawn
 
 
 def _names(by_unit: Mapping[int, Rack]) -> str:

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from testbed.client.runtime import Caller
 from testbed.errors import TestbedError
 from testbed.jobs.board import JobBoard
 from testbed.jobs.logs import Outputs
@@ -33,7 +32,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class Process(Protocol):
-    """What is needed of a started process; subprocess.Popen is one, and so is a fork
+    """A started process, as far as it is needed here; subprocess.Popen is such, and so is a fork
     (testbed/jobs/template.py).
     """
 
@@ -42,7 +41,7 @@ class Process(Protocol):
 
     def wait(self) -> int: ...
     def why_not(self) -> str | None:
-        """Of one that has ended: why it did not come to run its program, if so."""
+        """Return why a process that has ended did not come to run its program, None if it ran it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +64,16 @@ class ProcessSpec:
     )
 
 
-class Popen(Protocol):
-    """Starts a process in its host's network namespace as a user, as the leader of a session of its own, its
-    output at `stdout`. It enters `cwd` as that user.
-    """
+class Starts(Protocol):
+    """The one who starts a job's processes (testbed/jobs/starting.py)."""
 
-    def __call__(self, spec: ProcessSpec, caller: Caller, cwd: str, stdout: int) -> Process: ...
+    def start(self, spec: ProcessSpec, stdout: int) -> Process:
+        """Start a process as the leader of a session of its own, its output at `stdout`."""
 
 
 @dataclass(slots=True)
 class Child:
-    """A started process. `told` is whether it was sent a signal: its exit code then is no failure of its
+    """A started process. `signalled` is whether it was sent a signal: its exit code then is no failure of its
     own.
     """
 
@@ -83,13 +81,13 @@ class Child:
     process: Process
     pidfd: int
     exit_code: int | None = None
-    told: bool = False
+    signalled: bool = False
     why_not: str | None = None  # it ran its program
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How a job went. `failure` is None, or one line that says who failed first and how."""
+    """The end of a job's processes. `failure` is None, or one line that says who failed first and how."""
 
     exit_codes: dict[int, int] = field(default_factory=dict)
     failure: str | None = None
@@ -104,9 +102,9 @@ def _never() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What is asked all the time while processes run: a reason from `stop` or `fail` ends the job at once,
-    and one from `fail` is its failure; `dismisses` says whether its parameter server is to end, which it
-    turned out not to need.
+    """The questions asked all the time while processes run: a reason from `stop` or `fail` ends the job at
+    once, and one from `fail` is its failure; `dismisses` says whether its parameter server is to end, which
+    it turned out not to need.
     """
 
     stop: Callable[[], str | None] = _never
@@ -114,38 +112,32 @@ class Orders:
     dismisses: Callable[[], bool] = lambda: False
 
 
-class JobProcesses:
-    """A job's processes. A context manager: leaving it ends all that still run. `open_logs` opens files as
-    the job's user; `emit` is called from another thread and must not wait.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The time that a job's other processes have once a worker failed, and that each has once it is asked to
+    end.
     """
 
-    def __init__(
-        self,
-        popen: Popen,
-        open_logs: Callable[[Sequence[Path]], list[int]],
-        caller: Caller,
-        cwd: str,
-        board: JobBoard,
-        emit: Emit,
-        grace_s: float = GRACE_S,
-        term_s: float = TERM_S,
-    ) -> None:
-        self._popen, self._open_logs, self._caller, self._cwd, self._board = (
-            popen,
-            open_logs,
-            caller,
-            cwd,
-            board,
-        )
+    grace_s: float = GRACE_S
+    term_s: float = TERM_S
+
+
+class JobProcesses:
+    """A job's processes. A context manager: leaving it ends all that still run. `emit` is called from another
+    thread and must not wait.
+    """
+
+    def __init__(self, starter: Starts, board: JobBoard, emit: Emit, patience: Patience = Patience()) -> None:
+        self._starter, self._board, self._patience = starter, board, patience
         self._outputs = Outputs(lambda label, line: emit({"output": line, "label": label}))
-        self._grace_s, self._term_s = grace_s, term_s
         self._children: list[Child] = []
         self._selector = selectors.DefaultSelector()
 
-    def start(self, specs: Sequence[ProcessSpec]) -> None:
-        """In this order. Raises TestbedError, naming the process, when one cannot be started."""
+    def start(self, specs: Sequence[ProcessSpec], logs: Sequence[int]) -> None:
+        """Start the processes in this order, each with the descriptor of its log, which it takes. Raises
+        TestbedError, naming the process, when one cannot be started.
+        """
         with contextlib.ExitStack() as undo:
-            logs = self._open_logs([spec.log for spec in specs])
             for log in logs:
                 undo.callback(os.close, log)
             for spec, log in zip(specs, logs, strict=True):
@@ -157,7 +149,7 @@ class JobProcesses:
             reader, writer = os.pipe()
             undo.callback(os.close, reader)
             try:
-                process = self._popen(spec, self._caller, self._cwd, writer)
+                process = self._starter.start(spec, writer)
             except (OSError, subprocess.SubprocessError, TestbedError) as error:
                 raise TestbedError(f"start {spec.who}: {error}") from error
             finally:
@@ -170,7 +162,7 @@ class JobProcesses:
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
 
     def wait(self, orders: Orders) -> Outcome:
-        """Until every process has ended."""
+        """Return the outcome once every process has ended."""
         began = time.monotonic()
         outcome = Outcome()
         term_at = kill_at = float("inf")
@@ -178,9 +170,13 @@ class JobProcesses:
         while self._running():
             for child in self._step(_TICK_S):
                 outcome.exit_codes[child.spec.index] = child.exit_code or 0
-                if outcome.failure is None and not child.told and (child.exit_code or self._needed(child)):
+                if (
+                    outcome.failure is None
+                    and not child.signalled
+                    and (child.exit_code or self._needed(child))
+                ):
                     outcome.failure = describe(child)
-                    term_at = min(term_at, time.monotonic() + self._grace_s)
+                    term_at = min(term_at, time.monotonic() + self._patience.grace_s)
             now = time.monotonic()
             reason = orders.stop()
             if reason is not None and kill_at == float("inf"):
@@ -198,10 +194,10 @@ class JobProcesses:
                 term_at = min(term_at, now)
             if now >= term_at:
                 self._signal(signal.SIGTERM)
-                term_at, kill_at = float("inf"), min(kill_at, now + self._term_s)
+                term_at, kill_at = float("inf"), min(kill_at, now + self._patience.term_s)
             if now >= kill_at:
                 self._signal(signal.SIGKILL)
-                kill_at = now + self._term_s
+                kill_at = now + self._patience.term_s
         outcome.wall_s = time.monotonic() - began
         outcome.notes = self._outputs.finish()
         return outcome
@@ -217,7 +213,7 @@ class JobProcesses:
         return child.spec.serves and bool(self._running(workers=True))
 
     def _step(self, timeout_s: float) -> list[Child]:
-        """The processes that have ended by now."""
+        """Reap and return the processes that have ended by now."""
         ended: list[Child] = [key.data for key, _ in self._selector.select(timeout_s)]
         for child in ended:
             self._reap(child)
@@ -234,11 +230,14 @@ class JobProcesses:
         self._board.exited(child.spec.index, child.exit_code)
 
     def _signal(self, number: signal.Signals, servers: bool = False) -> None:
-        """To all, or to the servers among them."""
+        """Send a signal to all that run, or to the servers among them; SIGTERM to each but once, for a Python
+        that already ends has its handlers no more.
+        """
         for child in self._running():
-            if servers and not child.spec.serves:
+            asked = number is signal.SIGTERM and child.signalled
+            if asked or (servers and not child.spec.serves):
                 continue
-            child.told = True
+            child.signalled = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.process.pid, number)
 
@@ -256,14 +255,14 @@ class JobProcesses:
 
 
 def describe(child: Child) -> str:
-    """`worker 2 on u1h3 exited with code 1`, and where to read more; or why it did not come to run."""
+    """Return `worker 2 on u1h3 exited with code 1`, and where to read more; or why it did not come to run."""
     if child.why_not is not None:
         return f"start {child.spec.who} on {child.spec.host}: {child.why_not}"
     return f"{child.spec.who} on {child.spec.host} {ending(child.exit_code or 0)} (log: {child.spec.log})"
 
 
 def ending(exit_code: int) -> str:
-    """In words; a negative code is the number of a signal."""
+    """Return an exit code in words; a negative one is the number of a signal."""
     if exit_code >= 0:
         return f"exited with code {exit_code}"
     try:

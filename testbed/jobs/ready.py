@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 
 def ready(reading: Iterable[int], timeout_s: float, writing: Iterable[int] = ()) -> set[int]:
-    """Those that can be read or written now, or whose other end is gone; none when the time is over."""
+    """Return those that can be read or written now, or whose other end is gone; none when the time is
+    over.
+    """
     poll = select.poll()
     for fd in reading:
         poll.register(fd, select.POLLIN)

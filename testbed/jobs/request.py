@@ -1,4 +1,4 @@
-"""What is asked for a job, checked."""
+"""The request for a job, checked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class JobRequest:
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
-        """Raises RequestError. It runs as `caller`, whatever the request says."""
+        """Return the request of a job that runs as `caller`, whatever it says. Raises RequestError."""
         place, limit_s = request.get("place"), request.get("limit_s")
         if limit_s is not None and not (is_number(limit_s) and 0 < limit_s < math.inf):
             raise RequestError(f"limit_s: {shown(limit_s)}; a number of seconds above 0 is accepted")
@@ -59,12 +59,12 @@ class JobRequest:
 
 
 def system_name(name: str) -> str:
-    """The name of a system, or of a user's class of one. RequestError for another."""
+    """Return the name of a system, or of a user's class of a system. RequestError for another name."""
     return name if is_users(name) else find(name).name
 
 
 def word(raw: object, key: str) -> str:
-    """A text that can be an argument or a part of a path. Raises RequestError."""
+    """Return a text that can be an argument or a part of a path. Raises RequestError."""
     try:
         if isinstance(raw, str) and b"\0" not in os.fsencode(raw):
             return raw
@@ -80,7 +80,7 @@ def words(raw: object, key: str) -> tuple[str, ...]:
 
 
 def absolute(raw: object, key: str) -> Path:
-    """A path. Raises RequestError for one that depends on who looks."""
+    """Return a path. Raises RequestError for a path that depends on who looks."""
     path = Path(word(raw, key))
     if not path.is_absolute():
         raise RequestError(f"{key}: {path}; an absolute path is accepted")
@@ -88,7 +88,7 @@ def absolute(raw: object, key: str) -> Path:
 
 
 def numbers(raw: object, key: str) -> list[int]:
-    """Numbers of jobs. Raises RequestError."""
+    """Return numbers of jobs. Raises RequestError."""
     if not isinstance(raw, list) or not all(
         isinstance(each, int) and not isinstance(each, bool) for each in raw
     ):
@@ -97,12 +97,12 @@ def numbers(raw: object, key: str) -> list[int]:
 
 
 def reason(request: Mapping[str, Any], default: str) -> str:
-    """Why something is to end, in one line of bounded length."""
+    """Return the reason why something is to end, in one line of bounded length."""
     return " ".join(shown(request.get("reason", default)).split())
 
 
 def environ(raw: object) -> dict[str, str]:
-    """Names and values. Raises RequestError."""
+    """Return names and values. Raises RequestError."""
     if not isinstance(raw, dict) or any(not name or "=" in name for name in raw):
         raise RequestError("environ: names and values are accepted, the names without an equals sign")
     return {word(name, "environ"): word(value, f"environ: {name}") for name, value in raw.items()}

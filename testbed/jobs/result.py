@@ -19,8 +19,8 @@ _MOST_DEPTH = 64  # Python's JSON ends at some hundreds
 def link_deltas(
     before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]
 ) -> list[dict[str, Any]]:
-    """What each link carried between two readings, both directions and their sum, in bytes with Ethernet
-    headers, and what it lost; of the drops, `device_drops` were not those of a full queue.
+    """Return what each link carried between two readings, both directions and their sum, in bytes with
+    Ethernet headers, and what it lost; of the drops, `device_drops` were not those of a full queue.
     """
     deltas = []
     for name, now in after.items():
@@ -41,7 +41,7 @@ def link_deltas(
 
 
 def events_after(history: Iterable[Mapping[str, Any]], last_id: int) -> list[dict[str, Any]]:
-    """The reconfigurations that came after the one numbered `last_id`."""
+    """Return the reconfigurations that came after that of the number `last_id`."""
     return [dict(event) for event in history if event["id"] > last_id]
 
 
@@ -50,12 +50,12 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
 
 
 class StatsError(Exception):
-    """What a worker left is in no result; the message says why."""
+    """Statistics that a worker left and no result can hold; the message says why."""
 
 
 def parse_stats(content: bytes) -> dict[str, Any]:
-    """What a worker left with JobEnv.write_stats. Raises StatsError for what does not read, would hold up the
-    daemon, or cannot be held by a result.
+    """Return the statistics that a worker left with JobEnv.write_stats. Raises StatsError for what does not
+    read, would hold up the daemon, or cannot be held by a result.
     """
     if len(content) > MOST_BYTES:
         raise StatsError(f"they have {len(content)} bytes; {MOST_BYTES} are read")
@@ -73,7 +73,7 @@ def parse_stats(content: bytes) -> dict[str, Any]:
 
 
 def _is_flat(value: object) -> bool:
-    """Whether it is nested so little that writing a result which has it in it comes to an end."""
+    """Return whether it is nested so little that a result which has it in it can be written."""
     layer = [value]
     for _ in range(_MOST_DEPTH):
         layer = [
@@ -89,7 +89,7 @@ def _is_flat(value: object) -> bool:
 
 
 def without_timelines(report: dict[str, Any]) -> dict[str, Any]:
-    """The report with what workers left but their timelines: the bound is made of them, and they are long."""
+    """Return the report without the workers' timelines: the bound is made of them, and they are long."""
     workers = [
         {
             **worker,

@@ -1,4 +1,6 @@
-"""What serves a job beside its workers: the process of a parameter server, and where it listens. Pure."""
+"""The services of a job, beside its workers: the process of a parameter server, and where it listens.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from testbed.topology import addresses
 
 
 def ps_address(job: int, layout: Layout) -> tuple[str, int] | None:
-    """Where the parameter server of the job of that number listens; None for one that sums otherwise."""
+    """Return where the parameter server of the job of that number listens; None for a job that sums
+    otherwise.
+    """
     if layout.transport != SERVER or layout.server is None:
         return None
     return addresses.host_ip(*layout.server), PS_PORT_BASE + job % 1000
 
 
 def server_spec(job: int, layout: Layout, request: JobRequest, log: Path) -> ProcessSpec | None:
-    """The parameter server's process; None for a job that sums otherwise."""
+    """Return the parameter server's process; None for a job that sums otherwise."""
     address = ps_address(job, layout)
     if address is None or layout.server is None:
         return None

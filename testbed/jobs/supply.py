@@ -1,4 +1,4 @@
-"""What jobs get of the network: circuits, places that sum, rates of links. Thread-safe.
+"""The supply of jobs by the network: circuits, places that sum, rates of links. Thread-safe.
 
 Circuits are asked for by the jobs themselves, all their demands together, unless somebody plans them
 (`planned`): then they are the plan's alone.
@@ -34,16 +34,17 @@ T = TypeVar("T")
 
 
 class Links(Protocol):
-    """What this needs of the fabric (testbed/emulation/net.py)."""
+    """The part of the fabric (testbed/emulation/fabric.py) that sets rates."""
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a job is to run, from when it may. Without a plan it asks for circuits itself, and is laid out by
-    another system where there is no room (System.instead); with one (`is_planned`), the circuits are there,
-    and a place without room is an error. `rate_mbps` is of its workers' links; None: as they are.
+    """The terms on which a job runs, from when it may. Without a plan it asks for circuits itself, and is
+    laid out by another system where there is no room (System.instead); with a plan (`is_planned`), the
+    circuits are lit, and a place without room is an error. `rate_mbps` is its workers' links'; None: as they
+    are.
     """
 
     layout: Layout
@@ -53,8 +54,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a job has of the network: its layout as it came to be, and its places, where it has any. `note` is
-    why the layout is another than it asked for.
+    """The share that a job has of the network: its layout as it came to be, and its places, where it has any.
+    `note` is why the layout is another than it asked for.
     """
 
     layout: Layout
@@ -84,7 +85,7 @@ class Supply:
     # ------------------------------------------------------------------ shares
 
     def give(self, number: int, generation: int, start: Start) -> Share:
-        """Circuits, places and rates for a job: all, or it raises and the job has none of it."""
+        """Give a job its circuits, places and rates: all, or it raises and the job has none of it."""
         share = (
             self._planned(number, generation, start)
             if start.is_planned
@@ -99,11 +100,11 @@ class Supply:
         return share
 
     def give_again(self, number: int, generation: int, start: Start, given_up: Callable[[], bool]) -> Share:
-        """As `give`, which is tried again where a switch ended meanwhile, until it is back or `given_up`."""
+        """Do as `give` does, again where a switch ended meanwhile, until it is back or `given_up`."""
         return outliving_switches(lambda: self.give(number, generation, start), self._places, given_up)
 
     def take_back(self, number: int, start: Start) -> None:
-        """A job's places and its links' rates, each whatever becomes of the other."""
+        """Take back a job's places and its links' rates, each whatever becomes of the other."""
         with contextlib.ExitStack() as after:
             if self._places is not None and start.layout.forest is not None:
                 after.callback(self._places.release, number)
@@ -111,7 +112,7 @@ class Supply:
                 self.set_rate(start.layout, self._host_mbps)
 
     def set_rate(self, layout: Layout, rate_mbps: float) -> None:
-        """Of the workers' links. Raises SettingError if it did not take effect."""
+        """Set the rate of the workers' links. Raises SettingError if it did not take effect."""
         hosts = [addresses.host_name(*host) for host in layout.workers]
         self._links.set_rates(dict.fromkeys(hosts, rate_mbps))
 
@@ -142,21 +143,21 @@ class Supply:
     # ------------------------------------------------------------------ layouts
 
     def site(self, beside: int | None = None, kept: Host | None = None) -> Site:
-        """The testbed as a system finds it, without regard to what the job `beside` holds."""
+        """Return the testbed as a system finds it, without regard to what the job `beside` holds."""
         pairs = self._controller("circuits")["circuits"]
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept)
 
     def check(self, layout: Layout, accepted: frozenset[str]) -> None:
-        """RequestError where a switch is to sum that has no program of the job's system."""
+        """Raise RequestError where a switch is to sum that has no program of the job's system."""
         engines = {
             unit.index: "none" if self._places is None else unit.engine for unit in self._topology.units
         }
         check_engines(layout, accepted, engines)
 
     def _laid_out_instead(self, number: int, layout: Layout, full: NoRoomError) -> Layout:
-        """The job is summed by the system that its own names for when no place has room, on the same workers
-        and, where it has one, by the same server. Raises `full` where there is no such system, RequestError
+        """Lay the job out by the system that its own names for when no place has room, on the same workers
+        and, where it has a server, with the same. Raises `full` where there is no such system, RequestError
         where it finds no host.
         """
         instead = None if is_users(layout.system) else find(layout.system).instead
@@ -168,14 +169,14 @@ class Supply:
                 return other
 
     def taken(self, place: Place) -> int:
-        """How many jobs have segments at a place."""
+        """Return how many jobs have segments at a place."""
         return self._places.occupancy().get(place, 0) if self._places else 0
 
     # ------------------------------------------------------------------ circuits
 
     @contextlib.contextmanager
     def planned(self) -> Iterator[None]:
-        """Meanwhile the circuits are a plan's. RequestError when a job has circuits of its own."""
+        """Leave the circuits to a plan, meanwhile. RequestError when a job has circuits of its own."""
         # before the jobs with circuits are looked for, each of which looks at this when it is among them
         self._is_planned = True
         try:
@@ -190,16 +191,16 @@ class Supply:
 
     @property
     def is_planned(self) -> bool:
-        """Whether the circuits are a plan's now."""
+        """Return whether the circuits are a plan's now."""
         return self._is_planned
 
     def across_units(self) -> dict[int, Layout]:
-        """The jobs, by number, whose sums cross the optical switch."""
+        """Return the jobs, by number, whose sums cross the optical switch."""
         layouts = self._holdings.layouts()
         return {number: each for number, each in layouts.items() if each.forest and each.demands}
 
     def follow_circuits(self) -> None:
-        """Sends the results of running jobs by the circuits that there are now, whoever changed them.
+        """Send the results of running jobs by the circuits that there are now, whoever changed them.
 
         A job that the new circuits cut off waits, with its results where they were; the next change may join
         it again.

@@ -21,7 +21,7 @@ from testbed.errors import RequestError
 
 
 def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The layout, or in one line why there is none."""
+    """Return the layout, or in one line why there is none."""
     try:
         system = load(name)()
         workers = [(int(unit), int(host)) for unit, host in asked["workers"]]
@@ -38,7 +38,7 @@ def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Answers once."""
+    """Answer once."""
     (name,) = argv
     with socket.socket(fileno=os.dup(0)) as peer, peer.makefile("rwb") as lines:
         with open(os.devnull) as nothing:

@@ -33,11 +33,11 @@ class Forked:
         self._template, self.pid, self._report = template, pid, report
 
     def why_not(self) -> str | None:
-        """Of one that has ended: why it did not come to run its script, if so."""
+        """Return why a worker that has ended did not come to run its script, None if it ran it."""
         return self._report.read()
 
     def wait(self) -> int:
-        """Its exit code, the negative number of the signal that ended it; to be called when it has ended."""
+        """Return its exit code, negative for the signal that ended it; to be called when it has ended."""
         return self._template.waited(self.pid)
 
 
@@ -65,8 +65,8 @@ class Template:
         stdout: int,
         pass_fds: Sequence[int],
     ) -> Forked:
-        """A worker in this network namespace, as the leader of a session of its own, its output at `stdout`.
-        Raises TestbedError.
+        """Fork a worker in this network namespace, as the leader of a session of its own, its output at
+        `stdout`. Raises TestbedError.
         """
         asked = {
             "argv": list(script),
@@ -91,8 +91,8 @@ class Template:
         return Forked(self, pid, report)
 
     def _fork(self, description: bytes, fds: Sequence[int]) -> int:
-        """The number of a fork that was told what to become, over a connection which nobody else reads.
-        Raises TestbedError.
+        """Fork a process, tell it what to become over a connection which nobody else reads, and return its
+        number. Raises TestbedError.
         """
         ours, theirs = socket.socketpair()
         with ours:
@@ -115,7 +115,7 @@ class Template:
         return int(self._ask({"wait": pid}, [])["code"])
 
     def close(self) -> None:
-        """Ends it, and with it the workers that still run."""
+        """End it, and with it the workers that still run."""
         with self._lock:
             self._end()
 

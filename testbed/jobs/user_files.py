@@ -33,19 +33,19 @@ class UserFiles:
         self._spawn, self._within_s = spawn, within_s
 
     def open_logs(self, paths: Sequence[Path], caller: Caller) -> list[int]:
-        """Descriptors of the emptied logs, to append to. Raises RequestError."""
+        """Return descriptors of the emptied logs, to append to. Raises RequestError."""
         return self._open("log", "log", paths, caller)
 
     def open_output(self, path: Path, caller: Caller) -> int:
-        """A descriptor to write from the file's beginning; its content is still there. Raises
+        """Return a descriptor to write from the file's beginning; its content is kept. Raises
         RequestError.
         """
         (fd,) = self._open("open", "--output", [path], caller)
         return fd
 
     def read(self, paths: Sequence[Path], caller: Caller, most_bytes: int) -> list[bytes | OSError | None]:
-        """The contents: None where there is no file, and an error for what does not read, has more than
-        `most_bytes`, or comes after TOGETHER_BYTES of them all.
+        """Return the contents: None where there is no file, and an error for what does not read, has more
+        than `most_bytes`, or comes after TOGETHER_BYTES of them all.
         """
         contents: list[bytes | OSError | None] = []
         left = TOGETHER_BYTES
@@ -60,7 +60,7 @@ class UserFiles:
         return contents
 
     def write(self, path: Path, content: bytes, caller: Caller) -> None:
-        """Replaces the file's content. Raises OSError, whose `strerror` says why it is not, or not whole."""
+        """Replace the file's content. Raises OSError, whose `strerror` says why it is not, or not whole."""
         with self._asked("write", [path], caller) as peer:
             peer.send(content)
             _reason(peer.message()[0])
@@ -88,7 +88,7 @@ class UserFiles:
 
     @contextlib.contextmanager
     def _asked(self, action: str, paths: Sequence[Path], caller: Caller) -> Iterator[_Peer]:
-        """A process at work, which ends with the block. Raises OSError."""
+        """Start a process at this work, which ends with the block. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-I", "-S", file_host.__file__, action, *map(str, paths)]
         with ours:
@@ -123,7 +123,7 @@ class _Peer:
         return message, fds
 
     def content(self, most_bytes: int, end_bytes: int) -> tuple[bytes | OSError | None, int]:
-        """What is read of a path, and how many bytes came. Raises OSError beyond `end_bytes`."""
+        """Return what is read of a path, and how many bytes came. Raises OSError beyond `end_bytes`."""
         pieces: list[bytes] = []
         size = 0
         while (message := self.message()[0])[:1] == b"+":
@@ -156,7 +156,7 @@ class _Peer:
 
 
 def _reason(message: bytes) -> None:
-    """Raises OSError unless the message says that it was done."""
+    """Raise OSError unless the message says that it was done."""
     if not message:
         raise OSError(0, "the process that does it ended; the daemon's log says more")
     if message[:1] == b"-":

@@ -44,8 +44,8 @@ class UserSystem:
         self.engines: frozenset[str] = frozenset()  # known once it was asked
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """RequestError, in one line, where the user's code raises, answers no layout or not in time, or names
-        what is not there or not free.
+        """Lay the job out. RequestError, in one line, where the user's code raises, answers no layout or not
+        in time, or names what is not there or not free.
         """
         answer = self._asked({"workers": list(workers), "site": site_to_json(site)})
         if "refused" in answer:
@@ -128,7 +128,7 @@ class UserSystem:
         return answer
 
     def _line(self, peer: socket.socket, question: bytes) -> bytes | None:
-        """Its answer; None when it ended without one. RequestError when its time is over."""
+        """Return the process's answer; None when it ended without any. RequestError when its time is over."""
         deadline, received = time.monotonic() + WITHIN_S, b""
         peer.setblocking(False)
         with contextlib.suppress(OSError):  # it ended

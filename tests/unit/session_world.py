@@ -18,7 +18,7 @@ from typing import Any
 
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
-from testbed.client.runtime import Caller
+from testbed.client.runtime import Caller, Runtime
 from testbed.errors import SettingError
 from testbed.jobs.attempt import Attempt
 from testbed.jobs.manager import Jobs, means_of
@@ -170,7 +170,7 @@ class Machine:
 def jobs_on(machine: Machine, folder: Path) -> Jobs:
     """Jobs whose links, controller, places and processes are the machine's."""
     anything: Any = machine
-    means = means_of("t", TOPOLOGY, anything, machine.ask, anything, folder, UserFiles(spawn))
+    means = means_of(Runtime("t", folder), TOPOLOGY, anything, machine.ask, anything, UserFiles(spawn))
     return Jobs(replace(means, executor=anything))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.system import Layout
-from testbed.client.runtime import Caller
+from testbed.client.runtime import Caller, Runtime
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Terms
@@ -37,9 +37,8 @@ def jobs(tmp_path: Path) -> Jobs:
     user's.
     """
     hosts: Any = NoHosts()
-    means = means_of(
-        "t", catalogue.ready("default"), hosts, lambda op: None, None, tmp_path, UserFiles(spawn)
-    )
+    runtime = Runtime("t", tmp_path)
+    means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, None, UserFiles(spawn))
     made = Jobs(means)
     for number, caller, host in ((1, Caller.of(os.getuid()), (1, 1)), (2, MINE, (1, 2))):
         request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)

@@ -19,7 +19,7 @@ from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import JobBoard, State
 from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.processes import JobProcesses, Orders, Outcome, ProcessSpec
+from testbed.jobs.processes import JobProcesses, Orders, Outcome, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
 from tests.processes import alive, spawn
 
@@ -39,17 +39,23 @@ def open_logs(paths: Sequence[Path]) -> list[int]:
     return FILES.open_logs(paths, ME)
 
 
-def popen(spec: ProcessSpec, _: Caller, cwd: str, stdout: int) -> Started:
-    return Started(
-        spec.argv,
-        env=spec.env,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stdout,
-        pass_fds=spec.pass_fds,
-        start_new_session=True,
-    )
+class Here:
+    """Starts processes on this machine, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def start(self, spec: ProcessSpec, stdout: int) -> Started:
+        return Started(
+            spec.argv,
+            env=spec.env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stdout,
+            pass_fds=spec.pass_fds,
+            start_new_session=True,
+        )
 
 
 class Fixture:
@@ -63,7 +69,8 @@ class Fixture:
         self.broken: str | None = None
         self.dismisses: Callable[[], bool] = lambda: False
         self.listen: Callable[[dict[str, Any]], Any] = self.events.append
-        self.open_logs, self.popen, self.spawner = open_logs, popen, Spawner()
+        self.starter: Starts = Here(tmp_path)
+        self.open_logs, self.spawner = open_logs, Spawner()
 
     def spec(self, index: int, script: str, serves: bool = False) -> ProcessSpec:
         argv = (sys.executable, "-c", script)
@@ -87,15 +94,9 @@ class Fixture:
         if ps is not None:
             specs.insert(0, self.spec(len(scripts), ps, serves=True))
         with JobProcesses(
-            self.popen,
-            self.open_logs,
-            ME,
-            str(self.folder),
-            self.board,
-            lambda event: self.listen(event),
-            **times,
+            self.starter, self.board, lambda event: self.listen(event), Patience(**times)
         ) as processes:
-            processes.start(specs)
+            processes.start(specs, self.open_logs([spec.log for spec in specs]))
             orders = Orders(
                 lambda: self.stop_reason or ("too late" if time.monotonic() > end else None),
                 lambda: self.broken,
@@ -272,10 +273,12 @@ def test_a_log_that_takes_no_more_is_noted_and_the_job_goes_on(job: Fixture) -> 
 
 
 def test_why_one_did_not_come_to_run_is_the_failure(job: Fixture) -> None:
-    def enter_first(spec: ProcessSpec, _: Caller, cwd: str, stdout: int) -> Started:
-        return Spawner.popen(job.spawner, None, spec.argv, uid=os.getuid(), cwd=f"{cwd}/gone", stdout=stdout)
+    class EnteringFirst:
+        def start(self, spec: ProcessSpec, stdout: int) -> Started:
+            cwd = f"{job.folder}/gone"
+            return Spawner.popen(job.spawner, None, spec.argv, uid=os.getuid(), cwd=cwd, stdout=stdout)
 
-    job.popen = enter_first
+    job.starter = EnteringFirst()
     outcome = job.run("print('never')")
     assert outcome.exit_codes == {0: 126}
     assert outcome.failure == f"start worker 0 on u1h1: enter {job.folder}/gone: No such file or directory"
@@ -305,12 +308,13 @@ def test_one_that_is_becoming_another_program_is_looked_at_when_it_is(tmp_path: 
 
 
 def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:
-    with JobProcesses(popen, open_logs, ME, str(job.folder), job.board, job.events.append) as processes:
+    with JobProcesses(job.starter, job.board, job.events.append) as processes:
         bad = ProcessSpec(
             1, "u1h2", "worker 1", "u1h2", ("/no/such/program",), {}, job.folder / "worker-1.log"
         )
+        specs = [job.spec(0, WAIT_FOREVER), bad]
         with pytest.raises(TestbedError, match=r"start worker 1: .*No such file"):
-            processes.start([job.spec(0, WAIT_FOREVER), bad])
+            processes.start(specs, open_logs([spec.log for spec in specs]))
     assert job.board.state(0) is State.EXITED
 
 
@@ -321,9 +325,10 @@ def test_a_log_that_cannot_be_written(job: Fixture) -> None:
 
 
 def test_what_could_not_be_started_is_named_whoever_starts_it(job: Fixture) -> None:
-    def refuse(*_: Any) -> Any:
-        raise TestbedError("fork a worker: Resource temporarily unavailable")
+    class Refusing:
+        def start(self, *_: Any) -> Any:
+            raise TestbedError("fork a worker: Resource temporarily unavailable")
 
-    job.popen = refuse
+    job.starter = Refusing()
     with pytest.raises(TestbedError, match=r"^start worker 0: fork a worker: Resource temporarily"):
         job.run("pass")
