@@ -1,28 +1,28 @@
-"""What a session of the queue decides by, and what it did. Pure."""
+"""The account of a session of the queue: the rules that it decides by, and what it did. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.scheduling.model import Limits
+from testbed.scheduling.model import Fabric
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a session decides by: a policy, by the name that it was asked for by and by its own, the limits as
+    """The rules of a session: a policy, by the name that it was asked for by and by its own, the fabric as
     the policy sees it, and the seed of all draws.
     """
 
     asked_policy: str
     policy: str
-    limits: Limits
+    fabric: Fabric
     seed: int
 
 
 @dataclass(slots=True)
 class Account:
-    """What a session did, for results and `status`."""
+    """The counts of what a session did, for results and `status`."""
 
     connections: int = 0
     reconfigurations: int = 0

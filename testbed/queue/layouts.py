@@ -1,35 +1,105 @@
-"""How queued jobs are laid out: when they get hosts, and when their policy has a switch sum for them."""
+"""The layouts that policies can plan for, of those that systems make: their circuits join one unit, the hub,
+with the workers' units. Pure.
+"""
 
 from __future__ import annotations
 
 from random import Random
 
-from testbed.aggregation.registry import policies_choice
-from testbed.aggregation.system import Layout, Site
-from testbed.jobs.manager import Jobs
-from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
-from testbed.queue.hub import hub_of, served_where_asked
-from testbed.queue.queued import Queued
-from testbed.topology.places import Host
+from testbed.aggregation.registry import find, policies_choice
+from testbed.aggregation.system import Layout, Rack, Site
+from testbed.contract.transports import SERVER
+from testbed.contract.user_class import is_users
+from testbed.errors import RequestError
+from testbed.jobs.placement import check_engines, draw_server, draw_workers, place_in_queue
+from testbed.queue.submission import JobSpec, Submission
+from testbed.topology import addresses
+from testbed.topology.model import Topology
 
 
-def laid_out(jobs: Jobs, one: Queued, busy: frozenset[Host]) -> Layout | None:
-    """A job's layout beside others, who have the hosts that are `busy`; None while there are too few hosts.
-    RequestError where its system has no layout, or one that policies cannot plan for.
+def hub_of(layout: Layout) -> int:
+    """Return the unit where a job's circuits meet: its server's, or, without one, that of the top of its
+    forest or of one of its workers. RequestError where they do not all join it to a unit with workers, which
+    is all that policies plan.
     """
-    racks, spec, random = jobs.means.holdings.racks, one.spec, Random(one.seed)
-    if spec.sync is None:
-        return place_in_queue(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
-    chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
-    if chosen is None:
-        return None
-    kept = draw_server(racks, {*busy, *chosen}, spec.ps, random)
-    layout = jobs.lay_out(one.request, chosen, Site(racks, busy, frozenset(), kept))
-    hub_of(layout)
-    return layout if served_where_asked(layout, spec.ps) else None
+    tops = [tree.top.place.unit for tree in layout.forest.trees] if layout.forest else []
+    able = [layout.server[0]] if layout.server else [*tops, *layout.units]
+    for hub in able:
+        if all(hub in pair and {*pair} <= {hub, *layout.units} for pair in layout.demands):
+            return hub
+    joined = ", ".join("-".join(addresses.unit_name(unit) for unit in pair) for pair in layout.demands)
+    raise RequestError(
+        f"sync {layout.system}: it needs circuits {joined}; policies plan circuits between one unit and "
+        f"those of the workers: place it in fewer units, or run it by testbed run"
+    )
+
+
+def meeting_of(layout: Layout) -> int:
+    """Return how many of its streams meet in one queue, at most."""
+    if layout.forest is not None:
+        return layout.forest.meeting()
+    return len(layout.workers) if layout.transport == SERVER else 1
+
+
+def served_where_asked(layout: Layout, unit: int | None) -> bool:
+    """Return whether the job's server, if it has any, is in the unit that was asked for, if any was."""
+    return layout.server is None or unit is None or layout.server[0] == unit
 
 
 def summed_in_unit(layout: Layout) -> Layout:
-    """A job's layout when its policy has a switch sum for it, in whose unit all its workers are."""
+    """Return a job's layout when its policy has a switch sum for it, in whose unit all its workers are."""
     summing, _ = policies_choice()
     return summing.lay_out(layout.workers, Site((), frozenset(), frozenset()))
+
+
+def check_against(submission: Submission, topology: Topology) -> None:
+    """Raise RequestError for a job that could never be placed on this testbed."""
+    units = {unit.index: unit for unit in topology.units}
+    known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
+    racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+    for job in submission.jobs:
+        for unit, count in job.place or ():
+            if unit not in units or count > units[unit].hosts:
+                raise RequestError(
+                    f"job {job.name}: place: {addresses.unit_name(unit)}:{count}; there are {known}"
+                )
+        if job.ps is not None and job.ps not in units:
+            raise RequestError(f"job {job.name}: ps: {addresses.unit_name(job.ps)}; there are {known}")
+        gpu = {rack.unit: rack.hosts - (rack.unit == job.ps) for rack in racks if rack.role == "gpu"}
+        most = max(gpu.values(), default=0) if job.together else sum(gpu.values())
+        ps_unit = None if job.ps is None else addresses.unit_name(job.ps)
+        if job.place is None and job.workers > most:
+            beside = f" beside its parameter server in {ps_unit}" if job.ps in gpu else ""
+            raise RequestError(
+                f"job {job.name}: workers: {job.workers}; {most} hosts of gpu units can be had "
+                f"{'in one' if job.together else 'in all'}"
+                f"{beside}; there are {known}"
+            )
+        if not _has_server(job, racks, topology):
+            of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
+            raise RequestError(
+                f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
+            )
+
+
+def _has_server(job: JobSpec, racks: list[Rack], topology: Topology) -> bool:
+    """Return whether there is a host for the job's parameter server on an empty testbed, if it needs any.
+    RequestError where its system has no layout, or one that policies cannot plan for; a user's own system is
+    asked when the job is to have hosts.
+    """
+    if job.sync is None:
+        return place_in_queue(racks, (), job.workers, job.place, job.together, job.ps, Random(0)) is not None
+    if is_users(job.sync):
+        return True
+    system = find(job.sync)
+    chosen = draw_workers(racks, (), job.workers, job.place, job.together, job.ps, Random(0))
+    if chosen is None:
+        return True
+    kept = draw_server(racks, chosen, job.ps, Random(0))
+    try:
+        layout = system.lay_out(chosen, Site(tuple(racks), frozenset(), frozenset(), kept))
+        check_engines(layout, system.engines, {unit.index: unit.engine for unit in topology.units})
+        hub_of(layout)
+    except RequestError as error:
+        raise RequestError(f"job {job.name}: {error}") from error
+    return served_where_asked(layout, job.ps)

@@ -26,7 +26,7 @@ from testbed.scheduling.model import Decision, Policy
 
 
 def policy_of(name: str, seed: int) -> Policy:
-    """RequestError that names what is wrong with it."""
+    """Make the policy of that name. RequestError names what is wrong with it."""
     if not is_users(name):
         return make(name, seed)
     try:
@@ -42,7 +42,7 @@ def policy_of(name: str, seed: int) -> Policy:
 
 
 def main(argv: list[str]) -> int:
-    """Until the other end closes."""
+    """Answer states by plans until the other end closes."""
     parser = argparse.ArgumentParser(prog="python -m testbed.queue.policy_host", description=__doc__)
     parser.add_argument("policy", help=f"FILE.py:CLASS, MODULE:CLASS, or one of {', '.join(policies())}")
     parser.add_argument("--seed", type=int, default=1)

@@ -27,8 +27,8 @@ from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
 from testbed.jobs.processes import ending
 from testbed.jobs.ready import ready
-from testbed.scheduling.messages import decision_from_json, state_to_json
-from testbed.scheduling.model import Decision, State
+from testbed.scheduling.messages import plan_from_json, state_to_json
+from testbed.scheduling.model import Plan, State
 
 READY_S = 60.0
 RESTARTS = 5
@@ -39,25 +39,25 @@ _TICK_S = 0.2
 _MARK = "TESTBED_POLICY"
 _LONGEST_LINE_BYTES = (
     8 << 20
-)  # a decision of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
+)  # a plan of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
 
 Spawn = Callable[..., Started]
 
 
 class PolicyError(TestbedError):
-    """There is no plan for this slot: the policy raised, ended, or answered something that is no decision."""
+    """There is no plan for this slot: the policy raised, ended, or answered something that is no plan."""
 
 
 class OverrunError(PolicyError):
-    """There is no decision yet, and the time for it is over."""
+    """There is no plan yet, and the time for it is over."""
 
 
 class GoneError(PolicyError):
-    """There will be no decision any more: it ended too often."""
+    """There will be no plan any more: it ended too often."""
 
 
 class _Lines:
-    """What comes in pieces, as lines. Each byte is looked at once, however it comes."""
+    """Lines, put together from the pieces that come. Each byte is looked at once, however it comes."""
 
     def __init__(self) -> None:
         self.whole: deque[bytes] = deque()
@@ -65,7 +65,7 @@ class _Lines:
         self._begun: list[bytes] = []
 
     def add(self, piece: bytes) -> None:
-        """What came next."""
+        """Take the piece that came next."""
         first, *others = piece.split(b"\n")
         self._begun.append(first)
         for following in others:
@@ -108,7 +108,7 @@ class PolicyProcess:
         self.restarts = 0
 
     def __enter__(self) -> Self:
-        """Starts it and waits until it is ready. RequestError when there is no such policy, or it cannot be
+        """Start it and wait until it is ready. RequestError when there is no such policy, or it cannot be
         made.
         """
         self._start()
@@ -126,10 +126,9 @@ class PolicyProcess:
 
     def ask(
         self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool] = _yes
-    ) -> tuple[Decision, float]:
-        """Return a decision, and the time that the policy took. OverrunError at the deadline (of
-        time.monotonic), when the answer is given up, and when it is not `wanted` any longer; PolicyError when
-        it has none.
+    ) -> tuple[Plan, float]:
+        """Return a plan, and the time that the policy took. OverrunError at the deadline (of time.monotonic),
+        when the answer is given up, and when it is not `wanted` any longer; PolicyError when it has none.
         """
         self._see_to_it(slot_s)
         while (
@@ -149,7 +148,7 @@ class PolicyProcess:
         if "raised" in answer:
             raise PolicyError(f"policy {self.policy} raised {answer['raised']} (log: {self._options.log})")
         try:
-            return decision_from_json(answer["decision"]), float(answer["took_s"])
+            return plan_from_json(answer["plan"]), float(answer["took_s"])
         except (KeyError, TypeError, ValueError) as error:
             raise PolicyError(f"policy {self.policy}: {error}") from error
 
@@ -197,7 +196,7 @@ class PolicyProcess:
         self._socket, self._lines, self._ready, self._asked_at = ours, _Lines(), False, time.monotonic()
 
     def _end(self) -> int:
-        """Ends the process, if there is one; its exit code."""
+        """End the process, if there is any, and return its exit code."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -211,7 +210,9 @@ class PolicyProcess:
         return code
 
     def _ended(self) -> PolicyError:
-        """Its end was noticed by the socket's, which comes a little before."""
+        """Return why there is no answer, after the end of the socket, which comes a little before the
+        process's.
+        """
         if self._process is not None:
             pidfd = os.pidfd_open(self._process.pid)
             ready([pidfd], _END_S)
@@ -237,7 +238,7 @@ class PolicyProcess:
                 raise self._ended() from error
 
     def _next(self, deadline: float, wanted: Callable[[], bool]) -> dict[str, Any]:
-        """The next line of its own."""
+        """Return the next message of the process."""
         assert self._socket is not None
         while not self._lines.whole:
             rest_s = deadline - time.monotonic()
@@ -246,7 +247,7 @@ class PolicyProcess:
                     raise OverrunError(f"policy {self.policy} is not needed any longer")
                 if rest_s > 0:
                     continue
-                doing = "had no decision" if self._ready else "was not ready"
+                doing = "had no plan" if self._ready else "was not ready"
                 raise OverrunError(f"policy {self.policy} {doing} when its time was over")
             try:
                 piece = self._socket.recv(1 << 16)

@@ -1,14 +1,24 @@
-"""A job in the queue: what was asked for, when it came where, and what policies see of it."""
+"""A job in the queue: what was asked for, its states and when it came to them, and what policies see
+of it.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
+from testbed.aggregation.system import Layout, Site
 from testbed.jobs.life import Job
+from testbed.jobs.manager import Jobs
+from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
 from testbed.jobs.request import JobRequest
-from testbed.queue.hub import hub_of, meeting_of
+from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
 from testbed.queue.submission import JobSpec
+from testbed.scheduling import live
+from testbed.scheduling.model import Job as ModelJob
+from testbed.scheduling.model import Progress
 from testbed.topology import addresses
 from testbed.topology.places import Host
 
@@ -54,22 +64,66 @@ class Queued:
 
     @property
     def mode(self) -> str | None:
-        """How it is summed: PS or INC, as policies choose, or the system that it asks for."""
+        """Return how it is summed: PS or INC, as policies choose, or the system that it asks for."""
         if self.started is None:
             return None
         if self.spec.sync is not None:
             return self.spec.sync
         return "PS" if self.inc is None else "INC"
 
+    def lay_out(self, jobs: Jobs, busy: frozenset[Host]) -> Layout | None:
+        """Return its layout beside others, who have the hosts that are `busy`; None while there are too few
+        hosts. RequestError where its system has no layout, or one that policies cannot plan for.
+        """
+        racks, spec, random = jobs.means.holdings.racks, self.spec, Random(self.seed)
+        if spec.sync is None:
+            return place_in_queue(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
+        chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
+        if chosen is None:
+            return None
+        kept = draw_server(racks, {*busy, *chosen}, spec.ps, random)
+        layout = jobs.lay_out(self.request, chosen, Site(racks, busy, frozenset(), kept))
+        hub_of(layout)
+        return layout if served_where_asked(layout, spec.ps) else None
+
+    # ------------------------------------------------------------------ its states
+
     def place(self, job: Job, now_s: float) -> None:
-        """It has hosts."""
+        """Give it the job that holds its hosts."""
         self.job, self.state, self.placed_s = job, "starting", now_s
         self.hub = hub_of(job.layout)
         self.meeting = 0 if self.spec.sync is None else meeting_of(job.layout)
 
+    def see_ready(self, slot: int, now_s: float) -> None:
+        """Note whether it waits to be told how it runs, and since which slot."""
+        if self.state not in ("starting", "ready") or self.job is None:
+            return
+        self.state = "ready" if self.job.is_ready() else "starting"
+        if self.state == "ready" and self.arrival is None:
+            self.arrival, self.ready_s = slot, now_s
+
+    def run_from(self, slot: int, inc: int | None, rate_gbps: float, began_s: float) -> None:
+        """Note that its job was started in this slot, by whose plan; `began_s` as for `look`."""
+        assert self.job is not None
+        assert self.job.started_at is not None
+        self.inc, self.started, self.started_s = inc, slot, self.job.started_at - began_s
+        self.rates.append((slot, rate_gbps))
+        self.state = "running"
+
+    def finish(self, began_s: float) -> None:
+        """Note that its hosts are free, and its result is about to be made; `began_s` as for `look`."""
+        assert self.job is not None
+        self.look(began_s)
+        self.state = "finishing"
+        self.ended_s = (self.job.ended_at or time.monotonic()) - began_s
+
+    def give_up(self, why: str, now_s: float) -> None:
+        """Note that it ended without hosts."""
+        self.state, self.failure, self.ended_s = "ended", why, now_s
+
     def look(self, began_s: float) -> None:
-        """Takes note of how far it is; `began_s` is the session's first slot by the system's monotonic
-        clock. One that may start again keeps what its decision gave it until its processes have ended.
+        """Note how far it is; `began_s` is the session's first slot by the system's monotonic clock. A job
+        that may start again keeps what its plan gave it until its processes have ended.
         """
         if self.job is None or self.started is None:
             return
@@ -79,9 +133,26 @@ class Queued:
             self.trained_s = left_ns / 1e9 - began_s
             self.state = "leaving" if self.state == "running" else self.state
 
+    # ------------------------------------------------------------------ what policies see
+
+    def model(self) -> ModelJob:
+        """Return the job as policies see it, once it has hosts."""
+        assert self.job is not None
+        update_s = self.spec.iterations * self.spec.update_ms / 1e3
+        workers = self.job.layout.workers
+        job = live.model_job(self.id, workers, self.hub, self.gigabits, update_s, self.arrival or 0)
+        return replace(job, meeting=self.meeting)
+
+    def progress(self, slot_s: float) -> Progress:
+        """Return how far it is, as policies see it, once it was shown to them."""
+        assert self.arrival is not None
+        slot_gigabits = self.rate_gbps * slot_s
+        remaining = live.remaining_gigabits(self.gigabits, self.done_share, slot_gigabits)
+        return Progress(self.model(), remaining, self.started, self.inc, self.rate_gbps)
+
 
 def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
-    """What a job of a submission asks for, whose own request is common to all of them."""
+    """Return the request of a job of a submission, whose own request is common to all of them."""
     return replace(
         request,
         script=spec.script,
@@ -93,28 +164,28 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
     )
 
 
-def describe(one: Queued) -> dict[str, Any]:
-    """For `status` and the result."""
-    job = one.job
+def describe(queued: Queued) -> dict[str, Any]:
+    """Return the job for `status` and the result."""
+    job = queued.job
     units = dict.fromkeys(unit for unit, _ in job.layout.workers) if job else []
     return {
-        "id": one.id,
-        "name": one.spec.name,
-        "state": one.state,
-        "workers": one.spec.workers,
+        "id": queued.id,
+        "name": queued.spec.name,
+        "state": queued.state,
+        "workers": queued.spec.workers,
         "hosts": job.hosts if job else [],
         "units": [addresses.unit_name(unit) for unit in units],
         "ps_host": job.ps_host if job else None,
-        "mode": one.mode,
-        "inc_unit": None if one.inc is None else addresses.unit_name(one.inc + 1),
-        "rate_gbps": one.rate_gbps,
-        "progress": min(1.0, one.done_share),
-        "arrival_s": one.arrival_s,
-        "placed_s": one.placed_s,
-        "ready_s": one.ready_s,
-        "started_s": one.started_s,
-        "trained_s": one.trained_s,
-        "ended_s": one.ended_s,
+        "mode": queued.mode,
+        "inc_unit": None if queued.inc is None else addresses.unit_name(queued.inc + 1),
+        "rate_gbps": queued.rate_gbps,
+        "progress": min(1.0, queued.done_share),
+        "arrival_s": queued.arrival_s,
+        "placed_s": queued.placed_s,
+        "ready_s": queued.ready_s,
+        "started_s": queued.started_s,
+        "trained_s": queued.trained_s,
+        "ended_s": queued.ended_s,
         "restarts": job.restarts if job else 0,
-        "failure": one.failure,
+        "failure": queued.failure,
     }

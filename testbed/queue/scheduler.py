@@ -1,5 +1,5 @@
-"""`testbed submit` and `testbed cancel` in the daemon: submissions, the session that they share, what is said
-of them.
+"""The scheduler: `testbed submit` and `testbed cancel` in the daemon, the submissions, the session that they
+share, and what is said of them.
 
 One session at a time: its policy, slot length and seed are those of the submission that began it, and it ends
 with its last job.
@@ -25,13 +25,14 @@ from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
 from testbed.queue import submission
 from testbed.queue.account import Rules
+from testbed.queue.layouts import check_against
 from testbed.queue.policy_process import Options, PolicyProcess
 from testbed.queue.queued import Queued, requested
 from testbed.queue.result import of_batch, of_session
 from testbed.queue.session import Session
 from testbed.queue.submission import Submission
 from testbed.scheduling import live
-from testbed.scheduling.model import Limits
+from testbed.scheduling.model import Fabric
 from testbed.topology.model import Topology
 
 _JOIN_S = 5.0
@@ -42,9 +43,9 @@ _WENT_AWAY = "the command that submitted it went away"
 
 @dataclass(slots=True)
 class Batch:
-    """What one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told yet; `said`
-    are the events for it, None at its end; `complaint` is the last of those, so that one which repeats itself
-    is told once; `lost` is why there is no file of the result.
+    """The jobs that one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told
+    yet; `said` are the events for it, None at its end; `complaint` is the last of those, so that one which
+    repeats itself is told once; `lost` is why there is no file of the result.
     """
 
     caller: Caller
@@ -77,26 +78,26 @@ class Scheduler:
     def submit(
         self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
     ) -> dict[str, Any]:
-        """Queues jobs, which run as `caller`.
-
-        With `wait` it goes on until they have ended, and returns the result; without it, their numbers."""
+        """Queue jobs, which run as `caller`. Return the result when they have ended, or, unless the request
+        has `wait`, their numbers at once.
+        """
         wanted = submission.parse(asked.get("submission"))
-        submission.check_against(wanted, self._topology)
+        check_against(wanted, self._topology)
         first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": "ps"}, caller)
         with self._submitting:
             batch = self._queue(wanted, first, asked, disconnected)
         emit(
             {
-                "queued": [one.id for one in batch.jobs],
+                "queued": [queued.id for queued in batch.jobs],
                 "policy": batch.session.rules.policy,
-                "slot_s": batch.session.rules.limits.slot_s,
+                "slot_s": batch.session.rules.fabric.slot_s,
                 "what": submission.kinds(wanted),
             }
         )
         if not asked.get("wait", True):
             if disconnected.is_set():  # nobody has learned that they are queued
-                batch.session.cancel({one.id for one in batch.jobs}, _WENT_AWAY)
-            return {"jobs": [one.id for one in batch.jobs]}
+                batch.session.cancel({queued.id for queued in batch.jobs}, _WENT_AWAY)
+            return {"jobs": [queued.id for queued in batch.jobs]}
         while True:
             with suppress(queue.Empty):
                 event = batch.said.get(timeout=0.2)
@@ -104,40 +105,42 @@ class Scheduler:
                     return {**of_batch(batch.jobs, batch.session, self._topology), "lost": batch.lost}
                 emit(event)
             if disconnected.is_set():
-                batch.session.cancel({one.id for one in batch.jobs}, _WENT_AWAY)
+                batch.session.cancel({queued.id for queued in batch.jobs}, _WENT_AWAY)
 
     def cancel(self, ids: list[int], reason: str, asker: Caller) -> list[int]:
-        """Ends queued and running jobs of that user, by number, or all of them; the numbers of those that it
-        ended.
+        """End queued and running jobs of that user, by number, or all of them; return the numbers of those
+        that had not ended.
         """
         with self._lock:
             batches = list(self._batches)
-        mine = {one.id for batch in batches for one in batch.jobs if asker.uid in (0, batch.caller.uid)}
+        mine = {queued.id for batch in batches for queued in batch.jobs if asker.uid in (0, batch.caller.uid)}
         if unknown := sorted(set(ids) - mine):
             raise RequestError(
                 f"job {unknown[0]} is not among the jobs queued here by this user; they are "
                 f"{sorted(mine) or 'none'}"
             )
-        found: list[int] = []
+        ended: set[int] = set()
         for batch in batches:
-            found += batch.session.cancel((set(ids) or mine) & {one.id for one in batch.jobs}, reason)
-        return sorted(set(found))
+            ended |= set(
+                batch.session.cancel((set(ids) or mine) & {queued.id for queued in batch.jobs}, reason)
+            )
+        return sorted(ended)
 
     def status(self) -> dict[str, Any] | None:
-        """None while nothing is queued."""
+        """Return the session's status; None while nothing is queued."""
         session = self._session
         return None if session is None else of_session(session)
 
     def end(self, reason: str) -> None:
-        """Cancels everything, and waits until it has ended and the results are written. A policy that is
-        being started is given up.
+        """Cancel everything, and wait until it has ended and the results are written. A policy that is being
+        started is given up.
         """
         deadline = time.monotonic() + _END_S
         with self._lock:
             self._closed = True
             session, thread = self._session, self._thread
         if session is not None and thread is not None:
-            session.cancel({one.id for one in session.all}, reason)
+            session.cancel({queued.id for queued in session.all}, reason)
             session.end()
             thread.join(_END_S)
         with self._lock:
@@ -150,14 +153,14 @@ class Scheduler:
     def _queue(
         self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], disconnected: threading.Event
     ) -> Batch:
-        limits = live.limits_of(self._topology, wanted.slot_s, wanted.step_gbps)
+        fabric = live.fabric_of(self._topology, wanted.slot_s, wanted.step_gbps)
         while True:
             if self._closed:
                 raise TestbedError("the testbed is ending")
             session = self._lasting_session()
             if session is None:
-                return self._opened(limits, wanted, request, asked, disconnected)
-            self._check_alike(session, limits, wanted)
+                return self._opened(fabric, wanted, request, asked, disconnected)
+            self._check_alike(session, fabric, wanted)
             batch = self._batch(wanted, request, asked, session)
             with self._lock:
                 self._batches.append(batch)
@@ -167,8 +170,8 @@ class Scheduler:
                 self._batches.remove(batch)
 
     def _lasting_session(self) -> Session | None:
-        """The one whose jobs have not all ended; one that is about to end, whose result may just have been
-        read, is waited for.
+        """Return the session whose jobs have not all ended; a session that is about to end, whose result may
+        just have been read, is waited for.
         """
         session, thread = self._session, self._thread
         if session is None or thread is None or not session.is_done():
@@ -178,30 +181,30 @@ class Scheduler:
             raise TestbedError("the jobs before have ended, and their policy is busy still: submit again")
         return None
 
-    def _check_alike(self, session: Session, limits: Limits, wanted: Submission) -> None:
-        """RequestError unless what is wanted is what the session has."""
+    def _check_alike(self, session: Session, fabric: Fabric, wanted: Submission) -> None:
+        """Raise RequestError unless what is wanted is what the session has."""
         rules = session.rules
-        if (wanted.policy, limits, wanted.seed) == (rules.asked_policy, rules.limits, rules.seed):
+        if (wanted.policy, fabric, wanted.seed) == (rules.asked_policy, rules.fabric, rules.seed):
             return
         raise RequestError(
-            f"{_terms(wanted.policy, limits, wanted.seed)}: jobs are queued with"
-            f" {_terms(rules.asked_policy, rules.limits, rules.seed)}; submit with the same, or wait "
+            f"{_terms(wanted.policy, fabric, wanted.seed)}: jobs are queued with"
+            f" {_terms(rules.asked_policy, rules.fabric, rules.seed)}; submit with the same, or wait "
             f"until they have ended"
         )
 
     def _opened(
         self,
-        limits: Limits,
+        fabric: Fabric,
         wanted: Submission,
         request: JobRequest,
         asked: Mapping[str, Any],
         disconnected: threading.Event,
     ) -> Batch:
-        """A new session with these jobs: starts the policy, and the slots when it is ready."""
+        """Begin a session with these jobs: start the policy, and the slots when it is ready."""
         with ExitStack() as undo:
             undo.enter_context(self._jobs.means.supply.planned())
             policy = undo.enter_context(self._policy(wanted, request, disconnected))
-            rules = Rules(wanted.policy, policy.policy, limits, wanted.seed)
+            rules = Rules(wanted.policy, policy.policy, fabric, wanted.seed)
             session = Session(self._topology, rules, self._jobs, self._complain, self._tell)
             batch = self._batch(wanted, request, asked, session)
             session.add(batch.jobs)
@@ -247,42 +250,40 @@ class Scheduler:
         now_s = session.clock() if session is self._session else 0.0
         jobs = []
         for index, spec in enumerate(wanted.jobs):
-            one = requested(request, spec)
+            number, own = self._jobs.means.holdings.number(), requested(request, spec)
             volume = live.gigabits(self._topology, spec.megabytes, spec.iterations)
             place_seed = f"{wanted.seed}/place/{index}"
-            jobs.append(
-                Queued(
-                    self._jobs.means.holdings.number(), spec, one, place_seed, now_s + spec.arrival_s, volume
-                )
-            )
+            jobs.append(Queued(number, spec, own, place_seed, now_s + spec.arrival_s, volume))
         file = None if asked.get("json") is None else absolute(asked["json"], "json")
-        return Batch(request.caller, jobs, session, file, {one.id for one in jobs})
+        return Batch(request.caller, jobs, session, file, {queued.id for queued in jobs})
 
     def _run(self, session: Session, policy: PolicyProcess, held: ExitStack) -> None:
-        """`held` ends the policy, and frees the circuits."""
+        """Run a session to its end; `held` then ends the policy, and frees the circuits."""
         try:
             with held:
                 session.begin()
                 session.run(policy)
         except Exception as error:  # a defect: the jobs must not wait for ever, and the log must show it
-            session.cancel({one.id for one in session.all}, f"scheduler: {type(error).__name__}: {error}")
+            session.cancel(
+                {queued.id for queued in session.all}, f"scheduler: {type(error).__name__}: {error}"
+            )
             self._note(f"scheduler: {type(error).__name__}: {error}; the daemon's log says more")
             raise
         finally:
             if self._session is session:
                 self._session = None
 
-    def _tell(self, one: Queued, what: str) -> None:
-        """An event of a job, for whoever submitted it. It may be called under the session's lock, and waits
-        for nobody.
+    def _tell(self, queued: Queued, what: str) -> None:
+        """Tell whoever submitted a job what became of it. It may be called under the session's lock, and
+        waits for nobody.
         """
         with self._lock:
-            for batch in [batch for batch in self._batches if one.id in batch.left]:
+            for batch in [batch for batch in self._batches if queued.id in batch.left]:
                 batch.said.put(
-                    {"job": one.id, "name": one.spec.name, "at_s": batch.session.clock(), "what": what}
+                    {"job": queued.id, "name": queued.spec.name, "at_s": batch.session.clock(), "what": what}
                 )
-                if one.state == "ended":
-                    batch.left.remove(one.id)
+                if queued.state == "ended":
+                    batch.left.remove(queued.id)
                 if not batch.left:
                     self._batches.remove(batch)
                     writing = threading.Thread(target=self._finish, args=(batch,), name="result", daemon=True)
@@ -290,7 +291,7 @@ class Scheduler:
                     writing.start()
 
     def _complain(self, text: str) -> None:
-        """To the user of `up`, and to those who wait for jobs, unless it is what they were told last, of
+        """Tell the user of `up`, and those who wait for jobs, unless it is what they were told last, of
         another slot.
         """
         self._note(text)
@@ -313,5 +314,5 @@ class Scheduler:
             batch.said.put(None)
 
 
-def _terms(policy: str, limits: Limits, seed: int) -> str:
-    return f"policy {policy}, slot {limits.slot_s:g} s, step {limits.step_gbps:g} Gb/s, seed {seed}"
+def _terms(policy: str, fabric: Fabric, seed: int) -> str:
+    return f"policy {policy}, slot {fabric.slot_s:g} s, step {fabric.step_gbps:g} Gb/s, seed {seed}"

@@ -1,5 +1,5 @@
-"""What `testbed submit` queues: the jobs file, read and checked, its draws made. Pure; docs/scheduling.md is
-its reference.
+"""A submission: the jobs file of `testbed submit`, read and checked, its draws made. Pure; docs/scheduling.md
+is its reference.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from testbed.aggregation.registry import find
-from testbed.aggregation.system import Rack, Site
 from testbed.contract.spec import MAX_WORKERS
-from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
-from testbed.jobs.placement import check_engines, draw_server, draw_workers, parse_place, place_in_queue
+from testbed.jobs.placement import parse_place
 from testbed.jobs.request import MOST_RESTARTS, system_name
-from testbed.queue.hub import hub_of, served_where_asked
 from testbed.scheduling.draws import poisson_s, stream
-from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
-from testbed.topology.model import Topology
 
 TOGETHER = "together"
 MAX_JOBS = 10_000
@@ -80,8 +74,8 @@ class Submission:
 
 
 def parse(data: Any) -> Submission:
-    """From parsed YAML. RequestError names the first thing that is wrong. The same data gives the same jobs,
-    to the last draw.
+    """Return the submission that parsed YAML asks for. RequestError names the first thing that is wrong. The
+    same data gives the same jobs, to the last draw.
     """
     top = mapping(data, "jobs file", _TOP)
     seed = integer(top, "seed", 1, low=0, high=2**32 - 1)
@@ -163,7 +157,7 @@ def _workers(
             raise RequestError(f"{path}.workers: {shown(raw)}; {path}.place has {total}")
         return total
     choices = raw if isinstance(raw, list) else [raw]
-    if not choices or not all(type(one) is int and 1 <= one <= MAX_WORKERS for one in choices):
+    if not choices or not all(type(choice) is int and 1 <= choice <= MAX_WORKERS for choice in choices):
         raise RequestError(
             f"{path}.workers: {shown(raw)}; a whole number from 1 to {MAX_WORKERS}, or a list of such to "
             f"draw from, is accepted"
@@ -204,9 +198,9 @@ def _sync(data: Mapping[str, Any], path: str) -> str | None:
 
 def _arguments(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
     raw = data.get("arguments", [])
-    if not isinstance(raw, list) or not all(isinstance(one, str) or is_number(one) for one in raw):
+    if not isinstance(raw, list) or not all(isinstance(word, str) or is_number(word) for word in raw):
         raise RequestError(f"{path}.arguments: {shown(raw)}; a list of words and numbers is accepted")
-    return tuple(str(one) for one in raw)
+    return tuple(str(word) for word in raw)
 
 
 def _text(data: Mapping[str, Any], key: str, default: str, path: str) -> str:
@@ -232,61 +226,8 @@ def _at(job: JobSpec, time_s: float) -> JobSpec:
     return replace(job, arrival_s=time_s)
 
 
-def check_against(submission: Submission, topology: Topology) -> None:
-    """RequestError for a job that could never be placed on this testbed."""
-    units = {unit.index: unit for unit in topology.units}
-    known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
-    racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
-    for job in submission.jobs:
-        for unit, count in job.place or ():
-            if unit not in units or count > units[unit].hosts:
-                raise RequestError(
-                    f"job {job.name}: place: {addresses.unit_name(unit)}:{count}; there are {known}"
-                )
-        if job.ps is not None and job.ps not in units:
-            raise RequestError(f"job {job.name}: ps: {addresses.unit_name(job.ps)}; there are {known}")
-        gpu = {rack.unit: rack.hosts - (rack.unit == job.ps) for rack in racks if rack.role == "gpu"}
-        most = max(gpu.values(), default=0) if job.together else sum(gpu.values())
-        ps_unit = None if job.ps is None else addresses.unit_name(job.ps)
-        if job.place is None and job.workers > most:
-            beside = f" beside its parameter server in {ps_unit}" if job.ps in gpu else ""
-            raise RequestError(
-                f"job {job.name}: workers: {job.workers}; {most} hosts of gpu units can be had "
-                f"{'in one' if job.together else 'in all'}"
-                f"{beside}; there are {known}"
-            )
-        if not _has_server(job, racks, topology):
-            of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
-            raise RequestError(
-                f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
-            )
-
-
-def _has_server(job: JobSpec, racks: list[Rack], topology: Topology) -> bool:
-    """Whether there is a host for the job's parameter server on an empty testbed, if it needs one.
-    RequestError where its system has no layout, or one that policies cannot plan for; a user's own system is
-    asked when the job is to have hosts.
-    """
-    if job.sync is None:
-        return place_in_queue(racks, (), job.workers, job.place, job.together, job.ps, Random(0)) is not None
-    if is_users(job.sync):
-        return True
-    system = find(job.sync)
-    chosen = draw_workers(racks, (), job.workers, job.place, job.together, job.ps, Random(0))
-    if chosen is None:
-        return True
-    kept = draw_server(racks, chosen, job.ps, Random(0))
-    try:
-        layout = system.lay_out(chosen, Site(tuple(racks), frozenset(), frozenset(), kept))
-        check_engines(layout, system.engines, {unit.index: unit.engine for unit in topology.units})
-        hub_of(layout)
-    except RequestError as error:
-        raise RequestError(f"job {job.name}: {error}") from error
-    return served_where_asked(layout, job.ps)
-
-
 def kinds(submission: Submission) -> str:
-    """In words, for who submitted it."""
+    """Return in words what was submitted, for who did."""
     sizes = sorted({job.workers for job in submission.jobs})
     jobs = "1 job" if len(submission.jobs) == 1 else f"{len(submission.jobs)} jobs"
     return f"{jobs} of {listed(str(size) for size in sizes)} worker{'s' * (sizes != [1])}"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from testbed.aggregation.system import Rack
 from testbed.errors import RequestError
 from testbed.jobs.placement import place_in_queue
-from testbed.queue.submission import check_against, kinds, parse
+from testbed.queue.layouts import check_against
+from testbed.queue.submission import kinds, parse
 from testbed.topology import catalogue
 
 JOB = {"script": "train.py", "workers": 2, "iterations": 7, "megabytes": 1.5}

@@ -8,7 +8,7 @@ from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site
 from testbed.contract.transports import GLOO
 from testbed.errors import RequestError
-from testbed.queue.hub import hub_of, meeting_of, served_where_asked
+from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
 from testbed.topology.places import Host
 
 RACKS = (Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "gpu", 4), Rack(4, "cpu", 2))
