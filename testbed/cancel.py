@@ -8,7 +8,7 @@ from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Return the exit code; see testbed/errors.py."""
     from testbed.client import rpc
     from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.errors import RequestError
@@ -27,8 +27,8 @@ def main(argv: list[str]) -> int:
     runtime = Runtime.of(options.name)
     runtime.require_alive()
     uid = Caller.of_this_process().uid
-    found = rpc.call(runtime.socket, "cancel", jobs=options.jobs, reason="testbed cancel", uid=uid)
-    print(f"cancelled: {', '.join(map(str, found)) or 'none; they had ended'}")
+    cancelled = rpc.call(runtime.socket, "cancel", jobs=options.jobs, reason="testbed cancel", uid=uid)
+    print(f"cancelled: {', '.join(map(str, cancelled)) or 'none; they had ended'}")
     return 0
 
 

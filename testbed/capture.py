@@ -15,7 +15,7 @@ COUNT, SECONDS = 10_000, 10.0
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Return the exit code; see testbed/errors.py."""
     from testbed.client import rpc
     from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
 
@@ -44,20 +44,19 @@ def main(argv: list[str]) -> int:
     asked = {"link": options.link, "output": str(output), "count": options.count, "seconds": options.seconds}
     user = {"uid": caller.uid}
     try:
-        found = rpc.call(runtime.socket, "capture", on_event=on_event, timeout_s=None, **asked, **user)
+        frames = rpc.call(runtime.socket, "capture", on_event=on_event, timeout_s=None, **asked, **user)
     except KeyboardInterrupt:
         await_whole(output)
         raise
-    missed = f", {found['missed']} more missed: the machine is too busy" if found["missed"] else ""
-    print(
-        f"{options.link}: {found['forward'] + found['backward']} frames in {found['seconds']:.1f} s"
-        f" ({found['forward']} {found['from']}, {found['backward']} {found['to']}){missed}; {output}"
-    )
+    missed = f", {frames['missed']} more missed: the machine is too busy" if frames["missed"] else ""
+    count = frames["forward"] + frames["backward"]
+    ways = f"{frames['forward']} {frames['from']}, {frames['backward']} {frames['to']}"
+    print(f"{options.link}: {count} frames in {frames['seconds']:.1f} s ({ways}){missed}; {output}")
     return 0
 
 
 def await_whole(file: Path) -> None:
-    """Until the daemon, which notices soon that nobody waits, has written the last frame."""
+    """Wait until the daemon, which notices soon that nobody waits, has written the last frame."""
     with contextlib.suppress(OSError), file.open("rb") as written:
         fcntl.flock(written, fcntl.LOCK_SH)
 

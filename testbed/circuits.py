@@ -15,7 +15,7 @@ ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, an
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Return the exit code; see testbed/errors.py."""
     parser = argparse.ArgumentParser(prog="testbed circuits", description=__doc__)
     parser.add_argument("--name", default=runtime.DEFAULT_NAME, help="which testbed")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")

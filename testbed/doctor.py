@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """0 when all that the testbed requires works; HostError otherwise, after the table."""
+    """Return 0 when all that the testbed requires works; HostError otherwise, after the table."""
     from testbed.errors import TestbedError
     from testbed.probing import tried
     from testbed.probing.features import FEATURES, lacks
@@ -28,15 +28,15 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     as_json = parser.parse_args(argv).json
-    found = []
+    findings = []
     for finding in tried.findings([feature.name for feature in FEATURES]):
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             print(row(finding), flush=True)
-    broken = [finding.name for finding in found if finding.broken]
-    lacking = lacks(found)
+    broken = [finding.name for finding in findings if finding.broken]
+    lacking = lacks(findings)
     if as_json:
-        print(json.dumps(report(found), indent=2))
+        print(json.dumps(report(findings), indent=2))
     elif not lacking and not broken:
         print("\nThis host can run testbeds.")
     if broken:
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def row(finding: Finding) -> str:
-    """A line of the table, and below it the remedy of what was tried and does not work."""
+    """Return a line of the table, and below it the remedy of what was tried and does not work."""
     from testbed.probing.features import BY_NAME, remedy_of
 
     feature = BY_NAME[finding.name]
@@ -69,12 +69,12 @@ def row(finding: Finding) -> str:
     )
 
 
-def report(found: Sequence[Finding]) -> dict[str, object]:
-    """What --json prints."""
+def report(findings: Sequence[Finding]) -> dict[str, object]:
+    """Return what --json prints."""
     from testbed.probing.features import BY_NAME, remedy_of
 
     features = []
-    for finding in found:
+    for finding in findings:
         feature = BY_NAME[finding.name]
         entry = {**asdict(finding), "what": feature.what, "required": feature.required}
         del entry["remedy"]
@@ -83,12 +83,12 @@ def report(found: Sequence[Finding]) -> dict[str, object]:
             if finding.works or not finding.tried or finding.broken
             else {**entry, "remedy": remedy_of(finding, environment.is_checkout())}
         )
-    ok = all(finding.works or not (finding.broken or BY_NAME[finding.name].required) for finding in found)
+    ok = all(finding.works or not (finding.broken or BY_NAME[finding.name].required) for finding in findings)
     return {"ok": ok, "features": features}
 
 
 def _enter_if_set_up() -> None:
-    """Without an environment the doctor goes on: that is one of the lacks that it reports."""
+    """Enter the environment, or go on without it: that is one of the lacks that the doctor reports."""
     try:
         environment.interpreter()
     except HostError:

@@ -19,7 +19,7 @@ FORCE_S = 10.0
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Return the exit code; see testbed/errors.py."""
     from testbed.client import rpc
     from testbed.client.runtime import DEFAULT_NAME, Runtime, sweep
     from testbed.errors import TestbedError
@@ -58,7 +58,7 @@ def _gone(runtime: Runtime, timeout_s: float) -> bool:
 
 
 def _signal_main(runtime: Runtime, pid: object, number: signal.Signals) -> None:
-    """Signals the main process, if the process of this number has the testbed's lock open: numbers are used
+    """Signal the main process, if the process of this number has the testbed's lock open: numbers are used
     again.
     """
     from testbed.errors import HostError, TestbedError

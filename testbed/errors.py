@@ -34,13 +34,13 @@ class SettingError(TestbedError):
 
 
 def from_exit_code(code: int, message: str) -> TestbedError:
-    """The error that an exit code stands for, for an error that crossed a socket."""
+    """Return the error that an exit code stands for, for an error that crossed a socket."""
     kinds = {RequestError.exit_code: RequestError, HostError.exit_code: HostError}
     return kinds.get(code, TestbedError)(message)
 
 
 def disk_is_full(error: OSError) -> TestbedError | None:
-    """What is said where a disk, or its user's share of it, has no room; None for any other error."""
+    """Return the error for a disk, or its user's share of it, that has no room; None for any other error."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
     return TestbedError(f"write {error.filename or 'a file'}: {error.strerror}")

@@ -15,7 +15,7 @@ _COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted")
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Return the exit code; see testbed/errors.py."""
     from testbed.client import rpc, runtime
 
     arguments = _parser(runtime.DEFAULT_NAME).parse_args(argv)
@@ -68,8 +68,8 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
 
 
 def rate(name: str, text: str) -> float:
-    """The share, 0 to 1, that a percentage like "0.1%" stands for. RequestError otherwise, without its sign
-    too: 0.01 might mean 1%.
+    """Return the share, 0 to 1, that a percentage like "0.1%" stands for. RequestError otherwise, without its
+    sign too: 0.01 might mean 1%.
     """
     try:
         percent = float(text.removesuffix("%")) if text.endswith("%") else -1.0
@@ -81,14 +81,14 @@ def rate(name: str, text: str) -> float:
 
 
 def words(fault: dict[str, Any]) -> str:
-    """What befalls a direction's frames."""
-    told = [f"{name} {100 * fault[name]:g}%" for name in _RATES if fault[name]]
-    told += [f"by {fault['distance']}"] if fault["reorder"] else []
-    return ", ".join(told)
+    """Return what befalls a direction's frames."""
+    rates = [f"{name} {100 * fault[name]:g}%" for name in _RATES if fault[name]]
+    rates += [f"by {fault['distance']}"] if fault["reorder"] else []
+    return ", ".join(rates)
 
 
 def table(faults: list[dict[str, Any]]) -> str:
-    """The faults, a direction a line, with what they did since they were set."""
+    """Return the faults, a direction a line, with what they did since they were set."""
     if not faults:
         return "no faults are set"
     lines = [f"{'link':<8} {'':<5}" + "".join(f"{name:>11}" for name in _COUNTERS) + "  fault"]

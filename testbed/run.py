@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
+    """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
     from testbed.aggregation.registry import find, systems
     from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
     from testbed.contract.user_class import is_users
@@ -107,13 +107,13 @@ def main(argv: list[str]) -> int:
 
 
 def series_path(result: Path) -> Path:
-    """Of the file with all samples, beside a job's result."""
+    """Return the path of the file with all samples, beside a job's result."""
     return result.with_suffix(".telemetry.npz")
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """As JSON, and its samples, which came along in base64, as a file of NumPy arrays. HostError where they
-    cannot be written.
+    """Write a result as JSON, and its samples, which came along in base64, as a file of NumPy arrays.
+    HostError where they cannot be written.
     """
     from testbed.errors import HostError
 
@@ -129,7 +129,7 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Writes a file whole, or leaves what is there: nothing, where there was none."""
+    """Write a file whole, or leave what is there: nothing, where there was none."""
     from testbed.jobs.file_host import replace
 
     is_new = not path.exists()
@@ -144,7 +144,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | None) -> None:
-    """Finds before the job starts what its user cannot read or write. Makes the folder of logs. Raises
+    """Check, before the job starts, what its user must read and write. Makes the folder of logs. Raises
     RequestError or HostError.
     """
     from testbed.errors import HostError, RequestError
@@ -194,14 +194,14 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
 
 
 def writable(path: Path) -> bool:
-    """Whether the file could be written, by the effective user; makes nothing."""
+    """Return whether the file could be written, by the effective user; makes nothing."""
     if path.exists():
         return path.is_file() and os.access(path, os.W_OK, effective_ids=True)
     return path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def missed(event: dict[str, int]) -> str:
-    """What is said of output that came while nobody read."""
+    """Return what is said of output that came while nobody read."""
     lines, size = event["lines"], event["bytes"]
     amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} bytes"
     counted = f"{lines} line{'s' * (lines != 1)} of output ({amount})"
@@ -236,7 +236,7 @@ class Follower:
             print(f"testbed run: job {self._job}: {event['note']}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
-        """The first time, asks for the job's end and goes on listening; the second, leaves, which ends the
+        """Ask for the job's end the first time, and go on listening; leave the second time, which ends the
         job as well.
         """
         from testbed.client import rpc
@@ -255,7 +255,7 @@ class Follower:
 
 
 def follow(runtime: Runtime, request: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Runs the job; its result, and whether it was interrupted."""
+    """Run the job; return its result, and whether it was interrupted."""
     from testbed.client import rpc
 
     follower = Follower(runtime)

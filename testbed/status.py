@@ -17,7 +17,7 @@ WATCH_S = 1.0
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Return the exit code; see testbed/errors.py."""
     parser = argparse.ArgumentParser(prog="testbed status", description="Says what runs on a testbed.")
     parser.add_argument(
         "--name", help="of one testbed; without it, the one that runs, or a list if several do"
@@ -36,61 +36,65 @@ def main(argv: list[str]) -> int:
 
 
 def said(arguments: argparse.Namespace) -> str:
-    """What is printed once. Raises TestbedError when no such testbed runs."""
+    """Return what is printed at a time. Raises TestbedError when no such testbed runs."""
     from testbed.client.runtime import DEFAULT_NAME, Runtime, running
 
     names = [arguments.name] if arguments.name else running() or [DEFAULT_NAME]
     runtimes = [Runtime.of(name) for name in names]
     for runtime in runtimes:
         runtime.require_alive()
-    found = [status(runtime) for runtime in runtimes]
+    testbeds = [status(runtime) for runtime in runtimes]
     if arguments.json:
-        return json.dumps(found[0] if len(found) == 1 else found, indent=2)
-    return page(found[0]) if len(found) == 1 else "\n".join(line(one) for one in found)
+        return json.dumps(testbeds[0] if len(testbeds) == 1 else testbeds, indent=2)
+    return page(testbeds[0]) if len(testbeds) == 1 else "\n".join(line(testbed) for testbed in testbeds)
 
 
 def status(runtime: Runtime) -> dict[str, Any]:
-    """What the daemon says; while it does not answer, what the main process wrote. Raises HostError for
-    another user's.
+    """Return what the daemon says; while it does not answer, what the main process wrote. Raises HostError
+    for another user's.
     """
     from testbed.client import rpc
     from testbed.errors import HostError, RequestError, TestbedError
 
-    told = runtime.read_main()
+    written = runtime.read_main()
     try:
         return dict(rpc.call(runtime.socket, "status", timeout_s=10.0))
     except RequestError as error:
         raise HostError(str(error)) from error
     except TestbedError as error:
-        state = "not answering" if told.get("state") == "ready" else told.get("state", "starting")
+        state = "not answering" if written.get("state") == "ready" else written.get("state", "starting")
         empty: dict[str, Any] = {"units": [], "hosts": [], "circuits": [], "jobs": []}
         return {
             "name": runtime.name,
-            "pid": told.get("pid"),
-            **told,
+            "pid": written.get("pid"),
+            **written,
             **empty,
             "state": state,
             "error": str(error),
         }
 
 
-def line(one: dict[str, Any]) -> str:
-    """One testbed in a list of several."""
-    configuration = one.get("configuration", "")
-    running = f"{len(one['hosts'])} hosts, {len(one['jobs'])} jobs"
-    return f"{one['name']:<16} {one['state']:<10} pid {one['pid']:<8} {configuration:<12} {running}"
+def line(testbed: dict[str, Any]) -> str:
+    """Return a testbed's line in a list of several."""
+    configuration = testbed.get("configuration", "")
+    running = f"{len(testbed['hosts'])} hosts, {len(testbed['jobs'])} jobs"
+    return (
+        f"{testbed['name']:<16} {testbed['state']:<10} pid {testbed['pid']:<8} {configuration:<12} {running}"
+    )
 
 
-def page(one: dict[str, Any]) -> str:
-    """One testbed in full."""
-    lines = [f"testbed {one['name']}: {one['state']}, pid {one['pid']}"]
-    if "uptime_s" not in one:
+def page(testbed: dict[str, Any]) -> str:
+    """Return a testbed in full."""
+    lines = [f"testbed {testbed['name']}: {testbed['state']}, pid {testbed['pid']}"]
+    if "uptime_s" not in testbed:
         return lines[0]
-    lines[0] += f", up {one['uptime_s']:.0f} s, {one['user']}'s, configuration {one['configuration']}"
+    lines[0] += (
+        f", up {testbed['uptime_s']:.0f} s, {testbed['user']}'s, configuration {testbed['configuration']}"
+    )
     lines.append("")
-    busy = {host["name"]: host["job"] for host in one["hosts"]}
-    for unit in one["units"]:
-        hosts = [name for host in one["hosts"] if host["unit"] == unit["name"] for name in [host["name"]]]
+    busy = {host["name"]: host["job"] for host in testbed["hosts"]}
+    for unit in testbed["units"]:
+        hosts = [name for host in testbed["hosts"] if host["unit"] == unit["name"] for name in [host["name"]]]
         used = sum(busy[name] is not None for name in hosts)
         restarted = restarted_text(unit.get("restarts", 0))
         lines.append(
@@ -99,17 +103,17 @@ def page(one: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        f"  circuits    {circuits_text(one)}",
-        f"  controller  {controller_text(one['controller'])}",
+        f"  circuits    {circuits_text(testbed)}",
+        f"  controller  {controller_text(testbed['controller'])}",
     ]
-    lines.append(f"  links       {links_text(one['links'])}")
-    if one.get("faults"):
-        lines.append(f"  faults      {faults_text(one['faults'])}")
-    if one.get("cores_busy"):
-        lines.append(f"  cores       {' '.join(f'{share:.0%}' for share in one['cores_busy'])} busy")
+    lines.append(f"  links       {links_text(testbed['links'])}")
+    if testbed.get("faults"):
+        lines.append(f"  faults      {faults_text(testbed['faults'])}")
+    if testbed.get("cores_busy"):
+        lines.append(f"  cores       {' '.join(f'{share:.0%}' for share in testbed['cores_busy'])} busy")
     lines.append("")
-    queued = {job["id"] for job in (one.get("schedule") or {"jobs": []})["jobs"]}
-    for job in one["jobs"]:
+    queued = {job["id"] for job in (testbed.get("schedule") or {"jobs": []})["jobs"]}
+    for job in testbed["jobs"]:
         if job["id"] in queued:
             continue
         ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
@@ -118,15 +122,15 @@ def page(one: dict[str, Any]) -> str:
             f"{job['script']}"
             f" on {' '.join(job['hosts'])}{ps}"
         )
-    if not one["jobs"]:
+    if not testbed["jobs"]:
         lines.append("  no jobs")
-    if one.get("schedule"):
-        lines += [*([""] if lines[-1] else []), *queue_lines(one["schedule"])]
+    if testbed.get("schedule"):
+        lines += [*([""] if lines[-1] else []), *queue_lines(testbed["schedule"])]
     return "\n".join(lines)
 
 
 def queue_lines(schedule: dict[str, Any]) -> list[str]:
-    """The policy, and the jobs that are not over; those that have not arrived are counted."""
+    """Return the policy, and the jobs that are not over; those that have not arrived are counted."""
     jobs = schedule["jobs"]
     states = {state: sum(job["state"] == state for job in jobs) for state in ("coming", "ended")}
     lines = [
@@ -156,11 +160,11 @@ def queue_lines(schedule: dict[str, Any]) -> list[str]:
     return lines
 
 
-def circuits_text(one: dict[str, Any]) -> str:
-    if one["circuits"] is None:
+def circuits_text(testbed: dict[str, Any]) -> str:
+    if testbed["circuits"] is None:
         return "not known while the controller is away"
-    lit = ", ".join(f"{a}-{b}" for a, b in one["circuits"]) or "none"
-    return f"{lit}; dark now: {', '.join(one['dark'])}" if one["dark"] else lit
+    lit = ", ".join(f"{a}-{b}" for a, b in testbed["circuits"]) or "none"
+    return f"{lit}; dark now: {', '.join(testbed['dark'])}" if testbed["dark"] else lit
 
 
 def controller_text(controller: dict[str, Any]) -> str:
@@ -176,7 +180,7 @@ def restarted_text(restarts: int) -> str:
 
 
 def links_text(links: list[dict[str, Any]]) -> str:
-    """How many of each rate, and what was lost."""
+    """Return how many links have each rate, and what was lost."""
     kinds: dict[float | None, int] = {}
     for link in links:
         kinds[link["rate_mbps"]] = kinds.get(link["rate_mbps"], 0) + 1
@@ -187,7 +191,7 @@ def links_text(links: list[dict[str, Any]]) -> str:
 
 
 def faults_text(faults: list[dict[str, Any]]) -> str:
-    """On which links, and what they did since they were set."""
+    """Return on which links faults are, and what they did since they were set."""
     links = list(dict.fromkeys(fault["link"] for fault in faults))
     done = {
         name: sum(fault["counters"][name] for fault in faults)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py. 0 only if every job ended well and its result is written, or all
-    are queued (--detach).
+    """Return the exit code; see testbed/errors.py. 0 only if every job ended well and its result is written,
+    or all are queued (--detach).
     """
     from testbed.aggregation.policies import policies
     from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
@@ -112,7 +112,7 @@ def main(argv: list[str]) -> int:
 
 
 def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: Path | None) -> None:
-    """What a job's user cannot read or write is found before it is queued. Makes the folders of logs."""
+    """Check, before a job is queued, what its user must read and write. Makes the folders of logs."""
     from testbed.errors import RequestError
     from testbed.run import check_files, writable
 
@@ -151,7 +151,7 @@ class _Follower:
         print(f"testbed submit: {line}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
-        """The first time, cancels the jobs and goes on listening; the second, leaves, which cancels them as
+        """Cancel the jobs the first time, and go on listening; leave the second time, which cancels them as
         well.
         """
         from testbed.client import rpc

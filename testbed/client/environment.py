@@ -43,7 +43,8 @@ _ONCE = "OPTINC_ENVIRONMENT_ENTERED"
 
 
 def interpreter() -> Path:
-    """The environment's Python; the current one where the package is installed without a checkout around it.
+    """Return the environment's Python; the current one where the package is installed without a checkout
+    around it.
 
     Raises HostError when this is a checkout that was not set up.
     """
@@ -56,8 +57,8 @@ def interpreter() -> Path:
 
 
 def controller_interpreter(library: str) -> Path:
-    """The Python of the controller process: ryu's is an environment of its own, beside which os-ken cannot
-    be.
+    """Return the Python of the controller process: ryu's is an environment of its own, beside which os-ken
+    cannot be.
 
     Raises HostError when ryu is not installed.
     """
@@ -73,7 +74,7 @@ def controller_interpreter(library: str) -> Path:
 
 
 def enter() -> None:
-    """Continues this very command inside the project's environment; returns only when it already runs there.
+    """Continue this very command inside the project's environment; return only when it already runs there.
 
     Raises HostError when the environment is missing or is not an environment.
     """
@@ -89,7 +90,7 @@ def enter() -> None:
 
 
 def ensure() -> None:
-    """`enter()` for the bottom of a command's file: what cannot be is said in one line, and the command
+    """Do `enter()` for the bottom of a command's file: what cannot be is said in one line, and the command
     ends.
     """
 
@@ -102,12 +103,12 @@ def ensure() -> None:
 
 
 def command_main(run: Callable[[list[str]], int]) -> NoReturn:
-    """Ends the process with what `run(arguments)` comes to."""
+    """End the process with what `run(arguments)` comes to."""
     sys.exit(outcome(_command(), run, sys.argv[1:]))
 
 
 def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
-    """The exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND:
+    """Return the exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND:
     MESSAGE`.
     """
     try:
@@ -146,21 +147,21 @@ def _stdout_is_gone() -> bool:
 
 
 def data_folder(name: str) -> Path:
-    """A top folder that is no Python package, such as `bpf`: of the checkout, or where pip put it (setup.py,
-    DATA).
+    """Return a top folder that is no Python package, such as `bpf`: of the checkout, or where pip put it
+    (setup.py, DATA).
     """
     return (CHECKOUT if is_checkout() else Path(sys.prefix) / "share" / "optinc") / name
 
 
 def is_checkout() -> bool:
-    """Whether the package lies in a checkout, which has a set-up of its own, and not where pip installed
-    it.
+    """Return whether the package lies in a checkout, which has a set-up of its own, and not where pip
+    installed it.
     """
     return (CHECKOUT / "scripts" / "setup.py").exists()
 
 
 def typed(words: str) -> str:
-    """Returns a command of `testbed` as it can be typed here: in a checkout by the file in its environment,
+    """Return a command of `testbed` as it can be typed here: in a checkout by the file in its environment,
     since that is on no path, and sudo has a path of its own.
     """
     if not is_checkout():
@@ -173,13 +174,13 @@ def typed(words: str) -> str:
 
 
 def _module() -> str:
-    """The module that Python was asked to run: from `python -m testbed.up` and from `python testbed/up.py`
-    alike.
+    """Return the module that Python was asked to run: from `python -m testbed.up` and from `python
+    testbed/up.py` alike.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return str(spec.name) if spec is not None else f"testbed.{Path(sys.argv[0]).stem}"
 
 
 def _command() -> str:
-    """The command as the user knows it, `testbed up`."""
+    """Return the command as the user knows it, `testbed up`."""
     return _module().removesuffix(".__main__").replace(".", " ")

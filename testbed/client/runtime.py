@@ -1,4 +1,5 @@
-"""Where a running testbed is found: its name, its runtime folder and its lock. Owns who may reach it.
+"""The runtime folder of a testbed, by which it is found: its name, its files and its lock. Owns who may reach
+it.
 
     /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.jsonl  log/
     jobs/ID/
@@ -48,20 +49,20 @@ class Caller:
 
     @classmethod
     def of_this_process(cls, environ: Mapping[str, str] = os.environ) -> Caller:
-        """SUDO_UID counts for root only, for anyone can set a variable. Raises RequestError if it is no
-        number.
+        """Return the user of this process; SUDO_UID counts for root only, for anyone can set a variable.
+        Raises RequestError if it is no number.
         """
         if os.geteuid() != 0 or "SUDO_UID" not in environ:
             return cls.with_groups(os.geteuid(), os.getegid(), tuple(os.getgroups()))
-        told = environ["SUDO_UID"]
-        if not told.isdecimal() or int(told) >= _NO_USER:
-            raise RequestError(f"SUDO_UID={told!r}: the number of a user is accepted")
-        return cls.of(int(told))
+        number = environ["SUDO_UID"]
+        if not number.isdecimal() or int(number) >= _NO_USER:
+            raise RequestError(f"SUDO_UID={number!r}: the number of a user is accepted")
+        return cls.of(int(number))
 
     @classmethod
     def of(cls, uid: int) -> Caller:
-        """A user with the groups that the user database gives it; without an entry there, with none but
-        nogroup.
+        """Return a user with the groups that the user database gives it; without an entry there, with none
+        but nogroup.
         """
         try:
             entry = pwd.getpwuid(uid)
@@ -72,14 +73,14 @@ class Caller:
 
     @classmethod
     def with_groups(cls, uid: int, gid: int, groups: tuple[int, ...]) -> Caller:
-        """A user with these groups, which the kernel said that it has."""
+        """Return a user with these groups, which the kernel said that it has."""
         known = cls.of(uid)
         return cls(uid, gid, groups, known.user, known.home)
 
     @classmethod
     def asking(cls, peer: Peer, named: object = None) -> Caller:
-        """Whom a request acts as: who sent it, as the kernel knows it. Root alone may name another, behind
-        sudo, who then has the groups of the user database. Raises RequestError.
+        """Return whom a request acts as: who sent it, as the kernel knows it. Root alone may name another,
+        behind sudo, who then has the groups of the user database. Raises RequestError.
         """
         if named is not None and (
             not isinstance(named, int) or isinstance(named, bool) or not 0 <= named < _NO_USER
@@ -94,7 +95,7 @@ class Caller:
         return cls.of(named)
 
     def check_may_act(self, owner: Caller) -> None:
-        """Raises RequestError unless something may run, or be written, as this user on the owner's testbed:
+        """Raise RequestError unless something may run, or be written, as this user on the owner's testbed:
         root's serves anybody.
         """
         if owner.uid not in (0, self.uid):
@@ -105,7 +106,7 @@ class Caller:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """File operations in the body are this user's. For one thread only: the change is the whole
+        """Make file operations in the body this user's. For one thread only: the change is the whole
         process's.
         """
         if os.geteuid() != 0 or self.uid == 0:
@@ -124,7 +125,7 @@ class Caller:
 
 
 def check_name(name: str) -> str:
-    """The name, if it is one. Raises RequestError."""
+    """Return the name, if it is a testbed's. Raises RequestError."""
     if not _NAME.fullmatch(name):
         raise RequestError(
             f"--name {name!r}: a name is 1 to 31 lower-case letters, digits and hyphens, and starts with no "
@@ -173,7 +174,7 @@ class Runtime:
         return self.folder / "jobs"
 
     def alive(self) -> bool:
-        """Whether a main process holds the lock. Raises HostError for another user's testbed."""
+        """Return whether a main process holds the lock. Raises HostError for another user's testbed."""
         try:
             fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -189,20 +190,20 @@ class Runtime:
         return False
 
     def held_by(self, pid: int) -> bool:
-        """Whether a process has the lock's file open. Raises PermissionError for one that this user may not
-        look into.
+        """Return whether a process has the lock's file open. Raises PermissionError for a process that this
+        user may not look into.
         """
         lock = self.lock.stat()
         for fd in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                there = fd.stat()
-                if (there.st_dev, there.st_ino) == (lock.st_dev, lock.st_ino):
+                opened = fd.stat()
+                if (opened.st_dev, opened.st_ino) == (lock.st_dev, lock.st_ino):
                     return True
         return False
 
     def read_main(self) -> dict[str, Any]:
-        """What the main process wrote about itself: pid, state, config, user. Empty when it has not yet, or
-        is gone.
+        """Return what the main process wrote about itself: pid, state, config, user. Empty when it has not
+        yet, or is gone.
         """
         try:
             content = json.loads(self.main.read_text())
@@ -213,7 +214,7 @@ class Runtime:
         return dict(content)
 
     def require_alive(self) -> None:
-        """Raises TestbedError that names what runs instead."""
+        """Raise TestbedError that names what runs instead."""
         if not self.alive():
             others = running(self.folder.parent)
             instead = (
@@ -223,13 +224,13 @@ class Runtime:
 
 
 def running(root: Path = RUN_DIR) -> list[str]:
-    """The names of the testbeds that live and that this user may see."""
-    found = []
+    """Return the names of the testbeds that live and that this user may see."""
+    names = []
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         with contextlib.suppress(HostError):
             if _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).alive():
-                found.append(folder.name)
-    return found
+                names.append(folder.name)
+    return names
 
 
 class Claim:
@@ -241,7 +242,7 @@ class Claim:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        """Sweeps a dead testbed's folder. Raises RequestError, naming the pid, when the name is running."""
+        """Sweep a dead testbed's folder. Raises RequestError, naming the pid, when the name is running."""
         folder = self.runtime.folder
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         deadline = time.monotonic() + _PROBE_S
@@ -262,8 +263,8 @@ class Claim:
         return self
 
     def _try(self) -> bool:
-        """Whether the lock was taken, on the file that the path names now (an ending testbed unlinks its
-        own).
+        """Return whether the lock was taken, on the file that the path names now (an ending testbed unlinks
+        its own).
         """
         self.runtime.folder.mkdir(mode=0o711, exist_ok=True)
         try:
@@ -296,14 +297,14 @@ class Claim:
         os.chown(self.runtime.lock, self._caller.uid, self._caller.gid)
 
     def write_main(self, content: Mapping[str, Any]) -> None:
-        """Replaces main.json whole. It stays root's: a command of root's sends signals by it."""
+        """Replace main.json whole. It stays root's: a command of root's sends signals by it."""
         draft = self.runtime.main.with_suffix(".draft")
         draft.write_text(json.dumps(dict(content)) + "\n")
         draft.chmod(0o644)
         draft.replace(self.runtime.main)
 
     def release(self) -> None:
-        """Removes the folder, the lock last, and lets go of the name."""
+        """Remove the folder, the lock last, and let go of the name."""
         if self._fd < 0:
             return
         try:
@@ -326,7 +327,9 @@ class Claim:
 
 
 def sweep(name: str, root: Path = RUN_DIR) -> bool:
-    """Removes the folder of a dead testbed; whether there was one. Does nothing to a living one. For root."""
+    """Remove the folder of a dead testbed; return whether there was any. Does nothing to a living
+    one. For root.
+    """
     runtime = Runtime.of(name, root)
     if not runtime.folder.is_dir() or runtime.alive():
         return False
@@ -336,7 +339,7 @@ def sweep(name: str, root: Path = RUN_DIR) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a file or folder, whatever a user has put into it: `rm` follows no link, leaves other file
+    """Remove a file or folder, whatever a user has put into it: `rm` follows no link, leaves other file
     systems alone, and takes folders in folders of any depth. What it cannot remove within its time stays.
     """
     with contextlib.suppress(subprocess.TimeoutExpired):

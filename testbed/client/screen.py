@@ -1,5 +1,5 @@
-"""What `testbed up` shows: a line a phase while it comes up, rewritten in place on a terminal, and a summary
-when it is up.
+"""The screen of `testbed up`: a line a phase while it comes up, rewritten in place on a terminal, and a
+summary when it is up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Screen:
         self._text = ""
 
     def show(self, message: dict[str, Any]) -> None:
-        """A message of the main process or the daemon: phase, note, ready (with name and pid)."""
+        """Show a message of the main process or the daemon: phase, note, ready (with name and pid)."""
         if "phase" in message:
             self._show_phase(message["phase"], message["done"], message["total"])
         elif "note" in message:
@@ -54,12 +54,12 @@ class Screen:
         self._stream.flush()
 
     def close(self) -> None:
-        """Ends the line that is being rewritten."""
+        """End the line that is being rewritten."""
         self._end_phase()
 
 
 def summary(message: dict[str, Any], took_s: float) -> str:
-    """The lines that say what is up and what can be done with it."""
+    """Return the lines that say what is up and what can be done with it."""
     ready, name = message["ready"], message["name"]
     option = "" if name == "default" else f" --name {name}"
     circuits = ", ".join(f"{a}-{b}" for a, b in ready["circuits"]) or "none"

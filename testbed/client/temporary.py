@@ -40,8 +40,8 @@ def running(name: str, config: str) -> Iterator[None]:
 
 
 def command(*words: str, output: IO[bytes] | None = None) -> int:
-    """Another testbed command's exit code, its output shown as it comes, or in a file. It is told to end when
-    this process is.
+    """Return another testbed command's exit code, its output shown as it comes, or in a file. It is told to
+    end when this process is.
     """
     argv = [sys.executable, "-m", f"testbed.{words[0]}", *words[1:]]
     with subprocess.Popen(argv, stdout=output, stderr=output) as process:
@@ -60,7 +60,7 @@ def command(*words: str, output: IO[bytes] | None = None) -> int:
 def handling(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None] | signal.Handlers
 ) -> Iterator[None]:
-    """These signals' handler, for as long as the block lasts."""
+    """Set these signals' handler for as long as the block lasts."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

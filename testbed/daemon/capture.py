@@ -33,7 +33,7 @@ def answer(
     stop: Callable[[], bool],
     files: UserFiles,
 ) -> dict[str, Any]:
-    """The daemon's request `capture`: writes the file that it names, as `caller`."""
+    """Answer the daemon's request `capture`: write the file that it names, as `caller`."""
     wire = capture.link(topology, str(request.get("link")))
     count, seconds = request.get("count"), request.get("seconds")
     if not isinstance(count, int) or not 1 <= count <= MOST_FRAMES:
@@ -57,7 +57,7 @@ def answer(
 
 @contextlib.contextmanager
 def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[FileIO]:
-    """The emptied file, which is the user's; locked while it is written, for whoever waits until it is
+    """Open and empty the file, which is the user's; locked while it is written, for whoever waits until it is
     whole.
     """
     fd = files.open_output(path, caller)
@@ -71,7 +71,7 @@ def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[FileIO]:
 
 
 def _write_whole(file: FileIO, data: bytes) -> None:
-    """Appends all of it, or nothing. Raises OSError."""
+    """Append all of it, or nothing. Raises OSError."""
     begun = file.tell()
     try:
         while data:

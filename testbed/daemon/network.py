@@ -47,8 +47,8 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
 
 
 class Network:
-    """A context manager: entering brings everything up and waits until every switch was read back; leaving
-    takes it down.
+    """The network's life as a context manager: entering brings everything up and waits until every switch was
+    read back; leaving takes it down.
 
     `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the
     controller's socket.
@@ -97,7 +97,7 @@ class Network:
         self._stack.__exit__(kind, error, trace)
 
     def ask(self, operation: str, **arguments: Any) -> Any:
-        """A request to the controller. Waits while it is being started again, which only `watch` does, and
+        """Ask the controller. Waits while it is being started again, which only `watch` does, and
         the thread that calls that: a process started from another thread would end with it.
         """
         deadline = time.monotonic() + _READY_TIMEOUT_S
@@ -115,17 +115,19 @@ class Network:
             return False
 
     def ways(self, forest: Forest) -> list[Ways]:
-        """By which devices the results of each tree go on from each unit, by the circuits that there are."""
+        """Return by which devices the results of each tree go on from each unit, by the circuits that
+        there are.
+        """
         return ways(forest, self.ask)
 
     def verdicts(self) -> dict[str, int]:
-        """What XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
+        """Return what XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
         counts = self.tors.verdicts()
         counts.update(self.plane.verdicts())
         return dict(counts)
 
     def watch(self) -> list[Restart]:
-        """Raises TestbedError if a process that the network needs has died; starts the controller or switches
+        """Raise TestbedError if a process that the network needs has died; start the controller or switches
         again if they have.
         """
         self.fabric.watch()
@@ -143,7 +145,7 @@ class Network:
 
     @property
     def controller_pid(self) -> int:
-        """0 while there is none."""
+        """Return 0 while there is none."""
         return self._controller.pid if self._controller else 0
 
     def _switch_ports(self) -> list[SwitchPort]:
@@ -170,7 +172,7 @@ class Network:
         return places
 
     def _start_controller(self, held: bool = False) -> None:
-        """`held`: it waits for `_begin_controller`."""
+        """Start the controller. `held`: it waits for `_begin_controller`."""
         library = self.topology.controller
         argv = [str(environment.controller_interpreter(library)), "-m", "controller", "--library", library]
         argv += ["--topology", str(self._folder / "topology.json")]

@@ -54,12 +54,12 @@ class Main:
         self._lock = threading.Lock()
 
     def say(self, **message: Any) -> None:
-        """A line to the main process; nothing if it is gone, which `wants_end` tells."""
+        """Send a line to the main process; nothing if it is gone, which `wants_end` tells."""
         with self._lock, contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def wants_end(self, wait_s: float = 0.0) -> bool:
-        """Whether it sent anything at all, or is gone."""
+        """Return whether it sent anything at all, or is gone."""
         return bool(select.select([self._socket], [], [], wait_s)[0])
 
 
@@ -78,7 +78,7 @@ class Daemon:
         self._circuits: list[list[str]] | None = None
 
     def run(self) -> None:
-        """From nothing to nothing. Raises what went wrong."""
+        """Bring the testbed up, serve, and take it down. Raises what went wrong."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._end.set())
         uid = self._owner.uid
@@ -123,7 +123,9 @@ class Daemon:
         self._main.say(phase=phase, done=done, total=total)
 
     def _watch(self) -> None:
-        """Until asked to end. Raises TestbedError when something dies that the testbed cannot do without."""
+        """Watch until asked to end. Raises TestbedError when something dies that the testbed cannot
+        do without.
+        """
         while not self._main.wants_end(_TICK_S) and not self._end.is_set():
             for restart in self._network.watch():
                 self._jobs.fail(restart.jobs, f"{restart}, and with it what it had summed")
@@ -136,12 +138,12 @@ class Daemon:
                 )
 
     def _note(self, text: str) -> None:
-        """To the screen of `up`, and to the daemon's log for who looks later."""
+        """Write to the screen of `up`, and to the daemon's log for who looks later."""
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
         self._main.say(note=text)
 
     def _follow_circuits(self) -> None:
-        """Tells running jobs of circuits that were changed past the daemon, as `testbed circuits request`
+        """Tell running jobs of circuits that were changed past the daemon, as `testbed circuits request`
         does.
         """
         if not self._jobs.means.supply.across_units():
@@ -272,7 +274,7 @@ class Daemon:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code 0 after an end that was asked for; else the error's, which the main process has been told."""
+    """Return 0 after an end that was asked for; else the error's, which the main process has been told."""
     parser = argparse.ArgumentParser(prog="python -m testbed.daemon.process", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument(

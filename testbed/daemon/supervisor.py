@@ -1,5 +1,5 @@
-"""The main process's work: holds the name, starts the daemon in namespaces of its own, watches it, sees it
-gone.
+"""The work of the main process: it holds the name, starts the daemon in namespaces of its own, watches it,
+sees it gone.
 
 Talks with the daemon over a socket pair (testbed/daemon/process.py says what crosses it). Whatever goes
 wrong, this returns or raises only when the testbed's PID namespace is empty.
@@ -44,7 +44,7 @@ def bring_up(
     detached: bool = False,
     claimed: Show | None = None,
 ) -> int:
-    """Brings a testbed up, keeps it, and takes it down when asked by a signal or by `testbed down`.
+    """Bring a testbed up, keep it, and take it down when asked by a signal or by `testbed down`.
 
     `claimed` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was
     asked to end before it was up.
@@ -77,7 +77,7 @@ def bring_up(
 
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor that is readable once a signal asked this process to end."""
+    """Return a descriptor that is readable once a signal asked this process to end."""
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def note(_number: int, _frame: FrameType | None) -> None:
@@ -165,7 +165,7 @@ class Daemon:
             self._init_pidfd = os.pidfd_open(psutil.Process(self._process.pid).children()[0].pid)
 
     def watch(self, asked: int, on_message: Show) -> None:
-        """Until the daemon has ended. Raises what it died of."""
+        """Wait until the daemon has ended. Raises what it died of."""
         deadline = float("inf")
         pidfd = os.pidfd_open(self._process.pid)
         with selectors.DefaultSelector() as selector:
@@ -197,7 +197,7 @@ class Daemon:
         self._raise_failure()
 
     def _receive(self, on_message: Show) -> bool:
-        """Takes the daemon's messages; False at their end."""
+        """Take the daemon's messages; return False at their end."""
         try:
             data = self._socket.recv(65536)
         except ConnectionResetError:
@@ -239,7 +239,7 @@ class Relay:
         self._writer, self._runtime = writer, runtime
 
     def claimed(self, _facts: dict[str, Any]) -> None:
-        """There is a folder for the log now: standard output and error go there."""
+        """Take the log's folder, which has been made: standard output and error go there."""
         log = os.open(
             self._runtime.log / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
         )
@@ -249,7 +249,7 @@ class Relay:
         self._screen = Screen(sys.stdout)
 
     def show(self, message: dict[str, Any]) -> None:
-        """Waits for nobody: a command that went away is no reason to end."""
+        """Say something, and wait for nobody: a command that went away is no reason to end."""
         if self._writer >= 0:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._writer, json.dumps(message).encode() + b"\n")
@@ -262,7 +262,7 @@ class Relay:
 
 
 def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller) -> int:
-    """Starts the main process in a session of its own; returns when the testbed is up. Raises what made it
+    """Start the main process in a session of its own; return when the testbed is up. Raises what made it
     fail.
     """
     sys.stdout.flush()

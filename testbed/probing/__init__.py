@@ -1,3 +1,3 @@
-"""What this host can do, found out by trying. Owns the list of features; runs mechanisms as programs, imports
-none.
+"""The features that this host has, known by trying them. Owns the list of features; runs mechanisms as
+programs, imports none.
 """

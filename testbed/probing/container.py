@@ -1,5 +1,5 @@
-"""What a container may lack because it was not given it, and how to give it. Imports nothing of the project
-but the features.
+"""The lacks of a container that was not given what it needs, and how to give it. Imports nothing of the
+project but the features.
 
 scripts/container_needs.py found what is needed, by taking it away; docs/containers.md has its table.
 """
@@ -30,12 +30,12 @@ WHERE = "docs/containers.md"
 
 
 def is_container(root: Path = Path("/")) -> bool:
-    """Whether a container engine made this system: by the marks that podman and docker leave."""
+    """Return whether a container tool made this system: by the marks that podman and docker leave."""
     return any((root / mark).exists() for mark in MARKS)
 
 
 def missing_capabilities(status: str) -> list[str]:
-    """Those of NEEDED that a process with this text in /proc/PID/status has not, in NEEDED's order."""
+    """Return those of NEEDED that a process with this text in /proc/PID/status has not, in NEEDED's order."""
     line = next((line for line in status.splitlines() if line.startswith("CapEff:")), None)
     if line is None:
         return []
@@ -44,8 +44,8 @@ def missing_capabilities(status: str) -> list[str]:
 
 
 def capabilities() -> str:
-    """ProbeFailure that names the capabilities which are missing, with the options that give them to a
-    container.
+    """Return the ProbeFailure that names the capabilities which are missing, with the options that give them
+    to a container.
     """
     try:
         status = STATUS.read_text()
@@ -58,7 +58,7 @@ def capabilities() -> str:
 
 
 def tun() -> str:
-    """Open vSwitch's user-space datapath makes its bridges' own ports with it."""
+    """Open /dev/net/tun, with which Open vSwitch's user-space datapath makes its bridges' own ports."""
     try:
         os.close(os.open(TUN, os.O_RDWR))
     except OSError as error:
@@ -68,12 +68,14 @@ def tun() -> str:
 
 
 def where() -> str:
-    """This system, in a word for a sentence."""
+    """Return this system, in a word for a sentence."""
     return "this container" if is_container() else "this host"
 
 
 def given(*options: str) -> str | None:
-    """The remedy for a container that was started without `options`; None where this is no container."""
+    """Return the remedy for a container that was started without `options`; None where this is no
+    container.
+    """
     return (
         f"run the container with --privileged, or with {' '.join(options)} ({WHERE})"
         if is_container()

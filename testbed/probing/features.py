@@ -34,7 +34,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of trying the feature `name`: `detail` is what was seen, or why it failed, in one line.
+    """The finding of a feature that was tried: `detail` is what was seen, or why it failed, in one line.
 
     `broken`: nothing is known of the feature, for what tries it failed by a fault of this project's own.
     """
@@ -58,7 +58,7 @@ class ProbeFailure(Exception):
 
 
 def broken(name: str, error: Exception) -> Finding:
-    """The finding of a probe that raised what no lack of a host explains."""
+    """Return the finding of a probe that raised what no lack of a host explains."""
     said = " ".join(str(error).split())
     return Finding(
         name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True
@@ -154,8 +154,8 @@ BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
 def lacks(findings: Sequence[Finding]) -> list[Finding]:
-    """The required features among `findings` that were tried and do not work: the ones to mend, and so the
-    rest.
+    """Return the required features among `findings` that were tried and do not work: the ones to mend, and so
+    the rest.
     """
     return [
         finding
@@ -165,8 +165,8 @@ def lacks(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def remedy_of(finding: Finding, checkout: bool = True) -> str:
-    """What to do where a feature is lacking; `checkout`: this is one, and its set-up installs what is
-    missing.
+    """Return what to do where a feature is lacking; `checkout`: this is a checkout, and its set-up installs
+    what is missing.
     """
     feature = BY_NAME[finding.name]
     if finding.remedy or checkout or feature.remedy != SET_UP:
@@ -178,8 +178,8 @@ def remedy_of(finding: Finding, checkout: bool = True) -> str:
 
 
 def with_needs(names: Sequence[str]) -> list[str]:
-    """`names` and all that they need, each after what it needs, in the order of FEATURES where that leaves a
-    choice.
+    """Return `names` and all that they need, each after what it needs, in the order of FEATURES where that
+    leaves a choice.
     """
     wanted: set[str] = set()
     pending = list(names)

@@ -27,7 +27,7 @@ RESEND_S = 0.1
 
 
 def tool(*argv: str) -> str:
-    """What a network tool prints. Raises ProbeFailure with the first line that it complains in."""
+    """Return what a network tool prints. Raises ProbeFailure with the first line that it complains in."""
     try:
         ended = subprocess.run(
             argv, capture_output=True, text=True, check=False, timeout=TOOL_S, stdin=subprocess.DEVNULL
@@ -44,10 +44,10 @@ def tool(*argv: str) -> str:
     return ended.stdout
 
 
-def make_veth(one: str, other: str) -> None:
-    """A veth pair, both ends up."""
-    tool("ip", "link", "add", one, "type", "veth", "peer", "name", other)
-    for device in (one, other):
+def make_veth(first: str, second: str) -> None:
+    """Make a veth pair, both ends up."""
+    tool("ip", "link", "add", first, "type", "veth", "peer", "name", second)
+    for device in (first, second):
         tool("ip", "link", "set", device, "up")
 
 
@@ -58,8 +58,8 @@ def send(device: str, frame: bytes) -> None:
 
 
 def arrives(devices: Iterable[str], act: Callable[[], None]) -> set[str]:
-    """The devices at which FRAME is seen after `act`, which is repeated until all have it or DEADLINE_S is
-    over.
+    """Return the devices at which FRAME is seen after `act`, which is repeated until all have it or
+    DEADLINE_S is over.
 
     A device that has just come up may drop the first frames.
     """

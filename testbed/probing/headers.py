@@ -22,7 +22,7 @@ REMEDY = "run sudo make setup (it installs Debian's linux-headers)"
 
 
 def kernel_headers(root: Path = Path("/"), release: str | None = None, cache: Path | None = None) -> Path:
-    """The folder for BCC_KERNEL_SOURCE: that of kernel `release` (the running one), else the newest
+    """Return the folder for BCC_KERNEL_SOURCE: that of kernel `release` (the running one), else the newest
     installed.
 
     `root` and `cache` are for tests. Quick: the first call for a version makes some hundred links.
@@ -113,7 +113,7 @@ def _overlaid(source: Path, common: Path, cache: Path) -> Path:
 
 
 def _merge(upper: Path, lower: Path, made: Path) -> None:
-    """Fills `made` with links; a folder that both have becomes a folder of links, in which the upper's file
+    """Fill `made` with links; a folder that both have becomes a folder of links, in which the upper's file
     wins.
     """
     names = {entry.name for folder in (upper, lower) for entry in folder.iterdir()}

@@ -25,7 +25,7 @@ class ProbeFault(Exception):
 
 
 def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
-    """What a program prints, on stderr if nowhere else.
+    """Return what a program prints, on stderr if nowhere else.
 
     Raises ProbeFailure with the last line that it said when it is missing, slow or fails.
     """
@@ -38,7 +38,9 @@ def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
 
 
 def said_by_ours(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
-    """`output_of` a program that ends in a module of this project. ProbeFault when a traceback ended that."""
+    """Return `output_of` a program that ends in a module of this project. ProbeFault when a traceback
+    ended that.
+    """
     ended = _ended(argv, deadline_s)
     if ended.returncode != 0 and TRACEBACK in ended.stderr:
         raise ProbeFault(f"{' '.join(argv[-2:])}: {_last_words(ended)}")
@@ -85,7 +87,9 @@ def memory() -> str:
 
 
 def memlock() -> str:
-    """Raised and lowered again; may be refused even to root, when the capability was taken away."""
+    """Raise the limit and lower it again, which may be refused even to root, when the capability was
+    taken away.
+    """
     before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     try:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -120,7 +124,7 @@ def os_ken() -> str:
 
 
 def ryu() -> str:
-    """With what the controller imports beside it, as the controller process has it."""
+    """Import ryu with what the controller imports beside it, as the controller process has it."""
     try:
         python = environment.controller_interpreter("ryu")
     except HostError as error:
@@ -151,13 +155,13 @@ def kernel_headers() -> str:
 
 
 def p4c() -> str:
-    """Its backend for BMv2, by itself or under the driver's name."""
+    """Return the version of the compiler for BMv2, whether it is there by itself or behind the driver p4c."""
     compiler = "p4c-bm2-ss" if shutil.which("p4c-bm2-ss") else "p4c"
     return output_of([compiler, "--version"]).splitlines()[-1].strip()
 
 
 def namespaces() -> str:
-    """The flags are those that a testbed is started with."""
+    """Make the namespaces by the flags that a testbed is started with."""
     outside = Path("/proc/self/ns/net").stat().st_ino
     inside = output_of([*UNSHARE, "stat", "--dereference", "--format=%i", "/proc/self/ns/net"])
     if int(inside) == outside:

@@ -30,7 +30,7 @@ PRIVATE = Path("/run")  # a tmpfs of our own is mounted there, so that a killed 
 
 
 def findings(names: Sequence[str]) -> list[Finding]:
-    """What became of the features `names`, all keys of PROBES, tried in one set of namespaces."""
+    """Return what became of the features `names`, all keys of PROBES, tried in the same namespaces."""
     try:
         python = str(environment.interpreter())
     except TestbedError:
@@ -79,7 +79,7 @@ def tbf() -> str:
 
 
 def mirred() -> str:
-    """Two pairs joined in the middle, as a shaped link is; with each classifier that could do it."""
+    """Join two pairs in the middle, as a shaped link is, with each classifier that could do it."""
     make_veth("mirred-a", "mirred-b")
     make_veth("mirred-c", "mirred-d")
     tool("tc", "qdisc", "add", "dev", "mirred-b", "ingress")
@@ -106,10 +106,10 @@ def mirred() -> str:
 @functools.cache
 def _xdp() -> dict[str, tuple[bool, str]]:
     # a process of its own: bcc belongs to testbed/dataplanes/xdp, and prints the compiler's complaints
-    found: dict[str, tuple[bool, str]] = json.loads(
+    outcomes: dict[str, tuple[bool, str]] = json.loads(
         said_by_ours([sys.executable, "-m", "testbed.dataplanes.xdp.probe"])
     )
-    return found
+    return outcomes
 
 
 def _xdp_feature(name: str) -> str:
@@ -126,8 +126,8 @@ def marks() -> str:
 
 @contextlib.contextmanager
 def _open_vswitch() -> Iterator[tuple[str, ...]]:
-    """A private Open vSwitch; gives the start of an ovs-vsctl command for it. Ends the processes that it
-    started.
+    """Start a private Open vSwitch; yield the start of an ovs-vsctl command for it. Ends the processes that
+    it started.
     """
     with tempfile.TemporaryDirectory(dir=PRIVATE) as folder, contextlib.ExitStack() as stack:
         database, log = Path(folder) / "conf.db", Path(folder) / "log"

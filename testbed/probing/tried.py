@@ -11,8 +11,8 @@ from testbed.probing.features import BY_NAME, Finding, ProbeFailure, broken, wit
 
 
 def findings(names: Sequence[str]) -> Iterator[Finding]:
-    """What became of `names` and of all that they need, as it becomes known. One whose needs fail is not
-    tried.
+    """Yield what became of `names` and of all that they need, as it becomes known. A feature whose needs fail
+    is not tried.
     """
     works: dict[str, bool] = {}
     pending = with_needs(names)
@@ -25,10 +25,10 @@ def findings(names: Sequence[str]) -> Iterator[Finding]:
         for name in batch:
             if all(works.get(need, need in tried) for need in BY_NAME[name].needs):
                 tried.append(name)
-        found = {finding.name: finding for finding in _try(tried)} if tried else {}
+        findings_by_name = {finding.name: finding for finding in _try(tried)} if tried else {}
         for name in batch:
             lacking = [need for need in BY_NAME[name].needs if not works.get(need)]
-            finding = found.get(name) or Finding(
+            finding = findings_by_name.get(name) or Finding(
                 name, False, f"not tried, for it needs {' and '.join(lacking)}", tried=False
             )
             works[name] = finding.works

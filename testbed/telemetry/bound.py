@@ -1,5 +1,5 @@
-"""What the links alone would have allowed a job, beside what the clock said. Pure. docs/verdict.md says how,
-and how well it does.
+"""The bound of a job: what the links alone would have allowed it, beside what the clock said. Pure.
+docs/verdict.md says how it is made, and how good it is.
 
 Where a script's collectives are seen, they are replayed; where they are not, only the time in which a link
 was full is known to be the links', and the bound is coarse.
@@ -51,7 +51,7 @@ class Bound:
 
     @property
     def how(self) -> str:
-        """How both were made, in a line."""
+        """Return in a line how both were made."""
         if self.coarse:
             return (
                 "bound: of each second with traffic, the time that the fullest link needed at its rate; the "
@@ -75,7 +75,9 @@ class Bound:
 
 
 def coarse(evidence: Evidence) -> Bound | None:
-    """Of a job whose collectives were not seen; None where no link of its own with a rate carried traffic."""
+    """Return the bound of a job whose collectives were not seen; None where no link of its own with a rate
+    carried traffic.
+    """
     length_s = sum(second.elapsed_s for second in evidence.seconds)
     full_s = sum(second.link * second.elapsed_s for second in evidence.seconds)
     own = [link for link in evidence.links if link.name not in evidence.strangers]
@@ -103,8 +105,8 @@ def bound(
     traffic: Traffic,
     depths_s: Mapping[str, float],
 ) -> Bound | None:
-    """Of a job whose workers left these statistics, by rank. `depths_s`: by link, the seconds of its rate
-    that it may send at once.
+    """Return the bound of a job whose workers left these statistics, by rank. `depths_s`: by link, the
+    seconds of its rate that it may send at once.
 
     None where its collectives were not seen or do not fit together, or none of the links that they crossed
     has a rate.
@@ -114,8 +116,8 @@ def bound(
     carried = Carried(recording)
     if span is None or not set(traffic.hosts) <= set(carried.links):
         return None
-    again = sum(number(one, "retransmits") for one in statistics)
-    pushed = sum(number(one, "pushed") for one in statistics)
+    again = sum(number(worker, "retransmits") for worker in statistics)
+    pushed = sum(number(worker, "pushed") for worker in statistics)
     once = pushed / (pushed + again) if pushed else 1.0
     try:
         return _Job(timelines, span, traffic, carried, depths_s, once).bound()
@@ -154,7 +156,7 @@ class _Job:
         )
 
     def _under_way(self, numbers: Sequence[int]) -> tuple[Floats, Floats]:
-        """From when to when each of these collectives was: all had asked, and all had its result."""
+        """Return when all had asked for each of these collectives, and when all had its result."""
         everybody = [timeline.collectives for timeline in self._timelines]
         asked = np.array([self._asked_ns[which] / 1e9 for which in numbers])
         ready = np.array([max(each[which].ready_ns for each in everybody) / 1e9 for which in numbers])
@@ -199,7 +201,7 @@ class _Job:
         return sum(row.starved_ns for row in timeline.rows if first < row.at_ns <= last) / 1e9
 
     def _transfers(self) -> dict[int, Transfer]:
-        found: dict[int, Transfer] = {}
+        transfers: dict[int, Transfer] = {}
         everybody = tuple(range(len(self._traffic.hosts)))
         optics = self._shared_optics() if self._shared else self._own_optics()
         for at, which in enumerate(self._numbers):
@@ -208,8 +210,9 @@ class _Job:
             uses += [Use(link, float(busy_s[at]), depth_s, everybody) for link, busy_s, depth_s in optics]
             last = tail(self._traffic, collective)
             tail_use = self._use(last, at) if last else None
-            found[which] = Transfer(tuple(use for use in uses if use), tail_use.busy_s if tail_use else 0.0)
-        return found
+            tail_s = tail_use.busy_s if tail_use else 0.0
+            transfers[which] = Transfer(tuple(use for use in uses if use), tail_s)
+        return transfers
 
     def _use(self, need: Need, at: int) -> Use | None:
         rate_mbps = self._carried.rate_mbps(need.host, float(self._asked_s[at]), float(self._ready_s[at]))
@@ -218,24 +221,25 @@ class _Job:
         return Use(need.link, need.bytes * 8e-6 / rate_mbps, self._depths_s.get(need.host, 0.0), need.sources)
 
     def _own_optics(self) -> list[tuple[str, Floats, float]]:
-        """Of a job alone, all that optical links carried, shared out to its collectives by their sizes: the
+        """Share all that optical links carried out to the collectives of a job alone, by their sizes: the
         link and direction, how long each collective needs it, and its depth.
         """
-        found = []
+        optics = []
         for link in self._optical:
             for direction in (UP, DOWN):
                 rates = self._rates_mbps([link])
                 if rates is None or not self._is_used(link, direction):
                     continue
                 sent = self._in_window(link, direction) * self._sizes / self._sizes.sum() * self._once
-                found.append((f"{link} {direction}", sent * 8e-6 / rates, self._depths_s.get(link, 0.0)))
-        return found
+                optics.append((f"{link} {direction}", sent * 8e-6 / rates, self._depths_s.get(link, 0.0)))
+        return optics
 
     def _shared_optics(self) -> list[tuple[str, Floats, float]]:
-        """The same beside other jobs: what the job's own bytes need of what those left it. Which of a unit's
-        links they took is not known, so these count as one, which no division of the bytes is faster than.
+        """Do the same beside other jobs: what the job's own bytes need of what those left it. Which of a
+        unit's links they took is not known, so these count as one, which no division of the bytes is faster
+        than.
         """
-        found = []
+        optics = []
         collectives = self._timelines[0].collectives
         crossings = [crossing(self._traffic, collective) for collective in collectives]
         ever = [number for number in sorted(self._asked_ns) if collectives[number].ready_ns]
@@ -256,14 +260,16 @@ class _Job:
             )
             name = links[0] if len(links) == 1 else f"{unit}'s optical links"
             depth_s = max(self._depths_s.get(link, 0.0) for link in links)
-            found.append((f"{name} {direction}", own * 8e-6 / (rates * share), depth_s))
-        return found
+            optics.append((f"{name} {direction}", own * 8e-6 / (rates * share), depth_s))
+        return optics
 
     def _is_used(self, link: str, direction: str) -> bool:
         return self._in_window(link, direction) >= TRACE_SHARE * float(self._sizes.sum())
 
     def _rates_mbps(self, links: Sequence[str]) -> Floats | None:
-        """Of these together, by collective; None where there are none, or one has no rate."""
+        """Return the rates of these links together, by collective; None where there are none, or any has no
+        rate.
+        """
         times = list(zip(self._asked_s.tolist(), self._ready_s.tolist(), strict=True))
         rates = [[self._carried.rate_mbps(link, *span) for span in times] for link in links]
         if not rates or any(rate is None for row in rates for rate in row):

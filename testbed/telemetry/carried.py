@@ -1,4 +1,4 @@
-"""What links carried, which rates they had, and which jobs sent over them, by time. Pure.
+"""The bytes that links carried, the rates that they had, and the jobs that sent over them, by time. Pure.
 
 Times are of CLOCK_MONOTONIC, as in timelines.
 """
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Carried:
-    """Of one recording."""
+    """The bytes and rates in a recording."""
 
     def __init__(self, recording: Recording) -> None:
         read = [(sample.links, sample.holders) for sample in recording.samples if sample.links is not None]
@@ -42,7 +42,7 @@ class Carried:
         return list(self._column)
 
     def rate_mbps(self, link: str, began_s: float, ended_s: float) -> float | None:
-        """The mean rate in that time: links of scheduled jobs change theirs."""
+        """Return the mean rate in that time: links of scheduled jobs change theirs."""
         column = self._column[link]
         rates = self._rates[:, column]
         if np.isnan(rates[0]):
@@ -54,21 +54,21 @@ class Carried:
         return float(rates[at.clip(0)].mean())
 
     def so_far(self, link: str, direction: str) -> Floats:
-        """Bytes that it had carried at each reading."""
+        """Return the bytes that a link had carried at each reading."""
         return np.asarray(self._values[:, self._column[link], COLUMNS[direction]])
 
     def bytes(self, link: str, direction: str, began_s: Floats, ended_s: Floats) -> Floats:
-        """Between these times; between two readings, in proportion."""
+        """Return the bytes between these times; between two readings, in proportion."""
         return self.between(self.so_far(link, direction), began_s, ended_s)
 
     def between(self, so_far: Floats, began_s: Floats, ended_s: Floats) -> Floats:
-        """How much more of what readings know there is at the end of these times than at their begin."""
+        """Return how much a quantity, known at readings, grew from the begin of these times to their end."""
         grown: Floats = np.interp(ended_s, self.times_s, so_far) - np.interp(began_s, self.times_s, so_far)
         return grown
 
     def jobs_crossing(self, own_hosts: Collection[str]) -> dict[str, Floats]:
-        """By unit: from each reading to the next, how many other jobs sent or took something that have hosts
-        both in that unit and outside of it, so that their traffic crosses its optical links.
+        """Return for each unit, from each reading to the next, how many other jobs sent or took something
+        that have hosts both in that unit and outside of it, so that their traffic crosses its optical links.
 
         Hosts that no job holds count as one job's, which may cross any unit's.
         """
@@ -76,7 +76,7 @@ class Carried:
         at = [self._column[name] for name in names]
         sent = np.diff(self._values[:, at][:, :, [BYTES_AB, BYTES_BA]], axis=0).max(axis=2)
         least = np.nan_to_num(self._rates[:-1, at]) * np.diff(self.times_s)[:, None] * 1.25e5 * ACTIVE_SHARE
-        found = {unit_of(name): np.zeros(len(sent)) for name in names}
+        crossing = {unit_of(name): np.zeros(len(sent)) for name in names}
         for step, busy in enumerate(sent > least):
             holders = {**self._holders[step + 1], **self._holders[step]} if busy.any() else {}
             jobs = {
@@ -85,16 +85,16 @@ class Carried:
                 if sends and name not in own_hosts
             }
             units = _units(holders)
-            for unit, counts in found.items():
+            for unit, counts in crossing.items():
                 counts[step] = sum(
                     job == NOBODY_KNOWN or (unit in units[job] and len(units[job]) > 1) for job in jobs
                 )
-        return found
+        return crossing
 
 
 def _units(holders: Mapping[str, int]) -> dict[int, set[str]]:
-    """By job."""
-    found: dict[int, set[str]] = {}
+    """Return the units of each job's hosts."""
+    units: dict[int, set[str]] = {}
     for host, job in holders.items():
-        found.setdefault(job, set()).add(unit_of(host))
-    return found
+        units.setdefault(job, set()).add(unit_of(host))
+    return units

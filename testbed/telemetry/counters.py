@@ -34,7 +34,7 @@ class Machine:
 
 
 def machine() -> Machine:
-    """Of now. Takes about 0.2 ms of a core."""
+    """Return a reading of now, which takes about 0.2 ms of a core."""
     return Machine(_cores(), softnet(_SOFTNET.read_text()), _waiting_s())
 
 
@@ -50,8 +50,8 @@ def _cores() -> npt.NDArray[np.float64]:
 
 
 def softnet(text: str) -> npt.NDArray[np.int64]:
-    """Of /proc/net/softnet_stat: a line per core, in hexadecimal; packets dropped, and times that packet work
-    ran out of budget.
+    """Return what /proc/net/softnet_stat says: a line per core, in hexadecimal; packets dropped, and times
+    that packet work ran out of budget.
     """
     return np.array([[int(field, 16) for field in line.split()[1:3]] for line in text.splitlines()], np.int64)
 
@@ -64,6 +64,8 @@ def _waiting_s() -> float:
 
 
 def pressure(text: str) -> float:
-    """The total of the line `some`, in seconds: `some avg10=0.00 avg60=0.00 avg300=0.00 total=1181338471`."""
+    """Return the total of the line `some`, in seconds: `some avg10=0.00 avg60=0.00 avg300=0.00
+    total=1181338471`.
+    """
     some = next(line for line in text.splitlines() if line.startswith("some "))
     return int(some.rsplit("total=", 1)[1]) / 1e6

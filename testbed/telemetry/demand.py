@@ -1,5 +1,5 @@
-"""How many bytes a collective needs on which links, by where the job's sums are made. Pure: formulas of
-docs/verdict.md.
+"""The demand of a collective: how many bytes it needs on which links, by where the job's sums are made. Pure:
+formulas of docs/verdict.md.
 
 Bytes are of whole frames, as links count them. Frames that were sent again, or that other jobs sent, are no
 part of it.
@@ -29,8 +29,8 @@ _GRADIENT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Where a job's sums go: how its workers speak, their hosts by rank, the host where partial
-    sums or vectors meet, and the forest, where the network sums.
+    """The traffic of a job's sums: how its workers speak, their hosts by rank, the host where partial sums or
+    vectors meet, and the forest, where the network sums.
     """
 
     transport: str
@@ -41,7 +41,7 @@ class Traffic:
 
 
 def unit_of(name: str) -> str:
-    """The unit of a host or of an optical port."""
+    """Return the unit of a host or of an optical port."""
     return name.partition("h")[0].partition("o")[0]
 
 
@@ -62,8 +62,8 @@ class Need:
 
 
 def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
-    """Of a collective. One that gloo does beside the job's own kind counts as what each worker must at least
-    be told of it.
+    """Return the needs of a collective. What gloo does beside the job's own kind counts as what each worker
+    must at least be told of it.
     """
     workers, everybody = len(traffic.hosts), range(len(traffic.hosts))
     if not collective.summed:
@@ -86,14 +86,14 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
 
 
 def _shares(forest: Forest) -> list[float]:
-    """The part of the fragments that each tree takes."""
+    """Return the part of the fragments that each tree takes."""
     total = sum(tree.share for tree in forest.trees)
     return [tree.share / total for tree in forest.trees]
 
 
 def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
-    """Of a tree by which so many bytes go up from each worker, and come down to each receiver. What a host
-    sums of its own worker crosses no link.
+    """Return the needs of a tree by which so many bytes go up from each worker, and come down to each
+    receiver. What a host sums of its own worker crosses no link.
     """
     top = forest.trees[number].top
     down = set(forest.receivers(number))
@@ -114,7 +114,7 @@ def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
 
 
 def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], float]:
-    """By unit and direction (up: to the optical switch), the bytes of a collective that must cross its
+    """Return by unit and direction (up: to the optical switch) the bytes of a collective that must cross its
     optical links at least, whichever of them; of direct circuits, for what only passes through a unit is left
     out.
     """
@@ -130,8 +130,9 @@ def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], 
 
 
 def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
-    """From which unit to which a worker's bytes go, how many of them the first must send, and the second
-    takes: a tree's result is multiplied where circuits part, perhaps not in the unit that it comes from.
+    """Return from which unit to which a worker's bytes go, how many of them the first must send, and the
+    second takes: a tree's result is multiplied where circuits part, perhaps not in the unit that it comes
+    from.
     """
     if traffic.forest is not None:
         for number, share in enumerate(_shares(traffic.forest)):
@@ -161,7 +162,7 @@ def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[int, int, floa
 
 
 def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
-    """What each worker sends of a sum, and takes."""
+    """Return what each worker sends of a sum, and takes."""
     workers = len(traffic.hosts)
     if traffic.forest is not None:
         return float(pushed_frames(collective, workers, traffic.mtu) * frame_bytes(traffic.mtu))
@@ -170,8 +171,8 @@ def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
 
 
 def tail(traffic: Traffic, collective: Collective) -> Need | None:
-    """What a parameter server's link must still carry when it has taken all of a collective: the sums of the
-    last chunks.
+    """Return what a parameter server's link must still carry when it has taken all of a collective: the sums
+    of the last chunks.
     """
     if traffic.transport != SERVER or traffic.ps_host is None or not collective.summed:
         return None
@@ -181,16 +182,18 @@ def tail(traffic: Traffic, collective: Collective) -> Need | None:
 
 
 def pushed_frames(collective: Collective, workers: int, mtu: int) -> int:
-    """The vote's, and a frame for each fragment, unless the vote carries all workers' values."""
+    """Return how many frames a worker pushes: the vote's, and a frame for each fragment, unless the vote
+    carries all workers' values.
+    """
     length, lanes = collective.size_bytes // _GRADIENT_BYTES, lanes_for(mtu)
     return 1 if length * workers + _VOTE_LENGTHS <= lanes else 1 - (-length // lanes)
 
 
 def frame_bytes(mtu: int) -> int:
-    """Of a gradient packet."""
+    """Return the bytes of a gradient packet's frame."""
     return _ETHERNET_BYTES + _UDP_BYTES + payload_bytes(lanes_for(mtu))
 
 
 def tcp_framing(mtu: int) -> float:
-    """Bytes on a link for each byte that full segments carry; acknowledgements left aside."""
+    """Return the bytes on a link for each byte that full segments carry; acknowledgements left aside."""
     return (_ETHERNET_BYTES + mtu) / (mtu - _TCP_BYTES)

@@ -1,4 +1,4 @@
-"""From samples to what a verdict is given on. Pure.
+"""The evidence that a verdict is given on, made of samples. Pure.
 
 A job computes on the same cores that carry its packets, and before its first gradient it starts up, which
 takes all of them. So processors are judged only in the time in which links carried traffic, put together
@@ -26,9 +26,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """About a second in which links carried traffic; shares of its time, by core. `waiting`: of the time in
-    which a task that could run had no core, None where the kernel does not say. `link`: how much of its rate
-    the job's fullest link had.
+    """A second, more or less, in which links carried traffic; shares of its time, by core. `waiting` is the
+    share in which a task that could run had no core, None where the kernel does not say. `link`: how much of
+    its rate the job's fullest link had.
     """
 
     elapsed_s: float
@@ -61,7 +61,7 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the samples of a job say. `unsampled_s` is the time beyond two intervals that passed between
+    """The evidence in a job's samples. `unsampled_s` is the time beyond two intervals that passed between
     samples.
 
     `device_drops`: by device or host, frames lost because whoever takes them came late, not because a link's
@@ -84,14 +84,16 @@ class Evidence:
 
     @property
     def frames(self) -> float:
-        """About as many crossed links: their bytes in frames of the usual MTU."""
+        """Return about how many crossed links: their bytes in frames of the usual MTU."""
         return sum(link.bytes for link in self.links) / 1500
 
 
 def evidence(
     recording: Recording, bursts: Mapping[str, int], device_drops: Mapping[str, int], hosts: Collection[str]
 ) -> Evidence:
-    """On a job on these `hosts`. `bursts`: by link, how many bytes its shaper may send at once."""
+    """Return the evidence on a job on these `hosts`. `bursts`: by link, how many bytes its shaper may send at
+    once.
+    """
     samples = recording.samples
     strangers = _strangers(recording, hosts)
     steps = _Steps(recording, [name not in strangers for name in recording.names])
@@ -115,8 +117,8 @@ def evidence(
 
 
 def _strangers(recording: Recording, hosts: Collection[str]) -> frozenset[str]:
-    """All links but those of these hosts where other hosts sent or took anything, else none: what crossed
-    optics is then this job's.
+    """Return all links but those of these hosts where other hosts sent or took anything, else none: what
+    crossed optics is then this job's.
     """
     read = [sample.links.values for sample in recording.samples if sample.links is not None]
     carried = np.flatnonzero((read[-1] - read[0])[:, BYTES_AB:QUEUE_DROPS].any(axis=1))
@@ -134,7 +136,7 @@ def _most(samples: list[Sample]) -> dict[str, int]:
 
 
 class _Steps:
-    """What happened between one reading of the links and the next. `own` says of each link whether only the
+    """The steps from one reading of the links to the next. `own` says of each link whether only the
     job's traffic is on it.
     """
 
@@ -168,18 +170,18 @@ class _Steps:
         self._sent_most = sent
 
     def seconds(self) -> Iterator[Second]:
-        """The active steps put together; what is left of less than half a second is dropped, unless it is all
+        """Put the active steps together; what is left of less than half a second is dropped, unless it is all
         there is.
         """
         group: list[int] = []
-        length_s, found = 0.0, False
+        length_s, has_any = 0.0, False
         for step in np.flatnonzero(self.active):
             group.append(int(step))
             length_s += self.elapsed_s[step]
             if length_s >= SECOND_S - 1e-6:
                 yield self._second(group, length_s)
-                group, length_s, found = [], 0.0, True
-        if length_s >= SECOND_S / 2 or (group and not found):
+                group, length_s, has_any = [], 0.0, True
+        if length_s >= SECOND_S / 2 or (group and not has_any):
             yield self._second(group, length_s)
 
     def _second(self, steps: list[int], length_s: float) -> Second:

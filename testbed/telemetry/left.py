@@ -7,7 +7,7 @@ from typing import Any
 
 
 def number(statistics: Mapping[str, Any] | None, *keys: str) -> float:
-    """0 where there is no sensible number."""
+    """Return a number that a worker left, 0 where there is no sensible number."""
     value: Any = statistics
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

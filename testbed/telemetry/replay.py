@@ -16,8 +16,8 @@ from testbed.telemetry.timelines import ASKED, Step
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a collective needs of a direction of a link: `busy_s` at its rate, `depth_s` being what it may
-    send at once.
+    """The use that a collective makes of a direction of a link: `busy_s` at its rate, `depth_s` being what
+    the link may send at once.
 
     `sources` are the workers whose asking lets an equal share of it go; without any, it goes when all have
     asked.
@@ -44,7 +44,7 @@ class _Links:
     )  # when all that was given to a link is gone, its depth left aside
 
     def send(self, use: Use, asked_s: Sequence[float]) -> float:
-        """When the last of it is through."""
+        """Send a use's bytes, and return when the last of them is through."""
         arrivals = sorted(asked_s[worker] for worker in use.sources) or [max(asked_s)]
         free_s = self.free_s.get(use.link, 0.0)
         for arrival_s in arrivals:
@@ -54,8 +54,8 @@ class _Links:
 
 
 def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer]) -> list[float]:
-    """The seconds after which each worker's script is at its end, if all begin at 0. `transfers` by number of
-    the collective.
+    """Return the seconds after which each worker's script is at its end, if all begin at 0. `transfers` by
+    number of the collective.
 
     Raises ValueError where a script waits for what nobody has asked for.
     """
@@ -75,7 +75,7 @@ def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer])
 def _until(
     script: Sequence[Step], at: int, now_s: float, number: int | None, there_s: Mapping[int, float]
 ) -> tuple[float, int]:
-    """When this script asks for that collective, or ends; and the step behind."""
+    """Return when this script asks for that collective, or ends; and the step behind."""
     while at < len(script):
         step = script[at]
         at += 1

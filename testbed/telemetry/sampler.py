@@ -56,7 +56,7 @@ class Sampler:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recording]:
-        """Samples from the block's begin to its end, both included."""
+        """Sample from the block's begin to its end, both included."""
         with self._lock:
             first = self._sample(None, read_links=True)
             recording = Recording(self.interval_s, self._names, self._rates, time.time(), [first])
@@ -87,7 +87,7 @@ class Sampler:
                 ending.join()
 
     def cores_busy(self) -> list[float] | None:
-        """The share of the last second in which each core was busy; None while nothing is sampled."""
+        """Return the share of the last second in which each core was busy; None while nothing is sampled."""
         with self._lock:
             if not self._recordings or len(self._recordings[-1].samples) < 2:
                 return None
@@ -107,15 +107,18 @@ class Sampler:
 
     def _read_links(self) -> LinkReading:
         began, cpu = self._clock(), time.thread_time()
-        found = self._links.statistics(queues_only=True)
+        counters_by_link = self._links.statistics(queues_only=True)
         ended, cost_s = self._clock(), time.thread_time() - cpu
         # the least so far: the first reading, and one that others disturb, costs more
         self._link_cost_s = min(cost_s, self._link_cost_s)
         self._link_stride = max(1, math.ceil(self._link_cost_s / (LINK_SHARE * self.interval_s)))
-        self._names, self._rates = tuple(found), tuple(link.rate_mbps for link in found.values())
+        self._names, self._rates = (
+            tuple(counters_by_link),
+            tuple(link.rate_mbps for link in counters_by_link.values()),
+        )
         rows = [
             (link.bytes_ab, link.bytes_ba, link.drops - link.device_drops, link.backlog_bytes)
-            for link in found.values()
+            for link in counters_by_link.values()
         ]
         rates = np.array([math.nan if rate is None else rate for rate in self._rates])
         return LinkReading(began, ended, np.array(rows, np.int64).reshape(-1, 4), rates)

@@ -33,7 +33,7 @@ class LinkCounters(Protocol):
 
 
 class Links(Protocol):
-    """What telemetry needs of the fabric."""
+    """The part of the fabric that telemetry reads."""
 
     def statistics(self, queues_only: bool = False) -> Mapping[str, LinkCounters]: ...
 
@@ -80,7 +80,7 @@ class Recording:
     _stride: int = 1
 
     def add(self, sample: Sample) -> None:
-        """Keeps it, or merges its lateness into the one before where the recording is thinned: counters lose
+        """Keep it, or merge its lateness into the one before where the recording is thinned: counters lose
         nothing by that.
         """
         if self._skip and sample.late_s is not None:
@@ -95,7 +95,7 @@ class Recording:
             self._thin()
 
     def _thin(self) -> None:
-        """Gives up every other sample, and takes over its lateness, and its reading of links where the one
+        """Give up every other sample, and take over its lateness, and its reading of links where the one
         kept has none.
         """
         samples, self.samples = self.samples, []

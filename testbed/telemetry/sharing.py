@@ -1,4 +1,4 @@
-"""What other jobs leave a job of links that they share. Pure; docs/verdict.md has the argument.
+"""The share of a link that other jobs leave to a job. Pure; docs/verdict.md has the argument.
 
 The bytes of other jobs that crossed a link while a sum was under way say nothing by themselves: the longer
 the machine holds a sum up, the more they are. Their rate does, and no job has to put up with less than its
@@ -24,9 +24,9 @@ def share_left(
     rates_mbps: Floats,
     others: Floats,
 ) -> Floats:
-    """For each collective, the share of the rate of these links together that was this job's to have: what
-    other jobs did not take of it while the collective was under way, from `asked_s` to `ready_s`; at least 1
-    / k among k jobs.
+    """Return for each collective the share of the rate of these links together that was this job's to have:
+    what other jobs did not take of it while the collective was under way, from `asked_s` to `ready_s`; at
+    least 1 / k among k jobs.
 
     `own_so_far` are the job's bytes at each reading, with what it sent again; `rates_mbps` those of the links
     together; `others` how many other jobs crossed them from each reading to the next.
@@ -42,8 +42,8 @@ def share_left(
 
 
 def _growing(values: Floats) -> Floats:
-    """These without their falls: the middle of the least that they were never below again and the most that
-    they were before. Of a collective's bytes it is known how many went, not when.
+    """Return these values without their falls: the middle of the least that they were never below again and
+    the most that they were before. Of a collective's bytes it is known how many went, not when.
     """
     most_before = np.maximum.accumulate(values)
     least_after = np.minimum.accumulate(values[::-1])[::-1]
@@ -52,11 +52,11 @@ def _growing(values: Floats) -> Floats:
 
 
 def grown(times_s: Floats, amounts: Floats, began_s: Floats, ended_s: Floats) -> Floats:
-    """How much of these amounts there is at these times; each grows evenly from its begin to its end."""
+    """Return how much of these amounts there is at these times; each grows evenly from begin to end."""
     slopes = amounts / np.maximum(ended_s - began_s, 1e-9)
     moments = np.concatenate([began_s, np.maximum(ended_s, began_s + 1e-9)])
     order = np.argsort(moments, kind="stable")
     moments, slope = moments[order], np.cumsum(np.concatenate([slopes, -slopes])[order])
     heights = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(moments))])
-    found: Floats = np.interp(times_s, moments, heights)
-    return found
+    amounts_by_now: Floats = np.interp(times_s, moments, heights)
+    return amounts_by_now

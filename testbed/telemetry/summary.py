@@ -1,5 +1,5 @@
-"""What a job's result says of its samples: a summary for its JSON, and the whole series as a compressed NumPy
-file. Pure.
+"""The part of a job's result that is made of its samples: a summary for its JSON, and the whole series as a
+compressed NumPy file. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from testbed.telemetry.verdict import by_core
 
 
 def summary(recording: Recording, evidence: Evidence) -> dict[str, Any]:
-    """JSON-able. Shares are of the time in which links carried traffic; `late_ms` is of all samples."""
+    """Return a summary for JSON. Shares are of the time in which links carried traffic; `late_ms` is of all
+    samples.
+    """
     seconds = evidence.seconds
     columns = {
         name: by_core(seconds, lambda second, name=name: getattr(second, name))  # type: ignore[misc]
@@ -48,7 +50,7 @@ def summary(recording: Recording, evidence: Evidence) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """Median and largest; of nothing, None."""
+    """Return median and largest; None of nothing."""
     if not values:
         return {"median": None, "max": None}
     return _pair((statistics.median(values), max(values)))
@@ -63,8 +65,8 @@ def _p99(values: Sequence[float]) -> float | None:
 
 
 def series(recording: Recording) -> bytes:
-    """An .npz file. Rows are intervals between samples; every array but `late_ms` and `backlog` counts what
-    happened in them.
+    """Return an .npz file. Rows are intervals between samples; every array but `late_ms` and `backlog` counts
+    what happened in them.
 
     time_s (rows), the interval's end, from the first sample on; late_ms (rows); cores (rows, cores, 4) in
     seconds: busy, softirq, steal, iowait; softnet (rows, cores, 2): dropped, squeezed; waiting_s (rows).

@@ -1,4 +1,5 @@
-"""What workers' scripts asked for, waited for and computed (workloads/timeline.py writes it). Pure.
+"""The timelines of workers' scripts: what they asked for, waited for and computed (workloads/timeline.py
+writes it). Pure.
 
 A timeline is its user's business: what does not read is no timeline.
 """
@@ -30,8 +31,8 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a script did, about which collective, when, and how long its thread had waited for a core, and had
-    had one, since the row before.
+    """A deed of a script: about which collective, when, and how long its thread had waited for a core, and
+    had run on a core, since the row before.
     """
 
     what: int
@@ -43,27 +44,29 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A worker's."""
+    """The timeline of a worker's script."""
 
     collectives: tuple[Collective, ...]
     rows: tuple[Row, ...]
 
     def quiet_rows(self) -> dict[int, int]:
-        """By number of the latest collective that was asked for: where the script went on with nothing under
-        way.
+        """Return where the script went on with nothing under way, by number of the latest collective that was
+        asked for.
         """
-        last, found = -1, {}
+        last, quiet = -1, {}
         for at, row in enumerate(self.rows):
             if row.what == ASKED:
                 last = max(last, row.number)
             elif row.what == RESUMED and row.number == last:
-                found[last] = at
-        return found
+                quiet[last] = at
+        return quiet
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a script does next: computes, then asks for a collective or waits for it and all before it."""
+    """The next step of a script: it computes, then asks for a collective, or waits for it and all
+    before it.
+    """
 
     compute_s: float
     what: int  # ASKED or WAITED
@@ -71,11 +74,11 @@ class Step:
 
 
 def read(statistics: Mapping[str, Any] | None) -> Timeline | None:
-    """The timeline in what a worker left; None where there is none, or none that makes sense."""
-    found = statistics.get("timeline") if statistics else None
-    if not isinstance(found, dict):
+    """Return the timeline in what a worker left; None where there is none, or none that makes sense."""
+    left = statistics.get("timeline") if statistics else None
+    if not isinstance(left, dict):
         return None
-    sums, rows = found.get("sums"), found.get("rows")
+    sums, rows = left.get("sums"), left.get("rows")
     if not _is_table(sums, 3) or not _is_table(rows, 5) or not rows or not sums:
         return None
     collectives = tuple(Collective(size, bool(summed), ready) for size, summed, ready in sums)
@@ -114,10 +117,10 @@ class Window:
 
 
 def window(timelines: Sequence[Timeline]) -> Window | None:
-    """None where scripts have no two moments in common in which nothing was under way, or asked for different
-    things.
+    """Return the rounds that count; None where scripts have no two moments in common in which nothing was
+    under way, or asked for different things.
     """
-    sizes = {tuple((one.size_bytes, one.summed) for one in timeline.collectives) for timeline in timelines}
+    sizes = {tuple((each.size_bytes, each.summed) for each in line.collectives) for line in timelines}
     if len(sizes) != 1:
         return None
     quiet = [timeline.quiet_rows() for timeline in timelines]
@@ -136,13 +139,13 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
 
 
 def steps(timeline: Timeline, span: Window) -> list[Step]:
-    """What the script did within the window. Computing is as long as it took less what the thread waited for
-    a core; time in which the script waited for a result counts as none. Once that is there, only what the
-    thread ran counts: what it slept on is its wake-up, of Python's lock for one.
+    """Return what the script did within the window. Computing is as long as it took less what the thread
+    waited for a core; time in which the script waited for a result counts as none. Once that is there, only
+    what the thread ran counts: what it slept on is its wake-up, of Python's lock for one.
     """
     quiet = timeline.quiet_rows()
     rows = timeline.rows[quiet[span.first] : quiet[span.last] + 1]
-    found: list[Step] = []
+    script: list[Step] = []
     compute_ns = 0
     for before, row in itertools.pairwise(rows):
         began_ns, most_ns = before.at_ns, row.at_ns
@@ -151,12 +154,12 @@ def steps(timeline: Timeline, span: Window) -> list[Step]:
             most_ns = row.ran_ns
         compute_ns += max(0, min(most_ns, row.at_ns - began_ns - row.starved_ns))
         if row.what != RESUMED:
-            found.append(Step(compute_ns / 1e9, row.what, row.number))
+            script.append(Step(compute_ns / 1e9, row.what, row.number))
             compute_ns = 0
-    found.append(Step(compute_ns / 1e9, WAITED, span.last))
-    return found
+    script.append(Step(compute_ns / 1e9, WAITED, span.last))
+    return script
 
 
 def moment_ns(timeline: Timeline, number: int) -> int:
-    """When the script went on with nothing under way after this collective."""
+    """Return when the script went on with nothing under way after this collective."""
     return timeline.rows[timeline.quiet_rows()[number]].at_ns

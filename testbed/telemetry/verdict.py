@@ -19,7 +19,7 @@ from testbed.telemetry.left import number
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is still trusted. How the first was chosen: docs/verdict.md."""
+    """The limits of what is still trusted. docs/verdict.md says how the first was chosen."""
 
     ratio: float = 1.12  # measured over what the links allow
     least_ratio: float = 0.95  # a result that is faster than its links did not come over them
@@ -78,8 +78,8 @@ def verdict(
     faults: Sequence[str] = (),
     hosts: Sequence[str] = (),
 ) -> Verdict:
-    """On a job on these `hosts`. `workers` are the statistics that they left, None for one that left none;
-    `failure` says why it failed, if it did, and `faults` what was set on which links.
+    """Judge a job on these `hosts`. `workers` are the statistics that they left, None for a worker that left
+    none; `failure` says why it failed, if it did, and `faults` what was set on which links.
     """
     own = [link for link in evidence.links if link.name in hosts]
     sent = max((link.most_bytes for link in own), default=0)
@@ -147,7 +147,7 @@ def _numbers(bound: Bound) -> str:
 
 
 def _remedy(bound: Bound, limits: Limits) -> str:
-    """What would make the machine's part, as it is, small enough beside the links'."""
+    """Return what would make the machine's part, as it is, small enough beside the links'."""
     enough_ms = (bound.measured_ms - bound.bound_ms) / (limits.ratio - 1)
     slower = (enough_ms - (bound.bound_ms - bound.link_ms)) / bound.link_ms
     return f"lower the rates about {slower:.1f} times (a larger scale), or use fewer workers"
@@ -212,7 +212,7 @@ def _notes(
 
 
 def _processors(evidence: Evidence, bound: Bound) -> str:
-    """What the machine was busy with in the time with traffic."""
+    """Return what the machine was busy with in the time with traffic."""
     seconds = evidence.seconds
     busy, softirq, steal = (_mean(seconds, column) for column in ("busy", "softirq", "steal"))
     parts = [f"cores were busy {percent(busy)} of the time with traffic", f"{percent(softirq)} on packets"]
@@ -227,7 +227,7 @@ def _processors(evidence: Evidence, bound: Bound) -> str:
 
 
 def _mean(seconds: Sequence[Second], column: str) -> float:
-    """Of all cores in all of these seconds; 0 of none."""
+    """Return the mean of all cores in all of these seconds; 0 of no seconds."""
     shares = [share for second in seconds for share in getattr(second, column)]
     return statistics.fmean(shares) if shares else 0.0
 
@@ -243,7 +243,7 @@ def _device_drops(evidence: Evidence) -> str:
 def by_core(
     seconds: Sequence[Second], column: Callable[[Second], tuple[float, ...]]
 ) -> list[tuple[float, ...]]:
-    """For each core its values, a second each."""
+    """Return each core's values, a second each."""
     return list(zip(*(column(second) for second in seconds), strict=True))
 
 

@@ -24,7 +24,7 @@ def call(
     timeout_s: float | None = 60.0,
     **arguments: Any,
 ) -> Any:
-    """Asks and returns the result. Raises the error that the server raised, or TestbedError when it does not
+    """Ask, and return the result. Raises the error that the server raised, or TestbedError when it does not
     answer. An event that came with a descriptor has it as `fd`, which is then the receiver's to close.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -68,8 +68,8 @@ def call(
 
 
 def _lines(connection: socket.socket) -> Generator[tuple[bytes, list[int]], None, None]:
-    """Each line, with the descriptors that have come and that nobody has taken out of the list yet; what is
-    left in it is closed in the end.
+    """Yield each line, with the descriptors that have come and that nobody has taken out of the list yet;
+    what is left in it is closed in the end.
     """
     rest, fds = b"", list[int]()
     try:

@@ -33,13 +33,13 @@ _PIECE_BYTES = 1 << 16
 
 
 class Emit(Protocol):
-    """Sends an event, and a descriptor with it if given, which stays the caller's. Waits for nobody."""
+    """Send an event, and a descriptor with it if given, which stays the caller's. Waits for nobody."""
 
     def __call__(self, event: dict[str, Any], fd: int | None = None) -> None: ...
 
 
 class Handler(Protocol):
-    """Answers a request with something JSON-able, or raises a TestbedError. `disconnected` is set when the
+    """Answer a request with something JSON-able, or raises a TestbedError. `disconnected` is set when the
     client goes away. `emit` may be called from any thread and waits for nobody.
     """
 
@@ -56,8 +56,8 @@ class State(enum.Enum):
 
 
 class Connection:
-    """`run` is its thread's; the other calls are anybody's. `closed` is called once, when its client and its
-    handler are done with it.
+    """A connection; `run` is its thread's, the other calls are anybody's. `closed` is called once, when its
+    client and its handler are done with it.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Connection:
         self._threads = 1
 
     def run(self) -> None:
-        """From the first byte of the request to the last one of the reply."""
+        """Serve the request, from its first byte to the last of the reply."""
         try:
             if self.state is State.ASKING:
                 self._begin()
@@ -93,7 +93,7 @@ class Connection:
             self._leave()
 
     def _close(self) -> None:
-        """Takes what is still sent, which a kernel's buffer bounds: with that unread the client's end of the
+        """Take what is still sent, which a kernel's buffer bounds: with that unread the client's end of the
         reply would be an error.
         """
         with suppress(OSError):
@@ -119,7 +119,7 @@ class Connection:
                     self.refuse("no thread can be started on this machine: ask again")
 
     def _leave(self) -> None:
-        """The last thread to leave says that it is over."""
+        """Note that a thread leaves; the last says that the connection is over."""
         with self._lock:
             self._threads -= 1
             last = self._threads == 0
@@ -127,11 +127,11 @@ class Connection:
             self._closed(self)
 
     def refuse(self, why: str) -> None:
-        """Its reply is this error."""
+        """Make this error the reply."""
         self._reply({"ok": False, "exit_code": RequestError.exit_code, "error": why})
 
     def start(self) -> None:
-        """Has a thread of its own run it. Where the system has none to give its client sees it closed."""
+        """Start a thread that runs it. Where the system has none to give its client sees it closed."""
         try:
             threading.Thread(target=self.run, name="connection", daemon=True).start()
         except RuntimeError:
@@ -139,13 +139,15 @@ class Connection:
             self.run()
 
     def give_up(self) -> None:
-        """Ends it now, whatever its client has read; its thread ends soon."""
+        """End it now, whatever its client has read; its thread ends soon."""
         self._become(State.CLOSED)
 
     # ------------------------------------------------------------------ the request
 
     def _request(self) -> dict[str, Any] | None:
-        """None when the server gave it up. ValueError or OSError for what is none."""
+        """Return the request, None when the server gave it up. ValueError or OSError for what is no
+        request.
+        """
         pieces: list[bytes] = []
         size = 0
         deadline = self.since + REQUEST_S
@@ -227,7 +229,7 @@ class Connection:
         self._backlog_bytes += len(line)
 
     def _pump(self) -> None:
-        """Sends what there is until the reply has been read as far as the kernel's buffer, or the client or
+        """Send what there is until the reply has been read as far as the kernel's buffer, or the client or
         the server gives it up.
         """
         reading, piece = True, b""
@@ -258,7 +260,9 @@ class Connection:
                 passed = None
 
     def _next_piece(self) -> tuple[bytes, int | None]:
-        """Lines, and the descriptor that goes with them: a line that has one begins a piece."""
+        """Return the next lines, and the descriptor that goes with them: a line that has a descriptor begins
+        a piece.
+        """
         line, fd = self._backlog.popleft()
         taken, size = [line], len(line)
         while self._backlog and size < _PIECE_BYTES and self._backlog[0][1] is None:
@@ -268,7 +272,7 @@ class Connection:
         return b"".join(taken), fd
 
     def _look(self) -> bool:
-        """Notes whether the client has closed its side. What comes after a request is nothing, and is not
+        """Note whether the client has closed its side. What comes after a request is nothing, and is not
         looked at again.
         """
         try:
@@ -282,7 +286,7 @@ class Connection:
         return False
 
     def _poll(self, events: int, timeout_s: float | None) -> int:
-        """What the socket is ready for, when it is, or somebody has something to say."""
+        """Wait until the socket is ready, or somebody has something to say; return what it is ready for."""
         poll = select.poll()
         poll.register(self._socket, events)
         poll.register(self._wake, select.POLLIN)
@@ -293,7 +297,7 @@ class Connection:
         return ready.get(self._socket.fileno(), 0)
 
     def _become(self, state: State) -> bool:
-        """False where it is closed already."""
+        """Change the state; return False where it is closed already."""
         with self._lock:
             if self.state is State.CLOSED:
                 return False

@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, as the kernel noted when the connection was made."""
+"""The peer at the other end of a unix socket, as the kernel noted it when the connection was made."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Peer:
 
     @classmethod
     def of(cls, connection: socket.socket) -> Peer:
-        """Raises OSError for what is no connected unix socket."""
+        """Return the peer. Raises OSError for what is no connected unix socket."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("=iII"))
         _pid, uid, gid = struct.unpack("=iII", credentials)
         return cls(uid, gid, _groups(connection))
 
 
 def _groups(connection: socket.socket) -> tuple[int, ...]:
-    """Python's own getsockopt takes 1,024 bytes at most. A kernel before 4.13 does not say: then there are
-    none.
+    """Return the peer's other groups. Python's own getsockopt takes 1,024 bytes at most. A kernel before 4.13
+    does not say: then there are none.
     """
     groups, size = (ctypes.c_uint32 * _MOST_GROUPS)(), ctypes.c_uint32(_MOST_GROUPS * _GID_BYTES)
     if _libc.getsockopt(connection.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(size)):

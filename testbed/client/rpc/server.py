@@ -1,4 +1,4 @@
-"""Serves requests on a unix socket, a bounded number of connections at a time."""
+"""The serving side of requests on a unix socket, a bounded number of connections at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAUSE_S = 0.1
 
 @contextmanager
 def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None]:
-    """Serves until the block ends, each request on a thread of its own. The socket is for root and `uid`
+    """Serve until the block ends, each request on a thread of its own. The socket is for root and `uid`
     only, by its file's mode and by what the kernel says of who connects.
     """
     path.unlink(missing_ok=True)
@@ -60,7 +60,7 @@ class _Server:
         self._changed = threading.Condition()  # the set above
 
     def accept(self, stop: int) -> None:
-        """Until `stop` is readable."""
+        """Accept connections until `stop` is readable."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         poll.register(stop, select.POLLIN)
@@ -91,7 +91,7 @@ class _Server:
         taken.start()
 
     def _make_room(self) -> bool:
-        """Gives up the connection that has waited longest for its own client, to send or to read, if one
+        """Give up the connection that has waited longest for its own client, to send or to read, if one
         does.
         """
         waiting = [
@@ -111,7 +111,7 @@ class _Server:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Replies that are made within a moment still go out."""
+        """Close all connections; replies that are made within a moment still go out."""
         with self._changed:
             self._changed.wait_for(self._is_idle, _LAST_WORDS_S)
             left = list(self._connections)
