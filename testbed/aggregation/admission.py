@@ -47,6 +47,12 @@ class SummingPlace(Protocol):
         which is there from then on. None: nobody.
         """
 
+    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
+        """Have the place send the sum of a fragment as it is, without those who have not contributed, if the
+        slot still waits for that fragment: a tick that comes too late changes nothing. `age` is how long the
+        fragment has waited, in milliseconds. TestbedError if the tree is not summed here.
+        """
+
     def release(self, number: int) -> None:
         """Takes the job's entries and groups away; nothing if there are none. A packet already being worked
         on may still touch the job's slots: whoever has them next is of another generation, which it cannot
@@ -240,6 +246,17 @@ class Places:
                         failures.append(error)
             if failures:
                 raise failures[0]
+
+    def tick(self, job: int, tree: int, place: Place, offset: int, fragment: int, age: int) -> None:
+        """Tick a place of a job's tree (`SummingPlace.tick`); `offset` is the slot's in the segment.
+        TestbedError if the job has no such place.
+        """
+        with self._lock:
+            admission = self._admitted.get(job)
+            if admission is None or (tree, place) not in admission.bases:
+                raise TestbedError(f"tick job {job}, tree {tree}: it is not summed at {place}")
+            slot = admission.bases[tree, place] + offset
+            self._at(place).tick(job, tree, slot, fragment, age)
 
     def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
         """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or

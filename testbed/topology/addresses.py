@@ -93,6 +93,16 @@ def optical_device(unit: int, port: int) -> str:
     return f"u{unit}-o{port}"
 
 
+def control_device(unit: int) -> str:
+    """The ToR's end of the link to its control port, where that is a port."""
+    return f"u{unit}-c"
+
+
+def control_far_device(unit: int) -> str:
+    """The end of that link by which ticks are sent."""
+    return f"u{unit}-c-far"
+
+
 def optical_number(port: int) -> int:
     """OpenFlow port of an optical port at its ToR."""
     return _OPTICAL_BASE + port

@@ -54,6 +54,7 @@ class Wires:
 
     def __init__(self, unit: int, ports: Sequence[int]) -> None:
         self.names = {port: _device(unit, port) for port in ports}
+        self.adopted: dict[int, str] = {}
         self.sockets: dict[int, socket.socket] = {}
 
     def __enter__(self) -> Wires:
@@ -65,11 +66,24 @@ class Wires:
             Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6").write_text("1")
         _ip([f"link set {end} up" for name in self.names.values() for end in (name, f"t{name}")])
         for port, name in self.names.items():
-            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL))
-            opened.bind((f"t{name}", _ALL))
-            opened.setblocking(False)
-            self.sockets[port] = opened
+            self._listen(port, f"t{name}")
         return self
+
+    def adopt(self, port: int, device: str, far: str) -> None:
+        """Take in a link that somebody else makes and removes."""
+        self.adopted[port] = device
+        self._listen(port, far)
+
+    def _listen(self, port: int, device: str) -> None:
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL))
+        opened.bind((device, _ALL))
+        opened.setblocking(False)
+        self.sockets[port] = opened
+
+    @property
+    def devices(self) -> dict[int, str]:
+        """The switch's ends, by port."""
+        return {**self.names, **self.adopted}
 
     def __exit__(self, *_: object) -> None:
         for opened in self.sockets.values():
@@ -88,6 +102,9 @@ class _Unemptied(Bmv2Switch):
 
     def empty(self, base: int, size: int) -> None:
         pass
+
+    def _port(self, device: str) -> int:
+        return self._all_ports[device]  # the control port is in groups here, as every port is
 
 
 class Bmv2Aggregator:
@@ -109,10 +126,10 @@ class Bmv2Aggregator:
         client = self.client
         client.add_entry("routes", Key(0, 32, 0), Action("route", (ROUTED,)))
         client.set_default("stations", Action("switch_to", (PLAIN,)))
-        for mark, group, ports in ((MARK_NEAR, NEAR_GROUP, NEAR), (MARK_ALL, ALL_GROUP, self._wires.names)):
+        for mark, group, ports in ((MARK_NEAR, NEAR_GROUP, NEAR), (MARK_ALL, ALL_GROUP, self._wires.devices)):
             client.add_group(group, ports)
             client.add_entry("stations", Key(mac_number(mark), 48), Action("flood", (group,)))
-        for port in self._wires.names:
+        for port in self._wires.devices:
             client.add_entry("stations", Key(mac_number(_mark_mac(port)), 48), Action("switch_to", (port,)))
 
     def fresh(self) -> None:
@@ -148,7 +165,7 @@ class Bmv2Aggregator:
         self._admitted = {key for key in self._admitted if key[0] != number or tree not in (None, key[1])}
 
     def _set_group(self, number: int, tree: int) -> None:
-        self.switch.set_group(number, tree, [self._wires.names[port] for port in self._group])
+        self.switch.set_group(number, tree, [self._wires.devices[port] for port in self._group])
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
         if port not in self._group:
@@ -216,7 +233,7 @@ class Bmv2Aggregator:
 
     def strays(self) -> list[str]:
         """Return a line for each frame that left by a port at which `receive` does not wait."""
-        caught = self._through(None, PLAIN, MARK_ALL, self._wires.names)
+        caught = self._through(None, PLAIN, MARK_ALL, self._wires.devices)
         self._verdicts = {}
         return [f"left by port {port}: {frame[:90].hex()}" for port, frame in caught]
 
@@ -269,11 +286,13 @@ def _received(opened: socket.socket) -> Iterator[bytes]:
 @contextmanager
 def aggregator(program: Path, log: Path, hosts: Iterable[int], unit: int = 1) -> Iterator[Bmv2Aggregator]:
     """A switch of a unit, with ports for these hosts, in the calling process's network namespace."""
-    ports = [*hosts, *OPTICAL, way_to(2), ROUTED, PLAIN, MARKED, addresses.CONTROL_PORT]
+    ports = [*hosts, *OPTICAL, way_to(2), ROUTED, PLAIN, MARKED]
     with ExitStack() as stack:
         wires = stack.enter_context(Wires(unit, ports))
         numbers = {name: port for port, name in wires.names.items()}
         switch = stack.enter_context(_Unemptied(unit, numbers, program, log, False))
+        control = addresses.CONTROL_PORT
+        wires.adopt(control, addresses.control_device(unit), addresses.control_far_device(unit))
         client = SwitchClient(unit)
         stack.callback(client.close)
         assert all(addresses.is_host_port(port) == (port < OPTICAL[0]) for port in ports)

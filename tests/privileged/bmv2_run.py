@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
+from testbed.dataplanes.bmv2.process import thrift_port
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.routes import set_routes
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
@@ -240,7 +241,7 @@ def hangs() -> Any:
         said = refused(client.ports)
         os.kill(pid, signal.SIGCONT)
         client._answer_s = ANSWER_S  # the answer may take its time now
-        return [said, client.ports() == ports_of(1), tor.ended()]
+        return [said, client.ports() == {**ports_of(1), "u1-c": addresses.CONTROL_PORT}, tor.ended()]
 
 
 def hangs_under_a_job(asked: str) -> Any:
@@ -346,7 +347,9 @@ def takes_bursts() -> Any:
 
 
 def starts_in_vain() -> Any:
-    """A port that is not there, one that is down, a program that is none, a Thrift port that is taken."""
+    """Start with a port that is not there, one that is down, a program that is none, a Thrift port that is
+    taken, and a control port that another switch has.
+    """
     ports, program = made_ports(1), compiled("wide", MTU)
     other = LOG / "other.json"
     other.write_text('{"program": "none"}')
@@ -360,8 +363,10 @@ def starts_in_vain() -> Any:
     seen.append(refused(lambda: start(ports, program)))
     tool("ip", "link", "set", "u1-h3", "up")
     seen.append(refused(lambda: start(ports, other)))
-    with Bmv2Switch(1, ports, program, LOG, False):
+    with socket.create_server(("127.0.0.1", thrift_port(1))):
         seen.append(refused(lambda: start(ports, program)))
+    with Bmv2Switch(1, ports, program, LOG, False):
+        seen.append([refused(lambda: start(ports, program)), Path("/sys/class/net/u1-c").exists()])
     seen.append([name for name in os.listdir("/proc") if name.isdecimal() and _is_switch(name)])
     return seen
 

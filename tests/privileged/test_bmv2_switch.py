@@ -17,7 +17,7 @@ from tests.privileged.bmv2_run import BURST, findings
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
 
-FABRIC = {"c9": ["from_fabric"]}
+FABRIC = {"c9": ["from_fabric"], "ff": ["from_control"]}
 AS_HOSTS = {"1": ["from_host"], "2": ["from_host"], "3": ["from_host"], **FABRIC}
 TOR = 0x0A0001FE
 ENDED = "u1's simple_switch ended (signal 9)"
@@ -161,11 +161,12 @@ def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_swi
 
 
 def test_a_start_in_vain_says_why_and_leaves_no_process() -> None:
-    lacking, down, program, taken, processes = findings("starts_in_vain")
+    lacking, down, program, taken, again, processes = findings("starts_in_vain")
     assert lacking == "u1: port u1-h9: No such device"
-    assert down == "u1's simple_switch took 3 of 4 ports; not: u1-h3"
+    assert down == "u1's simple_switch took 4 of 5 ports; not: u1-h3"
     assert program.startswith("start u1's simple_switch: exit code 1: ")
     assert taken == "start u1's simple_switch: another program listens at 127.0.0.1:9091"
+    assert again == ["add veth u1-c - u1-c-far: File exists", True], "and the other keeps its own"
     assert processes == []
 
 

@@ -1,4 +1,4 @@
-"""Places of the XDP data plane on real devices: ticks, and the loop of a host."""
+"""Places on real devices: ticks, live on a whole network too, and the loop of a host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 
 from testbed.contract import spec
 from testbed.topology import addresses
+from tests.privileged import inside
 from tests.privileged.packets import findings
+from tests.privileged.tick_scenarios import FABRIC
 from tests.vectors.build import OPTICAL
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(300)]
@@ -26,3 +28,15 @@ def test_a_host_sums_what_a_worker_of_its_own_pushes() -> None:
     assert seen["ring"] == [[3, True], [4, True]]
     assert seen["woken"] == [3, addresses.host_ip(3, 1)]
     assert seen["ticked"] == [4, LACKING, 4, 9]
+
+
+@pytest.mark.needs("ovs", "bmv2")
+def test_the_daemon_ticks_places_of_every_kind_on_a_running_network() -> None:
+    seen = inside.findings("tick_scenarios:ticked", FABRIC)
+    for name in ("xdp", "bmv2", "host"):
+        assert seen[name] == {
+            "ticked": [[1, LACKING, True]] * 2,
+            "changed by late ones": False,
+            "changed by a tick of a whole sum": False,
+            "whole": [[2, WHOLE, True]] * 2,
+        }, name

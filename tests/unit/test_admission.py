@@ -35,6 +35,7 @@ class Tor:
         self.entries: dict[tuple[int, int], Entry] = {}
         self.groups: dict[tuple[int, int], list[str]] = {}
         self.senders: dict[int, Sender] = {}
+        self.ticks: list[tuple[int, int, int, int]] = []  # (tree, slot, fragment, age)
         self.broken: str | None = None
 
     def admit(self, number: int, entry: Entry) -> None:
@@ -56,6 +57,10 @@ class Tor:
         self.senders.pop(host, None)
         if sender:
             self.senders[host] = sender
+
+    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
+        self._say("tick", number)
+        self.ticks.append((tree, slot, fragment, age))
 
     def restart(self) -> None:
         self._say("restart", 0)
@@ -321,3 +326,20 @@ def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
 
 def test_groups_are_in_the_organization_local_scope() -> None:
     assert [group_ip(job) for job in (1, 256, 65535)] == ["239.192.0.1", "239.192.1.0", "239.192.255.255"]
+
+
+def test_a_tick_is_told_to_its_place_as_that_counts_slots(world: World) -> None:
+    world.all.admit(6, 1, p4inc([(1, 3)]))
+    world.all.admit(7, 3, ACROSS, WAYS)
+    base = world.tors[1].entries[7, 0].base
+    assert base > 0, "another job is before it"
+    world.all.tick(7, 0, Place(1), 5, 517, 40)
+    world.all.tick(7, 0, Place(3, 2), 5, 517, 41)
+    assert world.tors[1].ticks == [(0, base + 5, 517, 40)]
+    assert world.hosts.places[3, 2].ticks == [(0, world.hosts.places[3, 2].entries[7, 0].base + 5, 517, 41)]
+    for job, tree, place in ((8, 0, Place(1)), (7, 1, Place(1)), (7, 0, Place(3))):
+        with pytest.raises(TestbedError, match=f"^tick job {job}, tree {tree}: it is not summed at {place}$"):
+            world.all.tick(job, tree, place, 5, 517, 40)
+    world.all.release(7)
+    with pytest.raises(TestbedError, match=r"^tick job 7, tree 0: it is not summed at u1$"):
+        world.all.tick(7, 0, Place(1), 5, 517, 40)

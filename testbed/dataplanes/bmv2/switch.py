@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Self
 
 from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places as contract
 from testbed.contract.places import P4_ENTRY, SLOTS
 from testbed.dataplanes.bmv2 import routes as routing
+from testbed.dataplanes.bmv2.control_port import ControlPort
 from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
 from testbed.dataplanes.bmv2.program import lanes_of, verdict_names
 from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, SwitchClient
@@ -31,6 +33,7 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
 END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
 _FROM_HOST, _FROM_FABRIC = Action("from_host"), Action("from_fabric")
+_FROM_CONTROL = Action("from_control")
 
 
 class Bmv2Switch:
@@ -43,11 +46,13 @@ class Bmv2Switch:
     slots = SLOTS
 
     def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
-        """`ports`: device -> port number, all of the ToR's. `program` as from `compiled`; `log` is a
-        folder.
+        """`ports`: device -> port number, all of the ToR's but the control port, which the switch makes.
+        `program` is one of `compiled`'s; `log` is a folder.
         """
         self._unit, self._name, self._ports = unit, addresses.unit_name(unit), dict(ports)
         self._program, self._log, self._verbose = program, log, verbose
+        self._control = ControlPort(unit)
+        self._all_ports = {**self._ports, self._control.device: addresses.CONTROL_PORT}
         self._client = SwitchClient(unit)
         self._process: SwitchProcess | None = None
         self._verdicts = verdict_names()
@@ -57,29 +62,36 @@ class Bmv2Switch:
     def __enter__(self) -> Self:
         with self._lock:
             try:
+                self._control.open()
                 self._start()
             except BaseException:
-                self.stop()
+                self._end()
                 raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._end()
+
+    def _end(self) -> None:
+        try:
+            self.stop()
+        finally:
+            self._control.close()
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while it was not stopped."""
+        """Return the process's number, while it was not stopped."""
         return self._process.pid if self._process else None
 
     def ended(self) -> str | None:
-        """Why the process is gone, though nobody called `stop`: "signal 9", "exit code 1: " and its last
+        """Say why the process is gone, though nobody called `stop`: "signal 9", "exit code 1: " and its last
         words, or "did not answer within 5 s (entry of jobs)" if it was ended for that. None while it runs.
         """
         return self._process.ended() if self._process else None
 
     def restart(self) -> None:
-        """A new process in place of what is left of the old one. It knows its hosts, and no job, sender or
-        route.
+        """Start a new process in place of what is left of the old one. It knows its hosts, and no job, sender
+        or route.
         """
         with self._lock:
             self.stop()
@@ -91,7 +103,7 @@ class Bmv2Switch:
                 raise
 
     def stop(self) -> None:
-        """Ends the process, if there is one."""
+        """End the process, if there is one."""
         with self._lock:
             self._client.close()
             process, self._process = self._process, None
@@ -101,7 +113,7 @@ class Bmv2Switch:
     # ------------------------------------------------------------------ what the testbed tells it
 
     def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
-        """By which ports the results of a job's tree leave; called before `admit`. Replaces in one step."""
+        """Say by which ports the results of a job's tree leave, before `admit`. Replaces them in one step."""
         ports = [self._port(device) for device in devices]
         key = (number, tree)
         with self._asking():
@@ -115,7 +127,7 @@ class Bmv2Switch:
             self._groups[key] = (group, self._client.add_group(group, ports))
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Puts the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
+        """Put the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
         replaced in one step.
         """
         key = (number, entry.tree)
@@ -129,19 +141,20 @@ class Bmv2Switch:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
             action = Action("set_entry", entry_data(entry, self._groups[key][0]))
             if key in self._entries:
-                self._client.replace_entry("entries", self._entries[key], action)
-                return
-            self.empty(entry.base, entry.size)
-            match = Key(number << 8 | entry.tree, 24)
-            self._entries[key] = self._client.add_entry("entries", match, action)
+                handle = self._entries[key][0]
+                self._client.replace_entry("entries", handle, action)
+            else:
+                self.empty(entry.base, entry.size)
+                handle = self._client.add_entry("entries", Key(number << 8 | entry.tree, 24), action)
+            self._entries[key] = (handle, entry)
 
     def empty(self, base: int, size: int) -> None:
-        """Empties slots: a job is not to find what another left there."""
+        """Empty slots: a job is not to find what another left there."""
         with self._asking():
             self._client.fill_register("slot_state", base, base + size, 0)
 
     def bind(self, host: int, sender: Sender | None) -> None:
-        """Who may send gradients by the port of this host; None: nobody. A switch that ended lets nobody."""
+        """Say who may send gradients by the port of this host; None: nobody, as a switch that ended lets."""
         try:
             with self._asking():
                 self._client.replace_entry("ports", self._senders[host], _from(sender))
@@ -162,7 +175,7 @@ class Bmv2Switch:
             with self._asking():
                 for key in mine:
                     if key in self._entries:
-                        self._client.delete_entry("entries", self._entries[key])
+                        self._client.delete_entry("entries", self._entries[key][0])
                         del self._entries[key]
                     if key in self._groups:
                         self._client.delete_group(*self._groups[key])
@@ -172,8 +185,15 @@ class Bmv2Switch:
                 self._entries.pop(key, None)
                 self._groups.pop(key, None)
 
+    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
+        """Send a tick to the control port. It is worked on behind what has arrived already."""
+        with self._asking():
+            if (number, tree) not in self._entries:
+                raise TestbedError(f"tick job {number}, tree {tree}: it is not summed at {self._name}")
+            self._control.send(tick_frame(number, self._entries[number, tree][1], slot, fragment, age))
+
     def verdicts(self) -> dict[str, int]:
-        """What became of packets, counted since the process started."""
+        """Count what became of packets since the process started."""
         with self._asking():
             counts = self._client.counters("verdicts", list(self._verdicts))
         return dict(zip(self._verdicts.values(), counts, strict=True))
@@ -181,14 +201,14 @@ class Bmv2Switch:
     # ------------------------------------------------------------------ under the lock
 
     def _forget(self) -> None:
-        self._entries: dict[tuple[int, int], int] = {}  # (job, tree) -> handle of the entry
+        self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}  # (job, tree) -> its handle, the entry
         self._groups: dict[tuple[int, int], tuple[int, int]] = {}  # (job, tree) -> group, handle of its node
         self._senders: dict[int, int] = {}  # host -> handle of its port's entry
 
     def _start(self) -> None:
         self._forget()
         self._set_offloads()
-        self._process = SwitchProcess(self._unit, self._ports, self._program, self._log, self._verbose)
+        self._process = SwitchProcess(self._unit, self._all_ports, self._program, self._log, self._verbose)
         self._wait_ready(self._process)
         with self._asking():
             self._settle()
@@ -198,14 +218,14 @@ class Bmv2Switch:
         segment frames.
         """
         with FeatureControl() as control:
-            for device in self._ports:
+            for device in self._all_ports:
                 try:
                     control.set(device, wire_features(gro=False))
                 except OSError as error:
                     raise TestbedError(f"{self._name}: port {device}: {error.strerror}") from error
 
     def _wait_ready(self, process: SwitchProcess) -> None:
-        """Until it answers, with the program and the ports that it was given."""
+        """Wait until it answers, with the program and the ports that it was given."""
         deadline = time.monotonic() + READY_S
         while True:
             if end := process.ended():
@@ -222,15 +242,15 @@ class Bmv2Switch:
         digest = hashlib.md5(self._program.read_bytes(), usedforsecurity=False).digest()
         if self._client.program_digest() != digest:
             raise SettingError(f"{self._name}'s {BINARY} runs another program than {self._program}")
-        if (ports := self._client.ports()) != self._ports:
-            lacking = ", ".join(sorted({*self._ports} - {*ports})) or "others than were asked for"
+        if (ports := self._client.ports()) != self._all_ports:
+            lacking = ", ".join(sorted({*self._all_ports} - {*ports})) or "others than were asked for"
             raise SettingError(
-                f"{self._name}'s {BINARY} took {len(ports)} of {len(self._ports)} ports; not: {lacking}"
+                f"{self._name}'s {BINARY} took {len(ports)} of {len(self._all_ports)} ports; not: {lacking}"
             )
 
     def _settle(self) -> None:
-        """What every switch has: its address, who is behind each port, where stations are, whom a broadcast
-        reaches.
+        """Set what every switch has: its address, who is behind each port, where stations are, whom a
+        broadcast reaches.
         """
         client = self._client
         hosts = [
@@ -239,6 +259,7 @@ class Bmv2Switch:
         for number in set(self._ports.values()).difference(hosts):
             client.add_entry("ports", Key(number, 9), _FROM_FABRIC)
             client.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
+        client.add_entry("ports", Key(addresses.CONTROL_PORT, 9), _FROM_CONTROL)
         client.set_queue_depth(QUEUE_PACKETS)
         client.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
         client.add_group(FLOOD_GROUP, hosts)
@@ -290,7 +311,7 @@ _ROLES = {
 
 
 def entry_data(entry: Entry, group: int) -> tuple[int, ...]:
-    """The parameters of the P4 program's `set_entry`, in their order."""
+    """Return the parameters of the P4 program's `set_entry`, in their order."""
     values = {
         **{
             name: getattr(entry, name)

@@ -1,4 +1,4 @@
-"""What sums by XDP programs: the places at ToRs and at hosts.
+"""The places that XDP programs make: at ToRs and at hosts.
 
 All of them live in the same maps (bpf/maps.h); `Cells` knows which cells are free. Nothing here is safe for
 several threads.
@@ -16,9 +16,8 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry, Role, Sender
 from testbed.aggregation.segments import NoRoomError
-from testbed.contract import places, spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import Frame
+from testbed.aggregation.ticks import tick_frame
+from testbed.contract import places
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.plane import NO_ENTRY, ip_number, put_port, set_port
 from testbed.dataplanes.xdp.program import Programs, in_namespace
@@ -53,7 +52,7 @@ Key = tuple[int, int]  # a job's number, and one of its trees
 
 
 class Loops(Protocol):
-    """What makes the loop of a host, the pair of devices by which a worker reaches its own host's place."""
+    """The maker of hosts' loops: the pairs of devices by which a worker reaches its own host's place."""
 
     def make(self, host: Host) -> None: ...
     def remove(self, host: Host) -> None: ...
@@ -98,25 +97,25 @@ class _Place:
         self._senders: dict[int, Sender] = {}  # by host
 
     def close(self) -> None:
-        """Drops the slots' descriptor."""
+        """Drop the slots' descriptor."""
         if self._slots:
             os.close(self._slots[1])
             self._cells.free("slots", self._slots[0])
             self._slots = None
 
     def slot_array(self) -> int:
-        """Descriptor of the array of its slots."""
+        """Return the descriptor of the array of its slots."""
         return self._made_slots()[1]
 
     def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
-        """By which devices the results of a tree leave; called before `admit`. Replaces in one step."""
+        """Say by which devices the results of a tree leave, before `admit`. It replaces them in one step."""
         if (number, tree) not in self._groups:
             self._groups[number, tree] = self._cells.take("groups")
         cell = self._groups[number, tree]
         self._inside(lambda: self._put_groups(cell, [socket.if_nametoindex(device) for device in devices]))
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Puts the entry of a tree of job `number`. If it is new here, its segment's slots are empty
+        """Put the entry of a tree of job `number`. If it is new here, its segment's slots are empty
         afterwards; else the entry is replaced in one step.
         """
         key = (number, entry.tree)
@@ -141,7 +140,7 @@ class _Place:
             self._entries_changed(number)
 
     def release(self, number: int, tree: int | None = None) -> None:
-        """Takes the entry and the group of a tree away, or of all trees of the job; nothing if there are
+        """Take the entry and the group of a tree away, or of all trees of the job; nothing if there are
         none. A packet that is worked on may still touch their slots: whoever has those next is of another
         generation.
         """
@@ -160,7 +159,7 @@ class _Place:
             self._cells.free("groups", group)
 
     def bind(self, host: int, sender: Sender | None) -> None:
-        """Who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
+        """Say who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
         if sender is None:
             self._senders.pop(host, None)
         else:
@@ -168,25 +167,15 @@ class _Place:
         self._set_sender(host)
 
     def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
-        """Has the sum of a fragment sent as it is, without who has not contributed, if the slot still waits
-        for that fragment; `age`: how long it has waited, in milliseconds. TestbedError if the tree is not
-        here.
-        """
+        """Run the control port's program on a tick: it is done when this returns."""
         if (number, tree) not in self._entries:
             raise TestbedError(f"tick job {number}, tree {tree}: it is not summed at this place")
-        entry = self._entries[number, tree][1]
-        header = Header(
-            op=spec.Op.TICK, job=number, worker=0, contributors=0, generation=entry.generation, slot=slot,
-            fragment=fragment, count=0, tree=tree, age=min(age, 0xFFFF), lanes=entry.lanes,
-        )  # fmt: skip
-        empty = np.zeros(entry.lanes, np.uint32)
-        mac = addresses.mac_of(entry.self_ip)
-        data = Frame(header, empty, entry.self_ip, entry.self_ip, mac, mac).pack()
+        data = tick_frame(number, self._entries[number, tree][1], slot, fragment, age)
         program, device = self._programs.program_fd("control_port"), self._device()
         self._inside(lambda: run_live(program, data, device))
 
     def empty(self, base: int, size: int) -> None:
-        """Forgets what slots hold, which no tree may be using."""
+        """Forget what slots hold, which no tree may be using."""
         empty = bytes(layout.slot(self._programs.lanes).itemsize)
         for number in range(base, base + size):
             map_update(self.slot_array(), u32(number), empty)
@@ -194,7 +183,7 @@ class _Place:
     # ---- what differs between a ToR and a host ----
 
     def _inside(self, work: Callable[[], None]) -> None:
-        """Does `work` in the network namespace where the place's devices are."""
+        """Do `work` in the network namespace where the place's devices are."""
         work()
 
     def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
@@ -204,11 +193,11 @@ class _Place:
         raise NotImplementedError
 
     def _device(self) -> int:
-        """The ifindex by which control_port knows the place."""
+        """Return the ifindex by which control_port knows the place."""
         raise NotImplementedError
 
     def _entries_changed(self, number: int) -> None:
-        """After an entry of a job came or went."""
+        """Bring the senders up to date after an entry of a job came or went."""
         for host, sender in self._senders.items():
             if sender.job == number:
                 self._set_sender(host)
@@ -216,7 +205,7 @@ class _Place:
     # ----
 
     def _put_group(self, name: str, cell: int, ports: Sequence[int]) -> None:
-        """An entry of one of the two maps of groups: `ports` are ifindices."""
+        """Put an entry of one of the two maps of groups: `ports` are ifindices."""
         fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(ports)), 0, "group")
         try:
             for position, port in enumerate(ports):
@@ -226,8 +215,8 @@ class _Place:
             os.close(fd)  # the outer map holds it
 
     def _sender(self, sender: Sender) -> dict[str, int]:
-        """Of `struct port`. It names the entry of the job's first tree, so that a push takes one look-up
-        less.
+        """Return the fields of `struct port`. They name the entry of the job's first tree, so that a push
+        takes one look-up less.
         """
         trees = [tree for number, tree in self._entries if number == sender.job]
         index = self._entries[sender.job, min(trees)][0] if trees else NO_ENTRY
@@ -286,13 +275,13 @@ class XdpHostPlace(_Place):
         loops: Loops | None,
         changed: Callable[[], None],
     ) -> None:
-        """Without `loops` its loop is there already. `changed` is called after entries came or went."""
+        """Take the loop as there if `loops` is None. `changed` is called after entries came or went."""
         super().__init__(cells, addresses.host_ifindex(*host))
         self._host, self._loop = host, addresses.loop_place_ifindex(*host)
         self._namespace, self._loops, self._changed = namespace, loops, changed
 
     def bind(self, host: int, sender: Sender | None) -> None:
-        """Opens the loop for a worker on this host, before a group names it; None: takes it away."""
+        """Open the loop for a worker on this host, before a group names it; None: take it away."""
         if self._loops and sender and not self._senders:
             self._loops.make(self._host)
             try:

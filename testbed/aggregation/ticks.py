@@ -1,0 +1,27 @@
+"""The control packet by which whoever runs a place completes a sum that waits too long. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from testbed.aggregation.entries import Entry
+from testbed.contract import spec
+from testbed.contract.codec import Header
+from testbed.contract.frame import Frame
+from testbed.topology import addresses
+
+_OLDEST_MS = 0xFFFF  # of the header's field
+
+
+def tick_frame(number: int, entry: Entry, slot: int, fragment: int, age_ms: int) -> bytes:
+    """Return the frame that asks the place of job `number`'s entry to send what a slot has of a fragment.
+
+    It names the slot as the place counts slots. A fragment that has waited for longer than the header's field
+    holds says the most that it holds.
+    """
+    header = Header(
+        op=spec.Op.TICK, job=number, worker=0, contributors=0, generation=entry.generation, slot=slot,
+        fragment=fragment, count=0, tree=entry.tree, age=min(age_ms, _OLDEST_MS), lanes=entry.lanes,
+    )  # fmt: skip
+    mac = addresses.mac_of(entry.self_ip)
+    return Frame(header, np.zeros(entry.lanes, np.uint32), entry.self_ip, entry.self_ip, mac, mac).pack()

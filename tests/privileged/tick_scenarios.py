@@ -1,0 +1,148 @@
+"""Ticks on a running network: the daemon completes sums at a ToR of each engine, and at a host that is the
+top of a tree.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from testbed.aggregation.admission import Admission
+from testbed.contract import spec
+from testbed.contract.frame import HEADERS_BYTES
+from testbed.daemon.network import Network
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.program import in_namespace
+from testbed.topology import addresses
+from testbed.topology.places import Host, at_host, switch
+from tests.forests import p4inc
+from tests.vectors.build import push, sum_of
+
+FABRIC = json.dumps(
+    {
+        "units": [{"hosts": 2}, {"hosts": 2, "engine": "bmv2"}, {"kind": "cpu", "hosts": 1}],
+        "host_rate_mbps": 10_000,
+        "optical_rate_mbps": 10_000,
+        "scale": 100,
+    }
+)
+TOP: Host = (3, 1)
+LATE_S = 60.0
+AGE_MS = 250
+LACKING, COMPLETE = 2, 3  # fragments
+
+
+def ticked(network: Network) -> dict[str, Any]:
+    """Return for the ToR of each engine, and for the host, what workers had before and after late ticks."""
+    jobs: dict[str, tuple[list[Host], Any, Host | None]] = {
+        "xdp": ([(1, 1), (1, 2)], switch(1), None),
+        "bmv2": ([(2, 1), (2, 2)], switch(2), None),
+        "host": ([(1, 1), (2, 1)], at_host(TOP), TOP),
+    }
+    seen = {}
+    for number, (name, (hosts, place, top)) in enumerate(jobs.items(), 21):
+        forest = p4inc(hosts, top)
+        if forest.demands():
+            network.ask(
+                "request", demands=[list(map(addresses.unit_name, pair)) for pair in forest.demands()]
+            )
+        admission = network.places.admit(number, number, forest, network.ways(forest))
+        try:
+            seen[name] = _ticks(network, admission, hosts, place)
+        finally:
+            network.places.release(number)
+    return seen
+
+
+def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place: Any) -> dict[str, Any]:
+    rings = [
+        _mapped(admission.rings[rank].fd, layout.result(spec.LANES), layout.SLOTS)
+        for rank in range(len(hosts))
+    ]
+
+    def results(fragment: int, *members: int) -> list[list[Any]]:
+        """Return by worker what its ring has of a fragment: contributors, flags, whether it is their sum."""
+        return [
+            [
+                int(ring[fragment]["contributors"]),
+                int(ring[fragment]["flags"]) & 0xFF,
+                bool((ring[fragment]["lanes"] == sum_of(fragment, *members)).all()),
+            ]
+            for ring in rings
+        ]
+
+    def have(fragment: int) -> bool:
+        return all(ring[fragment]["sequence"] == fragment + 1 for ring in rings)
+
+    def tick(fragment: int) -> None:
+        network.places.tick(admission.job, 0, place, fragment, fragment, AGE_MS)
+
+    with _Counted(network, "aggregated"):
+        _push(network, admission, hosts, 0, LACKING)
+    tick(LACKING)
+    _await(lambda: have(LACKING), "the result of a fragment that was ticked")
+    seen: dict[str, Any] = {"ticked": results(LACKING, 0)}
+    held = [ring[:8].tobytes() for ring in rings]
+    with _Counted(network, "tick_late"):
+        tick(LACKING)
+    with _Counted(network, "late", "pull_duplicate"):
+        _push(network, admission, hosts, 1, LACKING)
+    seen["changed by late ones"] = [ring[:8].tobytes() for ring in rings] != held
+    for rank in range(len(hosts)):
+        _push(network, admission, hosts, rank, COMPLETE)
+    _await(lambda: have(COMPLETE), "the result of a fragment that all contributed to")
+    held = [ring[:8].tobytes() for ring in rings]
+    with _Counted(network, "tick_late"):
+        tick(COMPLETE)
+    seen["changed by a tick of a whole sum"] = [ring[:8].tobytes() for ring in rings] != held
+    seen["whole"] = results(COMPLETE, 0, 1)
+    return seen
+
+
+def _push(network: Network, admission: Admission, hosts: Sequence[Host], rank: int, fragment: int) -> None:
+    """Send a worker's push from its host."""
+    way = admission.worker_env(rank)["trees"][0]
+    fields = {"job": admission.job, "generation": admission.generation}
+    data = push(rank, fragment, slot=way["slot_base"] + fragment, **fields)[HEADERS_BYTES:]
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+            opened.sendto(data, (way["address"], spec.UDP_PORT))
+
+    in_namespace(network.fabric.host_namespace(addresses.host_name(*hosts[rank])), send)
+
+
+class _Counted:
+    """Leaving waits until each of these verdicts was given once more than on entering."""
+
+    def __init__(self, network: Network, *verdicts: str) -> None:
+        self._network, self._verdicts = network, verdicts
+
+    def __enter__(self) -> None:
+        self._before = self._network.verdicts()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            for verdict in self._verdicts:
+                _await(lambda verdict=verdict: self._rise(verdict) > 0, verdict)  # type: ignore[misc]
+
+    def _rise(self, verdict: str) -> int:
+        return self._network.verdicts()[verdict] - self._before[verdict]
+
+
+def _await(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LATE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {LATE_S:g} s"
+        time.sleep(0.01)
+
+
+def _mapped(fd: int, kind: np.dtype, count: int) -> np.ndarray:
+    size = (kind.itemsize * count + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+    return np.frombuffer(mmap.mmap(fd, size), kind, count)
