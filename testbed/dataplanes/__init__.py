@@ -1,1 +1,1 @@
-"""What sums: programs and their control planes, a package for each kind."""
+"""The data planes: programs and their control planes, a folder for each."""

@@ -42,7 +42,7 @@ class Tors(Protocol):
 
     @property
     def restarts(self) -> Counter[int]:
-        """How often each unit's ToR was started again."""
+        """Count how often each unit's ToR was started again."""
 
     def standing(self, cells: Cells) -> AbstractContextManager[object]:
         """Make them, over devices that are there and the maps of the fast path; leaving takes them down."""

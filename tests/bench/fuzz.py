@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     figures = json.loads(arguments.file.read_text()) if arguments.file else shot(arguments)
     publish("fuzz", summary(figures), figures, arguments.json, arguments.into)
-    for line in (line for row in figures["runs"] for line in row["told"]):
+    for line in (line for row in figures["runs"] for line in row["differences"]):
         print(line)
     return int(any(place["mismatches"] for place in figures["places"].values()))
 

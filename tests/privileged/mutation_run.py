@@ -38,7 +38,7 @@ def _of_vectors(lines: dict[str, list[str]]) -> str:
 
 def _of_fuzz(rows: list[dict[str, Any]]) -> str:
     differences = [
-        line for row in rows for line in (*row["told"], *(f"slot {at}" for at in row["strangers"]))
+        line for row in rows for line in (*row["differences"], *(f"slot {at}" for at in row["strangers"]))
     ]
     differences += [f"counters: {row['uncounted']}" for row in rows if row["uncounted"]]
     return differences[0] if differences else ""

@@ -1,4 +1,4 @@
-"""What a vector is, and the words that it is written in. Knows no subject; expected frames are stated here,
+"""Vectors, and the words that they are written in. Knows no subject; expected frames are stated here,
 not computed by one.
 """
 
@@ -89,8 +89,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What the worker must find: how many results stored and notices, and by place in the ring what is
-    there.
+    """The findings that a worker must have: how many results stored and notices, and by place in the ring
+    what is there.
     """
 
     received: int
@@ -111,8 +111,8 @@ class Vector:
     steps: list[Step] = field(default_factory=list)
 
     def group(self, number: int) -> tuple[int, ...]:
-        """By which ports a job's results leave: those of its workers here, and OPTICAL; of a host its eth0,
-        and the loop if a worker pushes there.
+        """Return by which ports a job's results leave: those of its workers here, and OPTICAL; of a host its
+        eth0, and the loop if a worker pushes there.
         """
         if self.is_host:
             return (ETH0, LOOP_PORT) if LOOP_PORT in self.senders else (ETH0,)
@@ -125,7 +125,7 @@ class Vector:
 
     @property
     def lanes(self) -> set[int]:
-        """How many lanes the packets of its trees have."""
+        """Return how many lanes the packets of its trees have."""
         return {step.entry.lanes for step in self.steps if isinstance(step, Admit)} or {spec.LANES}
 
     @property
@@ -144,7 +144,7 @@ class Vector:
     def push(
         self, worker: int, fragment: int, verdict: str, *leaves: Leaves, port: int = 0, **changes: Any
     ) -> None:
-        """A push by worker w, who sits at port w + 1 unless told otherwise."""
+        """A push by worker w, who sits at port w + 1 unless `port` says otherwise."""
         self.sees(push(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
 
     def tick(self, fragment: int, verdict: str, *leaves: Leaves, **changes: Any) -> None:
@@ -153,7 +153,7 @@ class Vector:
 
 
 def _entry(**fields: Any) -> Entry:
-    """At a switch that makes the results, but for what `fields` say."""
+    """Return an entry of a switch that makes the results, but for what `fields` say."""
     fields = {
         "tree": 0,
         "generation": GENERATION,
@@ -198,7 +198,9 @@ def workers_at_ports(workers: Sequence[int], job: int = JOB) -> dict[int, tuple[
 
 
 def lanes(*seed: int) -> Lanes:
-    """As workers send them: so small that a sum over 64 of them stays within its lane (spec.bias)."""
+    """Return lanes as workers send them: so small that a sum over 64 of them stays within its lane
+    (spec.bias).
+    """
     return np.random.default_rng(seed).integers(0, 2**32 // spec.MAX_WORKERS, spec.LANES, dtype=np.uint32)
 
 
@@ -207,7 +209,7 @@ def total(*parts: Lanes) -> Lanes:
 
 
 def worker_lanes(worker: int, fragment: int) -> Lanes:
-    """What `push` sends for these unless told otherwise."""
+    """Return what `push` sends for these unless `data` says otherwise."""
     return lanes(worker, fragment)
 
 
@@ -302,16 +304,16 @@ def result(
 def partial_sum(fragment: int, summed: Lanes, **changes: Any) -> Leaves:
     """The partial sum of `job_across` that must leave for the PS."""
     fields = {"worker": 1, "contributors": 2, "slot": UP_BASE + fragment % SIZE, **changes}
-    told = compared(packet(spec.Op.PARTIAL, fragment, summed, TOR_IP, PS_IP, **fields))
-    return Leaves(To.ROUTE, {name: value for name, value in told.items() if name != "destination_mac"})
+    expected = compared(packet(spec.Op.PARTIAL, fragment, summed, TOR_IP, PS_IP, **fields))
+    return Leaves(To.ROUTE, {name: value for name, value in expected.items() if name != "destination_mac"})
 
 
 def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
     """The notice that must go back to a sender."""
     source_ip = changes.pop("source_ip", TOR_IP)
     fields = {"worker": worker, "flags": int(spec.Flag.ECN), "count": 0, **changes}
-    told = compared(packet(spec.Op.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields))
-    return Leaves(To.BACK, {name: value for name, value in told.items() if name != "destination_mac"})
+    expected = compared(packet(spec.Op.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields))
+    return Leaves(To.BACK, {name: value for name, value in expected.items() if name != "destination_mac"})
 
 
 def unchanged(to: To) -> Leaves:

@@ -86,8 +86,8 @@ def top(**changes: Any) -> Entry:
 
 def upwards(fragment: int, summed: Any, source_ip: str, to_ip: str, **changes: Any) -> Leaves:
     """The partial sum that must leave for the place above."""
-    told = compared(packet(spec.Op.PARTIAL, fragment, summed, source_ip, to_ip, **changes))
-    return Leaves(To.ROUTE, {name: value for name, value in told.items() if name != "destination_mac"})
+    expected = compared(packet(spec.Op.PARTIAL, fragment, summed, source_ip, to_ip, **changes))
+    return Leaves(To.ROUTE, {name: value for name, value in expected.items() if name != "destination_mac"})
 
 
 def below(number: int, fragment: int, **changes: Any) -> bytes:
@@ -121,8 +121,8 @@ def the_middle_of_three_levels(v: Vector) -> None:
     v.push(0, 2, "resent", sent)
     v.sees(below(5, 2, contributors=1), OPTICAL[0], "resent", sent)
     v.sees(below(2, SIZE + 2), OPTICAL[0], "aggregated")
-    told = notice(2, 2 * SIZE + 2, "10.0.3.254", contributors=2)
-    v.sees(below(2, 2 * SIZE + 2), OPTICAL[0], "mismatch", told)
+    answer = notice(2, 2 * SIZE + 2, "10.0.3.254", contributors=2)
+    v.sees(below(2, 2 * SIZE + 2), OPTICAL[0], "mismatch", answer)
 
 
 @entry
@@ -182,8 +182,8 @@ def workers_push_to_another_units_switch(v: Vector) -> None:
     v.sees(push(2, 2, from_ip="10.0.3.1"), OPTICAL[1], "completed", result(2, sum_of(2, 0, 1, 2), 3))
     v.sees(push(1, 2, from_ip="10.0.2.1"), OPTICAL[0], "resent", result(2, sum_of(2, 0, 1, 2), 3, To.BACK))
     v.sees(push(1, SIZE + 2, from_ip="10.0.2.1"), OPTICAL[0], "aggregated")
-    told = notice(1, 2 * SIZE + 2, "10.0.2.1")
-    v.sees(push(1, 2 * SIZE + 2, from_ip="10.0.2.1"), OPTICAL[0], "mismatch", told)
+    answer = notice(1, 2 * SIZE + 2, "10.0.2.1")
+    v.sees(push(1, 2 * SIZE + 2, from_ip="10.0.2.1"), OPTICAL[0], "mismatch", answer)
 
 
 @entry
@@ -220,7 +220,7 @@ def one_port_has_a_worker_and_a_place(v: Vector) -> None:
 
 
 def host(v: Vector, **changes: Any) -> None:
-    """At the host of worker 3, to which worker 4 pushes too, and place 1 sends its sums."""
+    """Sum at the host of worker 3, to which worker 4 pushes too, and place 1 sends its sums."""
     v.is_host = True
     v.senders[LOOP_PORT] = (Sender(JOB, 3),)
     v.admit(job_at_ps(0, **{"workers": 0b11000, "places": 0b10, **changes}))
@@ -248,8 +248,8 @@ def a_host_at_the_top_has_a_worker_of_its_own(v: Vector) -> None:
     for data, port in ((own(2), LOOP_PORT), (from_elsewhere(4, 2), 1), (partial(1, 2), 1)):
         v.sees(data, port, "resent", result(2, summed, 7, To.BACK, PS_IP, **slot))
     v.sees(partial(1, SIZE + 2, contributors=5), 1, "aggregated")
-    told = {"source_ip": PS_IP, "slot": UP_BASE + 2}
-    v.sees(own(2 * SIZE + 2), LOOP_PORT, "mismatch", notice(3, 2 * SIZE + 2, LOOP_WORKER_IP, **told))
+    fields = {"source_ip": PS_IP, "slot": UP_BASE + 2}
+    v.sees(own(2 * SIZE + 2), LOOP_PORT, "mismatch", notice(3, 2 * SIZE + 2, LOOP_WORKER_IP, **fields))
     v.sees(from_elsewhere(4, SIZE + 2), 1, "aggregated")
     summed = sum_of(SIZE + 2, 1, 3, 4)
     v.sees(own(SIZE + 2), LOOP_PORT, "completed", result(SIZE + 2, summed, 7, To.GROUP, PS_IP, **slot))
@@ -389,7 +389,7 @@ def results_of_two_trees_have_places_of_their_own(v: Vector) -> None:
     v.sees(result_from_ps(4, lanes(4), tree=1, slot=6), 1, "bad_slot")
     v.sees(result_from_ps(4, lanes(4), tree=0, slot=7), 1, "bad_slot")
     v.sees(result_from_ps(4, lanes(4), tree=2, slot=7), 1, "bad_job")
-    told = packet(spec.Op.NOTICE, 2, frame.NO_LANES, TOR_IP, PS_IP, flags=4, count=0, tree=1).pack()
-    v.sees(told, 1, "notice")
+    notice_up = packet(spec.Op.NOTICE, 2, frame.NO_LANES, TOR_IP, PS_IP, flags=4, count=0, tree=1).pack()
+    v.sees(notice_up, 1, "notice")
     last = {f"p{SIZE + 3}": stored(3, lanes(2)), f"p{SIZE}": stored(0, lanes(3))}
     finds(v, 3, 1, p3=stored(3, lanes(1)), **last)

@@ -1,4 +1,4 @@
-"""What must change nothing: frames that are not well formed, corrupt, forged, or for somebody else."""
+"""Frames that must change nothing: not well formed, corrupt, forged, or for somebody else."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def header_with(name: str, value: int, data: bytes | None = None) -> bytes:
 
 
 def summed(data: bytes) -> bytes:
-    """With the UDP checksum put right over what the UDP length says, or what there is of it."""
+    """Put the UDP checksum right over what the UDP length says, or what there is of it."""
     size = int.from_bytes(data[UDP + 4 : UDP + 6], "big")
     datagram = altered(data, UDP + 6, b"\0\0")[UDP : UDP + size]
     return altered(data, UDP + 6, frame.udp_checksum(data[26:30], data[30:34], datagram).to_bytes(2, "big"))
 
 
 def lengths(data: bytes, ip: int, udp: int) -> bytes:
-    """With these lengths in the IPv4 and UDP headers."""
+    """Put these lengths into the IPv4 and UDP headers."""
     return summed(altered(altered(data, IP + 2, ip.to_bytes(2, "big")), UDP + 4, udp.to_bytes(2, "big")))
 
 

@@ -47,7 +47,7 @@ TOUCHING = frozenset(
     }
 )
 RESULT = 3  # the op
-MOST_TOLD = 10
+MOST_KEPT = 10
 
 
 class Shot(Tried, Worker, Protocol):
@@ -56,8 +56,8 @@ class Shot(Tried, Worker, Protocol):
 
 @dataclass(slots=True)
 class Findings:
-    """Of one place: how many packets, how often each verdict, by how many ports frames left, and what
-    differed.
+    """The findings at a place: how many packets, how often each verdict, by how many ports frames left, and
+    what differed.
     """
 
     place: str
@@ -65,11 +65,11 @@ class Findings:
     left: int = 0
     states: int = 0  # comparisons of what a slot or a place of a ring holds
     mismatches: int = 0
-    told: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
 
     def take(self, mine: Outcome, theirs: Outcome, data: bytes, port: int) -> bool:
-        """Notes a packet's outcomes; whether they are the same."""
+        """Note a packet's outcomes and return whether they are the same."""
         self.packets += 1
         self.verdicts[mine[0]] = self.verdicts.get(mine[0], 0) + 1
         self.left += sum(len(emission.ports or ()) for emission in mine[1])
@@ -80,8 +80,8 @@ class Findings:
 
     def miss(self, line: str) -> None:
         self.mismatches += 1
-        if len(self.told) < MOST_TOLD:
-            self.told.append(line)
+        if len(self.differences) < MOST_KEPT:
+            self.differences.append(line)
 
 
 def _batches(
@@ -97,7 +97,7 @@ def _batches(
 
 
 def switch(subject: Shot, seed: int, packets: int) -> Findings:
-    """At a switch; a subject that is new."""
+    """Shoot at a switch; the subject is new."""
     random, findings = np.random.default_rng((seed, 1)), Findings("switch")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(TOR_IP, SLOTS)
     both: tuple[Model, Shot] = (model, subject)
@@ -163,7 +163,7 @@ def _any_slot_differs(findings: Findings, model: Model, subject: Tried) -> bool:
 
 
 def _slot_differs(findings: Findings, model: Model, subject: Tried, entries: Entries, data: bytes) -> bool:
-    """Whether the slot that a packet named, which passed the checks, is not the same now."""
+    """Return whether the slot that a packet named, which passed the checks, is not the same now."""
     entry = entries[int.from_bytes(data[48:50], "big"), data[47]]
     if entry.role is Role.TRANSIT:
         return False
@@ -177,7 +177,7 @@ def _slot_differs(findings: Findings, model: Model, subject: Tried, entries: Ent
 
 
 def host(subject: Shot, seed: int, packets: int) -> Findings:
-    """At a host with a worker, which is a place of two other jobs; a subject that is new."""
+    """Shoot at a host with a worker, which is a place of two other jobs; the subject is new."""
     random, findings = np.random.default_rng((seed, 2)), Findings("host")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(PS_IP, SLOTS, is_host=True)
     both: tuple[Model, Shot] = (model, subject)
@@ -250,7 +250,7 @@ def _worker_differs(findings: Findings, model: Model, subject: Worker, data: byt
 
 
 def optics(subject: Optics, seed: int, packets: int) -> Findings:
-    """At an optical switch; a subject that is new."""
+    """Shoot at an optical switch; the subject is new."""
     random, findings = np.random.default_rng((seed, 3)), Findings("optics")
     ports, now, deadline = list(range(1, 9)), 10**9, 0
     model = CrossConnect(ports)

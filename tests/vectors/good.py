@@ -1,5 +1,5 @@
-"""What is sent, good or nearly, to a switch and to a host where two jobs sum: what the mutations are made
-of.
+"""The packets, good or nearly, that are sent to a switch and to a host where two jobs sum: what the mutations
+are made of.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OTHER_BASE, OTHER_UP_BASE = BASE + 5 * SIZE, UP_BASE + 2 * SIZE
 
 
 def at_switch() -> list[bytes]:
-    """What is sent to a switch, good or nearly: by both jobs, by a PS, by other switches."""
+    """Return what is sent to a switch, good or nearly: by both jobs, by a PS, by other switches."""
     other: dict[str, Any] = {"job": OTHER, "generation": OTHER_GENERATION, "data": worker_lanes(9, 9)}
     made = [push(worker, fragment) for worker in (0, 1) for fragment in (0, 1, SIZE)]
     made += [

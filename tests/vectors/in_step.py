@@ -59,7 +59,7 @@ MUTATIONS = 16_000  # at a switch and a host together
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a subject's slot holds. None: the subject does not tell."""
+    """The contents of a subject's slot. None: the subject does not tell."""
 
     generation: int
     fragment: int
@@ -84,7 +84,7 @@ Make = Callable[[int, bool], AbstractContextManager[Tried]]
 
 
 class Tally:
-    """How often each verdict was given."""
+    """The count of each verdict that was given."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -135,12 +135,12 @@ class Both:
 
 
 def slot_difference(mine: Slot, theirs: Held | None) -> str:
-    """How what a slot holds differs from the model's."""
+    """Say how what a slot holds differs from the model's."""
     if mine.generation is None or theirs is None:
         return "" if mine.generation is None and theirs is None else "empty for one of them"
-    told = (theirs.generation, theirs.fragment, theirs.members, theirs.complete, theirs.final)
-    if told != (mine.generation, mine.fragment, mine.members, mine.complete, mine.final):
-        return f"{told}"
+    said = (theirs.generation, theirs.fragment, theirs.members, theirs.complete, theirs.final)
+    if said != (mine.generation, mine.fragment, mine.members, mine.complete, mine.final):
+        return f"{said}"
     for name, held in (
         ("contributors", theirs.contributors),
         ("degraded", theirs.degraded),
@@ -154,7 +154,7 @@ def slot_difference(mine: Slot, theirs: Held | None) -> str:
 
 
 def difference(model: Outcome, other: Outcome) -> str:
-    """How another subject's outcome differs from the model's; empty where it does not. Ports are compared
+    """Say how another subject's outcome differs from the model's; empty where it does not. Ports are compared
     where both say them.
     """
     (verdict, emissions), (said, left) = model, other
@@ -185,16 +185,16 @@ def _same(mine: bytes, theirs: bytes) -> bool:
     if mine[12:] == theirs[12:]:
         return True
     try:
-        told = [
+        lines = [
             {**Frame.parse(data).fields(), "source_mac": "", "destination_mac": ""} for data in (mine, theirs)
         ]
     except ValueError:
         return False
-    return told[0] == told[1] and frame.ipv4_checksum_holds(theirs)
+    return lines[0] == lines[1] and frame.ipv4_checksum_holds(theirs)
 
 
 class Trial:
-    """What is done with one kind of subject; each method says how often each verdict was given."""
+    """The trials of one kind of subject; each method says how often each verdict was given."""
 
     def __init__(self, make: Make, has_routes: bool, examples: int, kinds: tuple[str, ...]) -> None:
         """`kinds`: some of KINDS. Without routes, every address has the same."""

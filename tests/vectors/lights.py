@@ -38,7 +38,7 @@ class Enters:
 
 @dataclass(slots=True)
 class Scene:
-    """What happens in order."""
+    """A scene: what happens, in order."""
 
     steps: list[Enters | Callable[[Optics], None]] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Scene:
 
 
 def play(scene: Scene, optics: Optics) -> list[str]:
-    """What was not as the scene says, a line each."""
+    """Return what was not as the scene says, a line each."""
     wrong = []
     for number, step in enumerate(scene.steps):
         if not isinstance(step, Enters):

@@ -127,16 +127,16 @@ def _longer(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
     lengths += random.integers(1, ROOM_BYTES, len(rows))
 
 
-def _told_lengths(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
-    """Lengths in the headers that are not the frame's, one or both."""
-    told = random.integers(0, 2**16, (2, len(rows)))
-    told = np.where(
+def _claimed_lengths(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
+    """Put lengths that are not the frame's into the headers, one or both."""
+    anything = random.integers(0, 2**16, (2, len(rows)))
+    claimed = np.where(
         random.random((2, len(rows))) < 0.5,
-        told,
+        anything,
         lengths - np.array([[IP], [UDP]]) + random.integers(-9, 9, len(rows)),
     )
     which = random.integers(0, 3, len(rows))
-    for mine, at, values in ((which != 1, IP + 2, told[0]), (which != 0, UDP + 4, told[1])):
+    for mine, at, values in ((which != 1, IP + 2, claimed[0]), (which != 0, UDP + 4, claimed[1])):
         rows[mine, at], rows[mine, at + 1] = (
             (values[mine] >> 8 & 0xFF).astype(np.uint8),
             (values[mine] & 0xFF).astype(np.uint8),
@@ -156,7 +156,7 @@ def _noise_with_checksum(random: np.random.Generator, rows: Rows, lengths: Lengt
 
 
 def _addresses(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
-    """From or to somebody else of the fabric, or a group."""
+    """Send it from or to somebody else of the fabric, or a group."""
     known = np.array(
         [
             [10, 0, 1, 254],
@@ -185,6 +185,6 @@ def _unchanged(random: np.random.Generator, rows: Rows, lengths: Lengths) -> Non
 
 
 _KINDS: tuple[Callable[[np.random.Generator, Rows, Lengths], None], ...] = (
-    *(_bit, _field, _two_fields, _cut, _longer, _told_lengths),
+    *(_bit, _field, _two_fields, _cut, _longer, _claimed_lengths),
     *(_noise, _noise_with_checksum, _addresses, _no_checksum, _unchanged),
 )

@@ -61,7 +61,7 @@ FRAGMENTS = (0, 2**31 - 200, 2**32 - 200)  # where a run's fragments may begin
 
 @dataclass(slots=True)
 class State:
-    """How far the jobs of a place are."""
+    """The state of a place's jobs: how far they are."""
 
     fragment: int
     generations: dict[int, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ Entries = dict[tuple[int, int], Entry]  # by job and tree
 
 
 def at_switch_now(state: State) -> Entries:
-    """What a switch sums, of the generations of now."""
+    """Return what a switch sums, of the generations of now."""
     made = {
         (JOB, 0): job_in_unit(2),
         (JOB, 1): job_across(tree=1, workers=0b1, places=0b10, number=0, base=SECOND_BASE),
@@ -86,7 +86,7 @@ def at_switch_now(state: State) -> Entries:
 
 
 def at_host_now(state: State) -> Entries:
-    """What a host sums."""
+    """Return what a host sums."""
     upwards: dict[str, Any] = {"up_ip": TOR_IP, "up_base": ACROSS_BASE, "result_base": ACROSS_BASE}
     made = {
         (OTHER, 0): job_at_ps(2, workers=0b1000),
@@ -100,7 +100,7 @@ def puller(state: State) -> Puller:
 
 
 def _lacking(random: np.random.Generator) -> dict[str, int]:
-    """What a partial sum or a result may say of who is in it."""
+    """Return what a partial sum or a result may say of who is in it."""
     return {
         "contributors": int(random.integers(0, 70)),
         "flags": int(random.integers(0, 16)),
@@ -112,7 +112,7 @@ Sent = tuple[bytes, int]  # a frame, and the port that it comes by when nothing 
 
 
 def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
-    """What is sent to a switch at this stage."""
+    """Return what is sent to a switch at this stage."""
     sent: list[Sent] = []
     for at in _window(state, random):
         for number, tree, base, first, workers in (
@@ -145,16 +145,16 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
             fields |= {"tree": tree, **_lacking(random)}
             port = ports[int(random.integers(0, len(ports)))]
             sent.append((result_from_ps(at, worker_lanes(9, at % 7), **fields), port))
-            told = {"job": number, "generation": state.generation(number), "flags": 4, "count": 0}
+            fields = {"job": number, "generation": state.generation(number), "flags": 4, "count": 0}
             for to_ip in (TOR_IP, "10.0.2.254"):
-                sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, PS_IP, to_ip, **told).pack(), port))
+                sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, PS_IP, to_ip, **fields).pack(), port))
         sent.append((partial(0, at, job=OTHER), 204))
         sent.append((push(0, at, to_ip=TOR_IP, job=JOB), 201))
     return _serviced(sent, random)
 
 
 def at_host(state: State, random: np.random.Generator) -> list[Sent]:
-    """What is sent to a host at this stage."""
+    """Return what is sent to a host at this stage."""
     sent: list[Sent] = []
     for at in _window(state, random):
         for number, base in ((OTHER, UP_BASE), (ACROSS, MIDDLE_BASE)):
@@ -175,10 +175,10 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
             result = result_from_ps(at, worker_lanes(9, at % 7), **fields, **_lacking(random))
             sent += [(result, 1)] * 2
     at = state.fragment
-    told = {"generation": state.generation(JOB), "flags": 4, "count": 0}
-    sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **told).pack(), 1))
+    fields = {"generation": state.generation(JOB), "flags": 4, "count": 0}
+    sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **fields).pack(), 1))
     sent.append(
-        (packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **{**told, "job": OTHER}).pack(), 1)
+        (packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **{**fields, "job": OTHER}).pack(), 1)
     )
     sent.append((push(0, at, to_ip=PS_IP), 1))
     return _serviced(sent, random)
@@ -195,8 +195,8 @@ def _window(state: State, random: np.random.Generator) -> list[int]:
 
 
 def _serviced(sent: Sequence[Sent], random: np.random.Generator) -> list[Sent]:
-    """With types of service of all kinds: congestion experienced or not, and other classes (RFC 2474, RFC
-    3168).
+    """Give the packets types of service of all kinds: congestion experienced or not, and other classes (RFC
+    2474, RFC 3168).
     """
     made = []
     for data, port in sent:

@@ -1,4 +1,6 @@
-"""Runs a vector on a subject and says where it departs. A subject is whatever has `Subject`'s methods."""
+"""The run of a vector on a subject, which says where it departs. A subject is whatever has `Subject`'s
+methods.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Subject(Protocol):
 
 
 class Worker(Protocol):
-    """What a subject of vectors at hosts has besides: a worker there, its ring, and its words."""
+    """A subject of vectors at hosts, with a worker there, its ring, and its words."""
 
     def attach(self, puller: Puller) -> None: ...
     def detach(self) -> None: ...
@@ -75,8 +77,8 @@ class Model(Aggregator):
 
 
 def play(vector: Vector, subject: Subject) -> list[str]:
-    """What was not as the vector says, a line each. By which ports frames leave is compared where the subject
-    says it.
+    """Return what was not as the vector says, a line each. By which ports frames leave is compared where the
+    subject says it.
     """
     for port, senders in vector.senders.items():
         subject.bind(port, senders)
@@ -119,13 +121,13 @@ def _at_worker(step: Attach | Ask | Holds, subject: Worker) -> list[str]:
     return wrong
 
 
-def same_result(one: Stored | None, other: Stored | None) -> bool:
-    """Whether two places of rings hold the same."""
-    if one is None or other is None:
-        return one is other
-    told = [(held.fragment, held.contributors, held.flags) for held in (one, other)]
-    some = min(one.lanes.size, other.lanes.size)  # a subject may have room for more than a job's
-    return told[0] == told[1] and bool((one.lanes[:some] == other.lanes[:some]).all())
+def same_result(first: Stored | None, second: Stored | None) -> bool:
+    """Return whether two places of rings hold the same."""
+    if first is None or second is None:
+        return first is second
+    words = [(held.fragment, held.contributors, held.flags) for held in (first, second)]
+    some = min(first.lanes.size, second.lanes.size)  # a subject may have room for more than a job's
+    return words[0] == words[1] and bool((first.lanes[:some] == second.lanes[:some]).all())
 
 
 def expected_ports(vector: Vector, step: Arrival, leaves: Leaves) -> tuple[int, ...]:
@@ -146,7 +148,7 @@ def expected_ports(vector: Vector, step: Arrival, leaves: Leaves) -> tuple[int, 
 
 
 def departures(vector: Vector, step: Arrival, emissions: Sequence[Emission]) -> list[str]:
-    """How the frames that left differ from those that should have."""
+    """Say how the frames that left differ from those that should have."""
     if len(emissions) != len(step.leaves):
         return [f"{len(emissions)} frames left, expected {len(step.leaves)}"]
     wrong = []

@@ -62,7 +62,7 @@ for _workers in range(1, spec.MAX_WORKERS + 1):
 
 @entry
 def checksums_around_zero(v: Vector) -> None:
-    """Where the sum comes to 0, 65535 is sent, for 0 says that there is none (RFC 768); just above it, the
+    """A sum that comes to 0 is sent as 65535, for 0 says that there is none (RFC 768); just above it, the
     carry carries again.
     """
     job_of(v, 2)

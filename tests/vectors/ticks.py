@@ -59,10 +59,10 @@ def a_tick_completes_a_slot(v: Vector) -> None:
     three(v)
     v.push(0, 2, "aggregated", count=7)
     v.push(2, 2, "aggregated", count=9)
-    told: dict[str, Any] = {"flags": LACKING, "age": 37, "count": 9}
-    v.tick(2, "ticked", result(2, sum_of(2, 0, 2), 2, **told), age=37)
+    lacking: dict[str, Any] = {"flags": LACKING, "age": 37, "count": 9}
+    v.tick(2, "ticked", result(2, sum_of(2, 0, 2), 2, **lacking), age=37)
     v.tick(2, "tick_late", age=99)
-    again = result(2, sum_of(2, 0, 2), 2, To.BACK, **told)
+    again = result(2, sum_of(2, 0, 2), 2, To.BACK, **lacking)
     v.push(0, 2, "resent", again)
     v.push(1, 2, "late", again)  # its gradients are in no sum
     v.push(1, 2, "late", again, data=lanes(99), flags=int(spec.Flag.RETRANSMIT))
@@ -151,14 +151,14 @@ def a_degraded_partial_sum_makes_the_result_degraded(v: Vector) -> None:
     for fragment, order, age in ((1, (0, 1), 0), (2, (1, 0), 9)):
         lacking = {"flags": DEGRADED, "contributors": 1, "age": 9}
         sent = [partial(unit, fragment, **(lacking if unit == 0 else {})) for unit in order]
-        told: dict[str, Any] = {"flags": LACKING, "age": age, "slot": UP_BASE + fragment}
+        final: dict[str, Any] = {"flags": LACKING, "age": age, "slot": UP_BASE + fragment}
         v.sees(sent[0], 1, "aggregated")
-        v.sees(sent[1], 1, "completed", result(fragment, sum_of(fragment, 0, 1), 3, To.GROUP, PS_IP, **told))
+        v.sees(sent[1], 1, "completed", result(fragment, sum_of(fragment, 0, 1), 3, To.GROUP, PS_IP, **final))
         v.sees(
             partial(1, fragment),
             1,
             "resent",
-            result(fragment, sum_of(fragment, 0, 1), 3, To.BACK, PS_IP, **told),
+            result(fragment, sum_of(fragment, 0, 1), 3, To.BACK, PS_IP, **final),
         )
     v.sees(partial(0, SIZE + 1), 1, "aggregated")
     whole = result(SIZE + 1, sum_of(SIZE + 1, 0, 1), 4, To.GROUP, PS_IP, slot=UP_BASE + 1)
@@ -216,10 +216,10 @@ def a_host_is_ticked(v: Vector) -> None:
     v.admit(job_at_ps(2, workers=0b1000))
     v.sees(own(2), LOOP_PORT, "aggregated")
     v.sees(partial(1, 2, contributors=4), 1, "aggregated")
-    told: dict[str, Any] = {"flags": LACKING, "age": 5, "slot": UP_BASE + 2}
+    lacking: dict[str, Any] = {"flags": LACKING, "age": 5, "slot": UP_BASE + 2}
     at: dict[str, Any] = {"slot": UP_BASE + 2, "to_ip": PS_IP, "from_ip": PS_IP}
-    v.tick(2, "ticked", result(2, sum_of(2, 1, 3), 5, To.GROUP, PS_IP, **told), age=5, **at)
-    v.sees(partial(0, 2), 1, "late", result(2, sum_of(2, 1, 3), 5, To.BACK, PS_IP, **told))
+    v.tick(2, "ticked", result(2, sum_of(2, 1, 3), 5, To.GROUP, PS_IP, **lacking), age=5, **at)
+    v.sees(partial(0, 2), 1, "late", result(2, sum_of(2, 1, 3), 5, To.BACK, PS_IP, **lacking))
     v.tick(2, "tick_late", **at)
     v.release()
     v.admit(job_at_ps(2, up_ip=TOR_IP, up_base=BASE, result_base=BASE, generation=GENERATION + 1))

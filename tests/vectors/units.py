@@ -150,10 +150,10 @@ def partial_sums_make_the_result_at_the_ps(v: Vector) -> None:
     v.sees(partial(0, 2, count=3), 1, "aggregated")
     v.sees(partial(2, 2), 1, "aggregated")
     v.sees(partial(2, 2), 1, "duplicate")
-    told = {"slot": UP_BASE + 2, "count": 5}
-    v.sees(partial(1, 2, count=5), 1, "completed", result(2, sum_of(2, 0, 1, 2), 6, To.GROUP, PS_IP, **told))
+    top = {"slot": UP_BASE + 2, "count": 5}
+    v.sees(partial(1, 2, count=5), 1, "completed", result(2, sum_of(2, 0, 1, 2), 6, To.GROUP, PS_IP, **top))
     for unit in (0, 1, 2):
-        leaves = result(2, sum_of(2, 0, 1, 2), 6, To.BACK, PS_IP, **told)
+        leaves = result(2, sum_of(2, 0, 1, 2), 6, To.BACK, PS_IP, **top)
         v.sees(partial(unit, 2, data=lanes(99)), 1, "resent", leaves)
     v.sees(partial(1, SIZE + 2), 1, "aggregated")
     v.sees(partial(0, 2), 1, "stale")
@@ -174,7 +174,7 @@ def what_a_ps_host_does_not_take(v: Vector) -> None:
     v.sees(partial(1, 2), 1, "completed", result(2, sum_of(2, 0, 1), 4, To.GROUP, PS_IP, slot=UP_BASE + 2))
 
 
-def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
+def a_notice(to_ip: str = TOR_IP, **changes: int) -> bytes:
     """A notice from the PS on the partial sum of the job's unit 2."""
     made = {"flags": int(spec.Flag.ECN), "count": 0, "worker": 2, "slot": UP_BASE + 2, **changes}
     return packet(spec.Op.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **made).pack()
@@ -183,20 +183,20 @@ def told(to_ip: str = TOR_IP, **changes: int) -> bytes:
 @entry
 def a_notice_goes_to_the_workers_and_to_no_other_switch(v: Vector) -> None:
     tor(v)
-    v.sees(told(), OPTICAL[0], "notice", unchanged(To.WORKERS))
-    v.sees(told(), OPTICAL[1], "notice", unchanged(To.WORKERS))
+    v.sees(a_notice(), OPTICAL[0], "notice", unchanged(To.WORKERS))
+    v.sees(a_notice(), OPTICAL[1], "notice", unchanged(To.WORKERS))
     v.senders[9] = (Sender(7, None, True),)
-    v.sees(told(), 9, "notice", unchanged(To.WORKERS))
-    v.sees(told(to_ip="10.0.2.254"), 9, "forwarded", unchanged(To.ROUTE))
-    v.sees(told(job=9), OPTICAL[0], "bad_job")
-    v.sees(told(generation=GENERATION + 1), OPTICAL[0], "bad_generation")
+    v.sees(a_notice(), 9, "notice", unchanged(To.WORKERS))
+    v.sees(a_notice(to_ip="10.0.2.254"), 9, "forwarded", unchanged(To.ROUTE))
+    v.sees(a_notice(job=9), OPTICAL[0], "bad_job")
+    v.sees(a_notice(generation=GENERATION + 1), OPTICAL[0], "bad_generation")
 
 
 @entry
 def a_notice_ends_at_a_switch_without_workers(v: Vector) -> None:
     v.admit(job_passing())
-    v.sees(told(), OPTICAL[0], "bad_worker")
-    v.sees(told(to_ip="10.0.2.254"), OPTICAL[0], "forwarded", unchanged(To.ROUTE))
+    v.sees(a_notice(), OPTICAL[0], "bad_worker")
+    v.sees(a_notice(to_ip="10.0.2.254"), OPTICAL[0], "forwarded", unchanged(To.ROUTE))
 
 
 @entry

@@ -102,8 +102,8 @@ def a_few_lanes_go_up_and_come_back(v: Vector) -> None:
     v.sees(result_from_ps(2, few(64, 9)), OPTICAL[0], "result", unchanged(To.OTHERS))
     v.push(1, 2, "resent", result(2, few(64, 9), 5, To.BACK, slot=UP_BASE + 2), data=parts[0])
     v.push(1, 3, "aggregated", data=parts[0])
-    told: dict[str, Any] = {"flags": int(spec.Flag.DEGRADED), "contributors": 1, "age": 4}
-    v.tick(3, "ticked", partial_sum(3, parts[0], **told), age=4, lanes=64)
+    degraded: dict[str, Any] = {"flags": int(spec.Flag.DEGRADED), "contributors": 1, "age": 4}
+    v.tick(3, "ticked", partial_sum(3, parts[0], **degraded), age=4, lanes=64)
     v.tick(3, "malformed", age=4)
 
 

@@ -34,7 +34,7 @@ CALM, FULL = 40, 300  # frames under way: more than that and nobody sends, or an
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What the network does: shares of frames lost and repeated, whether frames overtake each other, and how
+    """The network's doings: shares of frames lost and repeated, whether frames overtake each other, and how
     often places are ticked.
     """
 
@@ -208,7 +208,7 @@ class World:
     # ------------------------------------------------------------------ a run
 
     def run(self) -> None:
-        """Until every worker has every result."""
+        """Run until every worker has every result."""
         for _ in range(STEPS):
             idle = [worker for worker in self.workers if worker.done < self._fragments]
             if not idle:
@@ -224,7 +224,7 @@ class World:
         )
 
     def _tick(self, done: int) -> None:
-        """Of any place, for a fragment that one of its slots may wait with: one that the slowest worker may
+        """Tick any place, for a fragment that one of its slots may wait with: one that the slowest worker may
         push by now, or an older one, whose push came when its result had passed, and which nobody repeats.
         """
         node, entry = self._random.choice(list(self.entries.items()))
@@ -294,7 +294,7 @@ class World:
                 self._leave(node, left_by, emission.data)
 
     def _leave(self, node: int, port: int, data: bytes) -> None:
-        """By a port: to another unit, the host, or a worker."""
+        """Send a frame by a port: to another unit, the host, or a worker."""
         if node == HOST and port == ETH0:
             self._fly(0, HOST_PORT, data)
         elif port == HOST_PORT:
@@ -321,7 +321,9 @@ class World:
             worker.done += 1
 
     def _is_sum(self, packet: Frame) -> bool:
-        """Whether a result is the sum over as many workers as it says; over all of them if nothing ticks."""
+        """Return whether a result is the sum over as many workers as it says; over all of them if nothing
+        ticks.
+        """
         count = packet.header.contributors
         assert self._weather.ticks or count == len(self.workers)
         parts = [

@@ -1,5 +1,5 @@
-"""Compiles p4/ for `simple_switch`: `python -m testbed.dataplanes.bmv2.compile`, for another MTU with `--mtu
-N`. Needs p4c.
+"""The compiler of p4/ for `simple_switch`: `python -m testbed.dataplanes.bmv2.compile`, for another MTU with
+`--mtu N`. Needs p4c.
 
 The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for two MTUs. It records a hash of all
 that it was made of, so that a stale one is told without a compiler.
@@ -36,7 +36,7 @@ _DROPPED = frozenset({"source_info", "program"})
 
 
 def sources_hash(layout: str, lanes: int) -> str:
-    """Of all that a program is made of: no comment is."""
+    """Return the hash of all that a program is made of: no comment is."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.glob("*.p4")):
         if path.name != "lanes.p4":
@@ -46,19 +46,21 @@ def sources_hash(layout: str, lanes: int) -> str:
 
 
 def _said(source: str) -> str:
-    """What the compiler looks at: no words of comments, but their lines, by which it names tables."""
+    """Return what the compiler looks at: no words of comments, but their lines, by which it names tables."""
     bare = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), source)
     return "\n".join(line.rstrip() for line in bare.splitlines())
 
 
 def recorded_hash(compiled: Path) -> str:
-    """Of what a compiled program was made of."""
+    """Return the hash of what a compiled program was made of."""
     return str(json.loads(compiled.read_text())["__meta__"]["sources"])
 
 
 def compile_program(layout: str, lanes: int) -> str:
-    """The program's JSON. HostError without p4c; TestbedError with the compiler's first line of complaint."""
-    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    """Return the program's JSON. HostError without p4c; TestbedError with the compiler's first line of
+    complaint.
+    """
+    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
         raise HostError("compile p4/: neither p4c-bm2-ss nor p4c is on PATH; run sudo make p4-tools")
     with tempfile.TemporaryDirectory(prefix="optinc-p4-") as folder:
@@ -94,8 +96,8 @@ def _version(compiler: str) -> str:
     ended = subprocess.run(
         [compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
-    found = re.search(r"\d+(\.\d+)+", ended.stdout + ended.stderr)
-    return f"p4c {found[0]}" if found else "p4c"
+    version = re.search(r"\d+(\.\d+)+", ended.stdout + ended.stderr)
+    return f"p4c {version[0]}" if version else "p4c"
 
 
 def _stripped(value: Any) -> Any:
@@ -105,7 +107,7 @@ def _stripped(value: Any) -> Any:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m testbed.dataplanes.bmv2.compile", description=__doc__)
     parser.add_argument("--layout", choices=list(P4_LAYOUTS), action="append", help="default: all")
     parser.add_argument(

@@ -1,8 +1,8 @@
-"""Tries BMv2 in the namespaces that it is run in: `python -m testbed.dataplanes.bmv2.probe`, which
+"""The trial of BMv2 in the namespaces that it is run in: `python -m testbed.dataplanes.bmv2.probe`, which
 testbed/probing/kernel.py runs.
 
-Makes and leaves veth pairs, for those namespaces end with the probe. Prints one line of what was seen; on
-stderr one of what failed.
+It makes and leaves veth pairs, for those namespaces end with the probe, and prints one line of what was seen;
+on stderr one of what failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOSTS = (1, 2)
 
 
 def probe() -> str:
-    """Starts a switch with the program for the usual MTU, and has it carry a frame."""
+    """Start a switch with the program for the usual MTU, and have it carry a frame."""
     program = compiled("wide", MTU)
     tool("ip", "link", "set", "lo", "up")
     ports = {addresses.tor_port_device(UNIT, host): addresses.tor_port_number(host) for host in HOSTS}

@@ -25,21 +25,21 @@ END_S = 5.0
 
 
 def thrift_port(unit: int) -> int:
-    """Of a unit's switch, at 127.0.0.1 in the testbed's root network namespace."""
+    """Return the port of a unit's switch, at 127.0.0.1 in the testbed's root network namespace."""
     return THRIFT_BASE + unit
 
 
 def ended_words(unit: int, how: str) -> str:
-    """That a unit's switch ended, and how."""
+    """Say that a unit's switch ended, and how."""
     return f"{unit_name(unit)}'s {BINARY} ended ({how})"
 
 
 def binary() -> str:
-    """The path of simple_switch. HostError where there is none."""
-    found = shutil.which(BINARY)
-    if found is None:
+    """Return the path of simple_switch. HostError where there is none."""
+    path = shutil.which(BINARY)
+    if path is None:
         raise HostError(f"{BINARY} (BMv2) is not installed, and the engine bmv2 is it; run: {INSTALL}")
-    return found
+    return path
 
 
 class SwitchProcess:
@@ -76,8 +76,8 @@ class SwitchProcess:
         return self._process.pid
 
     def ended(self, within_s: float = 0.0) -> str | None:
-        """How it ended: "signal 9", "exit code 1: " and its last words, or what `stop` was told. None while
-        it runs.
+        """Say how it ended: "signal 9", "exit code 1: " and its last words, or what `stop` was told. None
+        while it runs.
         """
         assert self._process is not None
         self._thread.join(within_s)
@@ -91,12 +91,12 @@ class SwitchProcess:
         return f"exit code {code}: {self.last_words()}"
 
     def last_words(self) -> str:
-        """The last line of its log."""
+        """Return the last line of its log."""
         lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
     def stop(self, why: str | None = None) -> None:
-        """Kills it, if it runs, and waits for its end. It holds nothing that is worth saving. `why` is for
+        """Kill it, if it runs, and wait for its end. It holds nothing that is worth saving. `why` is for
         `ended` to tell.
         """
         assert self._process is not None
@@ -150,9 +150,9 @@ def _arguments(unit: int, ports: Mapping[str, int], program: Path, log: Path, ve
 def _has_notifications(path: str) -> bool:
     """BMv2 may be built without nanomsg, and then refuses the option."""
     try:
-        told = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=HELP_S)
+        ended = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=HELP_S)
     except subprocess.TimeoutExpired as error:
         raise TestbedError(f"{path} --help: no answer within {HELP_S:g} s") from error
     except OSError as error:
         raise TestbedError(f"{path} --help: {error.strerror}") from error
-    return "--notifications-addr" in told.stdout
+    return "--notifications-addr" in ended.stdout

@@ -17,17 +17,17 @@ COMPILED = P4_DIR / "compiled"
 
 
 def target(layout: str, lanes: int, folder: Path = COMPILED) -> Path:
-    """Where the program for packets of so many lanes is, once it is compiled."""
+    """Return the path of the program for packets of so many lanes, once it is compiled."""
     return folder / f"{layout}-{lanes}.json"
 
 
 def lanes_of(program: Path) -> int:
-    """How many lanes the packets of a compiled program have."""
+    """Return how many lanes the packets of a compiled program have."""
     return int(program.stem.rpartition("-")[2])
 
 
 def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
-    """What `simple_switch` loads on a fabric of this MTU in bytes.
+    """Return what `simple_switch` loads on a fabric of this MTU in bytes.
 
     Raises RequestError for a layout or an MTU that there is no program for, HostError where there are none at
     all.
@@ -38,22 +38,22 @@ def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
     if path.is_file():
         return path
     names = (re.fullmatch(rf"{layout}-(\d+)\.json", entry.name) for entry in folder.glob("*.json"))
-    there = sorted(_mtu(int(found[1])) for found in names if found)
-    if not there:
+    mtus = sorted(_mtu(int(name[1])) for name in names if name)
+    if not mtus:
         raise HostError(f"{folder} holds no P4 program of the layout {layout}; check p4/ out again")
     raise RequestError(
         f"mtu: bmv2 has no program of the layout {layout} for an MTU of {mtu}, but for "
-        f"{', '.join(map(str, there))}; with p4c installed, `python -m testbed.dataplanes.bmv2.compile --mtu "
+        f"{', '.join(map(str, mtus))}; with p4c installed, `python -m testbed.dataplanes.bmv2.compile --mtu "
         f"{mtu}` "
         f"makes one"
     )
 
 
 def verdict_names() -> dict[int, str]:
-    """Index in the counter array `verdicts` -> name."""
+    """Return the names of the counters in the array `verdicts`, by index."""
     return verdicts.names(verdicts.Engine.P4)
 
 
 def _mtu(lanes: int) -> int:
-    """The smallest whose packets have so many lanes."""
+    """Return the smallest MTU whose packets have so many lanes."""
     return 20 + 8 + spec.payload_bytes(lanes)

@@ -24,7 +24,7 @@ def router(unit: Unit) -> Callable[[Routes], None]:
 
 
 def set_routes(client: SwitchClient, ports: Mapping[str, int], routes: Routes) -> None:
-    """Replaces the table: (IPv4 address, prefix) -> (device to leave by, new destination MAC or ""). `ports`:
+    """Replace the table: (IPv4 address, prefix) -> (device to leave by, new destination MAC or ""). `ports`:
     device -> number.
 
     An entry that stays is not touched, one that changes is replaced in one step. Raises SettingError if
@@ -34,14 +34,14 @@ def set_routes(client: SwitchClient, ports: Mapping[str, int], routes: Routes) -
         (int(IPv4Address(ip)), prefix): _action(ports, device, mac)
         for (ip, prefix), (device, mac) in routes.items()
     }
-    there = {(entry.value, entry.prefix): entry for entry in client.entries(TABLE)}
+    present = {(entry.value, entry.prefix): entry for entry in client.entries(TABLE)}
     for (ip, prefix), action in wanted.items():
-        entry = there.get((ip, prefix))
+        entry = present.get((ip, prefix))
         if entry is None:
             client.add_entry(TABLE, Key(ip, 32, prefix), action)
         elif entry.action != action:
             client.replace_entry(TABLE, entry.handle, action)
-    for key, entry in there.items():
+    for key, entry in present.items():
         if key not in wanted:
             client.delete_entry(TABLE, entry.handle)
     read = {(entry.value, entry.prefix): entry.action for entry in client.entries(TABLE)}
@@ -50,7 +50,7 @@ def set_routes(client: SwitchClient, ports: Mapping[str, int], routes: Routes) -
 
 
 def mac_number(mac: str) -> int:
-    """The 48-bit number of a MAC address."""
+    """Return the 48-bit number of a MAC address."""
     return int(mac.replace(":", ""), 16)
 
 

@@ -51,7 +51,7 @@ class NoAnswerError(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an entry matches: a number of `bits` (those of the field), all of them or, for lpm, the first
+    """The match of an entry: a number of `bits` (those of the field), all of them or, for lpm, the first
     `prefix`.
     """
 
@@ -60,7 +60,7 @@ class Key:
     prefix: int | None = None
 
     def packed(self) -> list[Any]:
-        """As Thrift sends it."""
+        """Return it as Thrift sends it."""
         data = self.value.to_bytes((self.bits + 7) // 8, "big")
         if self.prefix is None:
             exact = types.BmMatchParamExact(data)
@@ -77,7 +77,7 @@ class Action:
     data: tuple[int, ...] = ()
 
     def packed(self) -> list[bytes]:
-        """As Thrift sends it; any length holds that the number needs."""
+        """Return the values as Thrift sends them: in any length that holds the number."""
         return [value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big") for value in self.data]
 
 
@@ -101,8 +101,8 @@ class _Connection:
 
 
 class SwitchClient:
-    """Speaks to unit `unit`'s switch. Thread-safe; connects when it is first asked, and again after a restart
-    of the switch.
+    """A client of unit `unit`'s switch. Thread-safe; connects when it is first asked, and again after a
+    restart of the switch.
     """
 
     def __init__(self, unit: int, answer_s: float = ANSWER_S) -> None:
@@ -119,23 +119,23 @@ class SwitchClient:
     # ------------------------------------------------------------------ the switch
 
     def uptime_us(self) -> int:
-        """Since its start; it answers this when all else is there to be asked."""
+        """Return the time since its start; it answers this when all else is there to be asked."""
         with self._speaking("uptime") as switch:
             return int(switch.target.get_time_elapsed_us())
 
     def program_digest(self) -> bytes:
-        """MD5 of the program's text that it runs."""
+        """Return the MD5 of the program's text that it runs."""
         with self._speaking("the program's digest") as switch:
             return bytes(switch.standard.bm_get_config_md5())
 
     def ports(self) -> dict[str, int]:
-        """Device -> number, of the ports that it has."""
+        """Return the number of each device that is a port of its."""
         with self._speaking("ports") as switch:
             return {port.iface_name: port.port_num for port in switch.standard.bm_dev_mgr_show_ports()}
 
     def set_queue_depth(self, packets: int) -> None:
-        """How many packets may wait for each port; those that come then are lost. There is nothing to read
-        back.
+        """Set how many packets may wait for each port; those that come then are lost. There is nothing to
+        read back.
         """
         with self._speaking("queue depth") as switch:
             switch.target.set_all_egress_queue_depths(packets)
@@ -143,7 +143,7 @@ class SwitchClient:
     # ------------------------------------------------------------------ tables
 
     def set_default(self, table: str, action: Action) -> None:
-        """What a table does with what it has no entry for."""
+        """Set what a table does with what it has no entry for."""
         with self._speaking(f"default of {table}") as switch:
             switch.standard.bm_mt_set_default_action(_CONTEXT, table, action.name, action.packed())
             self._same(
@@ -153,7 +153,7 @@ class SwitchClient:
             )
 
     def add_entry(self, table: str, key: Key, action: Action) -> int:
-        """Its handle."""
+        """Add an entry and return its handle."""
         with self._speaking(f"entry of {table}") as switch:
             handle = switch.standard.bm_mt_add_entry(
                 _CONTEXT, table, key.packed(), action.name, action.packed(), types.BmAddEntryOptions()
@@ -164,7 +164,7 @@ class SwitchClient:
             return int(handle)
 
     def replace_entry(self, table: str, handle: int, action: Action) -> None:
-        """In one step: a packet meets the old action or the new one."""
+        """Replace an entry's action in one step: a packet meets the old action or the new one."""
         with self._speaking(f"entry of {table}") as switch:
             switch.standard.bm_mt_modify_entry(_CONTEXT, table, handle, action.name, action.packed())
             entry = _entry(switch.standard.bm_mt_get_entry(_CONTEXT, table, handle))
@@ -175,14 +175,14 @@ class SwitchClient:
             switch.standard.bm_mt_delete_entry(_CONTEXT, table, handle)
 
     def entries(self, table: str) -> list[Entry]:
-        """All of them, in no order."""
+        """Return all of a table's entries, in no order."""
         with self._speaking(f"entries of {table}") as switch:
             return [_entry(entry) for entry in switch.standard.bm_mt_get_entries(_CONTEXT, table)]
 
     # ------------------------------------------------------------------ multicast groups
 
     def add_group(self, group: int, ports: Iterable[int]) -> int:
-        """Makes a group of these ports; the handle is for `replace_group` and `delete_group`."""
+        """Make a group of these ports; the handle is for `replace_group` and `delete_group`."""
         wanted = frozenset(ports)
         with self._speaking(f"group {group}") as switch:
             node = switch.groups.bm_mc_node_create(_CONTEXT, group, _port_map(wanted), "")
@@ -193,7 +193,7 @@ class SwitchClient:
             return int(node)
 
     def replace_group(self, group: int, handle: int, ports: Iterable[int]) -> None:
-        """In one step."""
+        """Replace a group's ports in one step."""
         wanted = frozenset(ports)
         with self._speaking(f"group {group}") as switch:
             switch.groups.bm_mc_node_update(_CONTEXT, handle, _port_map(wanted), "")
@@ -207,20 +207,20 @@ class SwitchClient:
                 switch.groups.bm_mc_mgrp_destroy(_CONTEXT, group)
 
     def groups(self) -> dict[int, frozenset[int]]:
-        """Group -> ports."""
+        """Return the ports of each group."""
         with self._speaking("groups") as switch:
-            told = json.loads(switch.groups.bm_mc_get_entries(_CONTEXT))
-        ports = {handle["handle"]: frozenset(handle["ports"]) for handle in told["l2_handles"]}
-        nodes = {handle["handle"]: ports[handle["l2_handle"]] for handle in told["l1_handles"]}
+            dump = json.loads(switch.groups.bm_mc_get_entries(_CONTEXT))
+        ports = {handle["handle"]: frozenset(handle["ports"]) for handle in dump["l2_handles"]}
+        nodes = {handle["handle"]: ports[handle["l2_handle"]] for handle in dump["l1_handles"]}
         return {
             group["id"]: frozenset().union(*(nodes[node] for node in group["l1_handles"]))
-            for group in told["mgrps"]
+            for group in dump["mgrps"]
         }
 
     # ------------------------------------------------------------------ registers and counters
 
     def fill_register(self, name: str, start: int, end: int, value: int) -> None:
-        """Writes the cells from `start` up to, and without, `end`; reads the first and the last one back."""
+        """Write the cells from `start` up to, and without, `end`; read the first and the last one back."""
         with self._speaking(f"register {name}") as switch:
             switch.standard.bm_register_write_range(_CONTEXT, name, start, end, value)
             for index in {start, end - 1} if end > start else ():
@@ -228,12 +228,12 @@ class SwitchClient:
                 self._same(f"register {name}, cell {index}", value, read)
 
     def register(self, name: str) -> list[int]:
-        """All cells. Of a register of more than 63 bits, what a signed 64-bit number keeps."""
+        """Return all cells. Of a register of more than 63 bits, what a signed 64-bit number keeps."""
         with self._speaking(f"register {name}") as switch:
             return [int(value) for value in switch.standard.bm_register_read_all(_CONTEXT, name)]
 
     def counters(self, name: str, indices: Sequence[int]) -> list[int]:
-        """The packets counted at these indices; all are asked for before the first answer is read."""
+        """Return the packets counted at these indices; all are asked for before the first answer is read."""
         with self._speaking(f"counter {name}") as switch:
             for index in indices:
                 switch.standard.send_bm_counter_read(_CONTEXT, name, index)
@@ -270,7 +270,9 @@ class SwitchClient:
 
     @contextmanager
     def _begun(self, what: str) -> Iterator[None]:
-        """A refusal when part of it is done leaves the switch with what nobody asked for: SettingError."""
+        """Make SettingError of a refusal: when part of it is done, it leaves the switch with what nobody
+        asked for.
+        """
         try:
             yield
         except _REFUSALS as refusal:
@@ -341,12 +343,13 @@ def _port_map(ports: Iterable[int]) -> str:
     return format(sum(1 << port for port in ports), "b")
 
 
-def _action(told: Any) -> Action:
-    return Action(told.action_name, tuple(int.from_bytes(value, "big") for value in told.action_data or ()))
+def _action(answer: Any) -> Action:
+    values = tuple(int.from_bytes(value, "big") for value in answer.action_data or ())
+    return Action(answer.action_name, values)
 
 
-def _entry(told: Any) -> Entry:
-    (match,) = told.match_key
+def _entry(answer: Any) -> Entry:
+    (match,) = answer.match_key
     held = match.lpm or match.exact
     prefix = match.lpm.prefix_length if match.lpm else None
-    return Entry(told.entry_handle, int.from_bytes(held.key, "big"), prefix, _action(told.action_entry))
+    return Entry(answer.entry_handle, int.from_bytes(held.key, "big"), prefix, _action(answer.action_entry))

@@ -33,7 +33,7 @@ _MERGE_NOTHING = 1
 
 
 def program_of(topology: Topology) -> Path | None:
-    """What the topology's switches run; None if it has none. HostError or RequestError if it or
+    """Return what the topology's switches run; None if it has none. HostError or RequestError if it or
     `simple_switch` is not here.
     """
     if not topology.units_with(ENGINE):
@@ -77,24 +77,24 @@ class Tors:
             yield
 
     def verdicts(self) -> Counter[str]:
-        """What all of them did with packets; one that was started again, since then."""
+        """Count what all of them did with packets; one that was started again, since then."""
         counts: Counter[str] = Counter()
         for switch in self.by_unit.values():
             counts.update(switch.verdicts())
         return counts
 
     def require_alive(self) -> None:
-        """TestbedError if one has ended."""
+        """Raise TestbedError if one has ended."""
         for unit, switch in self.by_unit.items():
             if how := switch.ended():
                 raise TestbedError(ended_words(unit, how))
 
     def any_ended(self) -> bool:
-        """Whether one has, and was not started again yet."""
+        """Return whether one has ended, and was not started again yet."""
         return any(switch.ended() for switch in self.by_unit.values())
 
     def watch(self, places: Places) -> list[Restart]:
-        """Starts those that ended again; says which. One that ends again meanwhile is for the next call.
+        """Start those that ended again; say which. One that ends again meanwhile is for the next call.
 
         TestbedError if one ended for good: after RESTARTS attempts to start it within RESTARTS_WITHIN_S.
         """
@@ -104,7 +104,7 @@ class Tors:
         return [restart for restart in restarts if restart]
 
     def _probe(self) -> None:
-        """Asks each switch something now and then: one that does not answer is ended by that."""
+        """Ask each switch something now and then: one that does not answer is ended by that."""
         if time.monotonic() < self._probed_at + PROBE_S:
             return
         self._probed_at = time.monotonic()
@@ -135,7 +135,7 @@ class Tors:
         return Restart(unit, ended_words(unit, how), self.restarts[unit], jobs)
 
     def resettle(self, controller: Path) -> None:
-        """Has the controller set the routes of those that were started again, and of those where it failed.
+        """Have the controller set the routes of those that were started again, and of those where it failed.
         What fails now, the next call does.
         """
         if not self.by_unit:
@@ -159,9 +159,9 @@ class Tors:
             self._untold.discard(unit)
 
     def _let_frames_arrive(self, unit: Unit) -> None:
-        """At the other end of an unshaped link is a device whose XDP program redirects: such frames arrive
-        where veth polls, which it does with GRO on; GRO is to merge nothing. Not before the switch has opened
-        its ports (Bmv2Switch says why).
+        """Turn GRO on at unshaped links, merging nothing: at their other end is a device whose XDP program
+        redirects, and such frames arrive where veth polls, which it does with GRO on. Not before the switch
+        has opened its ports (Bmv2Switch says why).
         """
         links = {True: self._topology.host_link, False: self._topology.optical_link}
         bare = [

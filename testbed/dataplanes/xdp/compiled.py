@@ -21,7 +21,7 @@ from testbed.probing.headers import kernel_headers
 
 @dataclass(frozen=True, slots=True)
 class MapLayout:
-    """What Python says of a map: the types of its key and value, and in which file it says so."""
+    """A map as Python has it: the types of its key and value, and the file that says so."""
 
     name: str
     key: np.dtype
@@ -84,21 +84,21 @@ class Compiled:
         self.close()
 
     def close(self) -> None:
-        """Drops the descriptors."""
+        """Drop the descriptors."""
         if self.bpf is not None:
             self.bpf.cleanup()
 
     def map_fd(self, name: str) -> int:
-        """Descriptor of a map."""
+        """Return the descriptor of a map."""
         return int(self.bpf[name].map_fd)
 
     def program_fd(self, name: str) -> int:
-        """Descriptor of one of the programs."""
+        """Return the descriptor of one of the programs."""
         return int(self.functions[name].fd)
 
 
 def check_layout(layout: MapLayout, table: Table) -> None:
-    """Raises SettingError unless a map's key and value have the sizes, fields and offsets that are stated."""
+    """Raise SettingError unless a map's key and value have the sizes, fields and offsets that are stated."""
     for made, stated in ((table.Key, layout.key), (table.Leaf, layout.value)):
         if ctypes.sizeof(made) != stated.itemsize:
             raise SettingError(

@@ -33,12 +33,12 @@ class XdpHosts:
         self._places: dict[Host, XdpHostPlace] = {}
 
     def close(self) -> None:
-        """Drops the descriptors of the places' slots."""
+        """Drop the descriptors of the places' slots."""
         for place in self._places.values():
             place.close()
 
     def place(self, host: Host) -> XdpHostPlace:
-        """What sums at a host; the same object each time."""
+        """Return the place that a host is; the same object each time."""
         if host not in self._places:
             self._places[host] = self._made_place(host, lambda: self._put_pullers(host))
         return self._places[host]
@@ -49,7 +49,7 @@ class XdpHosts:
     def attach(
         self, host: Host, job: int, generation: int, bases: Sequence[int], size: int, lanes: int
     ) -> Ring:
-        """A ring for the results of a job, tree after tree: those of tree t, whose slots count from
+        """Return a ring for the results of a job, tree after tree: those of tree t, whose slots count from
         `bases[t]`, are at t * size and behind. TestbedError if the host has one.
         """
         if len(bases) * size > layout.SLOTS:
@@ -108,7 +108,7 @@ class XdpHosts:
         return cell, Ring(fd, layout.SLOTS, wake, self._programs.lanes)
 
     def detach(self, host: Host) -> None:
-        """Takes the host's ring back."""
+        """Take the host's ring back."""
         cell, ring, pullers = self._rings.pop(host)
         for key in pullers:
             map_delete(self._programs.map_fd("pullers"), key)

@@ -30,17 +30,17 @@ DEVICE = np.dtype([("ifindex", "=u4")])
 
 
 def slot(lanes: int) -> np.dtype:
-    """struct slot on a fabric with so many lanes a packet."""
+    """Return struct slot on a fabric with so many lanes a packet."""
     return places.SLOT.dtype(lanes)
 
 
 def result(lanes: int) -> np.dtype:
-    """struct result."""
+    """Return struct result."""
     return rings.RESULT.dtype(lanes)
 
 
 def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
-    """Map name -> (key, value)."""
+    """Return for each map the types of its key and value."""
     return {
         "ports": (DEVICE, PORT),
         "entries": (DEVICE, ENTRY),
@@ -56,5 +56,5 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
 
 
 def verdict_names() -> dict[int, str]:
-    """Index in the map `verdicts` -> name."""
+    """Return the names of the counters in the map `verdicts`, by index."""
     return verdicts.names(verdicts.Engine.XDP)

@@ -1,4 +1,4 @@
-"""Compiles and loads bpf/link_faults.c, and keeps its maps: a stage for each direction of a wire, and the
+"""The program of bpf/link_faults.c, loaded, and its maps: a stage for each direction of a wire, and the
 cells for frames held back.
 
 What both sides know is in testbed/contract/links.py; attaching the program to devices is
@@ -47,7 +47,7 @@ class FaultProgram(LinkProgram):
         cells: int,
         seed: int,
     ) -> None:
-        """Makes a direction's stage, or makes it anew: counters at 0, nothing held.
+        """Make a direction's stage, or make it anew: counters at 0, nothing held.
 
         `rates` are the shares (0 to 1) of frames lost, copied, held back and corrupted; `seed` is any number
         of 64 bits.
@@ -64,13 +64,13 @@ class FaultProgram(LinkProgram):
         )
 
     def drop_stage(self, ifindex: int) -> None:
-        """Removes a direction's stage, and with it the frames that it holds; nothing if there is none."""
+        """Remove a direction's stage, and with it the frames that it holds; nothing if there is none."""
         self._drop(ifindex)
         for cell in range(self._made.pop(ifindex, 0)):
             map_delete(self._cells, _cell_key(ifindex, cell))
 
     def counters(self, ifindex: int) -> dict[str, int]:
-        """COUNTERS of a direction since its stage was set."""
+        """Return COUNTERS of a direction since its stage was set."""
         stage = self._get(ifindex)
         return {name: int(stage[name]) for name in COUNTERS}
 

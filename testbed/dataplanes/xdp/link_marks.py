@@ -1,4 +1,4 @@
-"""Compiles and loads bpf/link_marks.c, and keeps its map: a queue for each direction of a wire.
+"""The program of bpf/link_marks.c, loaded, and its map: a queue for each direction of a wire.
 
 What both sides know is in testbed/contract/links.py; attaching the program to devices is
 testbed/emulation/marks.py's.
@@ -28,7 +28,7 @@ class QueueSpec:
     threshold_bytes: int
 
     def words(self) -> dict[str, int]:
-        """What struct queue says of it: times in ns."""
+        """Return the fields of struct queue that say it: times in ns."""
 
         def time_ns(size: int) -> int:
             return round(size * 1e9 / self.rate_bytes_per_s)
@@ -49,12 +49,12 @@ class MarkProgram(LinkProgram):
         super().__init__("marking queue", "link_marks.c", PROGRAM, queues)
 
     def set_queue(self, ifindex: int, spec: QueueSpec) -> None:
-        """Makes a direction's queue, or gives it other numbers; then it counts as empty, with a full bucket,
+        """Make a direction's queue, or give it other numbers; then it counts as empty, with a full bucket,
         for a moment.
         """
         self._set(ifindex, spec.words())
 
     def counters(self, ifindex: int) -> dict[str, int]:
-        """COUNTERS of a direction since its queue was set."""
+        """Return COUNTERS of a direction since its queue was set."""
         queue = self._get(ifindex)
         return {name: int(queue[name]) for name in COUNTERS}

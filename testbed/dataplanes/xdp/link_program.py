@@ -47,13 +47,13 @@ class LinkProgram:
 
     @property
     def kernel_id(self) -> int:
-        """The program's number in the kernel, which a filter that runs it reports."""
+        """Return the program's number in the kernel, which a filter that runs it reports."""
         return program_id(self.fd)
 
     def _set(
         self, ifindex: int, settings: Mapping[str, int], begins: Mapping[str, int] | None = None
     ) -> None:
-        """Makes a device's record anew. SettingError if `settings` read back different; `begins`, and the
+        """Make a device's record anew. SettingError if `settings` read back different; `begins`, and the
         other fields, which are 0, the program may have changed by then.
         """
         record = np.zeros((), self._record)
@@ -65,7 +65,7 @@ class LinkProgram:
             raise SettingError(f"{self._what} of device {ifindex}: what was set reads back different")
 
     def _get(self, ifindex: int) -> Any:
-        """A device's record. TestbedError if it has none."""
+        """Return a device's record. TestbedError if it has none."""
         value = map_lookup(self._records, u32(ifindex), self._record.itemsize)
         if value is None:
             raise TestbedError(f"{self._what} of device {ifindex}: there is none")

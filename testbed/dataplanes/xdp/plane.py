@@ -70,7 +70,7 @@ def ip_number(ip: str) -> int:
 
 
 def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int, **sender: int) -> None:
-    """Says what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send
+    """Say what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send
     gradients by it (`put_port`).
     """
     self_ip = addresses.tor_ip(unit) if unit else NO_IP
@@ -78,7 +78,7 @@ def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int
 
 
 def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
-    """Replaces a device's `struct port`; nobody sends by it but whom `job`, `worker`, `is_place` name, and
+    """Replace a device's `struct port`; nobody sends by it but whom `job`, `worker`, `is_place` name, and
     `index` is the entry of that job's first tree.
     """
     port = np.zeros((), layout.PORT)
@@ -97,14 +97,14 @@ class PinnedPlane:
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
 
     def darken(self, ports: Sequence[int], until_ns: int) -> None:
-        """Loses all light that enters these ports before `until_ns`."""
+        """Lose all light that enters these ports before `until_ns`."""
         for port in ports:
             circuit = self._circuit(port)
             circuit["lit_at_ns"] = until_ns
             self._set_circuit(port, circuit)
 
     def connect(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Makes circuits, both ways; their ports stay dark until their time."""
+        """Make circuits, both ways; their ports stay dark until their time."""
         for a, b in pairs:
             for port, peer in ((a, b), (b, a)):
                 circuit = self._circuit(port)
@@ -112,21 +112,21 @@ class PinnedPlane:
                 self._set_circuit(port, circuit)
 
     def disconnect(self, ports: Sequence[int]) -> None:
-        """Ends the circuits at these ports (name both ends)."""
+        """End the circuits at these ports (name both ends)."""
         for port in ports:
             circuit = self._circuit(port)
             circuit["peer"], circuit["ifindex"] = 0, 0
             self._set_circuit(port, circuit)
 
     def circuits(self) -> dict[int, int]:
-        """Port -> peer, for the ports that have a circuit, dark or not."""
+        """Return the peer of each port that has a circuit, dark or not."""
         return {
             port: int(self._circuit(port)["peer"]) for port in self._ifindex if self._circuit(port)["peer"]
         }
 
     def lit(self, port: int) -> bool:
-        """Whether a frame that arrives at this port now would cross: asks the program that carries the
-        traffic.
+        """Return whether a frame that arrives at this port now would cross, by asking the program that
+        carries the traffic.
         """
         action, _ = run_once(self._gate, PROBE_FRAME, self._device_of(port))
         if action not in (XDP_DROP, XDP_TX):
@@ -134,7 +134,7 @@ class PinnedPlane:
         return action == XDP_TX
 
     def set_routes(self, unit: int, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
-        """Replaces a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new
+        """Replace a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new
         destination MAC or "").
         """
         wanted: dict[bytes, bytes] = {}
@@ -151,12 +151,12 @@ class PinnedPlane:
         for key_bytes in self._route_keys(unit):
             if key_bytes not in wanted:
                 map_delete(self._routes, key_bytes)
-        there = {key: map_lookup(self._routes, key, layout.ROUTE.itemsize) for key in self._route_keys(unit)}
-        if there != wanted:
-            raise SettingError(f"routes of unit {unit}: set {len(wanted)}, read back {len(there)} or others")
+        held = {key: map_lookup(self._routes, key, layout.ROUTE.itemsize) for key in self._route_keys(unit)}
+        if held != wanted:
+            raise SettingError(f"routes of unit {unit}: set {len(wanted)}, read back {len(held)} or others")
 
     def verdicts(self) -> dict[str, int]:
-        """What the programs did with packets, counted since the start, by `contract.verdicts`."""
+        """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self._verdicts)
 
     def _route_keys(self, unit: int) -> list[bytes]:
@@ -190,7 +190,7 @@ def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
 
 
 class XdpPlane:
-    """Loads the programs, attaches them to every port, pins what the controller fills. A context manager."""
+    """The loaded programs at every port, with pins of what the controller fills. A context manager."""
 
     def __init__(
         self,
@@ -233,13 +233,11 @@ class XdpPlane:
         self._stack.__exit__(kind, error, trace)
 
     def verdicts(self) -> dict[str, int]:
-        """What the programs did with packets, counted since the start, by `contract.verdicts`."""
+        """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self.programs.map_fd("verdicts"))
 
     def lose(self, ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:
-        """Loses the next `copies` gradient packets of each of these fragments that arrive at a device. For
-        tests.
-        """
+        """Lose the next `copies` gradient packets of each of these fragments that arrive at a device."""
         faults = self.programs.map_fd("faults")
         for fragment in fragments:
             map_update(faults, np.array((ifindex, fragment), layout.FAULT_KEY).tobytes(), u32(copies))

@@ -1,8 +1,8 @@
-"""Tries XDP in the namespaces that it is run in: `python -m testbed.dataplanes.xdp.probe`, which
+"""The trial of XDP in the namespaces that it is run in: `python -m testbed.dataplanes.xdp.probe`, which
 testbed/probing/kernel.py runs.
 
-Makes and leaves veth pairs, for those namespaces end with the probe. Prints a JSON object: feature -> [works,
-detail].
+It makes and leaves veth pairs, for those namespaces end with the probe, and prints a JSON object: feature ->
+[works, detail].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DRIVER_MODE = 1 << 2  # XDP_FLAGS_DRV_MODE
 
 
 def probe() -> dict[str, tuple[bool, str]]:
-    """Sends a frame to a program that counts it in a mapped array and copies it to two devices."""
+    """Send a frame to a program that counts it in a mapped array and copies it to two devices."""
     os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
     from bcc import BPF
 
@@ -69,7 +69,7 @@ def _fill(table: Any, index: int, device: int) -> None:
 
 
 def is_lack(error: Exception) -> bool:
-    """Whether the host's lack explains it: what the kernel, a tool or BCC refuses, the last by a bare
+    """Return whether the host's lack explains it: what the kernel, a tool or BCC refuses, the last by a bare
     Exception; or there is no BCC.
     """
     lacks = (HostError, ProbeFailure, OSError)

@@ -1,4 +1,4 @@
-"""Loads bpf/programs.c and attaches its programs."""
+"""The programs of bpf/programs.c: loaded, and attached to devices."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _CLONE_NEWNET = 0x40000000
 
 
 def source(path: Path, seen: set[Path] | None = None) -> str:
-    """A C file with its quoted includes put in, each once: bcc rewrites map accesses only in its main
-    file.
+    """Return a C file with its quoted includes put in, each once: bcc rewrites map accesses only in its
+    main file.
     """
     seen = set() if seen is None else seen
     lines = [f'#line 1 "{path.name}"']
@@ -47,7 +47,7 @@ class Programs:
     """
 
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
-        """`text` is compiled in place of bpf/programs.c: what tests make of it."""
+        """Compile bpf/programs.c, or `text` in its place: what tests make of it."""
         self.lanes = lanes
         self.compiled = Compiled(
             "the XDP programs",
@@ -66,15 +66,15 @@ class Programs:
         self.compiled.close()
 
     def map_fd(self, name: str) -> int:
-        """Descriptor of a map of bpf/maps.h."""
+        """Return the descriptor of a map of bpf/maps.h."""
         return self.compiled.map_fd(name)
 
     def program_fd(self, name: str) -> int:
-        """Descriptor of one of PROGRAMS."""
+        """Return the descriptor of one of PROGRAMS."""
         return self.compiled.program_fd(name)
 
     def attach(self, program: str, device: str) -> None:
-        """Attaches to a device of the calling thread's network namespace, in native mode. TestbedError if the
+        """Attach to a device of the calling thread's network namespace, in native mode. TestbedError if the
         driver refuses.
         """
         try:
@@ -84,7 +84,7 @@ class Programs:
 
 
 def in_namespace(path: Path, work: Callable[[], None]) -> None:
-    """Runs `work` on a thread of its own inside a network namespace, and raises what it raised."""
+    """Run `work` on a thread of its own inside a network namespace, and raise what it raised."""
     failure: list[BaseException] = []
 
     def enter() -> None:
@@ -105,7 +105,7 @@ def in_namespace(path: Path, work: Callable[[], None]) -> None:
 
 
 def verdict_counts(fd: int) -> dict[str, int]:
-    """The verdict counters, summed over CPUs."""
+    """Return the verdict counters, summed over CPUs."""
     from testbed.dataplanes.xdp.syscall import map_lookup
 
     cpus = _possible_cpus()

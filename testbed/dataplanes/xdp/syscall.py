@@ -49,12 +49,12 @@ def _address(data: ctypes.Array[ctypes.c_char]) -> int:
 
 
 def u32(number: int) -> bytes:
-    """A 32-bit key or value, as maps of this host have it."""
+    """Return a 32-bit key or value, as maps of this host have it."""
     return number.to_bytes(4, sys.byteorder)
 
 
 def map_create(kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str) -> int:
-    """A new map's descriptor."""
+    """Make a map and return its descriptor."""
     packed = struct.pack(
         "=IIIIIII16s", kind, key_bytes, value_bytes, entries, flags, 0, 0, name.encode()[:15]
     )
@@ -62,13 +62,13 @@ def map_create(kind: int, key_bytes: int, value_bytes: int, entries: int, flags:
 
 
 def map_update(fd: int, key: bytes, value: bytes) -> None:
-    """Sets one entry, new or not."""
+    """Set an entry, new or not."""
     k, v = ctypes.create_string_buffer(key, len(key)), ctypes.create_string_buffer(value, len(value))
     _bpf(_UPDATE, _attributes("=IIQQQ", fd, 0, _address(k), _address(v), 0), "update a map")
 
 
 def map_lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
-    """One entry's value, or None where there is none. For a per-CPU map `value_bytes` counts all CPUs."""
+    """Return an entry's value, None where there is none. For a per-CPU map `value_bytes` counts all CPUs."""
     k, v = ctypes.create_string_buffer(key, len(key)), ctypes.create_string_buffer(value_bytes)
     try:
         _bpf(_LOOKUP, _attributes("=IIQQQ", fd, 0, _address(k), _address(v), 0), "look up in a map")
@@ -78,7 +78,7 @@ def map_lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
 
 
 def map_delete(fd: int, key: bytes) -> bool:
-    """Removes one entry; whether it was there."""
+    """Remove an entry and return whether it was there."""
     k = ctypes.create_string_buffer(key, len(key))
     try:
         _bpf(_DELETE, _attributes("=IIQQQ", fd, 0, _address(k), 0, 0), "delete from a map")
@@ -88,7 +88,7 @@ def map_delete(fd: int, key: bytes) -> bool:
 
 
 def map_keys(fd: int, key_bytes: int) -> Iterator[bytes]:
-    """All keys of a map. Do not change the map between two steps; take a list first."""
+    """Return all keys of a map. Do not change the map between two steps; take a list first."""
     key: bytes | None = None
     while True:
         following = ctypes.create_string_buffer(key_bytes)
@@ -106,13 +106,13 @@ def map_keys(fd: int, key_bytes: int) -> Iterator[bytes]:
 
 
 def pin(fd: int, path: Path) -> None:
-    """Pins a map or program at a path on a bpffs."""
+    """Pin a map or program at a path on a bpffs."""
     name = ctypes.create_string_buffer(os.fsencode(path))
     _bpf(_OBJ_PIN, _attributes("=QII", _address(name), fd, 0), f"pin {path.name}")
 
 
 def open_pin(path: Path) -> int:
-    """The descriptor of a pinned map or program. TestbedError if there is none."""
+    """Return the descriptor of a pinned map or program. TestbedError if there is none."""
     name = ctypes.create_string_buffer(os.fsencode(path))
     try:
         return _bpf(_OBJ_GET, _attributes("=QII", _address(name), 0, 0), f"open pin {path.name}")
@@ -121,7 +121,7 @@ def open_pin(path: Path) -> int:
 
 
 def program_id(fd: int) -> int:
-    """The kernel's number of a loaded program, which devices and filters report."""
+    """Return the kernel's number of a loaded program, which devices and filters report."""
     for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
         if line.startswith("prog_id:"):
             return int(line.split()[1])
@@ -129,8 +129,8 @@ def program_id(fd: int) -> int:
 
 
 def run_once(program: int, frame: bytes, ingress_ifindex: int = 0) -> tuple[int, bytes]:
-    """Runs an XDP program on a frame: its action and the frame as it left it. `ingress_ifindex` names a
-    device of this namespace.
+    """Run an XDP program on a frame and return its action and the frame as it left it. `ingress_ifindex`
+    names a device of this namespace.
     """
     data_in, data_out = ctypes.create_string_buffer(frame, len(frame)), ctypes.create_string_buffer(4096)
     context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
@@ -145,7 +145,7 @@ def run_once(program: int, frame: bytes, ingress_ifindex: int = 0) -> tuple[int,
 
 
 def run_live(program: int, frame: bytes, ingress_ifindex: int) -> None:
-    """Runs an XDP program on a live frame: what it redirects leaves, and what it passes goes up the stack.
+    """Run an XDP program on a live frame: what it redirects leaves, and what it passes goes up the stack.
     Needs Linux 5.18.
     """
     data = ctypes.create_string_buffer(frame, len(frame))
