@@ -1,4 +1,5 @@
 """The OpenFlow controller: its own process.
 
-Decisions are in testbed.ocs and `policy`; `app` turns events into calls and results into messages.
+Decisions are pure: `decide`, over `state`, `flows` and testbed.ocs. `conductor` carries them out; `app` and
+`switch` are the conversation with switches.
 """

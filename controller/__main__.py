@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 
 from controller.api import Api
-from controller.fabric import Fabric, Plane
-from controller.planes import MixedPlane
+from controller.conductor import Conductor
+from controller.planes import MixedPlane, Plane
 from testbed.client import rpc
 from testbed.dataplanes.folders import routers
 from testbed.errors import HostError, TestbedError
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
     from controller.adapter import API, LIBRARY, library
-    from controller.app import OpticalFabricApp
+    from controller.app import SwitchesApp
 
     if arguments.library not in (None, LIBRARY):
         raise HostError(f"--library {arguments.library}: {sys.executable} has {library()}")
@@ -66,18 +66,18 @@ def main(argv: list[str]) -> int:
             },
         )
         plane = MixedPlane(pinned, routers(topology))
-    fabric = Fabric(topology, plane, arguments.history)
-    fabric.begin()
+    conductor = Conductor(topology, plane, arguments.history)
+    conductor.begin()
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
 
-    OpticalFabricApp.fabric = fabric
+    SwitchesApp.conductor = conductor
     API.listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
-    with rpc.serve(arguments.socket, Api(fabric, library()), arguments.uid):
+    with rpc.serve(arguments.socket, Api(conductor, library()), arguments.uid):
         ended.wait()
-        fabric.finish()
+        conductor.finish()
     logging.shutdown()
     os._exit(0)  # os-ken's threads sit in recv and accept and would be waited for
 

@@ -1,4 +1,4 @@
-"""The controller's requests, as docs/interfaces.md lists them. Turns JSON into calls of `Fabric` and
+"""The controller's requests, as docs/interfaces.md lists them. Turns JSON into calls of `Conductor` and
 back.
 """
 
@@ -8,29 +8,33 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from controller.fabric import Fabric
+from controller.conductor import Conductor
+from controller.decide import pairs
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
 from testbed.ocs.plan import Pair
+from testbed.topology.addresses import unit_name
 
 
 class Api:
     """A handler for `testbed.client.rpc.serve`."""
 
-    def __init__(self, fabric: Fabric, library: str) -> None:
-        self._fabric = fabric
+    def __init__(self, conductor: Conductor, library: str) -> None:
+        self._conductor = conductor
         self._operations: dict[str, Callable[[dict[str, Any]], Any]] = {
             "library": lambda request: library,
-            "ready": lambda request: fabric.ready(),
-            "circuits": lambda request: fabric.circuits(),
-            "history": lambda request: fabric.history(),
+            "ready": lambda request: conductor.state.is_ready,
+            "circuits": self._circuits,
+            "history": lambda request: list(conductor.state.history),
             "plan": self._plan,
-            "apply": lambda request: fabric.apply(_circuits(request)),
-            "request": lambda request: fabric.request(_demands(request)),
-            "routes": lambda request: fabric.routes(),
-            "resettle": lambda request: fabric.resettle(_unit(request.get("unit"))),
-            "unsettled": lambda request: fabric.unsettled(),
-            "tree": lambda request: fabric.tree(_unit(request.get("root")), _units(request.get("members"))),
+            "apply": lambda request: conductor.apply(_circuits(request)),
+            "request": lambda request: conductor.request(_demands(request)),
+            "routes": lambda request: conductor.state.routes(),
+            "resettle": lambda request: conductor.resettle(_unit(request.get("unit"))),
+            "unsettled": lambda request: [unit_name(unit) for unit in conductor.state.unsettled],
+            "tree": lambda request: conductor.state.tree(
+                _unit(request.get("root")), _units(request.get("members"))
+            ),
         }
 
     def __call__(self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event) -> Any:
@@ -39,12 +43,13 @@ class Api:
             raise RequestError(f"op {request['op']}: unknown; {', '.join(self._operations)} are accepted")
         return operation(request)
 
+    def _circuits(self, request: dict[str, Any]) -> dict[str, Any]:
+        state = self._conductor.state
+        return {"circuits": pairs(state.circuits or ()), "dark": list(state.dark)}
+
     def _plan(self, request: dict[str, Any]) -> dict[str, Any]:
-        plan = self._fabric.plan(_demands(request))
-        return {
-            name: [list(c.ports) for c in sorted(getattr(plan, name))]
-            for name in ("target", "removed", "added")
-        }
+        plan = self._conductor.state.plan(_demands(request))
+        return {"target": pairs(plan.target), "removed": pairs(plan.removed), "added": pairs(plan.added)}
 
 
 def _demands(request: dict[str, Any]) -> list[Pair]:

@@ -1,4 +1,4 @@
-"""The OpenFlow application: switch events in, calls of `Fabric` out. No decision is made here."""
+"""The OpenFlow application: switch events in, calls of `Conductor` out. No decision is made here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from controller.adapter import API
-from controller.fabric import Fabric
+from controller.conductor import Conductor
 from controller.switch import Switch
 from testbed.errors import TestbedError
 
@@ -21,11 +21,11 @@ on = API.handler.set_ev_cls
 Application: Any = API.application
 
 
-class OpticalFabricApp(Application):
-    """Hands switches to the fabric. `fabric` is set before the application is made."""
+class SwitchesApp(Application):
+    """Hands switches to the conductor. `conductor` is set before the application is made."""
 
     OFP_VERSIONS = (API.protocol.OFP_VERSION,)
-    fabric: Fabric
+    conductor: Conductor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -45,7 +45,7 @@ class OpticalFabricApp(Application):
         if gone is not None and gone.speaks_by(datapath):  # and not by a newer connection of the same switch
             del self._switches[datapath.id]
             gone.handle_end()
-            self.fabric.disconnected(gone)
+            self.conductor.disconnected(gone)
 
     @on(API.events.EventOFPBarrierReply, MAIN)
     def on_barrier(self, event: Any) -> None:
@@ -73,8 +73,7 @@ class OpticalFabricApp(Application):
 
     def _connected(self, switch: Switch) -> None:
         try:
-            self.fabric.connected(switch)
+            self.conductor.connected(switch)
         except TestbedError as error:
-            LOG.error(
-                "switch %#x: %s", switch.dpid, error
-            )  # `ready` stays false, and says so to whoever waits
+            # `ready` stays false, and says so to whoever waits
+            LOG.error("switch %#x: %s", switch.dpid, error)

@@ -54,7 +54,7 @@ class _RyuThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is on that thread."""
+        """Say whether the caller is on that thread."""
         return threading.get_ident() == self._ident
 
     def start(self, begin: Callable[[], object]) -> None:

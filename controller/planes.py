@@ -1,14 +1,27 @@
-"""The plane of a fabric whose ToRs are not all alike: circuits are the fast path's, routes are where each
-ToR's engine keeps them.
+"""The fast path as the conductor sees it, and one for a testbed whose ToRs are not all alike: circuits are
+the fast path's, routes are where each ToR's programs keep them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from controller import policy
-from controller.fabric import Plane
+from controller.flows import Routes
 from testbed.dataplanes.folders import Router
+
+
+class Plane(Protocol):
+    """The fast path, and the ToRs that speak no OpenFlow. Ports are numbers at the optical switch."""
+
+    def darken(self, ports: Sequence[int], until_ns: int) -> None: ...
+    def connect(self, pairs: Sequence[tuple[int, int]]) -> None: ...
+    def disconnect(self, ports: Sequence[int]) -> None: ...
+    def circuits(self) -> dict[int, int]: ...
+    def lit(self, port: int) -> bool: ...
+
+    def set_routes(self, unit: int, routes: Routes) -> None:
+        """Replaces a ToR's whole table, and reads it back."""
 
 
 class MixedPlane:
@@ -19,7 +32,7 @@ class MixedPlane:
         self.darken, self.connect, self.disconnect = fast_path.darken, fast_path.connect, fast_path.disconnect
         self.circuits, self.lit = fast_path.circuits, fast_path.lit
 
-    def set_routes(self, unit: int, routes: policy.Routes) -> None:
+    def set_routes(self, unit: int, routes: Routes) -> None:
         if unit in self._routers:
             self._routers[unit](routes)
         else:

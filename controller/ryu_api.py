@@ -1,5 +1,5 @@
-"""What the controller uses of the Ryu application API, whichever library has it, and how an application is
-started there. Imports neither library.
+"""The part of the Ryu application API that the controller uses, whichever library has it, and the start of an
+application there. Imports neither library.
 """
 
 from __future__ import annotations

@@ -4,17 +4,14 @@ from another thread.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable
 from typing import Any
 
-from controller.policy import COOKIE, Flow
-from testbed.errors import SettingError, TestbedError
+from controller.flows import COOKIE, Flow
+from testbed.errors import TestbedError
 
-LOG = logging.getLogger("controller")
 REPLY_TIMEOUT_S = 10.0
-ATTEMPTS = 2
 
 
 class Switch:
@@ -32,7 +29,7 @@ class Switch:
         return int(self._datapath.id)
 
     def speaks_by(self, datapath: Any) -> bool:
-        """Whether this is the conversation over that connection: a switch that comes back has another."""
+        """Say whether this is the conversation over that connection: a switch that comes back has another."""
         return self._datapath is datapath
 
     def change(self, remove: Iterable[Flow], add: Iterable[Flow]) -> None:
@@ -69,24 +66,6 @@ class Switch:
         )
         entries = self._ask(request, "flow statistics")
         return frozenset(_flow(entry) for entry in entries)
-
-    def set(self, wanted: frozenset[Flow]) -> None:
-        """Makes the switch hold exactly these flows, touching only what differs, and reads them back.
-
-        SettingError when they read back different, which is reported and tried once more before.
-        """
-        there = self.flows()
-        for _ in range(ATTEMPTS):
-            if there == wanted:
-                return
-            self.change(there - wanted, wanted - there)
-            there = self.flows()
-            if there != wanted:
-                missing, extra = len(wanted - there), len(there - wanted)
-                difference = f"{missing} flows missing and {extra} too many after the barrier"
-                LOG.error("switch %#x: %s", self.dpid, difference)
-        if there != wanted:
-            raise SettingError(f"switch {self.dpid:#x}: {difference}")
 
     def handle_reply(self, xid: int, entries: list[Any], more: bool) -> None:
         """A barrier's or a statistics reply's part."""

@@ -71,7 +71,13 @@ def loop_place_ifindex(unit: int, host: int) -> int:
 
 
 def tor_dpid(unit: int) -> int:
+    """Return the datapath number of a unit's ToR."""
     return unit
+
+
+def tor_unit(dpid: int) -> int:
+    """Return the unit whose ToR has this datapath number."""
+    return dpid
 
 
 def tor_port_device(unit: int, host: int) -> str:

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller import policy
 from controller.api import Api
-from controller.fabric import Fabric
+from controller.conductor import Conductor
+from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, tor_flows
 from controller.planes import MixedPlane
-from controller.policy import Flow
 from controller.switch import Switch
 from testbed.client.rpc import Peer
 from testbed.errors import RequestError, SettingError, TestbedError
@@ -42,10 +41,6 @@ class ModelSwitch:
         self.log.append((gone, come))
         self.held = self.held - gone | come
 
-    def set(self, wanted: frozenset[Flow]) -> None:
-        if wanted != self.held:
-            self.change(self.held - wanted, wanted - self.held)
-
 
 class ModelPlane:
     """The fast path on a clock of its own: ports light as soon as they are asked about."""
@@ -53,7 +48,7 @@ class ModelPlane:
     def __init__(self) -> None:
         self.peers: dict[int, int] = {}
         self.touched: set[int] = set()
-        self.routes: dict[int, policy.Routes] = {}
+        self.routes: dict[int, Routes] = {}
 
     def darken(self, ports: object, until_ns: int) -> None:
         self.touched |= set(ports)  # type: ignore[call-overload]
@@ -73,7 +68,7 @@ class ModelPlane:
     def lit(self, port: int) -> bool:
         return port in self.peers
 
-    def set_routes(self, unit: int, routes: policy.Routes) -> None:
+    def set_routes(self, unit: int, routes: Routes) -> None:
         self.routes[unit] = routes
 
 
@@ -84,13 +79,17 @@ def quick() -> Topology:
 
 def connected(
     tmp_path: Path, plane: ModelPlane | None = None, oxc: ModelSwitch | None = None
-) -> tuple[Fabric, dict[int, ModelSwitch]]:
-    fabric = Fabric(quick(), plane, tmp_path / "history")
+) -> tuple[Conductor, dict[int, ModelSwitch]]:
+    conductor = Conductor(quick(), plane, tmp_path / "history")
     switches = {unit.index: ModelSwitch(unit.index) for unit in TOPOLOGY.units}
     switches[addresses.OXC_DPID] = oxc or ModelSwitch(addresses.OXC_DPID)
     for switch in switches.values():
-        fabric.connected(switch)  # type: ignore[arg-type]
-    return fabric, switches
+        conductor.connected(switch)  # type: ignore[arg-type]
+    return conductor, switches
+
+
+def circuits(conductor: Conductor) -> list[list[str]]:
+    return [list(c.ports) for c in sorted(conductor.state.current)]
 
 
 def number(port: str) -> int:
@@ -99,16 +98,16 @@ def number(port: str) -> int:
 
 def test_circuits_read_back_from_flows() -> None:
     circuits = checked([("u1o1", "u2o1"), ("u3o2", "u4o1")], TOPOLOGY.optical_ports)
-    flows = policy.oxc_flows(circuits)
-    assert policy.circuits_of(flows, TOPOLOGY) == circuits
+    flows = oxc_flows(circuits)
+    assert circuits_of(flows, TOPOLOGY) == circuits
     half = next(iter(flows))
-    assert len(policy.circuits_of(flows - {half}, TOPOLOGY)) == 1, "one direction is no circuit"
+    assert len(circuits_of(flows - {half}, TOPOLOGY)) == 1, "one direction is no circuit"
 
 
 def test_every_unit_reaches_every_host_of_every_other() -> None:
     circuits = checked(TOPOLOGY.ocs.circuits, TOPOLOGY.optical_ports)
-    for unit, flows in policy.tor_flows(TOPOLOGY, circuits).items():
-        routes = policy.routes_of(unit, flows)
+    for unit, flows in tor_flows(TOPOLOGY, circuits).items():
+        routes = routes_of(unit, flows)
         assert {ip for ip, prefix in routes if prefix == 24} == {
             addresses.unit_network(u.index) for u in TOPOLOGY.units if u.index != unit
         }
@@ -119,28 +118,28 @@ def test_every_unit_reaches_every_host_of_every_other() -> None:
 
 
 def test_ready_when_all_are_connected_in_any_order(tmp_path: Path) -> None:
-    fabric, switches = connected(tmp_path)
-    assert fabric.ready()
+    conductor, switches = connected(tmp_path)
+    assert conductor.state.is_ready
     assert all(switch.held for switch in switches.values())
-    fabric.disconnected(switches[2])  # type: ignore[arg-type]
-    assert not fabric.ready()
+    conductor.disconnected(switches[2])  # type: ignore[arg-type]
+    assert not conductor.state.is_ready
 
 
 def test_a_reconfiguration_touches_only_what_changes(tmp_path: Path) -> None:
     plane = ModelPlane()
-    fabric, switches = connected(tmp_path, plane)
+    conductor, switches = connected(tmp_path, plane)
     plane.touched.clear()
     oxc = switches[addresses.OXC_DPID]
     oxc.log.clear()
-    event = fabric.request([(1, 3), (2, 3)])
+    event = conductor.request([(1, 3), (2, 3)])
     assert event is not None
     assert plane.touched == {number(port) for port in event["ports"]}
-    untouched = {tuple(c) for c in fabric.circuits()["circuits"]} - {tuple(c) for c in event["added"]}
+    untouched = {tuple(c) for c in circuits(conductor)} - {tuple(c) for c in event["added"]}
     assert untouched, "some circuits stay"
     moved = {flow.in_port for gone, come in oxc.log for flow in gone | come}
     assert moved <= plane.touched
     assert plane.peers == {flow.in_port: flow.out_port for flow in oxc.held}
-    assert fabric.request([(1, 3), (2, 3)]) is None, "what is there already needs no reconfiguration"
+    assert conductor.request([(1, 3), (2, 3)]) is None, "what is there already needs no reconfiguration"
     assert plane.routes[1][addresses.unit_network(3), 24][0].startswith("u1-o")
 
 
@@ -150,12 +149,12 @@ def test_a_new_controller_takes_over_without_a_change(tmp_path: Path) -> None:
     first.request([(1, 3), (2, 3)])
     held = {dpid: switch.held for dpid, switch in switches.items()}
     plane.touched.clear()
-    second = Fabric(quick(), plane, tmp_path / "history")
+    second = Conductor(quick(), plane, tmp_path / "history")
     for switch in switches.values():
         switch.log.clear()
         second.connected(switch)  # type: ignore[arg-type]
-    assert second.circuits() == first.circuits()
-    assert second.history() == first.history()
+    assert circuits(second) == circuits(first)
+    assert second.state.history == first.state.history
     assert {dpid: switch.held for dpid, switch in switches.items()} == held
     assert not any(switch.log for switch in switches.values())
     assert not plane.touched
@@ -164,39 +163,35 @@ def test_a_new_controller_takes_over_without_a_change(tmp_path: Path) -> None:
 def test_a_half_written_history_line_does_not_stop_it(tmp_path: Path) -> None:
     history = tmp_path / "history"
     history.write_text(json.dumps({"id": 1}) + "\n" + '{"id": 2, "ti')
-    assert [event["id"] for event in Fabric(quick(), None, history).history()] == [1]
+    assert [event["id"] for event in Conductor(quick(), None, history).state.history] == [1]
 
 
-def test_a_switch_that_keeps_another_flow_is_an_error() -> None:
-    class Deaf(Switch):
-        def __init__(self) -> None:
-            pass
-
-        dpid = 7
-
-        def flows(self) -> frozenset[Flow]:
-            return frozenset()
-
+def test_a_switch_that_keeps_another_flow_is_told_twice_and_an_error(tmp_path: Path) -> None:
+    class Deaf(ModelSwitch):
         def change(self, remove: object, add: object) -> None:
-            pass
+            self.log.append((frozenset(), frozenset()))
 
-    with pytest.raises(SettingError, match="switch 0x7: 1 flows missing and 0 too many"):
-        Deaf().set(frozenset({Flow(1, 2)}))
+    conductor, _ = connected(tmp_path)
+    deaf = Deaf(2)
+    with pytest.raises(SettingError, match="switch 0x2: 7 flows missing and 0 too many"):
+        conductor.connected(deaf)  # type: ignore[arg-type]
+    assert len(deaf.log) == 2
+    assert not conductor.state.is_ready
 
 
 def test_wrong_circuits_change_nothing(tmp_path: Path) -> None:
-    fabric, _ = connected(tmp_path)
-    before = fabric.circuits()
+    conductor, _ = connected(tmp_path)
+    before = circuits(conductor)
     with pytest.raises(RequestError):
-        fabric.apply([["u1o1", "u1o1"]])
-    assert fabric.circuits() == before
+        conductor.apply([["u1o1", "u1o1"]])
+    assert circuits(conductor) == before
 
 
 def test_circuits_that_are_there_are_taken_over_whatever_the_history_says(tmp_path: Path) -> None:
     lit = checked([("u1o1", "u3o1"), ("u2o2", "u4o2")], TOPOLOGY.optical_ports)
-    oxc = ModelSwitch(addresses.OXC_DPID, policy.oxc_flows(lit))
-    fabric, _ = connected(tmp_path, oxc=oxc)
-    assert {tuple(c) for c in fabric.circuits()["circuits"]} == {c.ports for c in lit}
+    oxc = ModelSwitch(addresses.OXC_DPID, oxc_flows(lit))
+    conductor, _ = connected(tmp_path, oxc=oxc)
+    assert {tuple(c) for c in circuits(conductor)} == {c.ports for c in lit}
     assert not oxc.log
 
 
@@ -204,64 +199,64 @@ def test_an_empty_optical_switch_gets_the_circuits_last_decided(tmp_path: Path) 
     first, _ = connected(tmp_path)
     first.request([(1, 3)])
     second, switches = connected(tmp_path)
-    assert second.circuits() == first.circuits()
-    assert policy.circuits_of(switches[addresses.OXC_DPID].held, TOPOLOGY) == {
-        circuit(a, b) for a, b in first.circuits()["circuits"]
+    assert circuits(second) == circuits(first)
+    assert circuits_of(switches[addresses.OXC_DPID].held, TOPOLOGY) == {
+        circuit(a, b) for a, b in circuits(first)
     }
 
 
 def test_a_change_that_failed_half_way_is_made_good_by_the_next(tmp_path: Path) -> None:
     plane = ModelPlane()
-    fabric, switches = connected(tmp_path, plane)
+    conductor, switches = connected(tmp_path, plane)
     oxc = switches[addresses.OXC_DPID]
 
-    def refuse(wanted: frozenset[Flow]) -> None:
+    def refuse(remove: object, add: object) -> None:
         raise TestbedError("the switch refuses")
 
-    oxc.set = refuse  # type: ignore[method-assign]
+    oxc.change = refuse  # type: ignore[method-assign]
     with pytest.raises(TestbedError, match="refuses"):
-        fabric.request([(1, 3)])
-    assert not fabric.ready()
-    assert fabric.circuits()["dark"] == []
-    assert fabric.history() == []
-    del oxc.set
-    fabric.request([(1, 2)])
-    assert fabric.ready()
+        conductor.request([(1, 3)])
+    assert not conductor.state.is_ready
+    assert conductor.state.dark == ()
+    assert conductor.state.history == ()
+    del oxc.change
+    conductor.request([(1, 2)])
+    assert conductor.state.is_ready
     initial = checked(TOPOLOGY.ocs.circuits, TOPOLOGY.optical_ports)
-    assert {tuple(c) for c in fabric.circuits()["circuits"]} == {c.ports for c in initial}
+    assert {tuple(c) for c in circuits(conductor)} == {c.ports for c in initial}
     assert plane.peers == {flow.in_port: flow.out_port for flow in oxc.held}
 
 
 def test_the_end_of_an_old_connection_leaves_the_new_one(tmp_path: Path) -> None:
-    fabric, switches = connected(tmp_path)
+    conductor, switches = connected(tmp_path)
     again = ModelSwitch(2, switches[2].held)
-    fabric.connected(again)  # type: ignore[arg-type]
-    fabric.disconnected(switches[2])  # type: ignore[arg-type]
-    assert fabric.ready()
+    conductor.connected(again)  # type: ignore[arg-type]
+    conductor.disconnected(switches[2])  # type: ignore[arg-type]
+    assert conductor.state.is_ready
     assert not again.log
 
 
 def test_one_switch_that_connects_does_not_read_back_the_others(tmp_path: Path) -> None:
-    fabric, switches = connected(tmp_path)
+    conductor, switches = connected(tmp_path)
 
     def asked() -> frozenset[Flow]:
         raise AssertionError("u1 was asked although only u2 came")
 
-    def set_flows(wanted: frozenset[Flow]) -> None:
+    def change(remove: object, add: object) -> None:
         asked()
 
-    switches[1].flows, switches[1].set = asked, set_flows  # type: ignore[method-assign]
-    fabric.connected(ModelSwitch(2))  # type: ignore[arg-type]
+    switches[1].flows, switches[1].change = asked, change  # type: ignore[method-assign]
+    conductor.connected(ModelSwitch(2))  # type: ignore[arg-type]
 
 
 def test_routes_and_trees_by_name(tmp_path: Path) -> None:
-    fabric, _ = connected(tmp_path)
-    routes = fabric.routes()
+    conductor, _ = connected(tmp_path)
+    routes = conductor.state.routes()
     assert routes["u1"]["10.0.1.3/32"] == "u1-h3"
     assert routes["u1"]["10.0.2.0/24"] == "u1-o1"
-    assert fabric.tree(1, [2, 1])[1] == [1]
+    assert conductor.state.tree(1, [2, 1])[1] == [1]
     with pytest.raises(RequestError, match="u9: no such unit; there are u1 to u4"):
-        fabric.tree(1, [9])
+        conductor.state.tree(1, [9])
 
 
 class Recording(Switch):
@@ -331,104 +326,106 @@ class ModelRouter:
     """A `simple_switch`'s routes; `gone` while its process is."""
 
     def __init__(self) -> None:
-        self.routes: policy.Routes | None = None
+        self.routes: Routes | None = None
         self.gone = False
 
-    def __call__(self, routes: policy.Routes) -> None:
+    def __call__(self, routes: Routes) -> None:
         if self.gone:
             raise TestbedError("u2's simple_switch: connection refused")
         self.routes = routes
 
 
-def mixed(tmp_path: Path, *engines: str) -> tuple[Fabric, ModelPlane, ModelRouter, list[ModelSwitch]]:
+def mixed(tmp_path: Path, *engines: str) -> tuple[Conductor, ModelPlane, ModelRouter, list[ModelSwitch]]:
     """Units with these engines; the router is the last bmv2 unit's. No switch has connected yet."""
     units = [{"hosts": 1, "engine": engine} for engine in engines]
     topology = parse({"units": units, "ocs": {"switch_ms": 0, "lock_ms": 0}}, "mixed")
     plane, router = ModelPlane(), ModelRouter()
     routers = {unit.index: router for unit in topology.units if not unit.data_plane.is_bridge}
-    fabric = Fabric(topology, MixedPlane(plane, routers), tmp_path / "history")
-    fabric.begin()
+    conductor = Conductor(topology, MixedPlane(plane, routers), tmp_path / "history")
+    conductor.begin()
     dpids = [unit.index for unit in topology.units if unit.data_plane.is_bridge]
     dpids += [addresses.OXC_DPID] if topology.optical_ports else []
-    return fabric, plane, router, [ModelSwitch(dpid) for dpid in dpids]
+    return conductor, plane, router, [ModelSwitch(dpid) for dpid in dpids]
 
 
 def test_a_unit_without_openflow_is_ready_when_its_routes_are_set(tmp_path: Path) -> None:
-    fabric, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
+    conductor, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
     for switch in switches:
-        assert not fabric.ready()
-        fabric.connected(switch)  # type: ignore[arg-type]
-    assert fabric.ready()
-    assert router.routes == policy.routes_of(2, policy.tor_flows(fabric._topology, fabric._current())[2])
+        assert not conductor.state.is_ready
+        conductor.connected(switch)  # type: ignore[arg-type]
+    assert conductor.state.is_ready
+    assert router.routes == routes_of(2, tor_flows(conductor.state.site.topology, conductor.state.current)[2])
     assert set(plane.routes) == {1, 3}, "the fast path knows nothing of it"
 
 
 def test_a_single_rack_without_openflow_needs_no_switch_to_connect(tmp_path: Path) -> None:
-    fabric, _, router, switches = mixed(tmp_path, "bmv2")
+    conductor, _, router, switches = mixed(tmp_path, "bmv2")
     assert switches == []
-    assert fabric.ready()
+    assert conductor.state.is_ready
     assert router.routes == {("10.0.1.1", 32): ("u1-h1", addresses.host_mac(1, 1))}
 
 
 def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settled_again(
     tmp_path: Path,
 ) -> None:
-    fabric, plane, router, switches = mixed(tmp_path, "bmv2", "xdp")
+    conductor, plane, router, switches = mixed(tmp_path, "bmv2", "xdp")
     tor, oxc = switches
     router.gone = True
     with pytest.raises(TestbedError, match="connection refused"):
-        fabric.connected(oxc)  # type: ignore[arg-type]
-    fabric.connected(tor)  # type: ignore[arg-type]
+        conductor.connected(oxc)  # type: ignore[arg-type]
+    conductor.connected(tor)  # type: ignore[arg-type]
     assert set(plane.routes) == {2}
-    assert fabric.circuits()["circuits"]
-    assert not fabric.ready()
+    assert circuits(conductor)
+    assert not conductor.state.is_ready
     router.gone = False
-    Api(fabric, "os-ken 4.2.2")({"op": "resettle", "unit": "u1"}, ROOT, lambda event: None, threading.Event())
-    assert fabric.ready()
+    Api(conductor, "os-ken 4.2.2")(
+        {"op": "resettle", "unit": "u1"}, ROOT, lambda event: None, threading.Event()
+    )
+    assert conductor.state.is_ready
 
 
 def test_a_switch_that_started_again_is_not_ready_before_it_has_its_routes(tmp_path: Path) -> None:
-    fabric, _, router, switches = mixed(tmp_path, "xdp", "bmv2")
+    conductor, _, router, switches = mixed(tmp_path, "xdp", "bmv2")
     for switch in switches:
-        fabric.connected(switch)  # type: ignore[arg-type]
+        conductor.connected(switch)  # type: ignore[arg-type]
     before, router.routes = router.routes, None
     router.gone = True
     with pytest.raises(TestbedError):
-        fabric.resettle(2)
-    assert not fabric.ready()
+        conductor.resettle(2)
+    assert not conductor.state.is_ready
     router.gone = False
-    fabric.resettle(2)
-    assert fabric.ready()
+    conductor.resettle(2)
+    assert conductor.state.is_ready
     assert router.routes == before
     with pytest.raises(RequestError, match="u9: no such unit; there are u1 to u2"):
-        fabric.resettle(9)
+        conductor.resettle(9)
 
 
 def test_routes_follow_circuits_at_a_unit_without_openflow(tmp_path: Path) -> None:
-    fabric, _, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
+    conductor, _, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
     for switch in switches:
-        fabric.connected(switch)  # type: ignore[arg-type]
-    fabric.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
+        conductor.connected(switch)  # type: ignore[arg-type]
+    conductor.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
     assert router.routes is not None
     assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
 
 
 def test_a_tor_that_fails_in_a_change_leaves_the_circuits_verified_and_recorded(tmp_path: Path) -> None:
-    fabric, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
+    conductor, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
     for switch in switches:
-        fabric.connected(switch)  # type: ignore[arg-type]
+        conductor.connected(switch)  # type: ignore[arg-type]
     router.gone = True
     with pytest.raises(TestbedError, match="connection refused"):
-        fabric.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
-    assert not fabric.ready()
-    assert fabric.unsettled() == ["u2"]
-    assert [event["id"] for event in fabric.history()] == [1]
+        conductor.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
+    assert not conductor.state.is_ready
+    assert conductor.state.unsettled == (2,)
+    assert [event["id"] for event in conductor.state.history] == [1]
     assert plane.peers[number("u1o1")] == number("u3o2")
     assert plane.routes[3]["10.0.1.0", 24] == ("u3-o2", "")
     router.gone = False
-    fabric.resettle(2)
-    assert fabric.ready()
-    assert fabric.unsettled() == []
+    conductor.resettle(2)
+    assert conductor.state.is_ready
+    assert conductor.state.unsettled == ()
     assert router.routes is not None
     assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
 
@@ -437,17 +434,17 @@ def test_a_switch_out_of_reach_at_the_beginning_is_left_to_be_settled_again(tmp_
     topology = parse({"units": [{"hosts": 1, "engine": "bmv2"}]}, "rack")
     router = ModelRouter()
     router.gone = True
-    fabric = Fabric(topology, MixedPlane(ModelPlane(), {1: router}), tmp_path / "history")
-    fabric.begin()
-    assert not fabric.ready()
-    assert Api(fabric, "os-ken 4.2.2")({"op": "unsettled"}, ROOT, lambda event: None, threading.Event()) == [
-        "u1"
-    ]
+    conductor = Conductor(topology, MixedPlane(ModelPlane(), {1: router}), tmp_path / "history")
+    conductor.begin()
+    assert not conductor.state.is_ready
+    assert Api(conductor, "os-ken 4.2.2")(
+        {"op": "unsettled"}, ROOT, lambda event: None, threading.Event()
+    ) == ["u1"]
     router.gone = False
-    fabric.resettle(1)
-    assert fabric.ready()
+    conductor.resettle(1)
+    assert conductor.state.is_ready
 
 
 def test_nothing_is_unsettled_before_it_is_known_what_it_should_hold(tmp_path: Path) -> None:
-    fabric, _, _, _ = mixed(tmp_path, "xdp", "bmv2")
-    assert fabric.unsettled() == []
+    conductor, _, _, _ = mixed(tmp_path, "xdp", "bmv2")
+    assert conductor.state.unsettled == ()

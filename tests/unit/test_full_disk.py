@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from controller.fabric import Fabric
+from controller.history import History
 from testbed import run
 from testbed.client import environment
 from testbed.daemon import capture
 from testbed.daemon.supervisor import Relay
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.jobs import file_host
-from testbed.topology import catalogue
 from workloads.job_env import JobEnv
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -89,12 +88,11 @@ def test_a_capture_file_ends_with_what_was_written_whole(tmp_path: Path) -> None
 
 
 def test_events_that_find_no_room_are_written_with_the_next(tmp_path: Path) -> None:
-    fabric = Fabric(catalogue.ready("default"), None, tmp_path / "history")
-    fabric._history_file = Path("/dev/full")
-    fabric._keep({"id": 1})
-    fabric._history_file = tmp_path / "history"
-    fabric._keep({"id": 2})
-    fabric._keep({"id": 3})
+    history = History(Path("/dev/full"))
+    history.append({"id": 1})
+    history._path = tmp_path / "history"
+    history.append({"id": 2})
+    history.append({"id": 3})
     assert (tmp_path / "history").read_text() == '{"id": 1}\n{"id": 2}\n{"id": 3}\n'
 
 

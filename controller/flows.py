@@ -1,4 +1,4 @@
-"""What every switch should hold, as data. Pure: a topology and circuits go in, flows and routes come out."""
+"""The flows and routes that every switch should hold, as data that follows from circuits. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Flow:
 
     @property
     def match(self) -> tuple[int, int, str, int]:
-        """What tells it from other flows of a switch; the rest is what it does."""
+        """The part that tells it from other flows of a switch; the rest says what it does."""
         return (self.priority, self.in_port, self.ip, self.prefix)
 
 
@@ -60,8 +60,9 @@ def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]
 
 
 def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, frozenset[Flow]]:
-    """For each unit: a flow for each of its hosts, which also sets the host's MAC, one for each other unit
-    that has a path, and one for each host there that is reached by another of several parallel circuits.
+    """Return the flows of each unit's ToR: one for each of its hosts, which also sets the host's MAC, one for
+    each other unit that has a path, and one for each host there that is reached by another of several
+    parallel circuits.
     """
     hops = next_hops(circuits, (unit.index for unit in topology.units))
     hosts = {unit.index: unit.hosts for unit in topology.units}

@@ -1,0 +1,252 @@
+"""Carries out what `controller.decide` decides, at the switches and the fast path, one thing at a time.
+
+No decision is made here: an event and the time go to `decide`, the tasks that come back are carried out in
+their order, and each one's answer is the next event.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from controller.decide import decide
+from controller.history import History
+from controller.planes import Plane
+from controller.state import State, begin
+from controller.steps import (
+    Began,
+    Came,
+    Complain,
+    Connect,
+    Darken,
+    Demanded,
+    Disconnect,
+    Done,
+    End,
+    Event,
+    Failed,
+    Gone,
+    Held,
+    Joined,
+    Lit,
+    Modify,
+    Ordered,
+    Read,
+    ReadLight,
+    Restarted,
+    SetRoutes,
+    Step,
+    Task,
+    TellTime,
+    Timed,
+    WaitUntil,
+    Watch,
+)
+from controller.switch import Switch
+from testbed.errors import TestbedError
+from testbed.ocs.circuits import checked
+from testbed.ocs.latency import draw
+from testbed.ocs.plan import Pair
+from testbed.topology.model import Topology
+
+LOG = logging.getLogger("controller")
+WATCH_BEFORE_NS = 300_000  # the gate is polled from this long before it should open
+LIGHT_TIMEOUT_NS = 5_000_000_000
+FINISH_TIMEOUT_S = 5.0
+
+
+class Conductor:
+    """Has all switches of a testbed do what is decided. Thread-safe: one thing at a time."""
+
+    def __init__(self, topology: Topology, plane: Plane | None, history: Path) -> None:
+        self._topology, self._plane, self._history = topology, plane, History(history)
+        self._switches: dict[int, Switch] = {}
+        self._state = begin(topology, plane is not None, self._history.read())
+        self._random = Random(topology.ocs.seed)
+        for (
+            _
+        ) in self._state.history:  # go on in the model's sequence where the process before this one stopped
+            draw(topology.ocs, self._random)
+        self._busy, self._deciding = threading.Lock(), threading.Lock()
+        self._watcher = ThreadPoolExecutor(1, "watch")
+
+    @property
+    def state(self) -> State:
+        """Return all that is known and decided now."""
+        return self._state
+
+    # ---- what happens ----
+
+    def begin(self) -> None:
+        """Sets what depends on no switch to connect: routes of ToRs without OpenFlow, where there are no
+        circuits to wait for.
+
+        One that fails is `unsettled`.
+        """
+        try:
+            self._conduct(Began())
+        except TestbedError as error:
+            LOG.error("%s", error)
+
+    def connected(self, switch: Switch) -> None:
+        """Brings a switch that is there to what it should hold. What it holds already stays, and its circuits
+        are taken over.
+        """
+        with self._busy:
+            self._switches[switch.dpid] = switch
+            self._run(Came(switch.dpid))
+
+    def disconnected(self, switch: Switch) -> None:
+        """A switch is gone; what it forwards it goes on forwarding. One that is back already by another
+        connection stays.
+        """
+        if self._switches.get(switch.dpid) is switch:
+            del self._switches[switch.dpid]
+            self._decide(Gone(switch.dpid))
+
+    def resettle(self, unit: int) -> None:
+        """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until
+        they are read back.
+        """
+        self._conduct(Restarted(unit))
+
+    def request(self, demands: Iterable[Pair]) -> dict[str, Any] | None:
+        """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
+        had to change.
+        """
+        return self._conduct(Demanded(tuple(demands)))
+
+    def apply(self, pairs: Iterable[Sequence[str]]) -> dict[str, Any] | None:
+        """Makes exactly these circuits. The history's record, or None when nothing had to change."""
+        return self._conduct(Ordered(checked(pairs, self._topology.optical_ports)))
+
+    def finish(self) -> None:
+        """Waits for what is going on, and allows nothing further."""
+        self._busy.acquire(timeout=FINISH_TIMEOUT_S)
+
+    # ---- and what is done ----
+
+    def _conduct(self, event: Event) -> dict[str, Any] | None:
+        with self._busy:
+            return self._run(event)
+
+    def _run(self, event: Event) -> dict[str, Any] | None:
+        """Carries out all that an event leads to. What a switch's answer leads to comes before the next
+        switch's task.
+        """
+        watched: Future[Event] | None = None
+        todo = deque(self._decide(event))
+        while True:
+            if todo:
+                task = todo.popleft()
+                if isinstance(task, End):
+                    return self._end(task)
+                *before, last = task.steps
+                if isinstance(
+                    last, Watch
+                ):  # beside the ToRs' tasks, which may take longer than the dark time
+                    answer = self._carry_out(task.about, before)
+                    if isinstance(answer, Done):
+                        watched = self._watcher.submit(self._carry_out, task.about, [last])
+                        continue
+                else:
+                    answer = self._carry_out(task.about, task.steps)
+            else:
+                assert watched is not None
+                answer = watched.result()
+            todo.extendleft(reversed(self._decide(answer)))
+
+    def _decide(self, event: Event) -> tuple[Task | End, ...]:
+        with self._deciding:
+            self._state, todo = decide(self._state, event, time.monotonic_ns(), self._random)
+        return todo
+
+    def _end(self, end: End) -> dict[str, Any] | None:
+        if end.record:
+            self._history.append(end.record)
+        if end.failure:
+            raise end.failure
+        return end.record
+
+    def _carry_out(self, about: int, steps: Sequence[Step]) -> Event:
+        answer: Event | None = None
+        try:
+            for step in steps:
+                answer = self._step(step)
+        except Exception as error:  # whatever it is: what was begun has an end, and its failure says this
+            return Failed(about, error)
+        return answer or Done(about)
+
+    def _step(self, step: Step) -> Event | None:
+        """Does one thing, and says what was asked for, if something was."""
+        match step:
+            case TellTime():
+                return Timed(time.time())
+            case Read(dpid):
+                return Held(dpid, self._switch(dpid).flows())
+            case Modify(dpid, remove, add):
+                self._switch(dpid).change(remove, add)
+            case SetRoutes(unit, routes):
+                self._fast_path.set_routes(unit, routes)
+            case ReadLight():
+                return Joined(self._fast_path.circuits())
+            case Darken(ports, until_ns):
+                self._fast_path.darken(ports, until_ns)
+            case Disconnect(ports):
+                self._fast_path.disconnect(ports)
+            case Connect(pairs):
+                self._fast_path.connect(pairs)
+            case WaitUntil(at_ns):
+                _sleep_until(at_ns)
+            case Watch():
+                return self._watch(step)
+            case Complain(text):
+                LOG.error("%s", text)
+        return None
+
+    def _switch(self, dpid: int) -> Switch:
+        switch = self._switches.get(dpid)
+        if switch is None:
+            raise TestbedError(f"set flows of switch {dpid:#x}: it is not connected")
+        return switch
+
+    @property
+    def _fast_path(self) -> Plane:
+        assert self._plane is not None
+        return self._plane
+
+    def _watch(self, watch: Watch) -> Lit:
+        """Polls the gate until all ports are lit: when the first poll saw them so, and how long before it the
+        last one did not.
+        """
+        waiting = list(watch.ports)
+        if not waiting:
+            _sleep_until(watch.due_ns)
+            return Lit(time.monotonic_ns(), 0)
+        _sleep_until(watch.due_ns - WATCH_BEFORE_NS)
+        last_dark_ns = watch.began_ns
+        while True:
+            before = time.monotonic_ns()
+            waiting = [port for port in waiting if not self._fast_path.lit(port)]
+            now = time.monotonic_ns()
+            if not waiting:
+                return Lit(now, now - last_dark_ns)
+            last_dark_ns = before
+            if now > watch.due_ns + LIGHT_TIMEOUT_NS:
+                raise TestbedError(
+                    f"light optical ports {waiting}: dark {(now - watch.due_ns) / 1e6:.0f} ms after they "
+                    f"should be lit"
+                )
+
+
+def _sleep_until(monotonic_ns: int) -> None:
+    rest_ns = monotonic_ns - time.monotonic_ns()
+    if rest_ns > 0:
+        time.sleep(rest_ns / 1e9)

@@ -1,0 +1,350 @@
+"""The controller's decisions. Pure: what is known, what happened and what time it is go in; what is known
+then, and what is to be done, come out. `controller.conductor` carries it out.
+
+A reconfiguration, in order: the affected ports go dark in the data plane; the optical switch's flows change,
+and are read back; the fast path gets the new circuits, and is watched until they carry light. Beside that
+every ToR whose flows differ is told, read back, and gets its routes. Ports of circuits that stay are never
+written to. A switch that reads back other flows than it should hold is told the difference once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from controller.flows import Flow, circuits_of, oxc_flows, routes_of, tor_flows
+from controller.state import Change, Errand, State
+from controller.steps import (
+    LIGHT,
+    Began,
+    Came,
+    Complain,
+    Connect,
+    Darken,
+    Demanded,
+    Disconnect,
+    Done,
+    End,
+    Event,
+    Failed,
+    Gone,
+    Held,
+    Joined,
+    Lit,
+    Modify,
+    Ordered,
+    Read,
+    ReadLight,
+    Restarted,
+    SetRoutes,
+    Step,
+    Task,
+    TellTime,
+    Timed,
+    WaitUntil,
+    Watch,
+)
+from testbed.errors import SettingError, TestbedError
+from testbed.ocs.circuits import Circuit, ports_of
+from testbed.ocs.latency import draw
+from testbed.topology import addresses
+from testbed.topology.addresses import OXC_DPID
+
+TRIES = 2  # how often a switch is told its flows before it has failed
+
+Decision = tuple[State, tuple[Task | End, ...]]
+
+
+def decide(state: State, event: Event, now_ns: int, random: Random) -> Decision:
+    """The state after an event, and what is to be done: tasks, whose answers are events, or the end of what
+    was going on. TestbedError, and no new state, for a request that cannot be met. `random` gives dark times.
+    """
+    match event:
+        case Began():
+            return _settle(_new(state, Errand()), state.site.without_openflow, now_ns)
+        case Came(dpid):
+            state = replace(state.without_trust(dpid), connected=state.connected | {dpid})
+            state = _new(state, Errand())
+            if dpid == OXC_DPID:
+                return _wait(state, _read(dpid))
+            return _settle(state, {addresses.tor_unit(dpid)}, now_ns)
+        case Gone(dpid):
+            return replace(state.without_trust(dpid), connected=state.connected - {dpid}), ()
+        case Restarted(unit):
+            state.site.check_unit(unit)
+            state = state.without_trust(addresses.tor_dpid(unit))
+            return _settle(_new(state, Errand()), {unit}, now_ns)
+        case Demanded(pairs):
+            return _order(state, state.plan(pairs).target, random)
+        case Ordered(circuits):
+            return _order(state, circuits, random)
+        case Timed(unix_s):
+            return _begin_change(_answered(state, OXC_DPID), now_ns, unix_s)
+        case Held(dpid, flows):
+            return _compare(_answered(state, dpid), dpid, flows, now_ns, random)
+        case Joined(peers):
+            return _align(_answered(state, OXC_DPID), peers)
+        case Lit(at_ns, resolution_ns):
+            state = _answered(state, LIGHT)
+            return _wait(_with_change(state, lit_ns=at_ns, resolution_ns=resolution_ns))
+        case Done(about):
+            return _verify(_answered(state, about), about, now_ns, random)
+        case Failed(about, error):
+            return _fail(_answered(state, about), about, error, now_ns)
+
+
+# ---- switches are brought to what they should hold ----
+
+
+def _settle(state: State, units: Iterable[int], now_ns: int) -> Decision:
+    """Brings ToRs that can be told, and whose flows are decided, to these flows, and their routes after
+    them.
+    """
+    tasks = []
+    for unit in sorted(units & state.tor_flows.keys()):
+        dpid = addresses.tor_dpid(unit)
+        state = replace(state, verified=state.verified - {dpid})
+        if not state.can_be_told(unit):
+            continue
+        if unit in state.site.without_openflow:
+            tasks.append(_set_routes(state, dpid))
+        elif dpid in state.held:
+            state, steps = _tell(state, dpid)
+            tasks.append(Task(dpid, steps))
+        else:
+            tasks.append(_read(dpid))
+    return _wait(_with_change(state, settled_ns=now_ns), *tasks)
+
+
+def _compare(state: State, dpid: int, flows: frozenset[Flow], now_ns: int, random: Random) -> Decision:
+    """Goes on with a switch that has shown its flows; tells it the difference where they are others than it
+    should hold.
+    """
+    if state.circuits is None:  # those of an optical switch that has some are taken over
+        state = state.with_circuits(circuits_of(flows, state.site.topology) or state.last_decided)
+    state = replace(state, held={**state.held, dpid: flows})
+    wanted, tries = state.wanted(dpid), _errand(state).tries.get(dpid, 0)
+    if flows != wanted:
+        missing, extra = len(wanted - flows), len(flows - wanted)
+        difference = f"switch {dpid:#x}: {missing} flows missing and {extra} too many after the barrier"
+        if tries == TRIES:
+            return _fail(state, dpid, SettingError(difference), now_ns)
+        state, steps = _tell(state, dpid)
+        return _wait(state, Task(dpid, (Complain(difference), *steps) if tries else steps))
+    if dpid == OXC_DPID and _errand(state).change:
+        return _connect(state, now_ns)
+    if not state.site.has_plane:
+        return _verify(state, dpid, now_ns, random)
+    return _wait(state, Task(dpid, (ReadLight(),)) if dpid == OXC_DPID else _set_routes(state, dpid))
+
+
+def _tell(state: State, dpid: int) -> tuple[State, tuple[Step, ...]]:
+    """The steps from what a switch is known to hold to what it should, in one go, and read back."""
+    held, wanted = state.held[dpid], state.wanted(dpid)
+    return _told(state, dpid), (Modify(dpid, held - wanted, wanted - held), Read(dpid))
+
+
+def _told(state: State, dpid: int) -> State:
+    """The state once a switch was told something once more."""
+    tries = _errand(state).tries
+    return _with_errand(state, tries={**tries, dpid: tries.get(dpid, 0) + 1})
+
+
+def _align(state: State, peers: Mapping[int, int]) -> Decision:
+    """Brings the fast path to the circuits; those that it has already are left alone."""
+    wanted = {port: peer for c in state.current for port, peer in (_ends(c), _ends(c)[::-1])}
+    stale = tuple(port for port, peer in sorted(peers.items()) if wanted.get(port) != peer)
+    missing = tuple(_ends(c) for c in sorted(state.current) if peers.get(_ends(c)[0]) != _ends(c)[1])
+    return _wait(state, Task(OXC_DPID, (Disconnect(stale), Connect(missing))))
+
+
+def _verify(state: State, dpid: int, now_ns: int, random: Random) -> Decision:
+    """Counts a switch as one that holds what it should. The optical switch's circuits known, what waited for
+    them goes on: a change that was asked for, or else the ToRs.
+    """
+    if dpid not in state.connected and dpid not in state.site.without_openflow:
+        return _fail(state, dpid, TestbedError(f"set switch {dpid:#x}: it disconnected"), now_ns)
+    state = replace(state, verified=state.verified | {dpid})
+    if dpid != OXC_DPID:
+        return _wait(_with_change(state, settled_ns=now_ns))
+    if _errand(state).target is not None:
+        return _prepare_change(state, random)
+    return _settle(state, state.tor_flows.keys(), now_ns)
+
+
+# ---- a reconfiguration ----
+
+
+def _order(state: State, target: frozenset[Circuit], random: Random) -> Decision:
+    """Begins to make these circuits; where a change before this one failed half-way, by making good for
+    that.
+    """
+    _ = state.current
+    state = _new(state, Errand(target=target))
+    if OXC_DPID in state.connected - state.verified:
+        return _wait(state, _read(OXC_DPID))
+    return _prepare_change(state, random)
+
+
+def _prepare_change(state: State, random: Random) -> Decision:
+    """Computes all that a change needs but its time, so that none of the dark time is spent on it."""
+    target = _errand(state).target
+    assert target is not None
+    removed, added = state.current - target, target - state.current
+    if not removed and not added:
+        return _wait(state)
+    if OXC_DPID not in state.connected:
+        error = TestbedError("change circuits: the optical switch is not connected")
+        return _wait(_with_errand(state, failures=((OXC_DPID, error),)))
+    change = Change(
+        target,
+        removed,
+        added,
+        ports=ports_of(removed | added),
+        tor_flows=tor_flows(state.site.topology, target),
+        dark=draw(state.site.topology.ocs, random),
+    )
+    return _wait(_with_errand(state, change=change), Task(OXC_DPID, (TellTime(),)))
+
+
+def _begin_change(state: State, now_ns: int, unix_s: float) -> Decision:
+    """Darkens the ports that change, and takes the optical switch's flows to the new circuits. Without a fast
+    path it is the flows' absence that is dark.
+    """
+    state = _with_change(state, began_ns=now_ns, began_unix_s=unix_s)
+    change = _change(state)
+    remove, add = oxc_flows(change.removed), oxc_flows(change.added)
+    steps: tuple[Step, ...]
+    if state.site.has_plane:
+        steps = (
+            Darken(_numbers(change.ports), change.due_ns),
+            Disconnect(_numbers(ports_of(change.removed))),
+            Modify(OXC_DPID, remove, add),
+        )
+    else:
+        nothing = frozenset[Flow]()
+        steps = (
+            Modify(OXC_DPID, remove, nothing),
+            WaitUntil(change.due_ns),
+            Modify(OXC_DPID, nothing, add),
+        )
+    return _wait(_told(state, OXC_DPID), Task(OXC_DPID, (*steps, Read(OXC_DPID))))
+
+
+def _connect(state: State, now_ns: int) -> Decision:
+    """Gives the fast path the new circuits, and each ToR whose flows differ its own: the change is made."""
+    change, before = _change(state), state.tor_flows
+    state = replace(state, circuits=change.target, tor_flows=change.tor_flows)
+    state = _with_change(state, is_made=True)
+    ports = _numbers(ports_of(change.added)) if state.site.has_plane else ()
+    connect = (Connect(tuple(_ends(c) for c in sorted(change.added))),) if ports else ()
+    light = Task(LIGHT, (*connect, Watch(ports, change.began_ns, change.due_ns)))
+    state = _with_errand(state, out=frozenset({LIGHT}))
+    units = {
+        unit
+        for unit, flows in state.tor_flows.items()
+        if flows != before[unit] or addresses.tor_dpid(unit) not in state.verified
+    }
+    state, tasks = _settle(state, units, now_ns)
+    return state, (light, *tasks)
+
+
+# ---- how it ends ----
+
+
+def _fail(state: State, about: int, error: Exception, now_ns: int) -> Decision:
+    """Gives a task up. What its switch holds is not known then."""
+    state = state.without_trust(OXC_DPID if about == LIGHT else about)
+    failures = (*_errand(state).failures, (about, error))
+    return _wait(_with_change(_with_errand(state, failures=failures), settled_ns=now_ns))
+
+
+def _wait(state: State, *tasks: Task) -> Decision:
+    """Sends these tasks out, or ends what is going on if none is out."""
+    errand = _errand(state)
+    out = errand.out | {task.about for task in tasks}
+    if out:
+        return _with_errand(state, out=out), tasks
+    failure = next((error for about, error in errand.failures if about == LIGHT), None)
+    failure = failure or next((error for _, error in errand.failures), None)
+    record = _record(errand.change, len(state.history) + 1) if errand.change else None
+    if record:
+        state = replace(state, history=(*state.history, record))
+    return replace(state, errand=None), (End(record, failure),)
+
+
+def _record(change: Change, number: int) -> dict[str, Any] | None:
+    """The line of the history that a change is; None if it was not made."""
+    if not change.is_made:
+        return None
+    measured_ns = change.lit_ns - change.began_ns if change.lit_ns and change.added else None
+    return {
+        "id": number,
+        "time": change.began_unix_s,
+        "ports": list(change.ports),
+        "asked_ms": change.dark.total_ns / 1e6,
+        "switch_ms": change.dark.switch_ns / 1e6,
+        "lock_ms": change.dark.lock_ns / 1e6,
+        "measured_ms": None if measured_ns is None else measured_ns / 1e6,
+        "resolution_ms": change.resolution_ns / 1e6,
+        "settled_ms": (change.settled_ns - change.began_ns) / 1e6,
+        "removed": pairs(change.removed),
+        "added": pairs(change.added),
+    }
+
+
+# ---- states with a part changed ----
+
+
+def _errand(state: State) -> Errand:
+    assert state.errand is not None
+    return state.errand
+
+
+def _change(state: State) -> Change:
+    change = _errand(state).change
+    assert change is not None
+    return change
+
+
+def _new(state: State, errand: Errand) -> State:
+    return replace(state, errand=errand)
+
+
+def _with_errand(state: State, **fields: Any) -> State:
+    return replace(state, errand=replace(_errand(state), **fields))
+
+
+def _with_change(state: State, **fields: Any) -> State:
+    """The state with a part of its change changed, if there is a change."""
+    change = _errand(state).change
+    return _with_errand(state, change=replace(change, **fields)) if change else state
+
+
+def _answered(state: State, about: int) -> State:
+    return _with_errand(state, out=_errand(state).out - {about})
+
+
+def _read(dpid: int) -> Task:
+    return Task(dpid, (Read(dpid),))
+
+
+def _set_routes(state: State, dpid: int) -> Task:
+    unit = addresses.tor_unit(dpid)
+    return Task(dpid, (SetRoutes(unit, routes_of(unit, state.tor_flows[unit])),))
+
+
+def _ends(c: Circuit) -> tuple[int, int]:
+    a, b = _numbers(c.ports)
+    return a, b
+
+
+def _numbers(ports: Iterable[str]) -> tuple[int, ...]:
+    return tuple(addresses.oxc_port_number(*addresses.parse_optical_port(port)) for port in ports)
+
+
+def pairs(circuits: Iterable[Circuit]) -> list[list[str]]:
+    """Circuits as requests and the history write them."""
+    return [list(c.ports) for c in sorted(circuits)]

@@ -1,0 +1,197 @@
+"""All that the controller knows, as frozen data, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from controller.flows import Flow, oxc_flows, routes_of, tor_flows, unit_ports
+from testbed.errors import RequestError, TestbedError
+from testbed.ocs.circuits import Circuit, checked, circuit
+from testbed.ocs.latency import DarkTime
+from testbed.ocs.plan import Pair, Plan, plan
+from testbed.ocs.routes import tree
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+TorFlows = Mapping[int, frozenset[Flow]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The facts that last for a controller's life. `has_plane`: there is a fast path beside the flows."""
+
+    topology: Topology
+    has_plane: bool
+    ports: Mapping[int, tuple[str, ...]]
+    without_openflow: frozenset[int]
+
+    def check_unit(self, unit: int) -> None:
+        """RequestError if there is no such unit."""
+        if unit not in self.ports:
+            raise RequestError(
+                f"{addresses.unit_name(unit)}: no such unit; there are u1 to u{max(self.ports)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A reconfiguration: all that takes long to compute is in it before the time is taken at which it
+    begins.
+    """
+
+    target: frozenset[Circuit]
+    removed: frozenset[Circuit]
+    added: frozenset[Circuit]
+    ports: tuple[str, ...]
+    tor_flows: TorFlows
+    dark: DarkTime
+    began_ns: int = 0
+    began_unix_s: float = 0.0
+    is_made: bool = False  # at the optical switch, read back
+    settled_ns: int = 0
+    lit_ns: int | None = None
+    resolution_ns: int = 0
+
+    @property
+    def due_ns(self) -> int:
+        """The moment from which the ports may carry light."""
+        return self.began_ns + self.dark.total_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """The one thing that the controller is about, from an event to its end.
+
+    `out` says which tasks are not answered yet, `tries` how often each switch was told its flows.
+    """
+
+    target: frozenset[Circuit] | None = None
+    change: Change | None = None
+    out: frozenset[int] = frozenset()
+    tries: Mapping[int, int] = field(default_factory=dict)
+    failures: tuple[tuple[int, Exception], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The circuits that are decided, what each switch is known to hold, and what is going on.
+
+    `circuits` is None until the optical switch has shown which it has. `held` are flows as they were last
+    read back, of switches that nobody has told anything since; `verified` are the switches that hold, read
+    back, what they should, routes included.
+    """
+
+    site: Site
+    circuits: frozenset[Circuit] | None
+    tor_flows: TorFlows
+    history: tuple[dict[str, Any], ...] = ()
+    connected: frozenset[int] = frozenset()
+    held: Mapping[int, frozenset[Flow]] = field(default_factory=dict)
+    verified: frozenset[int] = frozenset()
+    errand: Errand | None = None
+
+    @property
+    def current(self) -> frozenset[Circuit]:
+        """The circuits. TestbedError before they are known."""
+        if self.circuits is None:
+            raise TestbedError("circuits: the optical switch has not connected yet")
+        return self.circuits
+
+    @property
+    def dark(self) -> tuple[str, ...]:
+        """The optical ports that a change keeps dark now."""
+        change = self.errand.change if self.errand else None
+        return change.ports if change and change.began_ns else ()
+
+    @property
+    def last_decided(self) -> frozenset[Circuit]:
+        """The initial circuits, and all changes since."""
+        topology = self.site.topology
+        circuits = checked(topology.ocs.circuits, topology.optical_ports)
+        for record in self.history:
+            removed, added = (
+                frozenset(circuit(*pair) for pair in record[key]) for key in ("removed", "added")
+            )
+            circuits = circuits - removed | added
+        return circuits
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether every switch is connected, where it speaks OpenFlow, and holds what it should."""
+        topology = self.site.topology
+        needed = {addresses.tor_dpid(unit.index) for unit in topology.units}
+        if topology.optical_ports:
+            needed.add(addresses.OXC_DPID)
+        return needed <= self.verified
+
+    @property
+    def unsettled(self) -> tuple[int, ...]:
+        """The units that only `Restarted` helps: what they should hold is known, they can be told, and it
+        failed. None while something is going on.
+        """
+        if self.errand is not None:
+            return ()
+        return tuple(
+            unit
+            for unit in self.tor_flows
+            if addresses.tor_dpid(unit) not in self.verified and self.can_be_told(unit)
+        )
+
+    def can_be_told(self, unit: int) -> bool:
+        """Say whether a ToR's routes can be set now."""
+        if unit in self.site.without_openflow:
+            return self.site.has_plane
+        return addresses.tor_dpid(unit) in self.connected
+
+    def wanted(self, dpid: int) -> frozenset[Flow]:
+        """The flows that a switch should hold; at the optical switch those that a change is to bring."""
+        if dpid != addresses.OXC_DPID:
+            return self.tor_flows[dpid]
+        change = self.errand.change if self.errand else None
+        return oxc_flows(change.target if change else self.current)
+
+    def with_circuits(self, circuits: frozenset[Circuit]) -> State:
+        """The state in which these circuits are decided."""
+        return replace(self, circuits=circuits, tor_flows=tor_flows(self.site.topology, circuits))
+
+    def without_trust(self, *dpids: int) -> State:
+        """The state in which nobody knows what these switches hold."""
+        held = {dpid: flows for dpid, flows in self.held.items() if dpid not in dpids}
+        return replace(self, held=held, verified=self.verified - set(dpids))
+
+    def plan(self, demands: Iterable[Pair]) -> Plan:
+        """The circuits that would serve these pairs of units, and what changes."""
+        return plan(self.current, demands, self.site.ports)
+
+    def tree(self, root: int, members: Iterable[int]) -> dict[int, list[int]]:
+        """The optical ports by which a packet gets from a unit to several, by unit."""
+        members = list(members)
+        for unit in (root, *members):
+            self.site.check_unit(unit)
+        return tree(self.current, self.site.ports, root, members)
+
+    def routes(self) -> dict[str, dict[str, str]]:
+        """The device by which each unit's ToR sends to each address or network."""
+        return {
+            addresses.unit_name(unit): {
+                f"{ip}/{prefix}": device
+                for (ip, prefix), (device, _) in sorted(routes_of(unit, flows).items())
+            }
+            for unit, flows in self.tor_flows.items()
+        }
+
+
+def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]] = ()) -> State:
+    """The state of a controller that has seen no switch yet. Without optical ports there are no circuits
+    to wait for.
+    """
+    site = Site(
+        topology,
+        has_plane,
+        unit_ports(topology),
+        frozenset(unit.index for unit in topology.units if not unit.data_plane.is_bridge),
+    )
+    state = State(site, circuits=None, tor_flows={}, history=tuple(history))
+    return state if topology.optical_ports else state.with_circuits(frozenset())

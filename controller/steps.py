@@ -1,0 +1,220 @@
+"""The words between deciding and carrying out: events go in, tasks of steps come out. Pure data.
+
+A task is a list of steps about one switch, in their order; the first that fails ends it. The answer of a
+task is its last step's, or `Failed`. Tasks that are out at the same time do not depend on each other. Ports
+are numbers at the optical switch, times are CLOCK_MONOTONIC nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.flows import Flow, Routes
+from testbed.ocs.circuits import Circuit
+from testbed.ocs.plan import Pair
+
+LIGHT: Final = 0  # what a task that waits for new circuits to carry light is about; no switch's number
+
+
+# ---- what may happen ----
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The controller runs, and no switch has connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A switch has connected; what it holds is not known."""
+
+    dpid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A switch's connection has ended; what it forwards it goes on forwarding."""
+
+    dpid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A ToR was started again, and has no routes."""
+
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demanded:
+    """These pairs of units want a circuit each."""
+
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Exactly these circuits are to be."""
+
+    circuits: frozenset[Circuit]
+
+
+# ---- what is answered to a task ----
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The answer to `TellTime`: seconds of the wall clock, for people."""
+
+    unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The answer to `Read`: the flows of ours that a switch holds."""
+
+    dpid: int
+    flows: frozenset[Flow]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to `ReadLight`: port -> peer in the fast path."""
+
+    peers: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """The answer to `Watch`: when a poll saw the last port lit, and how long before another saw it dark."""
+
+    at_ns: int
+    resolution_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer to a task whose last step only does something."""
+
+    about: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step of the task was not carried out, and none after it."""
+
+    about: int
+    error: Exception
+
+
+Event = (
+    Began | Came | Gone | Restarted | Demanded | Ordered | Timed | Held | Joined | Lit | Done | Failed
+)  # fmt: skip
+
+
+# ---- what is to be done ----
+
+
+@dataclass(frozen=True, slots=True)
+class TellTime:
+    """Ask what time it is, when all that takes long to compute is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Ask a switch for its flows."""
+
+    dpid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Modify:
+    """Take flows of a switch away and add others, up to its barrier."""
+
+    dpid: int
+    remove: frozenset[Flow]
+    add: frozenset[Flow]
+
+
+@dataclass(frozen=True, slots=True)
+class SetRoutes:
+    """Replace a ToR's whole table, in the fast path or where its programs keep it, and read it back."""
+
+    unit: int
+    routes: Routes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLight:
+    """Ask the fast path for its circuits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Darken:
+    """Lose all light that enters these ports before a time."""
+
+    ports: tuple[int, ...]
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """End the circuits at these ports in the fast path."""
+
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Make circuits in the fast path; their ports stay dark until their time."""
+
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """Do nothing before a time."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Poll these ports until all carry light, beside the tasks of other switches."""
+
+    ports: tuple[int, ...]
+    began_ns: int
+    due_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complain:
+    """Write an error to the log."""
+
+    text: str
+
+
+Step = (
+    TellTime | Read | Modify | SetRoutes | ReadLight | Darken | Disconnect | Connect | WaitUntil | Watch
+    | Complain
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Steps about one switch (its datapath number) or about `LIGHT`."""
+
+    about: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of what was begun: the reconfiguration to write to the history, if circuits changed, and what
+    went wrong.
+    """
+
+    record: dict[str, Any] | None = None
+    failure: Exception | None = None

@@ -1,0 +1,277 @@
+"""Switches and a fast path that execute what `controller.decide` asks for, on a clock that only they move;
+what must hold after every step is asserted here. No threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from controller.decide import decide
+from controller.flows import Flow, Routes, oxc_flows, routes_of, tor_flows
+from controller.state import State, begin
+from controller.steps import (
+    Came,
+    Complain,
+    Connect,
+    Darken,
+    Disconnect,
+    Done,
+    End,
+    Event,
+    Failed,
+    Gone,
+    Held,
+    Joined,
+    Lit,
+    Modify,
+    Read,
+    ReadLight,
+    SetRoutes,
+    Step,
+    Task,
+    TellTime,
+    Timed,
+    WaitUntil,
+    Watch,
+)
+from testbed.errors import TestbedError
+from testbed.ocs.circuits import Circuit, circuit, ports_of
+from testbed.ocs.latency import draw
+from testbed.topology import addresses
+from testbed.topology.addresses import OXC_DPID
+from testbed.topology.load import parse
+
+SWITCHED = ("xdp", "xdp", "xdp", "xdp")
+MIXED = ("xdp", "bmv2", "xdp", "xdp", "bmv2")
+
+
+class Died(Exception):
+    """The controller's process ended; switches and fast path have what they have."""
+
+
+class World:
+    """A controller's state, and everything that it is about. `mishaps` is how likely a step goes wrong."""
+
+    def __init__(self, engines: tuple[str, ...], has_plane: bool, chance: Random) -> None:
+        delay = {"switch_ms": {"uniform": [2, 9]}, "lock_ms": {"normal": [3, 2]}}
+        units = [{"hosts": 3, "engine": engine} for engine in engines]
+        self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay}, "world")
+        self.has_plane, self.chance, self.mishaps = has_plane, chance, 0.0
+        self.now_ns = self.due_ns = 1_000
+        self.dpids = [unit.index for unit in self.topology.units if unit.data_plane.is_bridge] + [OXC_DPID]
+        self.held: dict[int, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
+        self.linked: set[int] = set()  # the switches with a connection
+        self.peers: dict[int, int] = {}
+        self.routes: dict[int, Routes] = {}
+        self.dark_until = dict.fromkeys(self.numbers(self.topology.optical_ports), 0)
+        self.written: list[dict[str, Any]] = []  # the history's file
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts a controller's process that knows of the one before it what is in the file."""
+        self.linked = set()
+        self.state = begin(self.topology, self.has_plane, self.written)
+        self.random, self.twin = Random(self.topology.ocs.seed), Random(self.topology.ocs.seed)
+        for _ in self.written:
+            draw(self.topology.ocs, self.random)
+            draw(self.topology.ocs, self.twin)
+
+    def numbers(self, ports: Iterable[str]) -> list[int]:
+        return [addresses.oxc_port_number(*addresses.parse_optical_port(port)) for port in ports]
+
+    # ---- an errand, from its event to its end ----
+
+    def decide(self, event: Event) -> tuple[Task | End, ...]:
+        self.state, todo = decide(self.state, event, self.now_ns, self.random)
+        return todo
+
+    def run(self, event: Event) -> End:
+        """Carries out all that an event leads to. Tasks that are out at the same time are interleaved in any
+        order. `Died` if the controller is ended half-way.
+        """
+        self.failed = False
+        before = self.state
+        todo = list(self.decide(event))
+        while not isinstance(todo[0], End):
+            task = self.chance.choice(todo)
+            todo.remove(task)
+            assert isinstance(task, Task)
+            answer = self.step(task)
+            todo += [answer] if isinstance(answer, Task) else self.decide(answer)
+            assert len({other.about for other in todo if isinstance(other, Task)}) == len(todo) or isinstance(
+                todo[0], End
+            ), "one task a switch"
+        (end,) = todo
+        assert isinstance(end, End)
+        self.check_end(before, end)
+        if end.record:
+            self.written.append(end.record)
+        return end
+
+    def step(self, task: Task) -> Task | Event:
+        """Carries out a task's first step: what is left of the task, or its answer."""
+        self.now_ns += self.chance.choice((0, 1_000, 400_000, 5_000_000))
+        first, *rest = task.steps
+        mishaps = ["gone", "left", "died"] + ["before", "after"] * (not isinstance(first, TellTime))
+        mishap = self.chance.random() < self.mishaps and self.chance.choice(mishaps)
+        if mishap == "died":
+            raise Died
+        if mishap == "gone" and self.linked:
+            self.part(self.chance.choice(sorted(self.linked)))
+        if mishap == "before":
+            self.failed = True
+            return Failed(task.about, TestbedError("refused"))
+        try:
+            answer = self.carry_out(first)
+        except TestbedError as error:
+            self.failed = True
+            return Failed(task.about, error)
+        if mishap == "left" and self.linked:  # and its connection ends before its answer is heard
+            self.part(task.about if task.about in self.linked else self.chance.choice(sorted(self.linked)))
+        if mishap == "after":  # done, but nobody hears so
+            self.failed = True
+            return Failed(task.about, TestbedError("no answer"))
+        if rest:
+            return Task(task.about, tuple(rest))
+        return answer or Done(task.about)
+
+    def part(self, dpid: int) -> None:
+        self.failed = True
+        self.linked.discard(dpid)
+        assert self.decide(Gone(dpid)) == ()
+
+    # ---- what steps do ----
+
+    def carry_out(self, step: Step) -> Event | None:
+        self.check(step)
+        match step:
+            case TellTime():
+                self.due_ns = self.now_ns + draw(self.topology.ocs, self.twin).total_ns
+                return Timed(self.now_ns / 1e9)
+            case Read(dpid):
+                return Held(dpid, frozenset(self.switch(dpid).values()))
+            case Modify(dpid, remove, add):
+                switch = self.switch(dpid)
+                for flow in remove:
+                    switch.pop(flow.match, None)
+                switch.update({flow.match: flow for flow in add})
+            case SetRoutes(unit, routes):
+                self.routes[unit] = routes
+            case ReadLight():
+                return Joined(dict(self.peers))
+            case Darken(ports, until_ns):
+                self.dark_until.update(dict.fromkeys(ports, until_ns))
+            case Disconnect(ports):
+                for port in ports:
+                    self.peers.pop(port, None)
+            case Connect(pairs):
+                self.peers.update({port: peer for a, b in pairs for port, peer in ((a, b), (b, a))})
+            case WaitUntil(at_ns):
+                self.now_ns = max(self.now_ns, at_ns)
+            case Watch(ports, _, due_ns):
+                self.now_ns = max(self.now_ns, due_ns, *(self.dark_until[port] for port in ports or (1,)))
+                assert all(port in self.peers for port in ports), "light where no circuit is"
+                return Lit(self.now_ns, 1_000)
+            case Complain():
+                pass
+        return None
+
+    def switch(self, dpid: int) -> dict[object, Flow]:
+        if dpid not in self.linked:
+            raise TestbedError(f"switch {dpid:#x}: not connected")
+        return self.held[dpid]
+
+    # ---- what must hold ----
+
+    def staying(self) -> frozenset[Circuit]:
+        """The circuits that are there and are to be there when what is going on has ended."""
+        circuits = self.state.circuits
+        if circuits is None:
+            return frozenset()
+        change = self.state.errand.change if self.state.errand else None
+        return circuits & change.target if change else circuits
+
+    def check(self, step: Step) -> None:
+        """Nothing of a circuit that stays, and is there, is written to."""
+        stay = self.staying()
+        ports, pairs = set(self.numbers(ports_of(stay))), {tuple(self.numbers(c.ports)) for c in stay}
+        peers = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
+        match step:
+            case Modify(dpid, remove, add):
+                held = set(self.held[dpid].values())
+                assert remove <= held or self.failed, "flows are removed that are not there"
+                assert not add & held or self.failed, "flows are written that are there"
+                if dpid == OXC_DPID:
+                    assert not remove & oxc_flows(stay), "a circuit that stays is taken away"
+                    self.check_dark(remove | add)
+            case Darken(darkened, until_ns):
+                assert not ports & set(darkened), "a circuit that stays goes dark"
+                assert until_ns == self.due_ns, "dark for another time than was drawn"
+            case WaitUntil(at_ns):
+                assert at_ns == self.due_ns, "dark for another time than was drawn"
+            case Disconnect(cut):
+                assert not [port for port in cut if port in peers and self.peers.get(port) == peers[port]]
+            case Connect(joined):
+                assert not [a for a, b in joined if self.peers.get(a) == b], "what is there is made again"
+
+    def check_dark(self, flows: Iterable[Flow]) -> None:
+        """Assert that a change writes flows only at ports that are dark, and for as long as was drawn."""
+        assert self.state.errand
+        change = self.state.errand.change
+        if change is None or not change.began_ns:
+            return
+        numbers = {flow.in_port for flow in flows}
+        if self.state.errand.tries[OXC_DPID] == 1:
+            assert numbers <= set(self.numbers(change.ports))
+        if self.has_plane:
+            for port in numbers & set(self.numbers(change.ports)):
+                assert self.dark_until[port] == self.due_ns, "light during a change"
+        elif any(flow in oxc_flows(change.added) for flow in flows):
+            assert self.now_ns >= self.due_ns, "light before its time"
+
+    def check_end(self, before: State, end: End) -> None:
+        """The history has every change of circuits, and what counts as verified holds what it should."""
+        state = self.state
+        assert state.errand is None
+        assert self.failed or OXC_DPID not in self.linked or end.failure is None
+        if before.circuits is not None:
+            made = state.circuits != before.circuits
+            assert bool(end.record) == made, "a change that is not in the history, or one that was none"
+        if end.record:
+            assert before.circuits is not None
+            removed, added = ({circuit(*pair) for pair in end.record[key]} for key in ("removed", "added"))
+            assert before.circuits - removed | added == state.circuits
+            assert state.history == (*before.history, end.record)
+            measured_ms = end.record["measured_ms"]
+            assert measured_ms is None or measured_ms >= end.record["asked_ms"]
+            assert (measured_ms is None) <= bool(end.failure or not added)
+        self.check_verified()
+
+    def check_verified(self) -> None:
+        for dpid in self.state.verified:
+            assert dpid in self.linked or dpid in self.state.site.without_openflow, "who is gone counts"
+            self.check_settled(dpid)
+
+    def check_settled(self, dpid: int) -> None:
+        """A switch has what the circuits say: computed anew, from the circuits alone."""
+        circuits = self.state.current
+        if dpid == OXC_DPID:
+            assert frozenset(self.held[dpid].values()) == oxc_flows(circuits)
+            if self.has_plane:
+                ends = [tuple(self.numbers(c.ports)) for c in circuits]
+                assert self.peers == dict(itertools.chain(ends, [pair[::-1] for pair in ends]))
+            return
+        flows = tor_flows(self.topology, circuits)[dpid]
+        if dpid not in self.state.site.without_openflow:
+            assert frozenset(self.held[dpid].values()) == flows
+        if self.has_plane:
+            assert self.routes[dpid] == routes_of(dpid, flows)
+
+    # ---- what happens to it ----
+
+    def come(self, dpid: int) -> End:
+        self.linked.add(dpid)
+        return self.run(Came(dpid))
