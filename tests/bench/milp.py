@@ -1,6 +1,6 @@
 """The time that the MILP takes on Table I's jobs, how far it gets, and the stages that take it.
 
-`python -m tests.bench.milp [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 5] [--gap 0.02] [--limit-s 60]`.
+`python -m tests.bench.milp [--json FILE] [--into FILE] [--seeds 5] [--gap 0.02] [--limit-s 60]`.
 Without a schedule to start from, one run after the other on one thread. Nothing here can fail.
 """
 

@@ -1,6 +1,6 @@
 """A bound for every policy that does not know the future: instances of Table I's limits that begin alike.
 
-`python -m tests.bench.online [--json FILE] [--into docs/p4inc-aoi.md]`. Four jobs come to a unit with four
+`python -m tests.bench.online [--json FILE] [--into FILE]`. Four jobs come to a unit with four
 INC places in slot 0. Half of the time nothing more comes; else the longest job that Table I draws comes to
 that unit, in slot 1, 2, ... or `last`, each as often. Nothing here can fail.
 

@@ -1,6 +1,6 @@
 """TW+ against TW and a lower bound, by seed: CT-BTI, circuits set up, and the policies' time in the same run.
 
-`python -m tests.bench.policies [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 20] [--bound-s 4]`. The
+`python -m tests.bench.policies [--json FILE] [--into FILE] [--seeds 20] [--bound-s 4]`. The
 bound of a small case is the larger of the MILP's after `--bound-s` seconds, and `least_s` below; that of a
 large one is `least_s`. Nothing here can fail.
 """

@@ -1,6 +1,6 @@
 """The growth of the simulator and the policies with the network: time and memory of each scheme, on one core.
 
-`python -m tests.bench.simulation [--json FILE] [--into docs/p4inc-aoi.md]`. Units from 16 to 1,024 with jobs
+`python -m tests.bench.simulation [--json FILE] [--into FILE]`. Units from 16 to 1,024 with jobs
 in proportion to them, as many of them a second too; and the paper's 20 jobs a second. Each run is a process
 of its own, so that its memory is its own.
 

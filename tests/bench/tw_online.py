@@ -1,6 +1,6 @@
 """The cost of not knowing the future on Table I's own instances: TW+ beside the optimum without hindsight.
 
-`python -m tests.bench.tw_online [--json FILE] [--into docs/p4inc-aoi.md] [--seeds 20]`. In each slot with
+`python -m tests.bench.tw_online [--json FILE] [--into FILE] [--seeds 20]`. In each slot with
 arrivals a program decides over the jobs that have arrived: which use INC and when they begin, which their
 PS, so that the last of them ends first. It is solved to the end; what begins in the slot is done and cannot
 be taken back, all else is decided anew with the next arrival. Many answers are equally good for the jobs

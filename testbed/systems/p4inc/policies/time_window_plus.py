@@ -2,7 +2,7 @@
 
 Where TW gives INC to the jobs that save most traffic, and starts the others at once, TW+ asks what decides
 when the last job ends: a switch's INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md,
-section TW+, has reasons and results.
+section TW+, has the reasons, docs/studies/p4inc-policies.md the results.
 """
 
 from __future__ import annotations

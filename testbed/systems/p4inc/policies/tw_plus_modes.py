@@ -17,7 +17,7 @@ from testbed.scheduling.room import Loads
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What TW+ weighs, as fractions; docs/p4inc-aoi.md, section TW+, has what each is worth.
+    """What TW+ weighs, as fractions; docs/p4inc-aoi.md, section TW+, has the steps that they are of.
 
     A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units'
     optical ports are, for it and the PS jobs before, busy for less than `spare` of the time to the expected
