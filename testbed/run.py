@@ -21,14 +21,10 @@ if TYPE_CHECKING:
     from testbed.client.runtime import Caller, Runtime
 
 
-def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
-    from testbed.aggregation.registry import find, systems
-    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
-    from testbed.contract.user_class import is_users
-    from testbed.errors import RequestError, TestbedError
-    from testbed.jobs.placement import parse_place
-    from testbed.jobs.request import MOST_RESTARTS
+def parser() -> argparse.ArgumentParser:
+    """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
+    from testbed.aggregation.registry import systems
+    from testbed.client.runtime import DEFAULT_NAME
 
     parser = argparse.ArgumentParser(prog="testbed run", description="Runs a training job on a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
@@ -60,7 +56,19 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
-    options = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
+    from testbed.aggregation.registry import find
+    from testbed.client.runtime import Caller, Runtime
+    from testbed.contract.user_class import is_users
+    from testbed.errors import RequestError, TestbedError
+    from testbed.jobs.placement import parse_place
+    from testbed.jobs.request import MOST_RESTARTS
+
+    options = parser().parse_args(argv)
     if not is_users(options.sync):
         find(options.sync)
     if options.place is not None:

@@ -21,6 +21,14 @@ TOGETHER = "together"
 MAX_JOBS = 10_000
 MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
+# options of `testbed run` that are keys of a job by the same name, and where the others are
+SAME_AS_RUN = ("script", "arguments", "place", "sync", "restarts")
+ELSEWHERE = {
+    "timeout": "its key in a jobs file is limit_s",
+    "preload": "its jobs are forks of one process, or none is: testbed submit --preload",
+    "logs": "each of its jobs has a folder of its own in one folder: testbed submit --logs DIR",
+    "json": "all its jobs have one result: testbed submit --json FILE",
+}
 _OF_A_JOB = (
     *(
         "name",
@@ -77,7 +85,7 @@ def parse(data: Any) -> Submission:
     """Return the submission that parsed YAML asks for. RequestError names the first thing that is wrong. The
     same data gives the same jobs, to the last draw.
     """
-    top = mapping(data, "jobs file", _TOP)
+    top = _mapping(data, "jobs file", _TOP)
     seed = integer(top, "seed", 1, low=0, high=2**32 - 1)
     slot_s = _number(top, "slot_s", 1.0, 0.1, 3600.0)
     per_slot = None
@@ -105,7 +113,7 @@ def parse(data: Any) -> Submission:
 
 
 def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobSpec]:
-    data = mapping(raw, path, _OF_A_JOB)
+    data = _mapping(raw, path, _OF_A_JOB)
     for key in ("script", "iterations", "megabytes"):
         if key not in data:
             raise RequestError(f"{path}.{key}: missing; a job needs script, iterations and megabytes")
@@ -145,6 +153,16 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
             )
         )
     return made
+
+
+def _mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return keys and values that are accepted. RequestError names an option of `testbed run` that is said
+    elsewhere, with where.
+    """
+    for key in ELSEWHERE if isinstance(raw, dict) else ():
+        if key in raw and key not in accepted:
+            raise RequestError(f"{'' if path == 'jobs file' else f'{path}.'}{key}: {ELSEWHERE[key]}")
+    return mapping(raw, path, accepted)
 
 
 def _workers(

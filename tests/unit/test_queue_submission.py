@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -10,13 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed import run
 from testbed.aggregation.system import Rack
 from testbed.errors import RequestError
 from testbed.jobs.placement import place_in_queue
+from testbed.queue import submission
 from testbed.queue.layouts import check_against
 from testbed.queue.submission import kinds, parse
 from testbed.topology import catalogue
 
+ROOT = Path(__file__).resolve().parents[2]
 JOB = {"script": "train.py", "workers": 2, "iterations": 7, "megabytes": 1.5}
 RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]
 
@@ -111,6 +116,37 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
 def test_what_is_wrong_is_named(data: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         parse(data)
+
+
+ACTIONS = [action for action in run.parser()._actions if action.dest != "help"]
+TOLD_OF_RUN = {"place": "u1:2", "sync": "ring", "restarts": 3, "script": "x.py", "arguments": ["--fast"]}
+TESTBED = "name"  # of the testbed, which is the command's own: a job's key `name` is its name
+
+
+def test_every_option_of_run_is_a_key_of_a_job_or_has_a_line_that_says_where_it_is() -> None:
+    assert sorted(action.dest for action in ACTIONS) == sorted(
+        {*submission.SAME_AS_RUN, *submission.ELSEWHERE, TESTBED}
+    )
+    for option in submission.SAME_AS_RUN:
+        (job,) = parse(of({option: TOLD_OF_RUN[option]})).jobs
+        assert getattr(job, option) != getattr(parse(of({})).jobs[0], option), f"{option} takes effect"
+
+
+@pytest.mark.parametrize("option", submission.ELSEWHERE)
+def test_an_option_of_run_that_is_said_elsewhere_is_refused_with_where(option: str) -> None:
+    said = re.escape(f"{option}: {submission.ELSEWHERE[option]}")
+    with pytest.raises(RequestError, match=rf"^jobs\[0\]\.{said}$"):
+        parse(of({option: "x"}))
+    with pytest.raises(RequestError, match=rf"^{said}$"):
+        parse(of({}, **{option: "x"}))
+
+
+def test_the_table_of_documents_has_every_option_of_run() -> None:
+    page = (ROOT / "docs" / "scheduling.md").read_text()
+    table = page.partition("### What `testbed run` can")[2].partition("\n#")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    flags = [action.option_strings[-1] if action.option_strings else action.dest for action in ACTIONS]
+    assert [flag for flag in flags if not any(f"`{flag}" in row for row in rows)] == []
 
 
 @pytest.mark.parametrize(
