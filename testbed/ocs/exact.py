@@ -14,15 +14,13 @@ from testbed.topology.addresses import parse_optical_port, unit_name
 
 
 def counted(circuits: Iterable[Circuit]) -> dict[Pair, int]:
-    """How many circuits there are between two units, the smaller first; a circuit from a unit to itself is
-    none.
-    """
+    """Count the circuits between two units, the smaller first; a circuit from a unit to itself is none."""
     return dict(Counter(c.units for c in circuits if c.units[0] != c.units[1]))
 
 
 def exact(current: frozenset[Circuit], counts: Mapping[Pair, int], ports: PortTable) -> frozenset[Circuit]:
-    """As many circuits between two units as `counts` says, and no others. Those that are lit stay where they
-    can.
+    """Return as many circuits between two units as `counts` says, and no others. Those that are lit stay
+    where they can.
 
     RequestError when a unit has fewer ports than it needs.
     """
@@ -40,8 +38,8 @@ def exact(current: frozenset[Circuit], counts: Mapping[Pair, int], ports: PortTa
         target.update(sorted(c for c in current if c.units == (min(a, b), max(a, b)))[:count])
     used = set(ports_of(target))
     free = {unit: sorted(set(names) - used, key=parse_optical_port) for unit, names in ports.items()}
-    there = counted(target)
+    have = counted(target)
     for a, b in sorted(counts):
-        for _ in range(counts[a, b] - there.get((min(a, b), max(a, b)), 0)):
+        for _ in range(counts[a, b] - have.get((min(a, b), max(a, b)), 0)):
             target.add(circuit(free[a].pop(0), free[b].pop(0)))
     return frozenset(target)

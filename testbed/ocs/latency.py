@@ -1,4 +1,4 @@
-"""How long a reconfiguration keeps its ports dark. Pure: the source of randomness is an argument."""
+"""The time that a reconfiguration keeps its ports dark. Pure: the source of randomness is an argument."""
 
 from __future__ import annotations
 

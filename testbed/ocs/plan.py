@@ -1,4 +1,4 @@
-"""Which circuits serve a set of demands, with few changes to those that are lit. Pure and deterministic."""
+"""The circuits that serve some demands, with few changes to those that are lit. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: PortTable)
     kept: set[Circuit] = set()
     missing: list[Pair] = []
     for pair in sorted(wanted):
-        there = sorted(c for c in current if c.units == pair)[: wanted[pair]]
-        kept.update(there)
-        missing += [pair] * (wanted[pair] - len(there))
+        serving = sorted(c for c in current if c.units == pair)[: wanted[pair]]
+        kept.update(serving)
+        missing += [pair] * (wanted[pair] - len(serving))
 
     spare = {c for c in current if c not in kept}
     for number, (a, b) in enumerate(missing):
@@ -83,26 +83,26 @@ def _ends(unit: int, kept: set[Circuit], spare: set[Circuit], ports: PortTable) 
     other unit.
     """
     used = {end: c for c in kept | spare for end in c.ports}
-    found: dict[tuple[int, ...], str] = {}
+    ends: dict[tuple[int, ...], str] = {}
     for port in ports[unit]:
         if port not in used:
-            found.setdefault((), port)
+            ends.setdefault((), port)
         elif used[port] in spare:
-            found.setdefault(used[port].units, port)
-    return list(found.values())
+            ends.setdefault(used[port].units, port)
+    return list(ends.values())
 
 
 def _cost(
     new: Circuit, kept: set[Circuit], spare: set[Circuit], ports: PortTable, reserved: Counter[int]
 ) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    """What a new circuit costs: circuits cut, and the parts that the units fall into once free ports are
-    joined.
+    """Return the costs of a new circuit: circuits cut, and the parts that the units fall into once free ports
+    are joined.
 
     `reserved` counts the ports that demands still to be served will take of each unit.
     """
     left = _without(spare, *new.ports)
-    there = kept | left | {new}
-    parts = len(_parts(there | _joined(there, ports, reserved), ports))
+    circuits = kept | left | {new}
+    parts = len(_parts(circuits | _joined(circuits, ports, reserved), ports))
     return (len(spare) - len(left), parts, tuple(parse_optical_port(port) for port in new.ports))
 
 
@@ -184,7 +184,7 @@ def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]
 
 
 def _on_a_ring(cut: Circuit, circuits: set[Circuit]) -> bool:
-    """Whether the circuit's ends reach each other without it."""
+    """Say whether the circuit's ends reach each other without it."""
     graph: nx.Graph[int] = nx.Graph(c.units for c in circuits if c != cut)
     a, b = cut.units
     return a in graph and b in graph and nx.has_path(graph, a, b)

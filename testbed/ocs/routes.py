@@ -28,8 +28,8 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph[
 
 
 def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, dict[int, tuple[int, ...]]]:
-    """For each unit and each other unit that it can reach: the optical ports of the first hop of a shortest
-    path, the port that most of its traffic takes first (`port_for`).
+    """Return, for each unit and each other unit that it can reach, the optical ports of the first hop of a
+    shortest path, the port that most of its traffic takes first (`port_for`).
 
     Of several parallel circuits, destinations take turns in being that. Unreachable units are left out.
     """
@@ -47,8 +47,8 @@ def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, di
 
 
 def port_for(parallel: Sequence[int], host: int) -> int:
-    """Which of parallel circuits' ports leads to a host: hosts 1, 2, 3, ... take turns, so that P circuits
-    carry P times the rate of one to P hosts, and what goes to one host stays in order.
+    """Return the port, of those of parallel circuits, that leads to a host: hosts 1, 2, 3, ... take turns, so
+    that P circuits carry P times the rate of one to P hosts, and what goes to one host stays in order.
     """
     return parallel[(host - 1) % len(parallel)]
 
@@ -74,4 +74,4 @@ def tree(
             downstream.setdefault(unit, set())
             downstream.setdefault(parent[unit], set()).add(ports[parent[unit], unit][0])
             unit = parent[unit]
-    return {unit: sorted(found) for unit, found in sorted(downstream.items())}
+    return {unit: sorted(ports_down) for unit, ports_down in sorted(downstream.items())}

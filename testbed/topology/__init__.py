@@ -1,1 +1,1 @@
-"""What a testbed is made of, as data. Pure: imports nothing but errors and the wire format."""
+"""The parts of a testbed, as data. Pure: imports nothing but errors and the contract."""

@@ -56,17 +56,17 @@ def tor_mac(unit: int) -> str:
 
 
 def host_ifindex(unit: int, host: int) -> int:
-    """Of eth0; no other device of the testbed has it, in any namespace."""
+    """Return the ifindex of eth0; no other device of the testbed has it, in any namespace."""
     return 0x10000 + (unit << 8) + host
 
 
 def loop_ifindex(unit: int, host: int) -> int:
-    """Of the worker's end of a host's loop; no other device of the testbed has it."""
+    """Return the ifindex of the worker's end of a host's loop; no other device of the testbed has it."""
     return 0x60000 + (unit << 8) + host
 
 
 def loop_place_ifindex(unit: int, host: int) -> int:
-    """Of the place's end of a host's loop; no other device of the testbed has it."""
+    """Return the ifindex of the place's end of a host's loop; no other device of the testbed has it."""
     return 0x70000 + (unit << 8) + host
 
 
@@ -90,7 +90,7 @@ def tor_port_number(host: int) -> int:
 
 
 def is_host_port(number: int) -> bool:
-    """Whether the port of this number at a ToR leads to a host."""
+    """Say whether the port of this number at a ToR leads to a host."""
     return number < _OPTICAL_BASE
 
 

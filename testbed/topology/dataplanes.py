@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DataPlane:
-    """What a unit with this engine is to everybody but its own folder."""
+    """The facts about units with this engine that matter outside its own folder."""
 
     engine: str
     folder: str  # of testbed/dataplanes/: what makes the units' switches

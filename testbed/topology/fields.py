@@ -15,7 +15,7 @@ TOP = ("configuration", "jobs file")  # what whole files are called; their keys 
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file holds. RequestError if it is not there or is no YAML."""
+    """Return the content of a file. RequestError if it is not there or is no YAML."""
     try:
         return yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:

@@ -91,7 +91,7 @@ class Unit:
 
     @property
     def data_plane(self) -> DataPlane:
-        """What the engine of its ToR is to the rest of the testbed."""
+        """The kind of data plane that its ToR has."""
         return DATA_PLANES[self.engine]
 
     @property

@@ -1,4 +1,4 @@
-"""Where contributions can meet: a unit's switch, or a host. Pure."""
+"""The places where contributions can meet: a unit's switch, or a host. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Place:
 
     @property
     def address(self) -> str:
-        """What contributions are addressed to."""
+        """The IPv4 address that contributions are sent to."""
         return addresses.tor_ip(self.unit) if self.is_switch else addresses.host_ip(self.unit, self.host)
 
     def __str__(self) -> str:
