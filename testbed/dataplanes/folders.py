@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from testbed.topology.dataplanes import DATA_PLANES
-from testbed.topology.model import Topology, Unit
+from testbed.topology.model import Topology, UnitSpec
 
 Router = Callable[[Mapping[tuple[str, int], tuple[str, str]]], None]
 
@@ -46,6 +46,6 @@ def routers(topology: Topology) -> dict[int, Router]:
     return {unit.index: _router(unit) for unit in units}
 
 
-def _router(unit: Unit) -> Router:
+def _router(unit: UnitSpec) -> Router:
     router: Router = part(unit.data_plane.folder, "routes").router(unit)
     return router

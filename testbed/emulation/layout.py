@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from testbed.emulation.links import WIRES, End, HostAddress, WireSpec
 from testbed.emulation.openvswitch import Bridge, Port
 from testbed.topology import addresses
-from testbed.topology.model import LinkSpec, Topology, Unit
+from testbed.topology.model import LinkSpec, Topology, UnitSpec
 
 HOST_DEVICE = "eth0"
 PREFIX = 24
@@ -87,7 +87,7 @@ def layout(topology: Topology) -> Layout:
     )
 
 
-def _switch_devices(unit: Unit) -> list[SwitchDevice]:
+def _switch_devices(unit: UnitSpec) -> list[SwitchDevice]:
     return [
         SwitchDevice(
             unit.index, device, number, HOST_PORT if addresses.is_host_port(number) else OPTICAL_PORT
@@ -96,7 +96,7 @@ def _switch_devices(unit: Unit) -> list[SwitchDevice]:
     ]
 
 
-def _wires(topology: Topology, unit: Unit) -> list[WireSpec]:
+def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
     """Host links run from the host (a) to its ToR (b); optical links from the ToR (a) to the optical switch
     (b).
     """
@@ -121,7 +121,7 @@ def _wires(topology: Topology, unit: Unit) -> list[WireSpec]:
     return wires
 
 
-def _hosts(unit: Unit) -> list[HostAddress]:
+def _hosts(unit: UnitSpec) -> list[HostAddress]:
     """Every host knows its unit's other hosts and its gateway, so that no address resolution crosses the
     fabric.
     """
@@ -139,5 +139,5 @@ def _hosts(unit: Unit) -> list[HostAddress]:
     return found
 
 
-def _numbers(unit: Unit) -> range:
+def _numbers(unit: UnitSpec) -> range:
     return range(1, unit.hosts + 1)

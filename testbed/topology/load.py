@@ -24,7 +24,7 @@ from testbed.topology.model import (
     LinkSpec,
     OcsSpec,
     Topology,
-    Unit,
+    UnitSpec,
     ring_circuits,
 )
 
@@ -79,7 +79,7 @@ def parse(data: Any, name: str) -> Topology:
                     f"units[{unit.index - 1}].optical_ports: 0; with several units each needs at least 1"
                 )
     else:
-        units = (Unit(1, units[0].kind, units[0].hosts, 0, units[0].engine),)
+        units = (UnitSpec(1, units[0].kind, units[0].hosts, 0, units[0].engine),)
     return Topology(
         name=text(top, "name", name),
         units=units,
@@ -98,12 +98,12 @@ def parse(data: Any, name: str) -> Topology:
     )
 
 
-def _unit(raw: Any, index: int, ports: int) -> Unit:
+def _unit(raw: Any, index: int, ports: int) -> UnitSpec:
     path = f"units[{index - 1}]"
     data = mapping(raw, path, ("kind", "hosts", "optical_ports", "engine"))
     if "hosts" not in data:
         raise RequestError(f"{path}.hosts: missing; a unit needs 1 to {addresses.MAX_HOSTS_PER_UNIT} hosts")
-    return Unit(
+    return UnitSpec(
         index=index,
         kind=choice(data, "kind", "gpu", UNIT_KINDS, path),
         hosts=integer(data, "hosts", 0, low=1, high=addresses.MAX_HOSTS_PER_UNIT, path=f"{path}."),
@@ -123,7 +123,7 @@ def _bmv2(raw: Any) -> Bmv2Spec:
     return Bmv2Spec(choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2"), log)
 
 
-def _ocs(raw: Any, units: tuple[Unit, ...]) -> OcsSpec:
+def _ocs(raw: Any, units: tuple[UnitSpec, ...]) -> OcsSpec:
     data = mapping(raw, "ocs", ("switch_ms", "lock_ms", "seed", "circuits"))
     default = OcsSpec()
     circuits = data.get("circuits", "ring")
@@ -135,7 +135,7 @@ def _ocs(raw: Any, units: tuple[Unit, ...]) -> OcsSpec:
     )
 
 
-def _circuits(raw: Any, units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
+def _circuits(raw: Any, units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
     if not isinstance(raw, list):
         raise RequestError(
             f"ocs.circuits: {shown(raw)}; the word ring or a list of pairs like [u1o1, u2o1] is accepted"

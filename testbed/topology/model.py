@@ -76,7 +76,7 @@ class Bmv2Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitSpec:
     """A rack or pod: its ToR switch and its hosts."""
 
     index: int
@@ -111,7 +111,7 @@ class Topology:
     """A whole testbed."""
 
     name: str
-    units: tuple[Unit, ...]
+    units: tuple[UnitSpec, ...]
     host_link: LinkSpec
     optical_link: LinkSpec
     ocs: OcsSpec
@@ -137,11 +137,11 @@ class Topology:
             for port in range(1, unit.optical_ports + 1)
         )
 
-    def units_with(self, engine: str) -> tuple[Unit, ...]:
+    def units_with(self, engine: str) -> tuple[UnitSpec, ...]:
         """The units whose ToR sums with this engine."""
         return tuple(unit for unit in self.units if unit.engine == engine)
 
-    def unit(self, index: int) -> Unit:
+    def unit(self, index: int) -> UnitSpec:
         """The unit of that index. KeyError if there is none."""
         for unit in self.units:
             if unit.index == index:
@@ -159,7 +159,7 @@ class Topology:
         ocs = data["ocs"]
         return cls(
             name=data["name"],
-            units=tuple(Unit(**unit) for unit in data["units"]),
+            units=tuple(UnitSpec(**unit) for unit in data["units"]),
             host_link=LinkSpec(**data["host_link"]),
             optical_link=LinkSpec(**data["optical_link"]),
             ocs=OcsSpec(
@@ -176,12 +176,12 @@ class Topology:
         )
 
 
-def ring_circuits(units: tuple[Unit, ...]) -> tuple[tuple[str, str], ...]:
+def ring_circuits(units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
     """Circuits that join the units in a ring, or in a line where a unit has one port only."""
     circuits: list[tuple[str, str]] = []
     used = dict.fromkeys((unit.index for unit in units), 0)
 
-    def join(a: Unit, b: Unit) -> None:
+    def join(a: UnitSpec, b: UnitSpec) -> None:
         if used[a.index] < a.optical_ports and used[b.index] < b.optical_ports:
             used[a.index] += 1
             used[b.index] += 1

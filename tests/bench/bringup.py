@@ -27,7 +27,7 @@ from testbed.emulation.net import FabricNet
 from testbed.emulation.openvswitch import OpenVSwitch
 from testbed.emulation.topo import FabricTopo
 from testbed.topology import addresses
-from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, Unit
+from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
 from tests.bench.host import facts
 
 HOSTS_PER_UNIT, OPTICAL_PORTS, RATE_MBPS = 4, 2, 200.0
@@ -37,7 +37,7 @@ CONTENDERS = ("fabric", "mininet")
 
 def topology_of(units: int) -> Topology:
     link = LinkSpec(RATE_MBPS)
-    every = tuple(Unit(index, "gpu", HOSTS_PER_UNIT, OPTICAL_PORTS) for index in range(1, units + 1))
+    every = tuple(UnitSpec(index, "gpu", HOSTS_PER_UNIT, OPTICAL_PORTS) for index in range(1, units + 1))
     return Topology(f"bench{units}", every, link, link, OcsSpec(), IncSpec())
 
 

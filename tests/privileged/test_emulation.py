@@ -31,7 +31,7 @@ from testbed.emulation.topo import FabricTopo
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.catalogue import ready
-from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, Unit
+from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
 from tests.conftest import lacking
 from tests.privileged.commands import bounded
 from tests.privileged.wire_traffic import TOLERANCE, judged, processor_times, shares
@@ -174,7 +174,7 @@ class TestFabric:
 
 def one_rack(rate_mbps: float | None) -> Topology:
     link = LinkSpec(rate_mbps)
-    return Topology("rack", (Unit(1, "gpu", 2, 0),), link, link, OcsSpec(), IncSpec())
+    return Topology("rack", (UnitSpec(1, "gpu", 2, 0),), link, link, OcsSpec(), IncSpec())
 
 
 def made(topology: Topology) -> FabricNet:

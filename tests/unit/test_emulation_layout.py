@@ -13,13 +13,13 @@ from testbed.emulation.layout import Layout, layout
 from testbed.emulation.links import WIRES, burst_bytes, inner_devices, rate_bytes_per_s
 from testbed.emulation.namespaces import command
 from testbed.emulation.netlink import attribute, attributes
-from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, Unit
+from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
 
 IFNAMSIZ = 16
 
 
 def topology(*units: tuple[int, int], rate_mbps: float | None = 40_000, scale: int = 200) -> Topology:
-    made = tuple(Unit(index, "gpu", hosts, ports) for index, (hosts, ports) in enumerate(units, 1))
+    made = tuple(UnitSpec(index, "gpu", hosts, ports) for index, (hosts, ports) in enumerate(units, 1))
     return Topology("t", made, LinkSpec(rate_mbps, 100), LinkSpec(rate_mbps, 50), OcsSpec(), IncSpec(), scale)
 
 

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import SettingError, TestbedError
-from testbed.topology.model import Unit
+from testbed.topology.model import UnitSpec
 
 TABLE = "routes"
 
@@ -18,7 +18,7 @@ TABLE = "routes"
 Routes = Mapping[tuple[str, int], tuple[str, str]]
 
 
-def router(unit: Unit) -> Callable[[Routes], None]:
+def router(unit: UnitSpec) -> Callable[[Routes], None]:
     """Return what replaces the table of routes of a unit's switch, from whatever process of the testbed."""
     return partial(set_routes, SwitchClient(unit.index), unit.tor_ports)
 

@@ -23,7 +23,7 @@ from testbed.emulation.links import set_offloads
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.errors import TestbedError
 from testbed.topology import addresses
-from testbed.topology.model import Topology, Unit
+from testbed.topology.model import Topology, UnitSpec
 
 ENGINE = "bmv2"
 RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more than so many in so long: it does not help
@@ -158,7 +158,7 @@ class Tors:
         else:
             self._untold.discard(unit)
 
-    def _let_frames_arrive(self, unit: Unit) -> None:
+    def _let_frames_arrive(self, unit: UnitSpec) -> None:
         """Turn GRO on at unshaped links, merging nothing: at their other end is a device whose XDP program
         redirects, and such frames arrive where veth polls, which it does with GRO on. Not before the switch
         has opened its ports (Bmv2Switch says why).

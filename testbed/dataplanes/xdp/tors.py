@@ -11,7 +11,7 @@ from pathlib import Path
 from testbed.aggregation.admission import Places
 from testbed.dataplanes.xdp.places import Cells, XdpSwitch
 from testbed.topology import addresses
-from testbed.topology.model import Topology, Unit
+from testbed.topology.model import Topology, UnitSpec
 
 FOLDER = "xdp"
 
@@ -52,7 +52,7 @@ class Tors:
         pass
 
 
-def _ports(unit: Unit) -> dict[int, int]:
+def _ports(unit: UnitSpec) -> dict[int, int]:
     """The ifindices of the ToR's ports, by host."""
     return {
         host: socket.if_nametoindex(addresses.tor_port_device(unit.index, host))
