@@ -34,7 +34,7 @@ from testbed.topology.places import Host
 
 
 class Hosts(Protocol):
-    """The part of the fabric (testbed/emulation/fabric.py) that jobs need."""
+    """The part of the fabric (testbed/emulation/net.py) that jobs need."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...

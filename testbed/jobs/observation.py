@@ -23,7 +23,7 @@ from testbed.telemetry.verdict import verdict
 
 
 class Hosts(Protocol):
-    """The part of the fabric (testbed/emulation/fabric.py) that is read here."""
+    """The part of the fabric (testbed/emulation/net.py) that is read here."""
 
     def statistics(self) -> Mapping[str, LinkCounters]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...

@@ -16,7 +16,7 @@ from testbed.jobs.template import Template
 
 
 class Hosts(Protocol):
-    """The part of the fabric (testbed/emulation/fabric.py) that starts processes."""
+    """The part of the fabric (testbed/emulation/net.py) that starts processes."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...

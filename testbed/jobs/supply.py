@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Links(Protocol):
-    """The part of the fabric (testbed/emulation/fabric.py) that sets rates."""
+    """The part of the fabric (testbed/emulation/net.py) that sets rates."""
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
 
