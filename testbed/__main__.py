@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         code: int = importlib.import_module(f"testbed.{name}").main(argv)
         return code
 
-    return environment.outcome(f"testbed {name}", run, rest)
+    return environment.exit_code(f"testbed {name}", run, rest)
 
 
 if __name__ == "__main__":

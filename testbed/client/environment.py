@@ -98,16 +98,16 @@ def ensure() -> None:
         enter()
         return 0
 
-    if code := outcome(_command(), entered, []):
+    if code := exit_code(_command(), entered, []):
         sys.exit(code)
 
 
 def command_main(run: Callable[[list[str]], int]) -> NoReturn:
     """End the process with what `run(arguments)` comes to."""
-    sys.exit(outcome(_command(), run, sys.argv[1:]))
+    sys.exit(exit_code(_command(), run, sys.argv[1:]))
 
 
-def outcome(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
+def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
     """Return the exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND:
     MESSAGE`.
     """

@@ -233,7 +233,7 @@ def running(root: Path = RUN_DIR) -> list[str]:
     return names
 
 
-class Claim:
+class HeldName:
     """A name, held: the folder made afresh and its lock. A context manager, whose end removes the folder."""
 
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
@@ -333,7 +333,7 @@ def sweep(name: str, root: Path = RUN_DIR) -> bool:
     runtime = Runtime.of(name, root)
     if not runtime.folder.is_dir() or runtime.alive():
         return False
-    with contextlib.suppress(RequestError), Claim(runtime, Caller.of(0)):
+    with contextlib.suppress(RequestError), HeldName(runtime, Caller.of(0)):
         return True
     return False
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from testbed.client.runtime import Caller, Claim, Runtime
+from testbed.client.runtime import Caller, HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.emulation import namespaces
 from testbed.errors import HostError, TestbedError, disk_is_full, from_exit_code
@@ -42,15 +42,15 @@ def bring_up(
     caller: Caller,
     show: Show,
     detached: bool = False,
-    claimed: Show | None = None,
+    held: Show | None = None,
 ) -> int:
     """Bring a testbed up, keep it, and take it down when asked by a signal or by `testbed down`.
 
-    `claimed` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was
+    `held` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was
     asked to end before it was up.
     """
     os.umask(0o022)  # whatever the user's is: the daemon, its files and its jobs have this one
-    with Claim(runtime, caller) as claim:
+    with HeldName(runtime, caller) as name:
         runtime.topology.write_text(topology.to_json())
         facts = {
             "name": runtime.name,
@@ -58,14 +58,14 @@ def bring_up(
             "user": caller.user,
             "configuration": topology.name,
         }
-        claim.write_main({**facts, "state": "starting"})
-        if claimed:
-            claimed(facts)
+        name.write_main({**facts, "state": "starting"})
+        if held:
+            held(facts)
         with _signals() as asked, Daemon(runtime, caller) as daemon:
 
             def on_message(message: dict[str, Any]) -> None:
                 if "ready" in message:
-                    claim.write_main({**facts, "state": "ready"})
+                    name.write_main({**facts, "state": "ready"})
                     message = {**message, **facts, "detached": detached}
                 show(message)
 
@@ -238,7 +238,7 @@ class Relay:
     def __init__(self, writer: int, runtime: Runtime) -> None:
         self._writer, self._runtime = writer, runtime
 
-    def claimed(self, _facts: dict[str, Any]) -> None:
+    def held(self, _facts: dict[str, Any]) -> None:
         """Take the log's folder, which has been made: standard output and error go there."""
         log = os.open(
             self._runtime.log / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -304,7 +304,7 @@ def _be_main(runtime: Runtime, topology: Topology, caller: Caller, writer: int) 
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
-        code = bring_up(runtime, topology, caller, relay.show, detached=True, claimed=relay.claimed)
+        code = bring_up(runtime, topology, caller, relay.show, detached=True, held=relay.held)
     except TestbedError as error:
         relay.show({"error": str(error), "exit_code": error.exit_code})
         code = error.exit_code

@@ -23,7 +23,7 @@ from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.processes import Emit, JobProcesses, Orders, Outcome, ProcessSpec
+from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.services import ps_address, server_spec
 from testbed.jobs.starting import Hosts, Starter
@@ -92,7 +92,7 @@ class Executor:
             if request.logs is not None:
                 remove_tree(folder)
 
-    def attempt(self, attempt: Attempt) -> tuple[list[ProcessSpec], Outcome]:
+    def attempt(self, attempt: Attempt) -> tuple[list[ProcessSpec], Ending]:
         """Run all processes of an attempt, from start to end. Raises RequestError where a log cannot be
         written, TestbedError where a process cannot be started.
         """
@@ -103,12 +103,12 @@ class Executor:
         with JobProcesses(starter, attempt.board, attempt.emit) as processes:
             processes.start(specs, self.files.open_logs([spec.log for spec in specs], request.caller))
             attempt.started()
-            outcome = processes.wait(attempt.orders)
+            ending = processes.wait(attempt.orders)
         end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
-        return specs, outcome
+        return specs, ending
 
     def report(
-        self, job: int, request: JobRequest, layout: Layout, specs: Sequence[ProcessSpec], outcome: Outcome
+        self, job: int, request: JobRequest, layout: Layout, specs: Sequence[ProcessSpec], ending: Ending
     ) -> dict[str, Any]:
         """Return the part of a result that every job's has: the job and its workers, by its last attempt. Its
         `notes` have a line for statistics that are not in it, although a worker left them.
@@ -122,12 +122,12 @@ class Executor:
             "sync": layout.system,
             "placement": [addresses.unit_name(unit) for unit, _ in layout.workers],
             "ps_host": addresses.host_name(*layout.server) if layout.server else None,
-            "failure": outcome.failure,
+            "failure": ending.failure,
             "workers": [
                 {
                     "rank": spec.index,
                     "host": spec.host,
-                    "exit_code": outcome.exit_codes.get(spec.index),
+                    "exit_code": ending.exit_codes.get(spec.index),
                     "log": str(spec.log),
                     "stats": left,
                 }

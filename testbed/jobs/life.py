@@ -1,6 +1,6 @@
 """The life of a job, whoever asked for it, from the hosts that it holds to its result.
 
-    hosts held - [its workers wait at their gates] - circuits, places, rates - processes - outcome
+    hosts held - [its workers wait at their gates] - circuits, places, rates - processes - ending
                - the same again in a new generation, while it has restarts left - all given back - result
 
 A job of `testbed run` knows at once how it is to run; one that is queued is told by `start`, which lets its
@@ -27,7 +27,7 @@ from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
 from testbed.jobs.holdings import Holdings
 from testbed.jobs.observation import Hosts, Observation
-from testbed.jobs.processes import Emit, Orders, Outcome, ProcessSpec
+from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.services import ps_address
 from testbed.jobs.supply import Share, Start, Supply
@@ -208,29 +208,29 @@ class Job:
             with means.executor.folder(self.id, request) as folder:
                 senders = [*self.hosts, *([self.ps_host] if self.ps_host else [])]
                 with Observation(means.sampler, means.hosts, senders, means.mtu) as observation:
-                    specs, outcome = self._attempts(folder)
+                    specs, ending = self._attempts(folder)
                     self.ended_at = time.monotonic()
                 self._give_back()  # before the result is made, which takes a moment
-                return self._result(specs, outcome, observation, history)
+                return self._result(specs, ending, observation, history)
         finally:
             self._give_back()
             self._tell_notes()
 
-    def _attempts(self, folder: Path) -> tuple[list[ProcessSpec], Outcome]:
+    def _attempts(self, folder: Path) -> tuple[list[ProcessSpec], Ending]:
         """Start it, and again while it fails and has restarts left; return the processes of the last start,
         and how it went.
         """
         while True:
-            specs, outcome = self._attempt(folder)
-            self.notes += outcome.notes
+            specs, ending = self._attempt(folder)
+            self.notes += ending.notes
             again = self.may_start_again
-            ending = {"generation": self.generation, "wall_s": outcome.wall_s, "failure": outcome.failure}
-            self.attempts.append(ending)
-            if outcome.failure is None or outcome.stopped or not again:
-                return specs, outcome
+            row = {"generation": self.generation, "wall_s": ending.wall_s, "failure": ending.failure}
+            self.attempts.append(row)
+            if ending.failure is None or ending.stopped or not again:
+                return specs, ending
             self._take_back()
             self.notes.append(
-                f"{outcome.failure}: restart {len(self.attempts)} of at most {self.request.restarts}"
+                f"{ending.failure}: restart {len(self.attempts)} of at most {self.request.restarts}"
             )
             with self._lock:
                 self.generation, self.failure = self._means.holdings.generation(), None
@@ -238,10 +238,10 @@ class Job:
                 if self._start is not None:
                     self._supply(self._start)
             except TestbedError as error:
-                return specs, replace(outcome, failure=f"{outcome.failure}; and no restart: {error}")
+                return specs, replace(ending, failure=f"{ending.failure}; and no restart: {error}")
             self._tell_notes()
 
-    def _attempt(self, folder: Path) -> tuple[list[ProcessSpec], Outcome]:
+    def _attempt(self, folder: Path) -> tuple[list[ProcessSpec], Ending]:
         """Run all its processes, from start to end, in its present generation."""
         layout = self.layout
         has_server = ps_address(self.id, layout) is not None
@@ -307,10 +307,10 @@ class Job:
         return reason
 
     def _result(
-        self, specs: list[ProcessSpec], outcome: Outcome, observation: Observation, history: int
+        self, specs: list[ProcessSpec], ending: Ending, observation: Observation, history: int
     ) -> dict[str, Any]:
         means, request = self._means, self.request
-        report = means.executor.report(self.id, request, self.layout, specs, outcome)
+        report = means.executor.report(self.id, request, self.layout, specs, ending)
         self.notes += report["notes"]
         described = {
             **result.without_timelines(report),
@@ -323,7 +323,7 @@ class Job:
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu)
-        return described | observation.report(stats, traffic, outcome.failure, request.with_series)
+        return described | observation.report(stats, traffic, ending.failure, request.with_series)
 
     # ------------------------------------------------------------------ what it holds
 

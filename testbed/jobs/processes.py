@@ -86,7 +86,7 @@ class Child:
 
 
 @dataclass(slots=True)
-class Outcome:
+class Ending:
     """The end of a job's processes. `failure` is None, or one line that says who failed first and how."""
 
     exit_codes: dict[int, int] = field(default_factory=dict)
@@ -161,31 +161,31 @@ class JobProcesses:
         self._board.started(spec.index)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
 
-    def wait(self, orders: Orders) -> Outcome:
-        """Return the outcome once every process has ended."""
+    def wait(self, orders: Orders) -> Ending:
+        """Return the ending once every process has ended."""
         began = time.monotonic()
-        outcome = Outcome()
+        ending = Ending()
         term_at = kill_at = float("inf")
         dismissed = False
         while self._running():
             for child in self._step(_TICK_S):
-                outcome.exit_codes[child.spec.index] = child.exit_code or 0
+                ending.exit_codes[child.spec.index] = child.exit_code or 0
                 if (
-                    outcome.failure is None
+                    ending.failure is None
                     and not child.signalled
                     and (child.exit_code or self._needed(child))
                 ):
-                    outcome.failure = describe(child)
+                    ending.failure = describe(child)
                     term_at = min(term_at, time.monotonic() + self._patience.grace_s)
             now = time.monotonic()
             reason = orders.stop()
             if reason is not None and kill_at == float("inf"):
-                outcome.failure = outcome.failure or reason
-                outcome.stopped = True
+                ending.failure = ending.failure or reason
+                ending.stopped = True
                 term_at = min(term_at, now)
             broken = orders.fail()
-            if broken is not None and outcome.failure is None:
-                outcome.failure = broken
+            if broken is not None and ending.failure is None:
+                ending.failure = broken
                 term_at = min(term_at, now)
             if not dismissed and orders.dismisses():
                 dismissed = True
@@ -198,9 +198,9 @@ class JobProcesses:
             if now >= kill_at:
                 self._signal(signal.SIGKILL)
                 kill_at = now + self._patience.term_s
-        outcome.wall_s = time.monotonic() - began
-        outcome.notes = self._outputs.finish()
-        return outcome
+        ending.wall_s = time.monotonic() - began
+        ending.notes = self._outputs.finish()
+        return ending
 
     def _running(self, workers: bool = False) -> list[Child]:
         return [
@@ -258,10 +258,12 @@ def describe(child: Child) -> str:
     """Return `worker 2 on u1h3 exited with code 1`, and where to read more; or why it did not come to run."""
     if child.why_not is not None:
         return f"start {child.spec.who} on {child.spec.host}: {child.why_not}"
-    return f"{child.spec.who} on {child.spec.host} {ending(child.exit_code or 0)} (log: {child.spec.log})"
+    return (
+        f"{child.spec.who} on {child.spec.host} {exit_in_words(child.exit_code or 0)} (log: {child.spec.log})"
+    )
 
 
-def ending(exit_code: int) -> str:
+def exit_in_words(exit_code: int) -> str:
     """Return an exit code in words; a negative one is the number of a signal."""
     if exit_code >= 0:
         return f"exited with code {exit_code}"

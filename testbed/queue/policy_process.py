@@ -25,7 +25,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
-from testbed.jobs.processes import ending
+from testbed.jobs.processes import exit_in_words
 from testbed.jobs.ready import ready
 from testbed.scheduling.messages import plan_from_json, state_to_json
 from testbed.scheduling.model import Plan, State
@@ -221,7 +221,7 @@ class PolicyProcess:
         why = process.why_not() if process is not None else None
         if why is not None:
             return PolicyError(f"start policy {self.policy}: {why}")
-        return PolicyError(f"policy {self.policy} {ending(code)} (log: {self._options.log})")
+        return PolicyError(f"policy {self.policy} {exit_in_words(code)} (log: {self._options.log})")
 
     def _send(self, data: bytes, deadline: float) -> None:
         assert self._socket is not None

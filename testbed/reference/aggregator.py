@@ -20,7 +20,7 @@ from testbed.contract.frame import CorruptError, Frame
 from testbed.contract.verdicts import Verdict
 from testbed.errors import RequestError
 from testbed.reference.pull import PullSide
-from testbed.reference.ways import Emission, Outcome, To, Ways, back, behind
+from testbed.reference.ways import Emission, Reaction, To, Ways, back, behind
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 
 ETH0, LOOP_PORT = 1, 254  # of a host: every port but LOOP_PORT and CONTROL_PORT is its eth0
@@ -90,7 +90,7 @@ class Aggregator:
 
     # ------------------------------------------------------------------ one frame
 
-    def receive(self, data: bytes, port: int) -> Outcome:
+    def receive(self, data: bytes, port: int) -> Reaction:
         """The verdict on a frame that came in by a port, and the frames that go out."""
         if port != CONTROL_PORT and not (frame.is_gradient(data) and self._looks_into(data, port)):
             return self._elsewhere(data)
@@ -111,12 +111,12 @@ class Aggregator:
         is_ours = data[30:34] == self._ip_bytes or data[30:31] == _MULTICAST
         return self._is_host or port in self._senders or is_ours
 
-    def _elsewhere(self, data: bytes) -> Outcome:
+    def _elsewhere(self, data: bytes) -> Reaction:
         if self._is_host or not frame.is_ipv4(data):
             return ("passed" if self._is_host else Verdict.TO_OVS), [behind(data)]
         return self._forward(data)
 
-    def _forward(self, data: bytes) -> Outcome:
+    def _forward(self, data: bytes) -> Reaction:
         emission = self.ways.route(data)
         return Verdict.FORWARDED if emission.to is To.ROUTE else Verdict.TO_OVS, [emission]
 
@@ -135,7 +135,7 @@ class Aggregator:
             return any(sender.worker == header.worker for sender in senders)
         return any(sender.is_place for sender in senders)
 
-    def _at_switch(self, packet: Frame, data: bytes, port: int) -> Outcome:
+    def _at_switch(self, packet: Frame, data: bytes, port: int) -> Reaction:
         header = packet.header
         if header.op != spec.Op.RESULT and packet.destination_ip != self._ip:
             return (Verdict.MALFORMED, []) if data[30:31] == _MULTICAST else self._forward(data)
@@ -154,7 +154,7 @@ class Aggregator:
             (refused, []) if refused else (Verdict.RESULT, [self.ways.to_group(To.OTHERS, data, key, port)])
         )
 
-    def _at_host(self, packet: Frame, data: bytes, port: int) -> Outcome:
+    def _at_host(self, packet: Frame, data: bytes, port: int) -> Reaction:
         """Results and notices are the worker's, and results the place's as well."""
         op = packet.header.op
         if op == spec.Op.NOTICE:
@@ -184,7 +184,7 @@ class Aggregator:
             return Verdict.MALFORMED
         return entry if header.generation == entry.generation else Verdict.BAD_GENERATION
 
-    def _sum(self, packet: Frame, entry: Entry, port: int) -> Outcome:
+    def _sum(self, packet: Frame, entry: Entry, port: int) -> Reaction:
         header = packet.header
         is_push = header.op == spec.Op.PUSH
         expected = entry.workers if is_push else entry.places
@@ -218,7 +218,7 @@ class Aggregator:
             return Verdict.AGGREGATED, []
         return Verdict.COMPLETED, [self._complete(held, packet, entry, port, 0 if is_push else header.age)]
 
-    def _tick(self, packet: Frame, port: int) -> Outcome:
+    def _tick(self, packet: Frame, port: int) -> Reaction:
         header, entry = packet.header, self._entry(packet)
         if isinstance(entry, str):
             return entry, []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from testbed.contract import spec
 from testbed.contract.verdicts import Verdict
-from testbed.reference.ways import Emission, Outcome, To, back
+from testbed.reference.ways import Emission, Reaction, To, back
 
 # ethertype of the agent's question whether a port is lit, which is no traffic and is not counted
 PROBE = spec.PROBE_ETHERTYPE.to_bytes(2, "big")
@@ -50,7 +50,7 @@ class CrossConnect:
         """The other end of a port's circuit."""
         return self._circuits[port].peer
 
-    def receive(self, data: bytes, port: int, now_ns: int) -> Outcome:
+    def receive(self, data: bytes, port: int, now_ns: int) -> Reaction:
         """The verdict on a frame that enters a port, and the frame that leaves. The frame stays as it is."""
         circuit, is_probe = self._circuits[port], data[12:14] == PROBE
         if now_ns < circuit.lit_at_ns:

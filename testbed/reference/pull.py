@@ -18,7 +18,7 @@ from testbed.contract import frame, rings
 from testbed.contract.codec import Header
 from testbed.contract.frame import Frame, mac_bytes
 from testbed.contract.verdicts import Verdict
-from testbed.reference.ways import Outcome, behind
+from testbed.reference.ways import Reaction, behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class PullSide:
         self.wake_at = 0  # the worker's: the value of `received` at which it is woken
         self.notices = 0
 
-    def take(self, packet: Frame, data: bytes) -> Outcome:
+    def take(self, packet: Frame, data: bytes) -> Reaction:
         """The verdict on a result; what goes on to the worker's socket, where it is the one to wake the
         worker.
         """
@@ -88,7 +88,7 @@ class PullSide:
         self.received = (self.received + 1) % 2**32
         return Verdict.PULLED, [behind(self._woken(data))] if self.received == self.wake_at else []
 
-    def heed(self, packet: Frame) -> Outcome:
+    def heed(self, packet: Frame) -> Reaction:
         """The verdict on a notice."""
         refused = self._refused(packet)
         if not refused:

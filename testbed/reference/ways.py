@@ -36,7 +36,7 @@ class Emission:
     ports: tuple[int, ...] | None = None
 
 
-Outcome = tuple[str, list[Emission]]
+Reaction = tuple[str, list[Emission]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from testbed.client.runtime import Caller, Runtime
 from testbed.errors import SettingError
 from testbed.jobs.attempt import Attempt
 from testbed.jobs.manager import Jobs, means_of
-from testbed.jobs.processes import Outcome
+from testbed.jobs.processes import Ending
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.queue.account import Rules
@@ -123,7 +123,7 @@ class Machine:
     def folder(self, job: int, request: JobRequest) -> Iterator[Path]:
         yield Path("/nowhere")
 
-    def attempt(self, attempt: Attempt) -> tuple[list[Any], Outcome]:
+    def attempt(self, attempt: Attempt) -> tuple[list[Any], Ending]:
         """Workers that come to their gates, unless they need none, are told, sum all, and leave when they
         may.
         """
@@ -152,17 +152,17 @@ class Machine:
         failed = job in self.fails
         self.fails -= {job} if self.fails_once else set()
         why = attempt.orders.stop() or ("worker 0 on u1h1 exited with code 5" if failed else None)
-        return [], Outcome({}, why, 0.1, not reason)
+        return [], Ending({}, why, 0.1, not reason)
 
     def folder_of(self, job: int) -> Path:
         return Path("/nowhere")
 
-    def report(self, job: int, _r: Any, layout: Layout, specs: Any, outcome: Outcome) -> dict[str, Any]:
+    def report(self, job: int, _r: Any, layout: Layout, specs: Any, ending: Ending) -> dict[str, Any]:
         return {
             "id": job,
             "sync": layout.system,
             "workers": [],
-            "failure": outcome.failure,
+            "failure": ending.failure,
             "notes": self.lacks,
         }
 

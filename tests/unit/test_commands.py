@@ -69,7 +69,7 @@ def test_one_clear_line(argv: list[str], code: int, says: str) -> None:
 def test_up_without_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Root's tests say that they are not; tests/privileged/test_up.py tries it as another user."""
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    assert environment.outcome("testbed up", up.main, ["--name", ABSENT]) == 3
+    assert environment.exit_code("testbed up", up.main, ["--name", ABSENT]) == 3
     assert (
         capsys.readouterr().err
         == "testbed up: needs root, for namespaces, network devices and XDP: run it with sudo\n"

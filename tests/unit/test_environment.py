@@ -109,12 +109,12 @@ def test_outcome(raised: BaseException, code: int) -> None:
     def run(argv: list[str]) -> int:
         raise raised
 
-    assert environment.outcome("testbed probe", run, []) == code
+    assert environment.exit_code("testbed probe", run, []) == code
 
 
 def test_other_errors_are_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
-        environment.outcome("testbed probe", lambda argv: 1 // len(argv), [])
+        environment.exit_code("testbed probe", lambda argv: 1 // len(argv), [])
 
 
 def test_a_reader_that_left_is_no_error_to_speak_of() -> None:
@@ -135,7 +135,7 @@ def test_a_socket_of_ours_that_breaks_is_told(capsys: pytest.CaptureFixture[str]
     def run(argv: list[str]) -> int:
         raise BrokenPipeError("the daemon went away")
 
-    assert environment.outcome("testbed probe", run, []) == 1
+    assert environment.exit_code("testbed probe", run, []) == 1
     assert "the daemon went away" in capsys.readouterr().err
 
 

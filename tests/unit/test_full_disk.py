@@ -113,7 +113,7 @@ def test_a_command_that_finds_no_room_says_so_in_one_line(capsys: pytest.Capture
     def work(_: list[str]) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/run/optinc/x/topology.json")
 
-    assert environment.outcome("testbed up", work, []) == 1
+    assert environment.exit_code("testbed up", work, []) == 1
     assert capsys.readouterr().err == (
         "testbed up: write /run/optinc/x/topology.json: No space left on device\n"
     )

@@ -19,7 +19,7 @@ from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import JobBoard, State
 from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.processes import JobProcesses, Orders, Outcome, Patience, ProcessSpec, Starts
+from testbed.jobs.processes import Ending, JobProcesses, Orders, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
 from tests.processes import alive, spawn
 
@@ -29,7 +29,7 @@ STUBBORN = (
 )
 ME = Caller.of(os.geteuid())
 
-Run = Callable[..., Outcome]
+Run = Callable[..., Ending]
 
 
 FILES = UserFiles(spawn)
@@ -88,7 +88,7 @@ class Fixture:
             serves=serves,
         )
 
-    def run(self, *scripts: str, ps: str | None = None, limit_s: float = 120.0, **times: float) -> Outcome:
+    def run(self, *scripts: str, ps: str | None = None, limit_s: float = 120.0, **times: float) -> Ending:
         end = time.monotonic() + limit_s
         specs = [self.spec(index, script) for index, script in enumerate(scripts)]
         if ps is not None:
@@ -117,9 +117,9 @@ def job(tmp_path: Path) -> Iterator[Fixture]:
 
 
 def test_all_done(job: Fixture) -> None:
-    outcome = job.run("print('one')", "import sys; sys.stderr.write('two\\nunfinished')")
-    assert outcome.failure is None
-    assert outcome.exit_codes == {0: 0, 1: 0}
+    ending = job.run("print('one')", "import sys; sys.stderr.write('two\\nunfinished')")
+    assert ending.failure is None
+    assert ending.exit_codes == {0: 0, 1: 0}
     assert sorted(job.lines()) == ["[u1h1] one", "[u1h2] two", "[u1h2] unfinished"]
     assert (job.folder / "worker-1.log").read_text() == "two\nunfinished"
     assert job.board.state(0) is State.EXITED
@@ -127,19 +127,19 @@ def test_all_done(job: Fixture) -> None:
 
 def test_a_failure_is_named_and_the_others_end_after_their_grace(job: Fixture) -> None:
     began = time.monotonic()
-    outcome = job.run(WAIT_FOREVER, "raise SystemExit(7)", WAIT_FOREVER, grace_s=0.3)
+    ending = job.run(WAIT_FOREVER, "raise SystemExit(7)", WAIT_FOREVER, grace_s=0.3)
     assert time.monotonic() - began > 0.3
-    assert outcome.exit_codes == {0: -signal.SIGTERM, 1: 7, 2: -signal.SIGTERM}
-    assert outcome.failure
-    assert outcome.failure.startswith("worker 1 on u1h2 exited with code 7 (log: ")
+    assert ending.exit_codes == {0: -signal.SIGTERM, 1: 7, 2: -signal.SIGTERM}
+    assert ending.failure
+    assert ending.failure.startswith("worker 1 on u1h2 exited with code 7 (log: ")
 
 
 def test_what_a_job_needs_and_loses_is_its_failure_and_no_stop(job: Fixture) -> None:
     job.broken = "u1's simple_switch ended (signal 9)"
-    outcome = job.run(WAIT_FOREVER, WAIT_FOREVER)
-    assert outcome.failure == job.broken
-    assert not outcome.stopped, "so that a job with restarts left starts again"
-    assert outcome.exit_codes == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
+    ending = job.run(WAIT_FOREVER, WAIT_FOREVER)
+    assert ending.failure == job.broken
+    assert not ending.stopped, "so that a job with restarts left starts again"
+    assert ending.exit_codes == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
 
 
 def test_in_its_grace_a_worker_can_say_whom_it_misses(job: Fixture) -> None:
@@ -149,12 +149,12 @@ def test_in_its_grace_a_worker_can_say_whom_it_misses(job: Fixture) -> None:
         "while not name.is_symlink() or (proc / name.readlink()).exists(): time.sleep(0.01)\n"
         "print('missing: worker 1'); raise SystemExit(3)"
     )
-    outcome = job.run(
+    ending = job.run(
         waits, "import os; os.symlink(str(os.getpid()), 'name'); raise SystemExit(7)", grace_s=60.0
     )
-    assert outcome.exit_codes == {0: 3, 1: 7}
-    assert outcome.failure
-    assert "worker 1 on u1h2 exited with code 7" in outcome.failure
+    assert ending.exit_codes == {0: 3, 1: 7}
+    assert ending.failure
+    assert "worker 1 on u1h2 exited with code 7" in ending.failure
     assert job.lines() == ["[u1h1] missing: worker 1"]
 
 
@@ -166,34 +166,34 @@ def test_who_does_not_hear_is_killed(job: Fixture) -> None:
         f"while 'deaf' not in pathlib.Path({str(deaf)!r}).read_text(): pass\n"
         "raise SystemExit(1)"
     )
-    outcome = job.run(STUBBORN, fail, grace_s=0.1, term_s=0.2)
-    assert outcome.exit_codes[0] == -signal.SIGKILL
+    ending = job.run(STUBBORN, fail, grace_s=0.1, term_s=0.2)
+    assert ending.exit_codes[0] == -signal.SIGKILL
 
 
 def test_a_reason_to_stop_ends_the_job_at_once(job: Fixture) -> None:
     job.stop_reason = "asked to"
-    outcome = job.run(WAIT_FOREVER, WAIT_FOREVER)
-    assert outcome.failure == "asked to"
-    assert set(outcome.exit_codes.values()) == {-signal.SIGTERM}
+    ending = job.run(WAIT_FOREVER, WAIT_FOREVER)
+    assert ending.failure == "asked to"
+    assert set(ending.exit_codes.values()) == {-signal.SIGTERM}
 
 
 def test_a_reason_that_comes_up_ends_the_job(job: Fixture) -> None:
-    outcome = job.run(WAIT_FOREVER, limit_s=0.3)
-    assert outcome.failure == "too late"
-    assert outcome.stopped
-    assert outcome.exit_codes == {0: -signal.SIGTERM}
+    ending = job.run(WAIT_FOREVER, limit_s=0.3)
+    assert ending.failure == "too late"
+    assert ending.stopped
+    assert ending.exit_codes == {0: -signal.SIGTERM}
 
 
 def test_the_parameter_server_ends_with_the_workers_and_that_is_no_failure(job: Fixture) -> None:
-    outcome = job.run("pass", ps=WAIT_FOREVER)
-    assert outcome.failure is None
-    assert outcome.exit_codes == {0: 0, 1: -signal.SIGTERM}
+    ending = job.run("pass", ps=WAIT_FOREVER)
+    assert ending.failure is None
+    assert ending.exit_codes == {0: 0, 1: -signal.SIGTERM}
 
 
 def test_the_death_of_the_parameter_server_is_a_failure_even_with_code_0(job: Fixture) -> None:
-    outcome = job.run(WAIT_FOREVER, ps="pass", grace_s=0.1)
-    assert outcome.failure
-    assert outcome.failure.startswith("the parameter server on u1h2 exited with code 0")
+    ending = job.run(WAIT_FOREVER, ps="pass", grace_s=0.1)
+    assert ending.failure
+    assert ending.failure.startswith("the parameter server on u1h2 exited with code 0")
 
 
 def test_a_parameter_server_that_turns_out_not_to_be_needed_ends_first_and_that_is_no_failure(
@@ -206,9 +206,9 @@ def test_a_parameter_server_that_turns_out_not_to_be_needed_ends_first_and_that_
         "signal.signal(signal.SIGTERM, lambda *_: (open('dismissed', 'w').close(), sys.exit(0)))\n"
         "open('serves', 'w').close()\nwhile True: signal.pause()"
     )
-    outcome = job.run(waits, ps=serves)
-    assert outcome.failure is None
-    assert outcome.exit_codes == {0: 0, 1: 0}
+    ending = job.run(waits, ps=serves)
+    assert ending.failure is None
+    assert ending.exit_codes == {0: 0, 1: 0}
 
 
 def test_what_a_worker_started_goes_with_it(job: Fixture) -> None:
@@ -249,15 +249,15 @@ def test_who_listens_does_not_read_and_the_limit_still_holds(job: Fixture) -> No
     """Nor does a listener that never returns hold up more than what it listens to."""
     job.listen = lambda event: threading.Event().wait(60)
     began = time.monotonic()
-    outcome = job.run("while True: print('x' * 1000)", WAIT_FOREVER, limit_s=0.5, term_s=0.5)
-    assert outcome.failure == "too late"
+    ending = job.run("while True: print('x' * 1000)", WAIT_FOREVER, limit_s=0.5, term_s=0.5)
+    assert ending.failure == "too late"
     assert time.monotonic() - began < 50
-    assert outcome.exit_codes == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
+    assert ending.exit_codes == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
 
 
 def test_one_that_prints_until_it_is_ended_has_all_of_it_in_its_log(job: Fixture) -> None:
-    outcome = job.run("for number in range(200_000): print(number)")
-    assert outcome.failure is None
+    ending = job.run("for number in range(200_000): print(number)")
+    assert ending.failure is None
     assert (job.folder / "worker-0.log").read_text().splitlines() == [
         str(number) for number in range(200_000)
     ]
@@ -266,9 +266,9 @@ def test_one_that_prints_until_it_is_ended_has_all_of_it_in_its_log(job: Fixture
 
 def test_a_log_that_takes_no_more_is_noted_and_the_job_goes_on(job: Fixture) -> None:
     job.open_logs = lambda paths: [os.open("/dev/full", os.O_WRONLY)]
-    outcome = job.run("for number in range(100_000): print(number)")
-    assert outcome.failure is None
-    assert outcome.notes == [f"log {job.folder / 'worker-0.log'}: No space left on device: it lacks output"]
+    ending = job.run("for number in range(100_000): print(number)")
+    assert ending.failure is None
+    assert ending.notes == [f"log {job.folder / 'worker-0.log'}: No space left on device: it lacks output"]
     assert len(job.events) == 100_000
 
 
@@ -279,9 +279,9 @@ def test_why_one_did_not_come_to_run_is_the_failure(job: Fixture) -> None:
             return Spawner.popen(job.spawner, None, spec.argv, uid=os.getuid(), cwd=cwd, stdout=stdout)
 
     job.starter = EnteringFirst()
-    outcome = job.run("print('never')")
-    assert outcome.exit_codes == {0: 126}
-    assert outcome.failure == f"start worker 0 on u1h1: enter {job.folder}/gone: No such file or directory"
+    ending = job.run("print('never')")
+    assert ending.exit_codes == {0: 126}
+    assert ending.failure == f"start worker 0 on u1h1: enter {job.folder}/gone: No such file or directory"
 
 
 def test_one_that_is_becoming_another_program_is_looked_at_when_it_is(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.environment import job_description, worker_environment
-from testbed.jobs.processes import Outcome, ProcessSpec
+from testbed.jobs.processes import Ending, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.result import (
     MOST_BYTES,
@@ -117,7 +117,7 @@ def test_a_result_says_which_statistics_it_lacks_and_why() -> None:
         ProcessSpec(rank, "u1h1", f"worker {rank}", "u1h1", (), {}, Path("log"), stats=Path(str(rank)))
         for rank in range(4)
     ]
-    report = executor.report(1, asked, Layout("ring", ((1, 1),), GLOO), specs, Outcome({}, None, 1.0, False))
+    report = executor.report(1, asked, Layout("ring", ((1, 1),), GLOO), specs, Ending({}, None, 1.0, False))
     assert [worker["stats"] for worker in report["workers"]] == [{"pushed": 3}, None, None, None]
     assert report["notes"] == [
         "the statistics that worker 2 left are not in the result: it has 9000000 bytes",

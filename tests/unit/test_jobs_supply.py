@@ -25,10 +25,10 @@ def attempts(*outcomes: str | TestbedError) -> tuple[Callable[[], str], Sequence
     left = list(outcomes)
 
     def attempt() -> str:
-        outcome = left.pop(0)
-        if isinstance(outcome, TestbedError):
-            raise outcome
-        return outcome
+        ending = left.pop(0)
+        if isinstance(ending, TestbedError):
+            raise ending
+        return ending
 
     return attempt, left
 

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.client.rpc import Peer
-from testbed.client.runtime import Caller, Claim, Runtime, check_name, running, sweep
+from testbed.client.runtime import Caller, HeldName, Runtime, check_name, running, sweep
 from testbed.errors import RequestError, TestbedError
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import os, sys
 from pathlib import Path
-from testbed.client.runtime import Caller, Claim, Runtime
-with Claim(Runtime.of("one", Path(sys.argv[1])), Caller.of(os.geteuid())) as claim:
-    claim.write_main({"pid": 4242})
+from testbed.client.runtime import Caller, HeldName, Runtime
+with HeldName(Runtime.of("one", Path(sys.argv[1])), Caller.of(os.geteuid())) as name:
+    name.write_main({"pid": 4242})
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -61,8 +61,8 @@ def test_bad_names_say_what_is_accepted(name: str) -> None:
 
 def test_a_claim_makes_the_folder_and_removes_it(tmp_path: Path, me: Caller) -> None:
     runtime = Runtime.of("one", tmp_path / "optinc")
-    with Claim(runtime, me) as claim:
-        claim.write_main({"pid": 1, "state": "ready"})
+    with HeldName(runtime, me) as name:
+        name.write_main({"pid": 1, "state": "ready"})
         assert runtime.alive()
         assert running(tmp_path / "optinc") == ["one"]
         assert runtime.read_main()["state"] == "ready"
@@ -75,7 +75,7 @@ def test_a_claim_makes_the_folder_and_removes_it(tmp_path: Path, me: Caller) -> 
 
 
 def test_two_names_at_once(tmp_path: Path, me: Caller) -> None:
-    with Claim(Runtime.of("one", tmp_path), me), Claim(Runtime.of("two", tmp_path), me):
+    with HeldName(Runtime.of("one", tmp_path), me), HeldName(Runtime.of("two", tmp_path), me):
         assert running(tmp_path) == ["one", "two"]
 
 
@@ -83,7 +83,7 @@ def test_a_running_name_is_refused_with_its_pid(tmp_path: Path, me: Caller) -> N
     holder = start_holder(tmp_path)
     with (
         pytest.raises(RequestError, match=r"'one' is running already \(pid 4242\)"),
-        Claim(Runtime.of("one", tmp_path), me),
+        HeldName(Runtime.of("one", tmp_path), me),
     ):
         pass
     assert not sweep("one", tmp_path)
@@ -100,7 +100,7 @@ def test_the_folder_of_a_killed_one_is_swept(tmp_path: Path, me: Caller) -> None
     holder.wait()
     assert runtime.main.exists()
     assert not runtime.alive()
-    with Claim(runtime, me):
+    with HeldName(runtime, me):
         assert not runtime.main.exists()
         assert list(runtime.jobs.iterdir()) == []
 
@@ -116,8 +116,8 @@ def test_sweep_removes_a_dead_folder_once(tmp_path: Path) -> None:
 
 def test_a_failed_claim_of_the_same_process_leaves_the_first_alone(tmp_path: Path, me: Caller) -> None:
     runtime = Runtime.of("one", tmp_path)
-    with Claim(runtime, me):
-        with pytest.raises(RequestError), Claim(runtime, me):
+    with HeldName(runtime, me):
+        with pytest.raises(RequestError), HeldName(runtime, me):
             pass
         assert runtime.alive()
         assert runtime.log.is_dir()
@@ -126,7 +126,7 @@ def test_a_failed_claim_of_the_same_process_leaves_the_first_alone(tmp_path: Pat
 def test_not_running_names_what_runs(tmp_path: Path, me: Caller) -> None:
     with pytest.raises(TestbedError, match="'two' is not running; none is"):
         Runtime.of("two", tmp_path).require_alive()
-    with Claim(Runtime.of("one", tmp_path), me), pytest.raises(TestbedError, match="running: one"):
+    with HeldName(Runtime.of("one", tmp_path), me), pytest.raises(TestbedError, match="running: one"):
         Runtime.of("two", tmp_path).require_alive()
 
 

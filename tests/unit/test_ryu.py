@@ -43,7 +43,9 @@ def test_a_testbed_on_ryu_does_not_come_up_without_it(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(up, "check_tools", lambda: None)
     monkeypatch.setattr(environment, "NEWEST_FOR_RYU", sys.version_info[:2])
-    assert environment.outcome("testbed up", up.main, ["--name", "never-started", "--controller", "ryu"]) == 3
+    assert (
+        environment.exit_code("testbed up", up.main, ["--name", "never-started", "--controller", "ryu"]) == 3
+    )
     assert re.fullmatch(r"testbed up: ryu is not installed: run sudo make ryu .*\n", capsys.readouterr().err)
 
 

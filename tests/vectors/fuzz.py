@@ -18,7 +18,7 @@ from testbed.aggregation.entries import Role, Sender
 from testbed.reference.aggregator import LOOP_PORT
 from testbed.reference.optics import PROBE, CrossConnect
 from testbed.reference.pull import Puller
-from testbed.reference.ways import Outcome
+from testbed.reference.ways import Reaction
 from tests.vectors import mutations, places
 from tests.vectors.build import PS_IP, ROUTES, SLOTS, TOR_IP
 from tests.vectors.good import OTHER
@@ -68,7 +68,7 @@ class Findings:
     differences: list[str] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
 
-    def take(self, mine: Outcome, theirs: Outcome, data: bytes, port: int) -> bool:
+    def take(self, mine: Reaction, theirs: Reaction, data: bytes, port: int) -> bool:
         """Note a packet's outcomes and return whether they are the same."""
         self.packets += 1
         self.verdicts[mine[0]] = self.verdicts.get(mine[0], 0) + 1

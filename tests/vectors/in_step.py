@@ -22,7 +22,7 @@ from testbed.aggregation.entries import Entry, Sender
 from testbed.contract import frame, spec
 from testbed.contract.frame import Frame
 from testbed.reference.aggregator import LOOP_PORT, Slot
-from testbed.reference.ways import Emission, Outcome, Route, To
+from testbed.reference.ways import Emission, Reaction, Route, To
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from tests.vectors import mutations
 from tests.vectors.build import (
@@ -153,7 +153,7 @@ def slot_difference(mine: Slot, theirs: Held | None) -> str:
     )
 
 
-def difference(model: Outcome, other: Outcome) -> str:
+def difference(model: Reaction, other: Reaction) -> str:
     """Say how another subject's outcome differs from the model's; empty where it does not. Ports are compared
     where both say them.
     """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from testbed.reference.ways import Outcome
+from testbed.reference.ways import Reaction
 from tests.vectors.build import push
 
 FRAME, LONG = push(0, 0), bytes(range(60)) * 50
@@ -22,7 +22,7 @@ class Optics(Protocol):
     def darken(self, ports: Sequence[int], until_ns: int) -> None: ...
     def connect(self, pairs: Sequence[tuple[int, int]]) -> None: ...
     def disconnect(self, ports: Sequence[int]) -> None: ...
-    def receive(self, data: bytes, port: int, now_ns: int) -> Outcome: ...
+    def receive(self, data: bytes, port: int, now_ns: int) -> Reaction: ...
 
 
 @dataclass(frozen=True, slots=True)

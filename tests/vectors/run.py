@@ -12,7 +12,7 @@ from testbed.contract import frame
 from testbed.contract.frame import Frame
 from testbed.reference.aggregator import ETH0, Aggregator
 from testbed.reference.pull import Puller, PullSide, Stored
-from testbed.reference.ways import Emission, Outcome, Route, To
+from testbed.reference.ways import Emission, Reaction, Route, To
 from tests.vectors.build import (
     HOST_PORTS,
     ROUTES,
@@ -35,7 +35,7 @@ class Subject(Protocol):
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None: ...
     def admit(self, number: int, entry: Entry) -> None: ...
     def release(self, number: int, tree: int | None = None) -> None: ...
-    def receive(self, data: bytes, port: int) -> Outcome: ...
+    def receive(self, data: bytes, port: int) -> Reaction: ...
 
 
 class Worker(Protocol):

@@ -31,7 +31,7 @@ _LEFT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Simulated:
     """What a run came to. Times are seconds from slot 0; `slots` are those up to the last in which a job ran.
 
     `finish_s` is t_j by job. `policy_s` is what the policy took of the clock, None without one. `schedule` is
@@ -58,7 +58,7 @@ def simulate(
     check: bool = True,
     on_slot: Callable[[int, int], None] | None = None,
     clock: Callable[[], float] | None = None,
-) -> Outcome:
+) -> Simulated:
     """Runs all jobs to their end, from the circuits `ports`.
 
     After each slot `on_slot` gets its number and how many jobs are finished. A decision by which no job runs
@@ -135,7 +135,7 @@ def simulate(
                 decisions.extend([Decision(ports=decision.ports)] * idle)
             slot += idle
     assert first is not None
-    return Outcome(
+    return Simulated(
         finish_s=finish_s,
         ct_bti_s=max(finish_s.values()) - first * limits.slot_s,
         total_jct_s=math.fsum(finish_s[job.id] - job.arrival * limits.slot_s for job in arriving),

@@ -12,7 +12,7 @@ from testbed.scheduling.model import Job
 from testbed.systems.p4inc.checker import Report, check
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator.coflows import Coflow
-from testbed.systems.p4inc.simulator.fluid import Outcome, simulate
+from testbed.systems.p4inc.simulator.fluid import Simulated, simulate
 from testbed.systems.p4inc.simulator.settings import MILP, OWN, Setting
 
 TITLES = {MILP: "MILP", **catalogue.TITLES}
@@ -78,7 +78,7 @@ def run(point: Point, trace: Sequence[Coflow]) -> Measured:
     return _measured(point, jobs, report, outcome.policy_s)
 
 
-def _simulated(point: Point, scheme: str, jobs: Sequence[Job]) -> Outcome:
+def _simulated(point: Point, scheme: str, jobs: Sequence[Job]) -> Simulated:
     setting = point.setting
     policy = catalogue.make(scheme, point.seed, None if setting.steps == OWN else setting.steps)
     return simulate(setting.limits, jobs, policy, setting.initial, record=True, clock=time.perf_counter)
