@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.scheduling.model import Fabric
+from testbed.scheduling.model import Limits
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a session: a policy, by the name that it was asked for by and by its own, the fabric as
+    """The rules of a session: a policy, by the name that it was asked for by and by its own, the limits as
     the policy sees it, and the seed of all draws.
     """
 
     asked_policy: str
     policy: str
-    fabric: Fabric
+    limits: Limits
     seed: int
 
 

@@ -27,8 +27,8 @@ from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
 from testbed.jobs.processes import exit_in_words
 from testbed.jobs.ready import ready
-from testbed.scheduling.messages import plan_from_json, state_to_json
-from testbed.scheduling.model import Plan, State
+from testbed.scheduling.messages import decision_from_json, state_to_json
+from testbed.scheduling.model import Decision, State
 
 READY_S = 60.0
 RESTARTS = 5
@@ -39,21 +39,21 @@ _TICK_S = 0.2
 _MARK = "TESTBED_POLICY"
 _LONGEST_LINE_BYTES = (
     8 << 20
-)  # a plan of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
+)  # a decision of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
 
 Spawn = Callable[..., Started]
 
 
 class PolicyError(TestbedError):
-    """There is no plan for this slot: the policy raised, ended, or answered something that is no plan."""
+    """There is no plan for this slot: the policy raised, ended, or answered something that is no decision."""
 
 
 class OverrunError(PolicyError):
-    """There is no plan yet, and the time for it is over."""
+    """There is no decision yet, and the time for it is over."""
 
 
 class GoneError(PolicyError):
-    """There will be no plan any more: it ended too often."""
+    """There will be no decision any more: it ended too often."""
 
 
 class _Lines:
@@ -126,9 +126,10 @@ class PolicyProcess:
 
     def ask(
         self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool] = _yes
-    ) -> tuple[Plan, float]:
-        """Return a plan, and the time that the policy took. OverrunError at the deadline (of time.monotonic),
-        when the answer is given up, and when it is not `wanted` any longer; PolicyError when it has none.
+    ) -> tuple[Decision, float]:
+        """Return a decision, and the time that the policy took. OverrunError at the deadline (of
+        time.monotonic), when the answer is given up, and when it is not `wanted` any longer; PolicyError when
+        it has none.
         """
         self._see_to_it(slot_s)
         while (
@@ -148,7 +149,7 @@ class PolicyProcess:
         if "raised" in answer:
             raise PolicyError(f"policy {self.policy} raised {answer['raised']} (log: {self._options.log})")
         try:
-            return plan_from_json(answer["plan"]), float(answer["took_s"])
+            return decision_from_json(answer["decision"]), float(answer["took_s"])
         except (KeyError, TypeError, ValueError) as error:
             raise PolicyError(f"policy {self.policy}: {error}") from error
 
@@ -247,7 +248,7 @@ class PolicyProcess:
                     raise OverrunError(f"policy {self.policy} is not needed any longer")
                 if rest_s > 0:
                     continue
-                doing = "had no plan" if self._ready else "was not ready"
+                doing = "had no decision" if self._ready else "was not ready"
                 raise OverrunError(f"policy {self.policy} {doing} when its time was over")
             try:
                 piece = self._socket.recv(1 << 16)

@@ -123,7 +123,7 @@ class Queued:
 
     def look(self, began_s: float) -> None:
         """Note how far it is; `began_s` is the session's first slot by the system's monotonic clock. A job
-        that may start again keeps what its plan gave it until its processes have ended.
+        that may start again keeps what its decision gave it until its processes have ended.
         """
         if self.job is None or self.started is None:
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.queue.queued import Queued, describe
 from testbed.queue.session import Session
-from testbed.scheduling.messages import fabric_to_json, job_to_json, ports_to_json
+from testbed.scheduling.messages import job_to_json, limits_to_json, ports_to_json
 from testbed.topology.model import Topology
 
 _COMPLAINTS_SHOWN = 3
@@ -22,7 +22,7 @@ def of_session(session: Session) -> dict[str, Any]:
         return {
             "policy": session.rules.policy,
             "slot": session.slot,
-            "slot_s": session.rules.fabric.slot_s,
+            "slot_s": session.rules.limits.slot_s,
             "seconds": round(session.clock(), 3),
             "jobs": [describe(queued) for queued in session.all],
             "reconfigured_connections": account.connections,
@@ -40,7 +40,7 @@ def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> di
     started = [queued.started_s for queued in done if queued.started_s is not None]
     return {
         "policy": session.rules.policy,
-        "slot_s": session.rules.fabric.slot_s,
+        "slot_s": session.rules.limits.slot_s,
         "seed": session.rules.seed,
         "scale": topology.scale,
         "configuration": topology.name,
@@ -59,7 +59,7 @@ def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> di
         "complaints": account.complaints,
         "slots": account.slots,
         "model": {
-            "fabric": fabric_to_json(session.rules.fabric),
+            "limits": limits_to_json(session.rules.limits),
             "jobs": [job_to_json(queued.model()) for queued in jobs if queued.arrival is not None],
             "ports": ports_to_json(session.initial_ports or {}),
         },

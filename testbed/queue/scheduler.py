@@ -32,7 +32,7 @@ from testbed.queue.result import of_batch, of_session
 from testbed.queue.session import Session
 from testbed.queue.submission import Submission
 from testbed.scheduling import live
-from testbed.scheduling.model import Fabric
+from testbed.scheduling.model import Limits
 from testbed.topology.model import Topology
 
 _JOIN_S = 5.0
@@ -90,7 +90,7 @@ class Scheduler:
             {
                 "queued": [queued.id for queued in batch.jobs],
                 "policy": batch.session.rules.policy,
-                "slot_s": batch.session.rules.fabric.slot_s,
+                "slot_s": batch.session.rules.limits.slot_s,
                 "what": submission.kinds(wanted),
             }
         )
@@ -153,14 +153,14 @@ class Scheduler:
     def _queue(
         self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], disconnected: threading.Event
     ) -> Batch:
-        fabric = live.fabric_of(self._topology, wanted.slot_s, wanted.step_gbps)
+        limits = live.limits_of(self._topology, wanted.slot_s, wanted.step_gbps)
         while True:
             if self._closed:
                 raise TestbedError("the testbed is ending")
             session = self._lasting_session()
             if session is None:
-                return self._opened(fabric, wanted, request, asked, disconnected)
-            self._check_alike(session, fabric, wanted)
+                return self._opened(limits, wanted, request, asked, disconnected)
+            self._check_alike(session, limits, wanted)
             batch = self._batch(wanted, request, asked, session)
             with self._lock:
                 self._batches.append(batch)
@@ -181,20 +181,20 @@ class Scheduler:
             raise TestbedError("the jobs before have ended, and their policy is busy still: submit again")
         return None
 
-    def _check_alike(self, session: Session, fabric: Fabric, wanted: Submission) -> None:
+    def _check_alike(self, session: Session, limits: Limits, wanted: Submission) -> None:
         """Raise RequestError unless what is wanted is what the session has."""
         rules = session.rules
-        if (wanted.policy, fabric, wanted.seed) == (rules.asked_policy, rules.fabric, rules.seed):
+        if (wanted.policy, limits, wanted.seed) == (rules.asked_policy, rules.limits, rules.seed):
             return
         raise RequestError(
-            f"{_terms(wanted.policy, fabric, wanted.seed)}: jobs are queued with"
-            f" {_terms(rules.asked_policy, rules.fabric, rules.seed)}; submit with the same, or wait "
+            f"{_terms(wanted.policy, limits, wanted.seed)}: jobs are queued with"
+            f" {_terms(rules.asked_policy, rules.limits, rules.seed)}; submit with the same, or wait "
             f"until they have ended"
         )
 
     def _opened(
         self,
-        fabric: Fabric,
+        limits: Limits,
         wanted: Submission,
         request: JobRequest,
         asked: Mapping[str, Any],
@@ -204,7 +204,7 @@ class Scheduler:
         with ExitStack() as undo:
             undo.enter_context(self._jobs.means.supply.planned())
             policy = undo.enter_context(self._policy(wanted, request, disconnected))
-            rules = Rules(wanted.policy, policy.policy, fabric, wanted.seed)
+            rules = Rules(wanted.policy, policy.policy, limits, wanted.seed)
             session = Session(self._topology, rules, self._jobs, self._complain, self._tell)
             batch = self._batch(wanted, request, asked, session)
             session.add(batch.jobs)
@@ -314,5 +314,5 @@ class Scheduler:
             batch.said.put(None)
 
 
-def _terms(policy: str, fabric: Fabric, seed: int) -> str:
-    return f"policy {policy}, slot {fabric.slot_s:g} s, step {fabric.step_gbps:g} Gb/s, seed {seed}"
+def _terms(policy: str, limits: Limits, seed: int) -> str:
+    return f"policy {policy}, slot {limits.slot_s:g} s, step {limits.step_gbps:g} Gb/s, seed {seed}"

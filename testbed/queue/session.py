@@ -2,8 +2,8 @@
 the last.
 
 Each slot: jobs that have arrived get hosts, in the order of arrival; those whose processes are ready are
-shown to the policy; its plan is checked and carried out: rates that fall, circuits, rates that rise, starts.
-Without a plan the last one stays in force.
+shown to the policy; its decision is checked and carried out: rates that fall, circuits, rates that rise,
+starts. Without a decision the last one stays in force.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from testbed.queue.layouts import summed_in_unit
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
 from testbed.scheduling import live
-from testbed.scheduling.constraints import check_plan
+from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.messages import ports_to_json
-from testbed.scheduling.model import Fabric, Plan, State
+from testbed.scheduling.model import Decision, Limits, State
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, switch
 
 
 class Asking(Protocol):
-    """The policy's process, which has the plans (testbed/queue/policy_process.py)."""
+    """The policy's process, which has the decisions (testbed/queue/policy_process.py)."""
 
     def ask(
         self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool]
-    ) -> tuple[Plan, float]: ...
+    ) -> tuple[Decision, float]: ...
 
 
 class Session:
@@ -64,7 +64,7 @@ class Session:
         self._began = time.monotonic()
         self.slot = 0
         self.all: list[Queued] = []
-        self.plan = Plan()
+        self.decision = Decision()
         self.account = Account()
         # of the first slot in which the controller was there
         self.initial_ports: dict[tuple[int, int], int] | None = None
@@ -127,7 +127,7 @@ class Session:
 
     def run(self, policy: Asking) -> None:
         """Decide slot by slot, until no job is left."""
-        slot_s = self.rules.fabric.slot_s
+        slot_s = self.rules.limits.slot_s
         while not self._over:
             began_s = self.slot * slot_s
             try:
@@ -170,12 +170,12 @@ class Session:
         with self.lock:
             self._look()
             shown = [queued for queued in self.all if queued.state in ("ready", "running")]
-            progress = tuple(queued.progress(self.rules.fabric.slot_s) for queued in shown)
+            progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in shown)
             state = State(self._fabric_now(shown), self.slot, progress, live.ports_of(counted(lit)))
         if not shown:
             return
-        plan, took_s = self._planned(policy, state, deadline)
-        self._carry_out(state, plan, {queued.id: queued for queued in shown}, lit, took_s)
+        decision, took_s = self._decided(policy, state, deadline)
+        self._carry_out(state, decision, {queued.id: queued for queued in shown}, lit, took_s)
 
     def _place(self) -> None:
         """Place the jobs that have arrived on hosts; one that cannot be placed holds up those behind it.
@@ -269,51 +269,53 @@ class Session:
     def _lit(self) -> frozenset[Circuit]:
         return checked(self._controller("circuits")["circuits"], self._topology.optical_ports)
 
-    def _fabric_now(self, shown: Sequence[Queued]) -> Fabric:
-        """Return the fabric with the places that jobs of `testbed run` leave."""
+    def _fabric_now(self, shown: Sequence[Queued]) -> Limits:
+        """Return the limits with the places that jobs of `testbed run` leave."""
         ours = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
             max(0, places - max(0, self._supply.taken(switch(unit + 1)) - ours.count(unit)))
-            for unit, places in enumerate(self.rules.fabric.inc)
+            for unit, places in enumerate(self.rules.limits.inc)
         )
-        return replace(self.rules.fabric, inc=inc)
+        return replace(self.rules.limits, inc=inc)
 
-    # ------------------------------------------------------------------ plans
+    # ------------------------------------------------------------------ decisions
 
-    def _planned(self, policy: Asking, state: State, deadline: float) -> tuple[Plan, float | None]:
-        """Return the policy's plan, or the last one as far as it still applies."""
+    def _decided(self, policy: Asking, state: State, deadline: float) -> tuple[Decision, float | None]:
+        """Return the policy's decision, or the last one as far as it still applies."""
         try:
-            plan, took_s = policy.ask(state, self.rules.fabric.slot_s, deadline, lambda: not self.is_done())
+            decision, took_s = policy.ask(
+                state, self.rules.limits.slot_s, deadline, lambda: not self.is_done()
+            )
             self.account.policy_s.append(took_s)
-            check_plan(state, plan, self.rules.policy)
+            check_decision(state, decision, self.rules.policy)
         except GoneError as error:
             self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
             self.cancel({queued.id for queued in self.all if queued.started is None}, str(error))
         except OverrunError as error:
             if self.is_done():  # nobody waits for it
-                return Plan(), None
+                return Decision(), None
             self.account.overruns += 1
-            self._complain(f"slot {state.slot}: {error}; the last plan stays in force")
+            self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
         except PolicyError as error:
             self.account.failures += 1
-            self._complain(f"slot {state.slot}: {error}; the last plan stays in force")
+            self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
         except TestbedError as error:
             self.account.failures += 1
-            self._complain(f"the plan breaks a constraint: {error}; the last plan stays in force")
+            self._complain(f"the decision breaks a constraint: {error}; the last decision stays in force")
         else:
-            return plan, took_s
+            return decision, took_s
         running = [progress.job.id for progress in state.jobs if progress.started is not None]
-        return live.lasting(self.plan, running), None
+        return live.lasting(self.decision, running), None
 
     def _carry_out(
         self,
         state: State,
-        plan: Plan,
+        decision: Decision,
         by_id: Mapping[int, Queued],
         lit: frozenset[Circuit],
         took_s: float | None,
     ) -> None:
-        acts = live.actions(state, plan)
+        acts = live.actions(state, decision)
         record: dict[str, Any] = {"slot": state.slot, "policy_s": took_s}
         for id_, rate in acts.lower.items():
             self._set_rate(by_id[id_], rate)
@@ -325,14 +327,14 @@ class Session:
             self.account.connections += added
             self.account.reconfigurations += added > 0
             record["set_up"] = added
-        self.plan = plan
+        self.decision = decision
         for id_, rate in acts.higher.items():
             self._set_rate(by_id[id_], rate)
         for id_, inc in acts.start.items():
-            self._start(by_id[id_], inc, plan.rates[id_])
+            self._start(by_id[id_], inc, decision.rates[id_])
         record |= {
-            "rates": {str(id_): rate for id_, rate in plan.rates.items()},
-            "ports": ports_to_json(plan.ports),
+            "rates": {str(id_): rate for id_, rate in decision.rates.items()},
+            "ports": ports_to_json(decision.ports),
         }
         self.account.slots.append(record)
 

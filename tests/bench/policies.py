@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from testbed.scheduling.model import Fabric, Job, Load, load
+from testbed.scheduling.model import Job, Limits, Load, load
 from testbed.systems.p4inc import milp as exact
 from testbed.systems.p4inc.policies.catalogue import make
 from testbed.systems.p4inc.simulator.fluid import Simulated, simulate
@@ -58,12 +58,12 @@ CASES = (
 )
 
 
-def least_s(fabric: Fabric, jobs: Sequence[Job], *, whole: bool) -> float:
+def least_s(limits: Limits, jobs: Sequence[Job], *, whole: bool) -> float:
     """A lower bound of CT-BTI: in no interval that ends with the last job can INC places hold more jobs, and
     optical ports carry more, than there is time for. Of a job's modes one is chosen, a mixture of them unless
     `whole`.
     """
-    slot_s, began = fabric.slot_s, min(job.arrival for job in jobs)
+    slot_s, began = limits.slot_s, min(job.arrival for job in jobs)
     modes: list[tuple[Job, Load, float]] = []
     rows: list[int] = []
     columns: list[int] = []
@@ -81,8 +81,8 @@ def least_s(fabric: Fabric, jobs: Sequence[Job], *, whole: bool) -> float:
 
     for job in jobs:
         first = len(modes)
-        for unit in (None, *job.inc_units(fabric)):
-            its = load(fabric, job, unit)
+        for unit in (None, *job.inc_units(limits)):
+            its = load(limits, job, unit)
             if its.limit_gbps > 0:
                 held = math.ceil(job.gigabits / (its.limit_gbps * slot_s) - 1e-9) * slot_s
                 modes.append((job, its, held))
@@ -94,12 +94,12 @@ def least_s(fabric: Fabric, jobs: Sequence[Job], *, whole: bool) -> float:
             job.arrival * slot_s,
             math.inf,
         )
-    for unit in fabric.units:
+    for unit in limits.units:
         places = [(job.arrival, at, s) for at, (job, its, s) in enumerate(modes) if its.inc == unit]
         for arrival in sorted({entry[0] for entry in places}):
             terms = [(at, s) for when, at, s in places if when >= arrival]
-            row([*terms, (-1, -fabric.inc[unit])], -math.inf, -fabric.inc[unit] * arrival * slot_s)
-        gbps = fabric.ports[unit] * fabric.port_gbps
+            row([*terms, (-1, -limits.inc[unit])], -math.inf, -limits.inc[unit] * arrival * slot_s)
+        gbps = limits.ports[unit] * limits.port_gbps
         sent = []
         for at, (job, its, _) in enumerate(modes):
             if streams := sum(count for pair, count in its.links if unit in pair):
@@ -136,19 +136,19 @@ def measured(cases: Sequence[Case], seeds: int, bound_s: float) -> Iterator[dict
         setting = SETTINGS[case.setting].having({"job_count": case.jobs, **dict(case.others)})
         runs = []
         for seed in range(min(seeds, case.runs)):
-            fabric, jobs = setting.fabric, setting.jobs(seed)
+            limits, jobs = setting.limits, setting.jobs(seed)
             outcomes: dict[str, Simulated] = {}
             for name in ("tw", "tw+"):
                 policy = make(f"{'inc' if case.inc else 'noinc'}-{name}", seed)
                 outcomes[name] = simulate(
-                    fabric, jobs, policy, setting.initial, record=case.small, clock=time.process_time
+                    limits, jobs, policy, setting.initial, record=case.small, clock=time.process_time
                 )
-            bounded = fabric if case.inc else setting.having({"inc": 0}).fabric
+            bounded = limits if case.inc else setting.having({"inc": 0}).limits
             low = least_s(bounded, jobs, whole=case.small)
             if case.small and case.inc:
                 schedule = outcomes["tw+"].schedule
                 solved = exact.solve(
-                    fabric,
+                    limits,
                     jobs,
                     ports=setting.initial,
                     time_limit_s=bound_s,
@@ -210,7 +210,7 @@ def shown(figures: dict[str, Any]) -> str:
             ]
         )
     head = [
-        *("fabric", "jobs", "runs", "TW over the bound", "TW+ over it", "of them within 5 %"),
+        *("limits", "jobs", "runs", "TW over the bound", "TW+ over it", "of them within 5 %"),
         *("connections, TW", "TW+", "runs with more", "time, TW+ / TW", "total JCT, TW+ / TW"),
     ]
     return table(head, rows)

@@ -42,30 +42,21 @@ FRAGMENTS = frozenset(
 SAY_NOTHING = frozenset({"one", "found", "there", "told"})
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 NOT_YET: tuple[tuple[str, int], ...] = (
-    ("controller", 13),
-    ("testbed", 27),
+    ("testbed", 1),
     ("testbed/aggregation", 22),
     ("testbed/attach", 13),
-    ("testbed/client", 15),
     ("testbed/contract", 26),
-    ("testbed/daemon", 8),
-    ("testbed/dataplanes", 54),
-    ("testbed/emulation", 30),
-    ("testbed/jobs", 66),
-    ("testbed/ocs", 13),
-    ("testbed/probing", 13),
-    ("testbed/queue", 79),
+    ("testbed/emulation", 31),
     ("testbed/reference", 12),
     ("testbed/report", 15),
     ("testbed/reproduction", 8),
-    ("testbed/scheduling", 25),
+    ("testbed/scheduling", 20),
     ("testbed/systems", 141),
-    ("testbed/telemetry", 67),
-    ("testbed/topology", 10),
+    ("testbed/telemetry", 1),
     ("tests/bench", 1),
-    ("tests/unit", 15),
-    ("tests/vectors", 66),
-    ("workloads", 33),
+    ("tests/unit", 20),
+    ("tests/vectors", 1),
+    ("workloads", 37),
 )
 
 
