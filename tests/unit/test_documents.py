@@ -73,6 +73,70 @@ def test_a_document_that_is_named_is_there() -> None:
     assert sorted(pair for pair in named if not (ROOT / pair[1]).exists()) == []
 
 
+NAMES = r"`[A-Za-z_][\w.]*`"
+NAMED_AFTER = re.compile(rf"\]\(([^)#\s]+)\)\s*\(((?:{NAMES}(?:,\s*)?)+)")
+NAMED_BEFORE = re.compile(rf"\(((?:{NAMES}(?:,\s*)?)+)\s+in\s+\[[^\]]*\]\(([^)#\s]+)\)")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+
+
+def source_of(path: Path) -> str:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in KINDS]
+    return "\n".join(file.read_text() for file in files)
+
+
+def lost_names(path: Path, text: str) -> list[str]:
+    """Return the names that a document says are in a linked file, and that are not.
+
+    It says so by `[file](link) (`name`)`, or by `(`name` in [file](link))`.
+    """
+    plain = without_code(text)
+    named = [(names, link) for link, names in NAMED_AFTER.findall(plain)] + NAMED_BEFORE.findall(plain)
+    return [
+        f"{name} in {link}"
+        for names, link in named
+        for name in re.findall(r"[\w.]+", names)
+        if not all(
+            re.search(rf"\b{part}\b", source_of(path.parent / link)) for part in name.split(".") if part
+        )
+    ]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_a_name_beside_a_link_is_in_the_file(path: Path) -> None:
+    assert lost_names(path, path.read_text()) == []
+
+
+def test_a_name_that_is_not_in_the_file_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "it.py").write_text("class Job:\n    def live(self): ...\n")
+    text = "[a](it.py) (`Job.live`, `Job.die`) [b](it.py), (`live` in [c](it.py)) (`gone`\nin [d](it.py))"
+    assert lost_names(tmp_path / "it.md", text) == ["Job.die in it.py", "gone in it.py"]
+
+
+def test_what_the_architecture_names_is_in_the_sources() -> None:
+    text = without_code((ROOT / "docs" / "architecture.md").read_text())
+    sources = "\n".join(
+        source_of(ROOT / folder) for folder in ("testbed", "controller", "workloads", "bpf", "p4")
+    )
+    names = {part for name in re.findall(NAMES, text) for part in name.strip("`").split(".")}
+    assert len(names) > 30
+    assert sorted(name for name in names if not re.search(rf"\b{name}\b", sources)) == []
+
+
+def test_the_readmes_folders_are_those_that_are_there() -> None:
+    rows = re.findall(r"^\| (`[^|]*/`(?: `[^|]*/`)*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    named = set()
+    for cell in rows:
+        for words in re.findall(r"`([^`]*)`", cell):
+            first, *others = words.split()
+            named |= {first, *(f"{first.split('/')[0]}/{other}" for other in others)}
+    folders = {f"testbed/{init.parent.name}/" for init in (ROOT / "testbed").glob("*/__init__.py")}
+    assert folders <= named
+    assert sorted(folder for folder in named if not (ROOT / folder).is_dir()) == []
+
+
 def test_the_readme_is_short_and_leads_to_every_document() -> None:
     readme = (ROOT / "README.md").read_text()
     assert len(readme.splitlines()) <= README_LINES
