@@ -1,0 +1,27 @@
+"""The walks of a queued job and of a link's rate: down the layers, through no module twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.host import ROOT
+from tests.bench.walks import recorded
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch")]
+CALL_BACK = {
+    "client/environment": "calls the command that __main__ hands to it",
+    "emulation/nodes": "is the base of the testbed's Mininet, whose constructor calls build",
+}
+
+
+def test_no_walk_comes_to_a_module_twice() -> None:
+    walks = recorded(ROOT)
+    for name, walk in walks.items():
+        way = [module for module in walk.way if module not in CALL_BACK]
+        once = [module for at, module in enumerate(way) if at == 0 or way[at - 1] != module]
+        assert sorted(once) == sorted(set(once)), f"{name}: {' > '.join(walk.way)}"
+    job, planned, configured = walks.values()
+    assert (job.way[0], job.way[-1]) == ("__main__", "emulation/spawner")
+    assert {planned.way[-1], configured.way[-1]} == {"emulation/netlink"}
+    assert "submit" in job.way
+    assert "queue/session" in planned.way
