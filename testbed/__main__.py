@@ -14,23 +14,23 @@ COMMANDS = {
     "run": "run a training job on it",
     "submit": "queue training jobs; a policy schedules them",
     "cancel": "end queued jobs",
-    "status": "what runs on it",
-    "circuits": "its optical circuits: show, plan, set",
+    "status": "show what runs on it",
+    "circuits": "show, plan and set its optical circuits",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
-    "capture": "the frames of one of its links, as a pcap file",
-    "exec": "one command in one of its hosts, or a shell there",
-    "shell": "Mininet's prompt on it",
+    "capture": "write the frames of one of its links to a pcap file",
+    "exec": "run a command in one of its hosts, or a shell there",
+    "shell": "open Mininet's prompt on it",
     "down": "end it",
-    "systems": "the aggregation systems that jobs are summed by",
-    "reproduce": "a published figure, run again, beside the paper's",
-    "demo": "up, train with each kind of synchronisation, report, down",
-    "doctor": "what this host can do, and the remedy for each lack",
+    "systems": "list the aggregation systems that sum gradients",
+    "reproduce": "run a published figure again, beside the paper's",
+    "demo": "bring one up, train in each way, report, end it",
+    "doctor": "try what this host can do; a remedy for each lack",
 }
 
 
 def usage() -> str:
     commands = "\n".join(f"  {name:<10}{what}" for name, what in COMMANDS.items())
-    return f"usage: testbed COMMAND [ARGUMENT...]\n\n{commands}\n\ntestbed COMMAND --help says more of one"
+    return f"usage: testbed COMMAND [ARGUMENT...]\n\n{commands}\n\n`testbed COMMAND --help` says more of one"
 
 
 def main(argv: list[str] | None = None) -> int:

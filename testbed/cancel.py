@@ -14,12 +14,12 @@ def main(argv: list[str]) -> int:
     from testbed.errors import RequestError
 
     parser = argparse.ArgumentParser(
-        prog="testbed cancel", description="Ends queued jobs, whether they wait or run."
+        prog="testbed cancel", description="End queued jobs, whether they wait or run."
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
-    parser.add_argument("--all", action="store_true", help="all that this user queued")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    parser.add_argument("--all", action="store_true", help="end all that this user queued")
     parser.add_argument(
-        "jobs", nargs="*", type=int, metavar="JOB", help="its number, as testbed status has it"
+        "jobs", nargs="*", type=int, metavar="JOB", help="its number, as `testbed status` shows it"
     )
     options = parser.parse_args(argv)
     if options.all == bool(options.jobs):

@@ -21,17 +21,17 @@ def main(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="testbed capture",
-        description="Writes the frames of one link as a pcap file: each once, when it leaves the link's "
+        description="Write the frames of one link to a pcap file: each once, when it leaves the link's "
         "queue. Ctrl-C ends it early; the file then holds what came by until then.",
     )
-    parser.add_argument("link", metavar="LINK", help="u1h1: that host's; u1o1: that optical port's")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
-    parser.add_argument("--output", type=Path, metavar="FILE.pcap", help="where to (LINK.pcap)")
+    parser.add_argument("link", metavar="LINK", help="u1h1: that host's, u1o1: that optical port's")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    parser.add_argument("--output", type=Path, metavar="FILE.pcap", help="the file (LINK.pcap)")
     parser.add_argument(
         "--count", type=int, default=COUNT, metavar="N", help="end after so many frames (%(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help="end after this time (%(default)g)"
+        "--seconds", type=float, default=SECONDS, metavar="S", help="end after so many seconds (%(default)g)"
     )
     options = parser.parse_args(argv)
     output = (options.output or Path(f"{options.link}.pcap")).absolute()

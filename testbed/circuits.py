@@ -16,11 +16,26 @@ ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, an
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    parser = argparse.ArgumentParser(prog="testbed circuits", description=__doc__)
-    parser.add_argument("--name", default=runtime.DEFAULT_NAME, help="which testbed")
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.add_argument("action", nargs="?", default="list", choices=("list", "plan", "request", "history"))
-    parser.add_argument("demand", nargs="*", help="pairs of units to connect, like u1-u3")
+    parser = argparse.ArgumentParser(
+        prog="testbed circuits",
+        description="Show, plan and set the circuits of the optical switch.",
+    )
+    parser.add_argument("--name", default=runtime.DEFAULT_NAME, help="of the testbed (default)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        default="list",
+        choices=("list", "plan", "request", "history"),
+        help="list: those that are lit; plan: those that would serve the pairs; request: set these; "
+        "history: each change with its dark time (list)",
+    )
+    parser.add_argument(
+        "demand",
+        nargs="*",
+        metavar="UNIT-UNIT",
+        help="with plan and request: units to connect, such as u1-u3",
+    )
     arguments = parser.parse_intermixed_args(argv)
     demands = [_pair(text) for text in arguments.demand]
     if bool(demands) != (arguments.action in ("plan", "request")):

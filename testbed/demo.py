@@ -25,14 +25,26 @@ SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    parser = argparse.ArgumentParser(prog="testbed demo", description=__doc__)
-    parser.add_argument("--config", default="demo", help="a ready configuration or a file (%(default)s)")
-    parser.add_argument(
-        "--place", help="where the workers of all jobs go, such as u1:2,u2:2; without it, see the report"
+    parser = argparse.ArgumentParser(
+        prog="testbed demo",
+        description="Bring a testbed up, train one real job over it with each kind of synchronisation, "
+        "report, and end it.",
     )
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of training (%(default)s)")
     parser.add_argument(
-        "--out", type=Path, default=Path("out/demo"), help="folder for report.json and the plots"
+        "--config", default="demo", metavar="FILE", help="a configuration, as `testbed up` takes them (demo)"
+    )
+    parser.add_argument(
+        "--place",
+        metavar="UNIT:WORKERS,...",
+        help="where the workers of all jobs go, such as u1:2,u2:2; without it, in one unit and then in two",
+    )
+    parser.add_argument("--epochs", type=int, default=EPOCHS, metavar="N", help="of training (%(default)s)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/demo"),
+        metavar="DIR",
+        help="for report.json and the plots (out/demo)",
     )
     options = parser.parse_args(argv)
 

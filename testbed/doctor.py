@@ -24,7 +24,8 @@ def main(argv: list[str]) -> int:
     from testbed.probing.features import FEATURES, lacks
 
     parser = argparse.ArgumentParser(
-        prog="testbed doctor", description="Try each feature of this host that a testbed uses."
+        prog="testbed doctor",
+        description="Try each feature of this host that a testbed uses, and say the remedy for each lack.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     as_json = parser.parse_args(argv).json

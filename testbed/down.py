@@ -24,8 +24,10 @@ def main(argv: list[str]) -> int:
     from testbed.client.runtime import DEFAULT_NAME, Runtime, sweep
     from testbed.errors import TestbedError
 
-    parser = argparse.ArgumentParser(prog="testbed down", description="Ends a testbed.")
-    parser.add_argument("--name", default=DEFAULT_NAME)
+    parser = argparse.ArgumentParser(
+        prog="testbed down", description="End a testbed and all that runs on it."
+    )
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     if not runtime.alive() and os.geteuid() == 0:

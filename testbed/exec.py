@@ -18,11 +18,11 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="testbed exec",
         usage="testbed exec [-h] [--name NAME] HOST [-- COMMAND [ARGUMENT...]]",
-        description="Runs a command in a host, as the user who asks, with the standard input, output and "
-        "error, the signals, and the exit code of this one. Without a command: a shell.",
+        description="Run a command in a host, as the user who asks, with the standard input, output and "
+        "error, the signals, and the exit code of this one; without a command, a shell.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
-    parser.add_argument("host", metavar="HOST", help="as testbed status names it: u1h1")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    parser.add_argument("host", metavar="HOST", help="as `testbed status` names it, such as u1h1")
     own, separator, command = _parted(argv)
     options = parser.parse_args(own)
     if separator and not command:

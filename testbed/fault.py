@@ -37,33 +37,46 @@ def main(argv: list[str]) -> int:
 
 
 def _parser(default_name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="testbed fault", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="testbed fault", description="Lose, duplicate, reorder and corrupt frames on links."
+    )
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
-        either.add_argument("--name", help="which testbed")
-        either.add_argument("--json", action="store_true", help="print the faults as JSON")
+        either.add_argument("--name", help="of the testbed (default)")
+        either.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(name=default_name)
     actions = parser.add_subparsers(dest="action", required=True, metavar="set|list|clear")
     setting = actions.add_parser(
         "set",
         parents=[common],
         help="set the fault of links, in place of what they have",
-        description="Sets the fault of links, in place of what they have; counters start again from 0. "
+        description="Set the fault of links, in place of what they have; counters start again from 0. "
         "A link is named as `testbed status --json` does: u1h1 for a host's, u1o1 for an optical port's.",
     )
-    setting.add_argument("link", nargs="+")
     setting.add_argument(
-        "--direction", default="both", help="up (host to ToR to optical switch), down or both"
+        "link", nargs="+", metavar="LINK", help="u1h1: that host's, u1o1: that optical port's"
+    )
+    setting.add_argument(
+        "--direction",
+        default="both",
+        metavar="up|down|both",
+        help="up is from host to ToR to optical switch (both)",
     )
     for name, what in zip(
         _RATES, ("lost", "sent twice", "sent later", "sent with one bit flipped"), strict=True
     ):
         setting.add_argument(f"--{name}", metavar="RATE", help=f"share of frames {what}, like 0.1%%")
-    setting.add_argument("--distance", type=int, help="how many frames later a reordered one is sent (50)")
-    setting.add_argument("--seed", type=int, help="the same frames meet the same fate with the same seed (1)")
-    actions.add_parser("list", parents=[common], help="the faults that are set, and what they did")
+    setting.add_argument(
+        "--distance", type=int, metavar="N", help="how many frames later a reordered one is sent (50)"
+    )
+    setting.add_argument(
+        "--seed", type=int, metavar="N", help="the same frames meet the same fate with the same seed (1)"
+    )
+    actions.add_parser("list", parents=[common], help="show the faults that are set, and what they did")
     clearing = actions.add_parser("clear", parents=[common], help="end the faults of links, or all")
-    clearing.add_argument("link", nargs="*", help="none, or the word all: every link")
+    clearing.add_argument(
+        "link", nargs="*", metavar="LINK", help="such a link; none, or the word all: every link"
+    )
     return parser
 
 

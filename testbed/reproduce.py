@@ -53,12 +53,13 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="testbed reproduce",
-        description=__doc__,
+        description="Run a published evaluation again, print its figures beside ours, and write JSON "
+        "and a plot.",
         epilog=f"{', '.join(SIMULATED)} are simulations and need no root; {', '.join(LIVE)} run on a "
-        "testbed: testbed reproduce p4inc fig6 --help says more",
+        "testbed, with options of their own: `testbed reproduce p4inc fig6 --help`",
     )
-    parser.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS))
-    parser.add_argument("figure", metavar="FIGURE", help=", ".join((*SIMULATED, *LIVE)))
+    parser.add_argument("paper", metavar="PAPER", help=f"of {', '.join(PAPERS)}")
+    parser.add_argument("figure", metavar="FIGURE", help=f"of {', '.join((*SIMULATED, *LIVE))}")
     parser.add_argument(
         "--seeds", type=int, default=3, metavar="N", help="random workloads, each for all schemes (3)"
     )
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="processes (one per core)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="for the JSON file and the plot (out/p4inc)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="for the JSON file and the plot (out/PAPER)")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the Facebook coflow trace, for fig9")
     parser.add_argument(
         "--reading",
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a number of the setting, as often as needed",
+        help="a number of the setting, such as job_count=200,400; may be repeated",
     )
     parser.add_argument(
         "--time-limit", type=float, default=120.0, metavar="S", help="of the MILP, for each run of it (120)"

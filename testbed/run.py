@@ -26,8 +26,8 @@ def parser() -> argparse.ArgumentParser:
     from testbed.aggregation.registry import systems
     from testbed.client.runtime import DEFAULT_NAME
 
-    parser = argparse.ArgumentParser(prog="testbed run", description="Runs a training job on a testbed.")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser = argparse.ArgumentParser(prog="testbed run", description="Run a training job on a testbed.")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(
         "--place", metavar="UNIT:WORKERS,...", help="such as u1:2,u2:2; without it, all of the first gpu unit"
     )
@@ -35,13 +35,13 @@ def parser() -> argparse.ArgumentParser:
         "--sync",
         default="inc",
         metavar="|".join([*systems(), "FILE.py:CLASS"]),
-        help="how gradients are summed (inc)",
+        help="the system that sums gradients, as `testbed systems` lists them (inc)",
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it"
     )
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the workers' logs there")
-    parser.add_argument("--timeout", type=float, metavar="S", help="end the job after this many seconds")
+    parser.add_argument("--timeout", type=float, metavar="S", help="end the job after so many seconds")
     parser.add_argument(
         "--restarts",
         type=int,
@@ -52,10 +52,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--preload",
         action="store_true",
-        help="workers are forks of a process with torch loaded: they start at once",
+        help="fork workers from a process that has torch loaded, so that they start at once",
     )
-    parser.add_argument("script", metavar="SCRIPT")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="of the script")
     return parser
 
 

@@ -16,10 +16,11 @@ def main(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="testbed shell",
-        description="Mininet's prompt: u1h1 ping u2h1, pingall, dump, links, py net.get('u1h1').IP(), help. "
+        description="Open Mininet's prompt on a testbed: u1h1 ping u2h1, pingall, dump, links, "
+        "py net.get('u1h1').IP(), help. "
         "Commands run in hosts as the user who asks.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(
         "-c",
         dest="commands",

@@ -18,12 +18,12 @@ WATCH_S = 1.0
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    parser = argparse.ArgumentParser(prog="testbed status", description="Says what runs on a testbed.")
+    parser = argparse.ArgumentParser(prog="testbed status", description="Show what runs on a testbed.")
     parser.add_argument(
         "--name", help="of one testbed; without it, the one that runs, or a list if several do"
     )
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument("--watch", action="store_true", help="again every second, until Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with everything")
+    parser.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
     arguments = parser.parse_args(argv)
     while True:
         text = said(arguments)

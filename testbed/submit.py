@@ -31,8 +31,11 @@ def main(argv: list[str]) -> int:
     from testbed.queue import submission
     from testbed.topology.fields import read_yaml
 
-    parser = argparse.ArgumentParser(prog="testbed submit", description="Queues jobs on a testbed.")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed")
+    parser = argparse.ArgumentParser(
+        prog="testbed submit",
+        description="Queue training jobs on a testbed; a policy says when they start, and with what.",
+    )
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(
         "--policy", help=f"in place of the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
     )
@@ -51,14 +54,16 @@ def main(argv: list[str]) -> int:
         "--wait",
         action="store_false",
         dest="detach",
-        help="go on until the last job has ended (so by default)",
+        help="return when the last job has ended, as without --detach",
     )
     parser.add_argument(
         "--preload",
         action="store_true",
-        help="workers are forks of a process with torch loaded: they start at once",
+        help="fork workers from a process that has torch loaded, so that they start at once",
     )
-    parser.add_argument("jobs", type=Path, metavar="JOBS.yaml")
+    parser.add_argument(
+        "jobs", type=Path, metavar="JOBS.yaml", help="the jobs; docs/scheduling.md has the keys"
+    )
     options = parser.parse_args(argv)
     caller = Caller.of_this_process()
     with caller.acting():

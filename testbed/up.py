@@ -37,13 +37,13 @@ def main(argv: list[str]) -> int:
     from testbed.topology.catalogue import READY, find
     from testbed.topology.model import CONTROLLERS
 
-    does = "Brings a testbed up and keeps it until Ctrl-C or `testbed down`."
+    does = "Bring a testbed up and keep it until Ctrl-C or `testbed down`."
     parser = argparse.ArgumentParser(prog="testbed up", description=does)
     parser.add_argument(
         "--config", default="default", metavar="FILE", help=f"a YAML file, or one of {', '.join(READY)}"
     )
     parser.add_argument(
-        "--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side"
+        "--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side (default)"
     )
     parser.add_argument("--detach", action="store_true", help="return when it is up, and leave it running")
     does = "have every simple_switch write each packet's way into the log folder, as `bmv2: {log: true}` does"

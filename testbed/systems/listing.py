@@ -12,8 +12,8 @@ def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     parser = argparse.ArgumentParser(
         prog="testbed systems",
-        description="Lists the aggregation systems that --sync and sync: take, and what each needs. A "
-        "system of your own is named by FILE.py:CLASS (docs/your-own-system.md).",
+        description="List the aggregation systems that `run --sync` and `sync:` in a file of jobs take, "
+        "and what each needs. A system of your own is FILE.py:CLASS (docs/your-own-system.md).",
     )
     parser.parse_args(argv)
     width = max(map(len, systems()))

@@ -4,17 +4,21 @@ show.
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import io
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed import run, status, up
+from testbed.__main__ import COMMANDS
 from testbed.client import environment
 from testbed.client.runtime import Caller
 from testbed.client.screen import Screen
@@ -30,6 +34,44 @@ def command(*argv: str) -> tuple[int, list[str]]:
         [sys.executable, "-m", *argv], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False
     )
     return done.returncode, done.stderr.strip().splitlines()
+
+
+class HelpAsked(Exception):  # no error: what a test asked for
+    """The parser of a command, in place of what it would do."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+
+
+@pytest.fixture
+def parser_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], argparse.ArgumentParser]:
+    def asked(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        raise HelpAsked(parser)
+
+    def of(name: str) -> argparse.ArgumentParser:
+        with pytest.raises(HelpAsked) as asked_for:
+            importlib.import_module(f"testbed.{name}").main([])
+        return asked_for.value.parser
+
+    for name in ("parse_args", "parse_intermixed_args", "parse_known_args"):
+        monkeypatch.setattr(argparse.ArgumentParser, name, asked)
+    return of
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_in_one_voice(name: str, parser_of: Callable[[str], argparse.ArgumentParser]) -> None:
+    parser = parser_of(name)
+    assert parser.description, "what it does"
+    verb, *_ = parser.description.split()
+    assert verb[0].isupper(), f"{verb!r} begins no sentence"
+    assert not verb.endswith("s"), f"{verb!r} says what it does, and not what to do"
+    assert parser.description.endswith((".", ")."))
+    assert "daemon" not in parser.format_help(), "a word for those who read the sources"
+    for action in parser._actions:
+        assert action.help or action.choices, f"{name}: nothing is said of {action.dest}"
+        if action.nargs != 0 and not action.choices:
+            assert re.search(r"[A-Z]|\|", str(action.metavar or action.dest.upper())), action.dest
+    assert "%" not in parser.format_help().replace(" %", ""), "a default that was not put in"
 
 
 @pytest.mark.parametrize(
