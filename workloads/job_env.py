@@ -1,4 +1,5 @@
-"""What a worker process is told about its job. Owns the reading of `TESTBED_JOB`; imports nothing but NumPy.
+"""The view that a worker process has of its job. Owns the reading of `TESTBED_JOB`; imports nothing but
+NumPy.
 
 The launcher writes the JSON object (testbed/jobs/environment.py). A scheduled job's worker is told the rest,
 how it sums, through its gate (testbed/jobs/gates.py), where it waits until its job is started. The object
@@ -47,7 +48,9 @@ class Missing:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """In words; a negative code is the number of the signal that ended the process (as in subprocess)."""
+    """Return it in words; a negative code is the number of the signal that ended the process (as in
+    subprocess).
+    """
     if exit_code >= 0:
         return f"exited with code {exit_code}"
     try:
@@ -103,16 +106,16 @@ class Board:
         ]
 
     def progress_address(self) -> int:
-        """Where this worker's progress is in this process's memory: an aligned 64-bit word, for code that is
-        not Python.
+        """Return the address of this worker's progress in this process's memory: an aligned 64-bit word, for
+        code that is not Python.
         """
         field = self._records.dtype.fields
         assert field is not None
         return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["progress"][1])
 
     def rate_address(self) -> int:
-        """Where the rate of this worker's link is in this process's memory, a binary64 in Mb/s; 0 while it is
-        as it was at the start.
+        """Return the address of the rate of this worker's link in this process's memory, a binary64 in Mb/s;
+        0 while it is as it was at the start.
         """
         field = self._records.dtype.fields
         assert field is not None
@@ -142,8 +145,8 @@ def wait_at_gate(environ: Mapping[str, str] = os.environ) -> None:
 
 def _is_gate(fd: int) -> bool:
     try:
-        with socket.socket(fileno=os.dup(fd)) as there:
-            return (there.family, there.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with socket.socket(fileno=os.dup(fd)) as end:
+            return (end.family, end.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError:
         return False
 
@@ -158,12 +161,13 @@ def _through_gate(fd: int) -> dict[str, Any]:
         message, fds, _, _ = socket.recv_fds(gate, _LARGEST_MESSAGE_BYTES, 8)
     if not message:
         raise NotInJobError("the testbed ended before it started this job")
-    told: dict[str, Any] = json.loads(message)
-    numbers = dict(zip(told.pop("fds"), fds, strict=True))
-    told["endpoint"] = {
-        name: numbers[value] if name.endswith("_fd") else value for name, value in told["endpoint"].items()
+    settings: dict[str, Any] = json.loads(message)
+    numbers = dict(zip(settings.pop("fds"), fds, strict=True))
+    settings["endpoint"] = {
+        name: numbers[value] if name.endswith("_fd") else value
+        for name, value in settings["endpoint"].items()
     }
-    return told
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,23 +200,23 @@ class JobEnv:
         if text is None:
             raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
         try:
-            told = json.loads(text)
-            if "gate" in told:
-                told |= _through_gate(int(told["gate"]))
-            hosts = tuple(told["hosts"])
-            ps = None if told["ps"] is None else (str(told["ps"][0]), int(told["ps"][1]))
+            settings = json.loads(text)
+            if "gate" in settings:
+                settings |= _through_gate(int(settings["gate"]))
+            hosts = tuple(settings["hosts"])
+            ps = None if settings["ps"] is None else (str(settings["ps"][0]), int(settings["ps"][1]))
             return cls(
-                testbed=told["testbed"],
-                job_id=told["job_id"],
-                generation=told["generation"],
-                rank=told["rank"],
+                testbed=settings["testbed"],
+                job_id=settings["job_id"],
+                generation=settings["generation"],
+                rank=settings["rank"],
                 world_size=len(hosts),
-                system=told["system"],
-                transport=told["transport"],
+                system=settings["system"],
+                transport=settings["transport"],
                 hosts=hosts,
-                board=Board.from_settings(told["board"], told["rank"], hosts, told["ps_host"]),
-                stats=Path(told["stats"]),
-                endpoint=told["endpoint"],
+                board=Board.from_settings(settings["board"], settings["rank"], hosts, settings["ps_host"]),
+                stats=Path(settings["stats"]),
+                endpoint=settings["endpoint"],
                 ps=ps,
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:

@@ -39,7 +39,7 @@ class Layer:
         return sum(self.tensors)
 
     def scaled(self, scale: int) -> Layer:
-        """With each tensor's size divided by `scale`, at least 1."""
+        """Return it with each tensor's size divided by `scale`, at least 1."""
         return Layer(self.name, tuple(max(1, size // scale) for size in self.tensors), self.macs)
 
 
@@ -55,7 +55,7 @@ class Profile:
         return self.forward_ms + self.backward_ms
 
     def for_batch(self, images: int) -> Profile:
-        """In proportion to the images."""
+        """Return the time in proportion to the images."""
         return Profile(self.forward_ms * images / BATCH, self.backward_ms * images / BATCH)
 
 
@@ -75,7 +75,7 @@ def parameters(model: str, scale: int = 1) -> int:
 
 
 def gigabits(model: str, scale: int = 1) -> float:
-    """Of its gradients in binary32."""
+    """Return the bytes of its gradients in binary32."""
     return parameters(model, scale) * 32 / 1e9
 
 
@@ -89,7 +89,9 @@ def profile(name: str, model: str) -> Profile:
 
 
 def _convolution(name: str, ins: int, outs: int, kernel: int, pixels: int, *, normalised: bool) -> Layer:
-    """Of `pixels` a side at its output; with a bias, or with batch normalisation's two vectors instead."""
+    """Return a convolution of `pixels` a side at its output; with a bias, or with batch normalisation's two
+    vectors instead.
+    """
     weights = ins * outs * kernel * kernel
     return Layer(name, (weights, outs, outs) if normalised else (weights, outs), weights * pixels * pixels)
 
@@ -99,15 +101,15 @@ def _dense(name: str, ins: int, outs: int) -> Layer:
 
 
 def _vgg(stages: tuple[int, ...]) -> tuple[Layer, ...]:
-    found: list[Layer] = []
+    stack: list[Layer] = []
     pixels, ins = IMAGE, 3
     for stage, (count, outs) in enumerate(zip(stages, _WIDTHS, strict=True), 1):
         for number in range(1, count + 1):
-            found.append(_convolution(f"conv{stage}_{number}", ins, outs, 3, pixels, normalised=False))
+            stack.append(_convolution(f"conv{stage}_{number}", ins, outs, 3, pixels, normalised=False))
             ins = outs
         pixels //= 2
     return (
-        *found,
+        *stack,
         _dense("fc6", ins * pixels * pixels, 4096),
         _dense("fc7", 4096, 4096),
         _dense("fc8", 4096, CLASSES),
@@ -116,7 +118,7 @@ def _vgg(stages: tuple[int, ...]) -> tuple[Layer, ...]:
 
 def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
     pixels, ins = IMAGE // 2, 64
-    found = [_convolution("conv1", 3, ins, 7, pixels, normalised=True)]
+    stack = [_convolution("conv1", 3, ins, 7, pixels, normalised=True)]
     pixels //= 2
     for stage, (count, width) in enumerate(zip(stages, _WIDTHS, strict=False), 2):
         for block in range(1, count + 1):
@@ -124,13 +126,13 @@ def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
             before = pixels
             if block == 1 and stage > 2:
                 pixels //= 2
-            found.append(_convolution(f"{name}a", ins, width, 1, before, normalised=True))
-            found.append(_convolution(f"{name}b", width, width, 3, pixels, normalised=True))
-            found.append(_convolution(f"{name}c", width, outs, 1, pixels, normalised=True))
+            stack.append(_convolution(f"{name}a", ins, width, 1, before, normalised=True))
+            stack.append(_convolution(f"{name}b", width, width, 3, pixels, normalised=True))
+            stack.append(_convolution(f"{name}c", width, outs, 1, pixels, normalised=True))
             if block == 1:
-                found.append(_convolution(f"{name}s", ins, outs, 1, pixels, normalised=True))
+                stack.append(_convolution(f"{name}s", ins, outs, 1, pixels, normalised=True))
             ins = outs
-    return (*found, _dense("fc", ins, CLASSES))
+    return (*stack, _dense("fc", ins, CLASSES))
 
 
 # jcjohnson/cnn-benchmarks on GitHub: GTX 1080 Ti, binary32, cuDNN 5.1.10, forward and backward of 16 images
@@ -148,14 +150,14 @@ def _gtx_1080_ti() -> dict[str, Profile]:
     """Twice the time of 16 images for 32. VGG11 is not in the source: VGG16's time by the ratio of their
     multiply-accumulates.
     """
-    found = {
+    profiles = {
         model: Profile(2 * forward, 2 * backward) for model, (forward, backward) in _MEASURED_OF_16.items()
     }
     ratio = math.fsum(layer.macs for layer in layers("vgg11")) / math.fsum(
         layer.macs for layer in layers("vgg16")
     )
-    found["vgg11"] = Profile(found["vgg16"].forward_ms * ratio, found["vgg16"].backward_ms * ratio)
-    return found
+    profiles["vgg11"] = Profile(profiles["vgg16"].forward_ms * ratio, profiles["vgg16"].backward_ms * ratio)
+    return profiles
 
 
 PROFILES = {"gtx1080ti": _gtx_1080_ti(), "none": {model: Profile(0.0, 0.0) for model in MODELS}}

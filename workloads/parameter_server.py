@@ -62,7 +62,7 @@ class Server:
         self._selector.register(listener, selectors.EVENT_READ)
 
     def serve(self) -> NoReturn:
-        """Until the process ends."""
+        """Serve until the process ends."""
         while True:
             self.step(None)
 
@@ -193,7 +193,7 @@ class Server:
             channel.flush()
 
     def _refuse(self, channel: Channel, why: str) -> None:
-        """What it still sends is read and thrown away until it hangs up: closing on unread data would be a
+        """Read and throw away what it still sends until it hangs up: closing on unread data would be a
         reset, which can overtake the reason.
         """
         rank = self._ranks.pop(channel)

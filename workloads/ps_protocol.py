@@ -27,7 +27,7 @@ GRADIENT_BYTES = 4
 
 
 class Kind(enum.IntEnum):
-    """What a message says. The payload of those that name ranks is an array of big-endian u16."""
+    """The kinds of message. The payload of those that name ranks is an array of big-endian u16."""
 
     HELLO = 1  # worker: its rank; the payload is the number of workers (u16) and the job's name
     JOINED = 2  # server: the ranks that have said hello so far

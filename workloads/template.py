@@ -66,8 +66,8 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def _described(connection_fd: int) -> tuple[dict[str, Any], list[int]]:
-    """What this fork is to become, and its descriptors. Raises ValueError where the other end went away
-    before it had said all.
+    """Return what this fork is to become, and its descriptors. Raises ValueError where the other end went
+    away before it had said all.
     """
     with socket.socket(fileno=connection_fd) as connection:
         piece, fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _MOST_FDS)

@@ -70,7 +70,7 @@ class Timeline:
         nanoseconds of CLOCK_MONOTONIC.
         """
         with self._lock:
-            return {"sums": [list(one) for one in self._sums], "rows": [list(row) for row in self._rows]}
+            return {"sums": [list(each) for each in self._sums], "rows": [list(row) for row in self._rows]}
 
 
 class _ThreadClock:

@@ -1,3 +1,1 @@
-"""Who sums what, whatever the system and the data plane: a job's forest of places, and what each is given.
-Pure.
-"""
+"""A job's forest of places that sum, and what each is given, whatever the system and the data plane. Pure."""

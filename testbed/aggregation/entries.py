@@ -11,7 +11,7 @@ NO_IP = "0.0.0.0"
 
 
 class Role(Enum):
-    """What becomes of the sum made at a place."""
+    """The way that a sum made at a place goes."""
 
     TOP = "top"  # it is the result
     INNER = "inner"  # it goes to the place above
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who runs at a host's port: a worker of a job (or None), and whether the host is a place of the
+    """The one who runs at a host's port: a worker of a job (or None), and whether the host is a place of the
     job's.
     """
 

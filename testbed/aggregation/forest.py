@@ -40,7 +40,7 @@ class Node:
 
     @property
     def number(self) -> int:
-        """What the place above calls this one: the lowest rank that it sums."""
+        """Return what the place above calls this one: the lowest rank that it sums."""
         return min(rank for node in self.nodes() for rank in node.workers)
 
     def above(self) -> dict[Place, Node]:
@@ -109,7 +109,7 @@ class Forest:
         return sorted({unit for unit, _ in self.workers})
 
     def receivers(self, tree: int) -> list[Host]:
-        """Who gets the sums of a tree."""
+        """Return the hosts that get the sums of a tree."""
         owner = self.trees[tree].owner
         return list(self.workers) if owner is None else [owner]
 
@@ -136,14 +136,15 @@ class Forest:
                 yield child.place.unit, node.place.unit
 
     def _ways_down(self, number: int) -> Iterator[tuple[int, int]]:
-        """What the tree's own edges do not join yet: an owner in a unit of its own."""
+        """Yield what the tree's own edges do not join yet: an owner in a unit of its own."""
         owner = self.trees[number].owner
         if owner:
             yield self.trees[number].top.place.unit, owner[0]
 
     def meeting(self) -> int:
-        """How many packets of one fragment can meet in one queue on their way up, at most: at a host all that
-        it does not send itself come by its one link; at a switch all from other units may come by one port.
+        """Return how many packets of one fragment can meet in one queue on their way up, at most: at a host
+        all that it does not send itself come by its one link; at a switch all from other units may come by
+        one port.
         """
         return max((self._inflow(node) for tree in self.trees for node in tree.top.nodes()), default=1)
 

@@ -54,7 +54,7 @@ class Segments:
         return dict(self._taken)
 
     def jobs(self) -> int:
-        """How many jobs have segments here."""
+        """Return how many jobs have segments here."""
         return len({job for job, _ in dict(self._taken)})
 
     def _holders(self) -> str:

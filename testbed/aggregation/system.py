@@ -1,5 +1,5 @@
-"""What an aggregation system is to the testbed: how a job's workers become a forest, and what else it needs.
-Pure.
+"""An aggregation system as the testbed knows it: how a job's workers become a forest, and what else it
+needs. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PolicyFactory = Callable[[int], Policy]
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """What a system must know of a unit: its number, its role (gpu, cpu or optimizer) and how many hosts
+    """A unit as a system must know it: its number, its role (gpu, cpu or optimizer) and how many hosts
     it has.
     """
 
@@ -67,9 +67,9 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a job's gradients are summed: its system by name, its workers' hosts by rank, how these speak (one
-    of testbed/contract/transports.py), the host of its server process or top place (None: it has none), the
-    forest (None: nothing is summed in the network), and the pairs of units that its traffic joins.
+    """The way that a job's gradients are summed: its system by name, its workers' hosts by rank, how these
+    speak (one of testbed/contract/transports.py), the host of its server process or top place (None: it has
+    none), the forest (None: nothing is summed in the network), and the pairs of units that its traffic joins.
     """
 
     system: str

@@ -1,5 +1,5 @@
-"""By which optical ports a forest's results go on from unit to unit: the controller's answer, which knows the
-circuits.
+"""The optical ports by which a forest's results go on from unit to unit: the controller's answer, which knows
+the circuits.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from testbed.topology import addresses
 
 
 def ways(forest: Forest, controller: Callable[..., Any]) -> list[Ways]:
-    """By tree: by which devices results go on from each unit, from the unit of the top to those of the
-    receivers. `controller` is asked by operation and arguments. Raises what it raises.
+    """Return, by tree, the devices by which results go on from each unit, from the unit of the top to those
+    of the receivers. `controller` is asked by operation and arguments. Raises what it raises.
     """
     return [
         _way(tree.top.place.unit, {unit for unit, _ in forest.receivers(number)}, controller)

@@ -1,4 +1,6 @@
-"""What a worker's Python (workloads/endpoint.py) and its compiled endpoint (workloads/native/) share."""
+"""The numbers and records that a worker's Python (workloads/endpoint.py) and its compiled endpoint
+(workloads/native/) share.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ U32, U64 = Kind.U32, Kind.U64
 
 
 class Event(Choice):
-    """What endpoint_run says, and what became of a vector."""
+    """The answers of endpoint_run: how a vector ended, or why there is none."""
 
     IDLE = 0, "nothing is left to do"
     DONE = 1, "a vector is summed"

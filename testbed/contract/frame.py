@@ -35,8 +35,8 @@ def checksum(data: bytes) -> int:
 
 
 def udp_checksum(source: bytes, destination: bytes, datagram: bytes) -> int:
-    """Of a datagram whose checksum field holds zero; never 0, which would say that there is none (RFC
-    768).
+    """Return the checksum of a datagram whose own field holds zero; never 0, which would say that there is
+    none (RFC 768).
     """
     pseudo = source + destination + struct.pack("!BBH", 0, IPPROTO_UDP, len(datagram))
     return checksum(pseudo + datagram) or 0xFFFF
@@ -125,7 +125,7 @@ class Frame:
 
     @property
     def is_marked(self) -> bool:
-        """Whether a queue on its way was long."""
+        """Return whether a queue on its way was long."""
         return self.tos & CE == CE
 
     def fields(self) -> dict[str, Any]:
@@ -152,12 +152,12 @@ def mac_bytes(mac: str) -> bytes:
 
 
 def is_ipv4(data: bytes) -> bool:
-    """Whether a frame is IPv4 without options, which alone the switches look into."""
+    """Return whether a frame is IPv4 without options, which alone the switches look into."""
     return len(data) >= ETHERNET_BYTES + IPV4_BYTES and data[12:14] == b"\x08\0" and data[14] & 0x0F == 5
 
 
 def is_gradient(data: bytes) -> bool:
-    """Whether a frame is a UDP datagram to the gradient port. A fragment of a datagram has no port."""
+    """Return whether a frame is a UDP datagram to the gradient port. A fragment of a datagram has no port."""
     if not is_ipv4(data) or len(data) < HEADERS_BYTES:
         return False
     fragmented = int.from_bytes(data[20:22], "big") & 0x3FFF
@@ -165,5 +165,5 @@ def is_gradient(data: bytes) -> bool:
 
 
 def ipv4_checksum_holds(data: bytes) -> bool:
-    """Whether the IPv4 header's checksum is right."""
+    """Return whether the IPv4 header's checksum is right."""
     return checksum(data[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]) == 0

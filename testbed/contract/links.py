@@ -1,4 +1,4 @@
-"""What the programs on links keep: faults on purpose (bpf/link_faults.c) and marks (bpf/link_marks.c)."""
+"""The state of the programs on links: faults on purpose (bpf/link_faults.c) and marks (bpf/link_marks.c)."""
 
 from __future__ import annotations
 

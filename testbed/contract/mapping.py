@@ -1,4 +1,4 @@
-"""Where a worker puts its fragments: by which tree each goes, and into which slot of the tree's segment, by a
+"""The tree by which each fragment of a worker goes, and the slot of the tree's segment that it goes to, by a
 hash of job and fragment (P4INC-AOI, section VI-B). Pure.
 """
 
@@ -26,14 +26,14 @@ def places(job: int, size: int) -> npt.NDArray[np.uint32]:
     A fragment whose hash gives a slot that an earlier one has is moved to the next free slot.
     """
     taken = np.zeros(size, np.bool_)
-    found = np.zeros(size, np.uint32)
+    slots = np.zeros(size, np.uint32)
     for fragment in range(size):
         place = ((fragment ^ (job << 16)) * _GOLDEN & 0xFFFFFFFF) * size >> 32
         while taken[place]:
             place = (place + 1) % size
         taken[place] = True
-        found[fragment] = place
-    return found
+        slots[fragment] = place
+    return slots
 
 
 def pattern(shares: Sequence[float]) -> npt.NDArray[np.uint32]:

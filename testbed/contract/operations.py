@@ -12,7 +12,7 @@ from testbed.contract.numbers import Choice
 
 
 class Body(Enum):
-    """What follows the header."""
+    """The part of a packet that follows the header."""
 
     LANES = "lanes"  # as many as the fabric's MTU holds
     NONE = "none"

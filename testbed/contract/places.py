@@ -1,4 +1,4 @@
-"""What a place that sums knows: its ports, jobs and slots; and what the fabric around it knows: routes,
+"""The state of a place that sums: its ports, jobs and slots; and what the fabric around it knows: routes,
 circuits, pullers.
 
 The records are the values of the XDP programs' maps (bpf/maps.h says who writes and reads each); the numbers
@@ -15,7 +15,7 @@ U32, U64, BE32 = Kind.U32, Kind.U64, Kind.BE32
 
 
 class Port(Choice):
-    """Who sits behind a place's port."""
+    """The kinds of neighbour behind a place's port."""
 
     FABRIC = 0, "optical: what comes was checked where it entered"
     HOST = 1, "of a host, or of its loop"
@@ -23,7 +23,7 @@ class Port(Choice):
 
 
 class SlotState(Choice):
-    """What a slot is."""
+    """The states of a slot."""
 
     EMPTY = 0
     FILLING = 1
@@ -32,7 +32,7 @@ class SlotState(Choice):
 
 
 class Role(Choice):
-    """What becomes of the sum made at a place; the slot of a complete sum is in the state of the same
+    """The ways that a sum made at a place goes; the slot of a complete sum is in the state of the same
     number.
     """
 

@@ -37,7 +37,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """As many elements as a packet has lanes, over `per`. `in_c` is the macro for how many those are."""
+    """A count of elements: a packet's lanes, over `per`. `in_c` is the macro for how many those are."""
 
     per: int = 1
     in_c: str = "WIRE_LANES"
@@ -79,7 +79,7 @@ class Record:
         return np.dtype(fields)
 
     def offset(self, name: str) -> int:
-        """Where a member begins; those before it are not counted in lanes or macros."""
+        """Return the byte at which a member begins; those before it are not counted in lanes or macros."""
         before = self.members[: [member.name for member in self.members].index(name)]
         return Record(self.name, before).dtype().itemsize if before else 0
 

@@ -58,7 +58,7 @@ class GradientPacket(Packet):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_: Any, **__: Any) -> type[Packet]:
-        """What does not begin with the magic is shown as it is."""
+        """Show what does not begin with the magic as it is."""
         if _pkt is not None and _pkt[:2] != spec.MAGIC.to_bytes(2, "big"):
             return Raw
         return cls

@@ -95,24 +95,24 @@ NUMBERS: tuple[Number, ...] = (
 
 
 def bias(workers: int) -> int:
-    """What each of `workers` adds to a signed lane to make it non-negative."""
+    """Return what each of `workers` adds to a signed lane to make it non-negative."""
     return 2**31 // workers
 
 
 def lanes_for(mtu: int) -> int:
-    """How many lanes a packet has on a fabric of this MTU in bytes; an even number, since switches sum two at
-    once.
+    """Return the lanes that a packet has room for on a fabric of this MTU in bytes; an even number, since
+    switches sum two at once.
     """
     return (mtu - 20 - 8 - HEADER_BYTES) // 8 * 2
 
 
 def payload_bytes(lanes: int) -> int:
-    """Of the UDP datagram with so many lanes."""
+    """Return the bytes of the UDP datagram with so many lanes."""
     return HEADER_BYTES + 4 * lanes
 
 
 def conditions() -> list[tuple[str, str]]:
-    """What C and P4 ask of an `op`: macros of one argument, and their conditions."""
+    """Return what C and P4 ask of an `op`: macros of one argument, and their conditions."""
     known = " || ".join(f"(op) == WIRE_OP_{op.name}" for op in Op)
     if list(map(int, Op)) == list(range(int(min(Op)), int(max(Op)) + 1)):  # one comparison less to a packet
         known = f"(op) >= WIRE_OP_{min(Op).name} && (op) <= WIRE_OP_{max(Op).name}"

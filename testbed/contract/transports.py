@@ -1,4 +1,4 @@
-"""How a job's workers speak, as the daemon tells them."""
+"""The ways in which a job's workers speak, as the daemon tells them."""
 
 from __future__ import annotations
 

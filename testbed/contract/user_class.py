@@ -11,7 +11,7 @@ from typing import Any
 
 
 def is_users(name: str) -> bool:
-    """Whether a name is of a user's class, and not of something that the testbed has."""
+    """Return whether a name is of a user's class, and not of something that the testbed has."""
     return ":" in name
 
 

@@ -1,4 +1,4 @@
-"""What became of a packet: the names that the model gives, and the numbers of the counters that the data
+"""The verdicts on packets: the names that the model gives, and the numbers of the counters that the data
 planes keep. docs/protocol.md says when each is given.
 """
 
@@ -11,7 +11,7 @@ from testbed.contract.numbers import Number
 
 
 class Engine(Flag):
-    """Which data plane counts it."""
+    """The data plane that counts it."""
 
     XDP = auto()
     P4 = auto()

@@ -46,7 +46,7 @@ class Gpu:
         self._free_s, self.late_s = time.monotonic(), 0.0
 
     def compute(self, seconds: float) -> None:
-        """Until that work is done."""
+        """Wait until that work is done."""
         self._free_s += seconds
         left = self._free_s - time.monotonic()
         if left > 0:
@@ -55,7 +55,7 @@ class Gpu:
 
 
 class Step:
-    """What the layers share in an iteration: the GPU, and this worker's factor of all gradients."""
+    """The part that layers share in an iteration: the GPU, and this worker's factor of all gradients."""
 
     def __init__(self, rank: int) -> None:
         self.gpu = Gpu()
@@ -122,7 +122,8 @@ def emulated(model: str, profile: models.Profile, scale: int, step: Step) -> nn.
 
 
 def error_over_bound(net: nn.Sequential, workers: int, turns: int) -> float:
-    """How far the parameters are from the sum of all averages, at worst, in parts of what is allowed.
+    """Return the largest distance of the parameters from the sum of all averages, in parts of what is
+    allowed.
 
     Allowed is, for each iteration: the fixed point of a switch, W M 2^(log2 W - 30) with M the largest share
     of a worker; the roundings of each worker's share and of their sums; and that of the step on the
