@@ -54,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="fork workers from a process that has torch loaded, so that they start at once",
     )
+    parser.add_argument(
+        "--lanes", type=int, metavar="N", help="put N gradients in a packet, 64 or more (what the MTU holds)"
+    )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="of the script")
     return parser
@@ -66,7 +69,7 @@ def main(argv: list[str]) -> int:
     from testbed.contract.user_class import is_users
     from testbed.errors import RequestError, TestbedError
     from testbed.jobs.placement import parse_place
-    from testbed.jobs.request import MOST_RESTARTS
+    from testbed.jobs.request import MOST_RESTARTS, lanes
 
     options = parser().parse_args(argv)
     if not is_users(options.sync):
@@ -77,6 +80,7 @@ def main(argv: list[str]) -> int:
         raise RequestError(f"--timeout {options.timeout:g}: more than 0 seconds is accepted")
     if not 0 <= options.restarts <= MOST_RESTARTS:
         raise RequestError(f"--restarts {options.restarts}: 0 to {MOST_RESTARTS} are accepted")
+    lanes({"lanes": options.lanes}, "lanes", "--")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
@@ -92,6 +96,7 @@ def main(argv: list[str]) -> int:
         "limit_s": options.timeout,
         "restarts": options.restarts,
         "preload": options.preload,
+        "lanes": options.lanes,
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,

@@ -107,7 +107,7 @@ class SeenWork(c10d.Work):  # type: ignore[misc] # a class that torch gives no t
         self._work, self._timeline, self._number = work, timeline, number
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """As gloo's work does."""
+        """Wait as gloo's work does."""
         self._timeline.wait(self._number)
         done: bool = self._work.wait() if timeout is None else self._work.wait(timeout)
         self._timeline.is_there(self._number)
@@ -142,7 +142,7 @@ def _by_gloo(name: str, seen: bool) -> Callable[..., Any]:
 
 
 def _size_bytes(tensors: Any) -> int:
-    """Of a tensor, or of a list of tensors or of such lists; 0 for anything else."""
+    """Return the bytes of a tensor, or of a list of tensors or of such lists; 0 for anything else."""
     if isinstance(tensors, torch.Tensor):
         return int(tensors.numel() * tensors.element_size())
     return sum(map(_size_bytes, tensors)) if isinstance(tensors, list | tuple) else 0
@@ -238,7 +238,7 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
 
     @property
     def is_up(self) -> bool:
-        """Whether the reducer's thread still serves it."""
+        """Return whether the reducer's thread still serves it."""
         return self._thread.is_alive()
 
     def shutdown(self) -> None:
@@ -276,14 +276,14 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         reducer: Reducer,
         tensors: list[torch.Tensor],
         average: bool,
-        told: tuple[Future[Any], list[Outcome]],
+        promise: tuple[Future[Any], list[Outcome]],
         number: int,
     ) -> None:
-        """Here and not on the thread, so that vectors follow each other without a pause. Each gets a task of
-        its own, which may make room for the next.
+        """Submit here and not on the thread, so that vectors follow each other without a pause. Each gets a
+        task of its own, which may make room for the next.
         """
         start, failures = time.perf_counter(), list[Exception]()
-        pending, outcomes = told
+        pending, outcomes = promise
 
         def finish(tensor: torch.Tensor, flat: torch.Tensor) -> None:
             try:

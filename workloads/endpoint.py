@@ -226,13 +226,13 @@ class Endpoint:
             self._room.release()
 
     def _finish(self, vector: _Vector) -> Outcome:
-        number, told, silent_ns = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
+        number, detail, silent_ns = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
         if self._broken:
             raise self._broken
         event = int(Event.QUIET)
         while event == Event.QUIET:
             event = self._library.endpoint_run(
-                self._handle, ctypes.byref(number), ctypes.byref(told), ctypes.byref(silent_ns)
+                self._handle, ctypes.byref(number), ctypes.byref(detail), ctypes.byref(silent_ns)
             )
             if event == Event.QUIET:
                 self._check_peers(silent_ns.value / 1e9)
@@ -241,21 +241,21 @@ class Endpoint:
         assert number.value == self._finished
         self._finished += 1
         if event != Event.DONE:
-            raise self._explained(Event(event), told.value, vector)
+            raise self._explained(Event(event), detail.value, vector)
         return Outcome(self._workers, self._lanes, vector.contributors)
 
-    def _explained(self, event: Event, told: int, vector: _Vector) -> Exception:
+    def _explained(self, event: Event, detail: int, vector: _Vector) -> Exception:
         """Return what a vector without a sum raises. It is the end where the workers no longer agree."""
         if event == Event.NOT_FINITE:
             failed: Exception = NotFiniteError(
-                f"{told} of {self._workers} workers have NaN or infinity in their gradients"
+                f"{detail} of {self._workers} workers have NaN or infinity in their gradients"
             )
             if 0 < vector.contributors[0] < self._workers:  # the others may sum it without this worker
                 self._broken = failed
             return failed
         if event == Event.IMPOSSIBLE:
             self._broken = RuntimeError(
-                f"job {self._job}: a result names {told} contributors of {self._workers} workers"
+                f"job {self._job}: a result names {detail} contributors of {self._workers} workers"
             )
         else:
             self._broken = DisagreementError(
@@ -277,7 +277,7 @@ class Endpoint:
 
     @property
     def counters(self) -> Counters:
-        """What it did so far."""
+        """Return the numbers of what it did so far."""
         counters = Counters()
         self._library.endpoint_counters(self._handle, ctypes.byref(counters))
         return counters

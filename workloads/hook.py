@@ -18,16 +18,23 @@ _sums: Any = None  # the job's group for sums: aggregators serve one in the life
 
 
 def inc_hook(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
-    """Averages a bucket of gradients over all workers of the job. `state` is not used: a job has one set of
-    aggregators.
+    """Average a bucket of gradients over the workers that contribute to its sum. To a `state` that is a list
+    the bucket's Outcome is appended; a job has one set of aggregators, so that nothing else is kept there.
 
     Raises NotInJobError outside a job. What goes wrong with a sum is raised by `backward`.
     """
     gradients = bucket.buffer().mul_(
         1 / dist.get_world_size()
     )  # not div_: DDP itself multiplies, which rounds otherwise
-    summed = _group_for_sums().allreduce([gradients]).get_future()
-    average: Future[torch.Tensor] = summed.then(lambda done: done.value()[0])
+    work = _group_for_sums().allreduce([gradients])
+
+    def averaged(done: Future[Any]) -> torch.Tensor:
+        average: torch.Tensor = done.value()[0]
+        if isinstance(state, list):
+            state.extend(work.outcomes)
+        return average
+
+    average: Future[torch.Tensor] = work.get_future().then(averaged)
     return average
 
 

@@ -1,4 +1,4 @@
-"""What became of a sum: who is in it. Imports nothing but NumPy."""
+"""The outcome of a sum: who is in it. Imports nothing but NumPy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Outcome:
 
     @property
     def contributors(self) -> int:
-        """How many workers are in every element of the sum, at least."""
+        """Return the number of workers that every element of the sum has at least."""
         return int(self.by_fragment.min())
 
     @property
     def degraded(self) -> int:
-        """How many fragments lack workers."""
+        """Return the number of fragments that lack workers."""
         return int(np.count_nonzero(self.by_fragment < self.workers))
 
     def by_element(self, size: int) -> npt.NDArray[np.uint32]:
@@ -40,7 +40,7 @@ class Outcome:
 
 
 class Record:
-    """What became of a worker's sums so far. Written by one thread, read by any."""
+    """The account of a worker's sums so far. Written by one thread, read by any."""
 
     def __init__(self) -> None:
         self.sums = 0

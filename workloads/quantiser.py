@@ -110,8 +110,8 @@ def bound(scale: int, workers: int) -> float:
 
 
 def largest_error(largest: float, workers: int) -> float:
-    """What `bound` comes to for workers whose largest magnitude is `largest`, whatever its binade: the form
-    that docs/training.md has.
+    """The largest value of `bound` for workers whose largest magnitude is `largest`, whatever its binade: the
+    form that docs/training.md has.
     """
     return workers * max(largest * 2.0 ** (math.ceil(math.log2(workers)) - 30), 2.0 ** (-SCALE_MAX - 1))
 
@@ -126,7 +126,7 @@ def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint3
 
 
 def encode_clipped(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]) -> int:
-    """As `encode`, of values that may be too large for the scale; returns how many were."""
+    """Encode values that may be too large for the scale, cut to what fits; return how many were."""
     most = spec.bias(workers) - 1
     scaled = np.rint(values.astype(np.float64) * 2.0**scale)
     lanes[...] = np.clip(scaled, -most, most).astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))

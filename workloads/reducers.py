@@ -27,7 +27,7 @@ class Reducer(Protocol):
         """
 
     def counters(self) -> dict[str, float]:
-        """What it did, for the job's statistics."""
+        """Return the numbers of what it did, for the job's statistics."""
 
 
 class InNetwork:

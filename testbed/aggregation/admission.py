@@ -33,7 +33,7 @@ class SummingPlace(Protocol):
     def slots(self) -> int: ...
 
     def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
-        """By which of its devices the results of a job's tree leave; called before `admit`. Replaces in one
+        """Set the devices by which the results of a job's tree leave; called before `admit`. Replaces in one
         step.
         """
 
@@ -43,7 +43,7 @@ class SummingPlace(Protocol):
         """
 
     def bind(self, host: int, sender: Sender | None) -> None:
-        """Who may send gradients to it: at a switch by the port of this host, at a host by its own loop,
+        """Set who may send gradients to it: at a switch by the port of this host, at a host by its own loop,
         which is there from then on. None: nobody.
         """
 
@@ -84,12 +84,12 @@ class Hosts(Protocol):
         """Takes the host's ring back."""
 
     def place(self, host: Host) -> SummingPlace:
-        """What sums at this host; the same object each time."""
+        """Return the place that this host is; the same object each time."""
 
 
 @dataclass(slots=True)
 class Admission:
-    """What a job holds. `worker_env` and `worker_fds` are for a worker's process."""
+    """The things that a job holds. `worker_env` and `worker_fds` are for a worker's process."""
 
     job: int
     generation: int
@@ -111,7 +111,7 @@ class Admission:
         return self.bases[tree, self.forest.trees[tree].top.place]
 
     def worker_env(self, worker: int) -> dict[str, Any]:
-        """What the endpoint of a worker must know; JSON-able."""
+        """Return what the endpoint of a worker must know; JSON-able."""
         ring, host = self.rings[worker], self.forest.workers[worker]
         return {
             "engine": self.engines[host[0]],
@@ -180,9 +180,16 @@ class Places:
                 stack.callback(self._release, admission)
 
     def admit(
-        self, job: int, generation: int, forest: Forest, ways: Sequence[Ways] = (), size: int | None = None
+        self,
+        job: int,
+        generation: int,
+        forest: Forest,
+        ways: Sequence[Ways] = (),
+        size: int | None = None,
+        lanes: int | None = None,
     ) -> Admission:
-        """Gives a job its place everywhere that it needs one: segments of `size` slots, or of an equal share.
+        """Give a job its place everywhere that it needs one: segments of `size` slots, or of an equal share,
+        and packets of so many lanes, or of as many as fit.
 
         `ways` says, tree by tree, by which devices results leave each unit towards others; without it they
         stay where they are made. Raises NoRoomError when a place has no segment or takes no more jobs; then
@@ -196,6 +203,11 @@ class Places:
                 f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {self._slots // trees} are "
                 f"accepted"
             )
+        lanes = self._lanes if lanes is None else lanes
+        if not spec.MIN_LANES <= lanes <= self._lanes:
+            raise RequestError(
+                f"job {job}: packets of {lanes} lanes; {spec.MIN_LANES} to {self._lanes} are accepted"
+            )
         with self._lock:
             if job in self._admitted:
                 raise TestbedError(f"admit job {job}: it is admitted already")
@@ -204,7 +216,7 @@ class Places:
                 generation,
                 forest,
                 size,
-                self._lanes,
+                lanes,
                 self._rate_mbps,
                 self._queue_packets,
                 self._engines,
@@ -268,17 +280,17 @@ class Places:
         with self._lock:
             restart()
             self._restarts += 1
-            there = [
+            passing = [
                 admission
                 for admission in self._admitted.values()
                 if any(unit in way for way in admission.ways)
             ]
             lost = [
                 admission
-                for admission in there
+                for admission in passing
                 if unit in admission.forest.units or Place(unit) in admission.forest.places
             ]
-            for admission in there:
+            for admission in passing:
                 if admission in lost:
                     continue
                 for tree, way in enumerate(admission.ways):
@@ -290,12 +302,12 @@ class Places:
             return {admission.job: admission.generation for admission in lost}
 
     def restarts(self) -> int | None:
-        """How often a switch was started again; None while one is gone."""
+        """Return how often a switch was started again; None while one is gone."""
         with self._lock:
             return None if self._any_ended() else self._restarts
 
     def occupancy(self) -> dict[Place, int]:
-        """How many jobs have segments at each place that has any.
+        """Return how many jobs have segments at each place that has any.
 
         Without the lock: telemetry waits for no switch, and copying a dict is one step.
         """
@@ -417,7 +429,7 @@ class Places:
 
 
 def group_ip(job: int) -> str:
-    """Where a job's results are addressed to: 239.192/14, the organization-local scope (RFC 2365), and the
-    job.
+    """Return the address that a job's results go to: 239.192/14, the organization-local scope (RFC 2365), and
+    the job.
     """
     return f"{spec.GROUP_BYTE}.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

@@ -187,11 +187,11 @@ class Executor:
         return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats)
 
 
-def traffic_of(layout: Layout, mtu: int) -> Traffic:
+def traffic_of(layout: Layout, mtu: int, lanes: int | None) -> Traffic:
     """Return where a job's sums go."""
     hosts = tuple(addresses.host_name(*host) for host in layout.workers)
     server = addresses.host_name(*layout.server) if layout.server else None
-    return Traffic(layout.transport, hosts, server, mtu, layout.forest)
+    return Traffic(layout.transport, hosts, server, mtu, layout.forest, lanes)
 
 
 def settings_of(

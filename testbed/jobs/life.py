@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.system import Layout
+from testbed.contract.spec import lanes_for
 from testbed.emulation.spawner import Started
 from testbed.errors import TestbedError
 from testbed.jobs import result
@@ -316,13 +317,14 @@ class Job:
             **result.without_timelines(report),
             "notes": self.notes,
             "asked_sync": request.sync,
+            "lanes": (request.lanes or lanes_for(means.mtu)) if self.layout.forest else None,
             "attempts": self.attempts,
             "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),
         }
         if self._terms.start is not None:  # else circuits are a plan's, and are told with it
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
         stats = [worker["stats"] for worker in report["workers"]]
-        traffic = traffic_of(self.layout, means.mtu)
+        traffic = traffic_of(self.layout, means.mtu, request.lanes)
         return described | observation.report(stats, traffic, ending.failure, request.with_series)
 
     # ------------------------------------------------------------------ what it holds

@@ -142,7 +142,7 @@ class Jobs:
         def ends() -> str | None:
             return "the command that ran it went away" if disconnected.is_set() else None
 
-        job = self.hold(request, choose, lambda layout: Terms(Start(layout), emit, ends))
+        job = self.hold(request, choose, lambda layout: Terms(Start(layout, lanes=request.lanes), emit, ends))
         assert job is not None
         return self.live(job)
 
@@ -185,11 +185,11 @@ class Jobs:
 
     def lay_out(self, request: JobRequest, workers: Sequence[Host], site: Site) -> Layout:
         """Lay out these workers by the system that the request names. RequestError where it has no layout for
-        them, or no program for a switch of it.
+        them, or no program for a switch of it or for its lanes.
         """
         system = self._system(request)
         layout = system.lay_out(workers, site)
-        self.means.supply.check(layout, system.engines)
+        self.means.supply.check(layout, system.engines, request.lanes)
         return layout
 
     def _system(self, request: JobRequest) -> System:

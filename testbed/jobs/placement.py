@@ -12,8 +12,10 @@ from random import Random
 
 from testbed.aggregation.registry import policies_choice
 from testbed.aggregation.system import Layout, Rack, Site
+from testbed.contract.spec import MIN_LANES, lanes_for
 from testbed.errors import RequestError
 from testbed.topology import addresses
+from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Host
 
 _PLACE = re.compile(r"u([1-9][0-9]*):([0-9]+)")
@@ -147,6 +149,40 @@ def _names(by_unit: Mapping[int, Rack]) -> str:
     return ", ".join(
         f"{addresses.unit_name(unit)} ({rack.hosts} hosts)" for unit, rack in sorted(by_unit.items())
     )
+
+
+def check_lanes(layout: Layout, lanes: int | None, engines: Mapping[int, str], mtu: int) -> None:
+    """RequestError where a job asks for packets of so many lanes, and they do not fit, are not pushed to any
+    place, or pass a switch, by unit, whose engine takes full ones only.
+    """
+    if lanes is None:
+        return
+    check_width(lanes, mtu)
+    if layout.forest is None:
+        raise RequestError(f"--lanes {lanes}: {layout.system} sums at no place, so its packets have no lanes")
+    units = {*layout.forest.units, *(place.unit for place in layout.forest.places)}
+    check_narrow(lanes, {unit: engines[unit] for unit in units}, mtu)
+
+
+def check_width(lanes: int, mtu: int) -> None:
+    """RequestError where packets of so many lanes are not for a fabric of this MTU."""
+    most = lanes_for(mtu)
+    if not MIN_LANES <= lanes <= most:
+        raise RequestError(
+            f"--lanes {lanes}: {MIN_LANES} to {most} are accepted, as many as the MTU of {mtu} holds"
+        )
+
+
+def check_narrow(lanes: int, engines: Mapping[int, str], mtu: int) -> None:
+    """RequestError where a unit's engine has no program for packets with so few lanes."""
+    if lanes == lanes_for(mtu):
+        return
+    for unit, engine in sorted(engines.items()):
+        if not DATA_PLANES[engine].takes_fewer:
+            raise RequestError(
+                f"--lanes {lanes}: {addresses.unit_name(unit)} has engine: {engine}, whose program takes "
+                f"packets of {lanes_for(mtu)} lanes only"
+            )
 
 
 def check_engines(layout: Layout, accepted: frozenset[str], engines: Mapping[int, str]) -> None:

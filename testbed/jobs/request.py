@@ -11,6 +11,7 @@ from typing import Any
 
 from testbed.aggregation.registry import find
 from testbed.client.runtime import Caller
+from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
@@ -35,6 +36,7 @@ class JobRequest:
     restarts: int
     with_series: bool = False
     preload: bool = False
+    lanes: int | None = None  # of its packets; None: as many as fit
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
@@ -55,7 +57,17 @@ class JobRequest:
             restarts=integer(request, "restarts", 0, low=0, high=MOST_RESTARTS),
             with_series=request.get("series") is True,
             preload=request.get("preload") is True,
+            lanes=lanes(request, "lanes"),
         )
+
+
+def lanes(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
+    """How many lanes a job's packets are to have; None where it does not say. What the testbed's MTU holds is
+    checked when it is known. Raises RequestError.
+    """
+    if request.get(key) is None:
+        return None
+    return integer(request, key, 0, low=MIN_LANES, high=lanes_for(MAX_MTU), path=path)
 
 
 def system_name(name: str) -> str:

@@ -21,7 +21,7 @@ from testbed.aggregation.ways import ways
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
-from testbed.jobs.placement import check_engines
+from testbed.jobs.placement import check_engines, check_lanes
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
@@ -44,12 +44,13 @@ class Start:
     """The terms on which a job runs, from when it may. Without a plan it asks for circuits itself, and is
     laid out by another system where there is no room (System.instead); with a plan (`is_planned`), the
     circuits are lit, and a place without room is an error. `rate_mbps` is its workers' links'; None: as they
-    are.
+    are. `lanes` is how many its packets have; None: as many as fit.
     """
 
     layout: Layout
     is_planned: bool = False
     rate_mbps: float | None = None
+    lanes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Supply:
             return Share(start.layout)
         with self._optics:  # so that circuits which change meanwhile are followed
             way = ways(forest, self._controller)
-            return Share(start.layout, self._places.admit(number, generation, forest, way))
+            return Share(start.layout, self._places.admit(number, generation, forest, way, lanes=start.lanes))
 
     def _asked(self, number: int, generation: int, start: Start) -> Share:
         layout = start.layout
@@ -132,7 +133,9 @@ class Supply:
                 return Share(layout)
             try:
                 way = ways(layout.forest, self._controller)
-                return Share(layout, self._places.admit(number, generation, layout.forest, way))
+                return Share(
+                    layout, self._places.admit(number, generation, layout.forest, way, lanes=start.lanes)
+                )
             except NoRoomError as error:
                 full = error
                 layout = self._laid_out_instead(number, layout, full)
@@ -148,12 +151,15 @@ class Supply:
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept)
 
-    def check(self, layout: Layout, accepted: frozenset[str]) -> None:
-        """Raise RequestError where a switch is to sum that has no program of the job's system."""
+    def check(self, layout: Layout, accepted: frozenset[str], lanes: int | None) -> None:
+        """Raise RequestError where a switch is to sum that has no program of the job's system, or none for
+        packets of so many lanes.
+        """
         engines = {
             unit.index: "none" if self._places is None else unit.engine for unit in self._topology.units
         }
         check_engines(layout, accepted, engines)
+        check_lanes(layout, lanes, engines, self._topology.mtu)
 
     def _laid_out_instead(self, number: int, layout: Layout, full: NoRoomError) -> Layout:
         """Lay the job out by the system that its own names for when no place has room, on the same workers

@@ -11,7 +11,15 @@ from testbed.aggregation.system import Layout, Rack, Site
 from testbed.contract.transports import SERVER
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
-from testbed.jobs.placement import check_engines, draw_server, draw_workers, place_in_queue
+from testbed.jobs.placement import (
+    check_engines,
+    check_lanes,
+    check_narrow,
+    check_width,
+    draw_server,
+    draw_workers,
+    place_in_queue,
+)
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -75,11 +83,26 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 f"{'in one' if job.together else 'in all'}"
                 f"{beside}; there are {known}"
             )
+        _check_lanes(job, topology)
         if not _has_server(job, racks, topology):
             of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
             raise RequestError(
                 f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
             )
+
+
+def _check_lanes(job: JobSpec, topology: Topology) -> None:
+    """Raise RequestError where the job's packets do not fit, or its policy may have a switch sum that has no
+    program for them.
+    """
+    if job.lanes is None:
+        return
+    try:
+        check_width(job.lanes, topology.mtu)
+        if job.sync is None:
+            check_narrow(job.lanes, {unit.index: unit.engine for unit in topology.units}, topology.mtu)
+    except RequestError as error:
+        raise RequestError(f"job {job.name}: {str(error).removeprefix('--')}") from error
 
 
 def _has_server(job: JobSpec, racks: list[Rack], topology: Topology) -> bool:
@@ -98,7 +121,9 @@ def _has_server(job: JobSpec, racks: list[Rack], topology: Topology) -> bool:
     kept = draw_server(racks, chosen, job.ps, Random(0))
     try:
         layout = system.lay_out(chosen, Site(tuple(racks), frozenset(), frozenset(), kept))
-        check_engines(layout, system.engines, {unit.index: unit.engine for unit in topology.units})
+        engines = {unit.index: unit.engine for unit in topology.units}
+        check_engines(layout, system.engines, engines)
+        check_lanes(layout, job.lanes, engines, topology.mtu)
         hub_of(layout)
     except RequestError as error:
         raise RequestError(f"job {job.name}: {error}") from error

@@ -161,6 +161,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         logs=None if request.logs is None else request.logs / spec.name,
         timeout_s=spec.limit_s,
         restarts=spec.restarts,
+        lanes=spec.lanes,
     )
 
 

@@ -354,7 +354,8 @@ class Session:
                 if queued.state != "ready" or job is None:
                     return
                 layout = job.layout if inc is None else summed_in_unit(job.layout)
-                if not job.start(Start(layout, True, live.emulated_mbps(self._topology, rate_gbps))):
+                rate_mbps = live.emulated_mbps(self._topology, rate_gbps)
+                if not job.start(Start(layout, True, rate_mbps, queued.spec.lanes)):
                     return
                 queued.run_from(self.slot, inc, rate_gbps, self._began)
                 self._tell(queued, f"{queued.mode} at {rate_gbps:g} Gb/s")

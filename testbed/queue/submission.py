@@ -13,7 +13,7 @@ from typing import Any
 from testbed.contract.spec import MAX_WORKERS
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
-from testbed.jobs.request import MOST_RESTARTS, system_name
+from testbed.jobs.request import MOST_RESTARTS, lanes, system_name
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
 
@@ -22,7 +22,7 @@ MAX_JOBS = 10_000
 MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
-SAME_AS_RUN = ("script", "arguments", "place", "sync", "restarts")
+SAME_AS_RUN = ("script", "arguments", "place", "sync", "restarts", "lanes")
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
     "preload": "its jobs are forks of one process, or none is: testbed submit --preload",
@@ -42,7 +42,7 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s", "sync", "restarts"),
+    *("at_s", "limit_s", "sync", "restarts", "lanes"),
 )
 
 
@@ -51,7 +51,7 @@ class JobSpec:
     """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic,
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
-    started again at most.
+    started again at most; `lanes` is of its packets, None: as many as fit.
     """
 
     name: str
@@ -68,6 +68,7 @@ class JobSpec:
     arrival_s: float
     sync: str | None = None
     restarts: int = 0
+    lanes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 arrival_s=_number(data, "at_s", 0.0, 0.0, 1e7, f"{path}."),
                 sync=_sync(data, path),
                 restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
+                lanes=lanes(data, "lanes", f"{path}."),
             )
         )
     return made

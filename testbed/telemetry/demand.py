@@ -38,6 +38,12 @@ class Traffic:
     ps_host: str | None
     mtu: int
     forest: Forest | None = None
+    lanes: int | None = None  # of its packets; None: as many as the MTU holds
+
+    @property
+    def width(self) -> int:
+        """How many lanes each of its packets has."""
+        return self.lanes or lanes_for(self.mtu)
 
 
 def unit_of(name: str) -> str:
@@ -165,7 +171,7 @@ def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
     """Return what each worker sends of a sum, and takes."""
     workers = len(traffic.hosts)
     if traffic.forest is not None:
-        return float(pushed_frames(collective, workers, traffic.mtu) * frame_bytes(traffic.mtu))
+        return float(pushed_frames(collective, workers, traffic.width) * frame_bytes(traffic.width))
     size_bytes = collective.size_bytes * tcp_framing(traffic.mtu)
     return size_bytes * 2 * (workers - 1) / workers if traffic.transport == GLOO else size_bytes
 
@@ -181,17 +187,17 @@ def tail(traffic: Traffic, collective: Collective) -> Need | None:
     return Need(traffic.ps_host, UP, len(traffic.hosts) * chunk * _GRADIENT_BYTES * tcp_framing(traffic.mtu))
 
 
-def pushed_frames(collective: Collective, workers: int, mtu: int) -> int:
+def pushed_frames(collective: Collective, workers: int, lanes: int) -> int:
     """Return how many frames a worker pushes: the vote's, and a frame for each fragment, unless the vote
     carries all workers' values.
     """
-    length, lanes = collective.size_bytes // _GRADIENT_BYTES, lanes_for(mtu)
+    length = collective.size_bytes // _GRADIENT_BYTES
     return 1 if length * workers + _VOTE_LENGTHS <= lanes else 1 - (-length // lanes)
 
 
-def frame_bytes(mtu: int) -> int:
+def frame_bytes(lanes: int) -> int:
     """Return the bytes of a gradient packet's frame."""
-    return _ETHERNET_BYTES + _UDP_BYTES + payload_bytes(lanes_for(mtu))
+    return _ETHERNET_BYTES + _UDP_BYTES + payload_bytes(lanes)
 
 
 def tcp_framing(mtu: int) -> float:

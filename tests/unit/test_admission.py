@@ -311,6 +311,21 @@ def test_a_switch_on_top_sums_its_own_workers_and_the_other_switches(world: Worl
     assert lost == {7: 3}
 
 
+@pytest.mark.parametrize("lanes", [64, 101])
+def test_a_job_s_packets_have_the_lanes_that_it_asks_for(world: World, lanes: int) -> None:
+    admission = world.all.admit(7, 3, WITHIN, lanes=lanes)
+    assert world.tors[1].entries[7, 0].lanes == lanes
+    told = admission.worker_env(0)
+    assert (told["lanes"], told["ring_lanes"]) == (lanes, spec.LANES)
+
+
+@pytest.mark.parametrize("lanes", [63, 361])
+def test_lanes_that_do_not_fit_hold_nothing(world: World, lanes: int) -> None:
+    with pytest.raises(RequestError, match=f"packets of {lanes} lanes; 64 to 360 are accepted"):
+        world.all.admit(7, 3, WITHIN, lanes=lanes)
+    assert world.holds_nothing()
+
+
 def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
     trees = (Tree(Node(Place(1), (0, 1)), share=3), Tree(Node(Place(2, 3), (0, 1)), share=1))
     admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: ["u2-o1"]}])

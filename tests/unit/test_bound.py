@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top
+from testbed.contract.spec import LANES
 from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.telemetry.bound import Bound, bound
 from testbed.telemetry.counters import Machine
@@ -101,11 +102,12 @@ def test_scripts_that_ask_for_different_things_are_refused(scripts: list[list[St
 
 
 def test_a_gradient_packet_is_a_full_frame() -> None:
-    assert frame_bytes(MTU) == 1514
-    assert pushed_frames(Collective(4 * 360 * 7, True, 1), 4, MTU) == 8  # a vote and seven fragments
-    assert pushed_frames(Collective(4 * 360 * 7 + 4, True, 1), 4, MTU) == 9
+    assert frame_bytes(LANES) == 1514
+    assert frame_bytes(101) == 14 + 28 + 32 + 4 * 101
+    assert pushed_frames(Collective(4 * 360 * 7, True, 1), 4, LANES) == 8  # a vote and seven fragments
+    assert pushed_frames(Collective(4 * 360 * 7 + 4, True, 1), 4, LANES) == 9
     assert (
-        pushed_frames(Collective(4 * 60, True, 1), 4, MTU) == 1
+        pushed_frames(Collective(4 * 60, True, 1), 4, LANES) == 1
     )  # the vote carries all four workers' values
 
 
@@ -129,6 +131,14 @@ def test_bytes_by_kind_of_synchronisation() -> None:
     assert set(by_link(GLOO, None).values()) == {1.5 * tcp}
     at_server = by_link(SERVER, "u3h1")
     assert (at_server["u1h1 up"], at_server["u3h1 up"], at_server["u3h1 down"]) == (tcp, 4 * tcp, 4 * tcp)
+
+
+def test_bytes_are_those_of_the_job_s_own_lanes() -> None:
+    forest, size = p4inc([(1, 1), (1, 2)]), 4 * 101 * 997
+    few = Traffic(PACKETS, HOSTS, None, MTU, forest, 101)
+    assert {need.bytes for need in needs(few, Collective(size, True, 1))} == {998 * (14 + 28 + 32 + 4 * 101)}
+    carried = Collective(4 * 60, True, 1)  # by a vote of 360 lanes, but not of 101
+    assert [needs(traffic, carried)[0].bytes for traffic in (few, IN_ONE_UNIT)] == [2 * 478, 1514]
 
 
 def test_bytes_of_hosts_in_a_chain() -> None:
@@ -210,7 +220,7 @@ class World:
 
     def sum_s(self) -> float:
         return (
-            pushed_frames(Collective(self.size_bytes, True, 1), 2, MTU)
+            pushed_frames(Collective(self.size_bytes, True, 1), 2, LANES)
             * 1514
             * 8e-6
             / (self.rate_mbps or 1e9)

@@ -95,10 +95,10 @@ def test_one_that_cannot_have_its_places_again_has_failed(run: Run) -> None:
     run.machine.fails, run.machine.fails_once = {1}, True
     admit = run.machine.admit
 
-    def once(*arguments: Any) -> Any:
+    def once(*arguments: Any, **named: Any) -> Any:
         if run.machine.attempts:
             raise TestbedError("u1: its switch is away")
-        return admit(*arguments)
+        return admit(*arguments, **named)
 
     run.machine.admit = once  # type: ignore[method-assign]
     result = run(sync="switches", restarts=1)

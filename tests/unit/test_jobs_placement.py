@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from testbed.aggregation.registry import find
 from testbed.aggregation.system import Rack, Site
 from testbed.errors import RequestError
-from testbed.jobs.placement import parse_place, place_workers
+from testbed.jobs.placement import check_lanes, parse_place, place_workers
 from testbed.topology.places import Host
 
 RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]
@@ -89,6 +89,32 @@ def test_bad_sync() -> None:
         RequestError, match=r"--sync 'tree': accepted are inc, ps, ring, switches, FILE\.py:CLASS"
     ):
         find("tree")
+
+
+@pytest.mark.parametrize(
+    ("system", "lanes", "said"),
+    [
+        ("inc", 63, "--lanes 63: 64 to 360 are accepted, as many as the MTU of 1500 holds"),
+        ("inc", 361, "--lanes 361: 64 to 360 are accepted"),
+        ("ring", 360, "--lanes 360: ring sums at no place, so its packets have no lanes"),
+        ("inc", 359, "--lanes 359: u2 has engine: bmv2, whose program takes packets of 360 lanes only"),
+    ],
+)
+def test_lanes_that_a_job_cannot_have(system: str, lanes: int, said: str) -> None:
+    layout = find(system).lay_out([(1, 1), (2, 1)], site())
+    with pytest.raises(RequestError, match=said):
+        check_lanes(layout, lanes, {1: "xdp", 2: "bmv2", 3: "xdp", 4: "bmv2"}, 1500)
+
+
+def test_lanes_that_a_job_can_have() -> None:
+    engines = {1: "xdp", 2: "bmv2", 3: "xdp", 4: "bmv2"}
+    across, within = (
+        find("inc").lay_out(workers, site()) for workers in ([(1, 1), (2, 1)], [(1, 1), (1, 2)])
+    )
+    check_lanes(across, None, engines, 1500)
+    check_lanes(across, 360, engines, 1500)
+    for lanes in (64, 101, 360):
+        check_lanes(within, lanes, engines, 1500)
 
 
 racks_strategy = st.lists(

@@ -19,7 +19,7 @@ from testbed.jobs.placement import place_in_queue
 from testbed.queue import submission
 from testbed.queue.layouts import check_against
 from testbed.queue.submission import kinds, parse
-from testbed.topology import catalogue
+from testbed.topology import catalogue, load
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = {"script": "train.py", "workers": 2, "iterations": 7, "megabytes": 1.5}
@@ -95,6 +95,8 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (of({"megabytes": float("nan")}), r"jobs\[0\].megabytes: nan; a number from"),
         (of({"update_ms": -1}), r"jobs\[0\].update_ms: -1; a number from 0"),
         (of({"restarts": -1}), r"jobs\[0\].restarts: -1; a whole number from 0 to 100"),
+        (of({"lanes": 63}), r"jobs\[0\].lanes: 63; a whole number from 64 to 854"),
+        (of({"lanes": "all"}), r"jobs\[0\].lanes: all; a whole number from 64 to 854"),
         (
             of({"sync": "rings"}),
             r"jobs\[0\].sync: 'rings': accepted are inc, ps, ring, switches, FILE.py:CLASS",
@@ -119,7 +121,14 @@ def test_what_is_wrong_is_named(data: Any, said: str) -> None:
 
 
 ACTIONS = [action for action in run.parser()._actions if action.dest != "help"]
-TOLD_OF_RUN = {"place": "u1:2", "sync": "ring", "restarts": 3, "script": "x.py", "arguments": ["--fast"]}
+TOLD_OF_RUN = {
+    "place": "u1:2",
+    "sync": "ring",
+    "restarts": 3,
+    "lanes": 64,
+    "script": "x.py",
+    "arguments": ["--fast"],
+}
 TESTBED = "name"  # of the testbed, which is the command's own: a job's key `name` is its name
 
 
@@ -178,11 +187,22 @@ def test_the_table_of_documents_has_every_option_of_run() -> None:
             {"place": "u3:2", "sync": "ps", "ps": "u3"},
             "job job-0: ps: no host of u3 is left for its parameter server",
         ),
+        ({"lanes": 361}, "job job-0: lanes 361: 64 to 360 are accepted, as many as the MTU of 1500 holds"),
+        ({"lanes": 64, "sync": "ring"}, "job job-0: --lanes 64: ring sums at no place"),
     ],
 )
 def test_what_this_testbed_cannot_place_is_refused_at_once(job: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         check_against(parse(of(job)), catalogue.ready("default"))
+
+
+def test_a_policy_gives_no_switch_packets_that_it_has_no_program_for() -> None:
+    topology = load.parse({"units": [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}]}, "mixed")
+    check_against(parse(of({"workers": 2, "lanes": 360})), topology)
+    check_against(parse(of({"place": "u1:2", "workers": 2, "lanes": 64, "sync": "inc"})), topology)
+    for job in ({"workers": 2}, {"place": "u2:2", "workers": 2, "sync": "inc"}):
+        with pytest.raises(RequestError, match="lanes 64: u2 has engine: bmv2, whose program takes packets"):
+            check_against(parse(of({**job, "lanes": 64})), topology)
 
 
 def test_what_it_can_place_is_not() -> None:
@@ -195,6 +215,8 @@ def test_what_it_can_place_is_not() -> None:
                 {"name": "d", "place": "u1:1,u2:1,u3:1", "workers": 3, "sync": "inc"},
                 {"name": "e", "place": "u1:1,u2:1,u3:1", "workers": 3, "sync": "switches"},
                 {"name": "f", "place": "u1:4", "workers": 4, "sync": "ps"},
+                {"name": "g", "workers": 2, "lanes": 64},
+                {"name": "h", "place": "u1:4", "workers": 4, "sync": "inc", "lanes": 101},
             )
         ),
         catalogue.ready("default"),

@@ -42,7 +42,7 @@ from tests.vectors.pulls import finds, stored
 
 TABLE: Table = {}
 entry = vector(TABLE)
-WIDTHS = (2, 64, 66, 128, 254, 256, 320, spec.LANES - 2)
+WIDTHS = (1, 2, 64, 66, 101, 128, 254, 256, 320, spec.LANES - 2)
 
 
 def few(width: int, *seed: int) -> Lanes:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker's half of docs/protocol.md: opened, given vectors, run until one is summed. No Python in here: the
- * process's interpreter runs on while this waits or works.
+ * The worker's half of docs/protocol.md: opened, given vectors, run until one is summed. No Python in here:
+ * the process's interpreter runs on while this waits or works.
  *
  * One thread calls endpoint_run; another may call endpoint_submit. Compiled by setup.py, called by
  * workloads/endpoint.py through ctypes; what both know is in contract.h.
@@ -67,7 +67,7 @@ static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 		return 0;
 	for (uint32_t i = 0; i < e->limit; i++)
 		packets_open(e, t, packet(e, t, i));
-	window_open(&t->window, way->share && way->share < e->limit ? way->share : e->limit, e->s.rate_mbps > 0);
+	window_open(&t->window, way->share ? lesser(way->share, e->limit) : e->limit, e->s.rate_mbps > 0);
 	timing_open(&t->timing);
 	return 1;
 }
@@ -280,8 +280,8 @@ static int wait_or_repair(struct endpoint *e)
 }
 
 /*
- * Works until a vector is settled (its number is in *number, what went wrong in *told), nothing is left to do,
- * or a timer expired in silence.
+ * Works until a vector is settled (its number is in *number, what went wrong in *told), nothing is left to
+ * do, or a timer expired in silence.
  */
 int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *silent_ns)
 {

@@ -36,7 +36,7 @@ struct op {
 	uint64_t first, count, left; /* fragments, counted over all trees; known after the vote */
 };
 
-/* A way of the job's fragments: which of them go there, and how far they are. Fragments are the tree's own. */
+/* A way of the job's fragments: which of them go there, and how far they are. It counts its own alone. */
 struct tree {
 	struct sockaddr_in to;
 	uint32_t number, slot_base;

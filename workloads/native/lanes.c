@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Floats to lanes and back; workloads/quantiser.py says the same in NumPy, and tests compare them bit by bit. */
+/*
+ * Floats to lanes and back; workloads/quantiser.py says the same in NumPy, and tests compare them bit by bit.
+ */
 #include <math.h>
 
 #include "endpoint.h"

@@ -73,7 +73,9 @@ void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, in
 	e->counters.retransmitted++;
 }
 
-static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, uint64_t fragment, uint64_t number)
+/* `number` is the fragment's over all trees. */
+static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, uint64_t fragment,
+			   uint64_t number)
 {
 	struct wire_header *h = packet(e, t, fragment);
 	uint32_t *lanes = lanes_of(h);
@@ -86,7 +88,8 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 	if (op->raw)
 		lanes_swap((uint32_t *)op->data + start, lanes, count);
 	else if (op->clipped)
-		e->counters.clipped += lanes_encode_clipped(op->data + start, lanes, count, op->scale, e->bias);
+		e->counters.clipped +=
+			lanes_encode_clipped(op->data + start, lanes, count, op->scale, e->bias);
 	else
 		lanes_encode(op->data + start, lanes, count, op->scale, e->bias);
 	if (count < e->s.lanes)

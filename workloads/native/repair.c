@@ -21,7 +21,7 @@ int64_t repair_gaps(struct endpoint *e, struct tree *t)
 	t->waited = last;
 	if (pause < PAUSE_MIN_NS)
 		pause = PAUSE_MIN_NS;
-	pause = t->silent > 8 || pause << t->silent > t->timing.rto_ns ? t->timing.rto_ns : pause << t->silent;
+	pause = t->silent > 8 ? t->timing.rto_ns : (int64_t)lesser(pause << t->silent, t->timing.rto_ns);
 	now = now_ns();
 	for (uint64_t f = t->done; f < last; f++) {
 		int64_t *sent_at = &t->sent_at[f % e->limit], due;
@@ -72,8 +72,8 @@ int64_t repair_timeout_ns(struct endpoint *e, struct tree *t)
 }
 
 /*
- * A tree's timer expired. The last one is pushed first, a probe as in RFC 8985, section 7: its result tells of
- * all gaps before it, and repair_gaps needs no timer for them.
+ * A tree's timer expired. The last one is pushed first, a probe as in RFC 8985, section 7: its result tells
+ * of all gaps before it, and repair_gaps needs no timer for them.
  */
 void repair_expired(struct endpoint *e, struct tree *t)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker takes: results, in place, as its host wrote them into the ring. Of floats it takes the mean of
- * those who contributed times the workers: their sum where all did.
+ * What a worker takes: results, in place, as its host wrote them into the ring. Of floats it takes the mean
+ * of those who contributed times the workers: their sum where all did.
  */
 #include <math.h>
 

@@ -1,0 +1,61 @@
+"""Forests of several trees, for tests: each unit's switch is the top of one, with a share of the
+fragments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.aggregation.forest import Forest, Node, Tree, below_top, by_unit
+from testbed.aggregation.system import Layout, Site
+from testbed.contract.transports import PACKETS
+from testbed.topology.places import Host, at_host, switch
+
+
+class Halves:
+    """The units' switches are tops in turn, with equal shares."""
+
+    engines = frozenset({"xdp", "bmv2"})
+    shares: tuple[float, ...] = (1, 1)
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """Return as many trees as there are shares."""
+        units = sorted(by_unit(workers))
+        tops = [switch(units[at % len(units)]) for at in range(len(self.shares))]
+        trees = (below_top(workers, top) for top in tops)
+        forest = Forest(
+            tuple(workers),
+            tuple(Tree(tree.top, share) for tree, share in zip(trees, self.shares, strict=True)),
+        )
+        return Layout(type(self).__name__, tuple(workers), PACKETS, None, forest, forest.demands())
+
+
+class Thirds(Halves):
+    """One tree takes a third, the other two."""
+
+    shares = (1 / 3, 2 / 3)
+
+
+class Three(Halves):
+    """Three trees, of which two have one unit's switch at the top."""
+
+    shares = (0.5, 0.3, 0.2)
+
+
+class Chains(Halves):
+    """Two chains of hosts, one from each end."""
+
+    engines = frozenset()
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """Return a chain whose top is the first worker's host, and one whose top is the last one's."""
+        ranks = range(len(workers))
+        forest = Forest(tuple(workers), (_chain(workers, [*reversed(ranks)]), _chain(workers, [*ranks])))
+        return Layout("Chains", tuple(workers), PACKETS, None, forest, forest.demands())
+
+
+def _chain(workers: Sequence[Host], ranks: Sequence[int]) -> Tree:
+    below: tuple[Node, ...] = ()
+    for rank in ranks:
+        below = (Node(at_host(workers[rank]), (rank,), below),)
+    return Tree(below[0])
