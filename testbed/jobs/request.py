@@ -62,8 +62,8 @@ class JobRequest:
 
 
 def lanes(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
-    """How many lanes a job's packets are to have; None where it does not say. What the testbed's MTU holds is
-    checked when it is known. Raises RequestError.
+    """Return how many lanes a job's packets are to have; None where it does not say. What the testbed's MTU
+    holds is checked when it is known. Raises RequestError.
     """
     if request.get(key) is None:
         return None

@@ -85,7 +85,7 @@ class Aggregator:
             del self._entries[key]
 
     def slot(self, index: int) -> Slot:
-        """What a slot holds, to compare."""
+        """Return a slot as it is, to compare."""
         return self._slots[index]
 
     # ------------------------------------------------------------------ one frame
@@ -238,7 +238,7 @@ class Aggregator:
         return self._sum_of(held, packet, entry, port, repeated=False)
 
     def _keep(self, packet: Frame, entry: Entry) -> str:
-        """What a place does with a result that comes to it; the verdict on one that is not to go on."""
+        """Keep a result that comes to a place, and return the verdict on one that is not to go on."""
         header = packet.header
         if entry.role is Role.TOP or packet.destination_ip != entry.group_ip:
             return Verdict.MALFORMED

@@ -17,7 +17,7 @@ PROBE = spec.PROBE_ETHERTYPE.to_bytes(2, "big")
 
 @dataclass(slots=True)
 class Circuit:
-    """What lies behind a port: light that arrives before `lit_at_ns` is lost."""
+    """The way behind a port: light that arrives before `lit_at_ns` is lost."""
 
     peer: int | None = None
     lit_at_ns: int = 0

@@ -35,11 +35,11 @@ class Puller:
 
     @property
     def places(self) -> int:
-        """How many places its ring has."""
+        """Return how many places its ring has."""
         return len(self.bases) * self.size
 
     def has(self, header: Header) -> bool:
-        """Whether a packet is of a tree of its job."""
+        """Return whether a packet is of a tree of its job."""
         return header.job == self.job and header.tree < len(self.bases)
 
     def place(self, tree: int, slot: int) -> int | None:

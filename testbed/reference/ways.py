@@ -1,4 +1,4 @@
-"""By which ports of a switch or host a frame leaves: the groups of its trees, its routes, and the port that
+"""The ports by which a frame leaves a switch or host: the groups of its trees, its routes, and the port that
 the frame came by. Pure.
 """
 
@@ -14,7 +14,7 @@ from testbed.topology import addresses
 
 
 class To(Enum):
-    """What decides by which ports a frame leaves."""
+    """The ways that a frame's ports are decided."""
 
     GROUP = "group"  # every port of the tree's group
     OTHERS = "others"  # every port of the group but the one it came from
@@ -59,7 +59,7 @@ class Ways:
         self._routes: dict[tuple[int, int], Route] | None = None
 
     def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
-        """By which ports the results of a tree of job `number` leave."""
+        """Set the ports by which the results of a tree of job `number` leave."""
         self._groups[number, tree] = tuple(sorted(ports))
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
@@ -67,7 +67,7 @@ class Ways:
         self._routes = {(int(IPv4Address(ip)), prefix): route for (ip, prefix), route in routes.items()}
 
     def to_group(self, to: To, data: bytes, key: tuple[int, int], port: int) -> Emission:
-        """To all of the group of a (job, tree), to the others, or to those that are hosts'."""
+        """Send a frame to all of the group of a (job, tree), to the others, or to those that are hosts'."""
         ports = self._groups.get(key)
         if ports is not None and to is not To.GROUP:
             ports = tuple(
@@ -76,7 +76,7 @@ class Ways:
         return Emission(to, data, ports)
 
     def route(self, data: bytes) -> Emission:
-        """By the route of its destination address; to what lies behind where there is none."""
+        """Send a frame by the route of its destination address; to what lies behind where there is none."""
         if self._routes is None:
             return Emission(To.ROUTE, data)
         ip = int.from_bytes(data[30:34], "big")
@@ -87,10 +87,10 @@ class Ways:
 
 
 def back(data: bytes, port: int) -> Emission:
-    """By the port it came from."""
+    """Send a frame back by the port that it came from."""
     return Emission(To.BACK, data, (port,))
 
 
 def behind(data: bytes) -> Emission:
-    """To what lies behind: Open vSwitch, or the host's stack."""
+    """Hand a frame to what lies behind: Open vSwitch, or the host's stack."""
     return Emission(To.STACK, data, ())

@@ -126,7 +126,9 @@ def bound(
 
 
 class _Job:
-    """`once` is the share of what workers pushed that was pushed for the first time."""
+    """The sums of a job on the links that it had. `once` is the share of what workers pushed that was pushed
+    for the first time.
+    """
 
     def __init__(
         self,

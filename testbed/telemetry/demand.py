@@ -42,7 +42,7 @@ class Traffic:
 
     @property
     def width(self) -> int:
-        """How many lanes each of its packets has."""
+        """Return how many lanes each of its packets has."""
         return self.lanes or lanes_for(self.mtu)
 
 

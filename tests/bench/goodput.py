@@ -58,7 +58,7 @@ def bound_s(setup: Setup, size_bytes: int, framing: float) -> float:
 
 
 def partial_sums(setup: Setup) -> int:
-    """How many vectors the busiest link carries each way for one result."""
+    """Return how many vectors the busiest link carries each way for one result."""
     return len(setup.hosts) if setup.top == SERVER else 1
 
 

@@ -315,8 +315,8 @@ def test_a_switch_on_top_sums_its_own_workers_and_the_other_switches(world: Worl
 def test_a_job_s_packets_have_the_lanes_that_it_asks_for(world: World, lanes: int) -> None:
     admission = world.all.admit(7, 3, WITHIN, lanes=lanes)
     assert world.tors[1].entries[7, 0].lanes == lanes
-    told = admission.worker_env(0)
-    assert (told["lanes"], told["ring_lanes"]) == (lanes, spec.LANES)
+    endpoint = admission.worker_env(0)
+    assert (endpoint["lanes"], endpoint["ring_lanes"]) == (lanes, spec.LANES)
 
 
 @pytest.mark.parametrize("lanes", [63, 361])

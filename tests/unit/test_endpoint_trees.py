@@ -53,13 +53,13 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(
     given = vectors(3)
     due = [expected([each[at].copy() for each in given], lanes) for at in range(len(LENGTHS))]
     with rack(3, loss, shares=shares, lanes=lanes) as network:
-        told = network.run(given)
+        events = network.run(given)
         pushed = [
             {key for key in end.pushes if key % in_tree(1, 0) < mapping.FIRST_VOTE} for end in network.ends
         ]
         progress = [int(end.progress[0]) for end in network.ends]
     assert network.wrong[:5] == []
-    assert [[event for event, _ in each] for each in told] == [[DONE] * len(LENGTHS)] * 3
+    assert [[event for event, _ in each] for each in events] == [[DONE] * len(LENGTHS)] * 3
     for each in given:
         for summed, right in zip(each, due, strict=True):
             assert np.array_equal(summed.view(np.uint32), right.view(np.uint32))
@@ -104,11 +104,11 @@ def test_a_degraded_fragment_is_the_mean_of_those_who_contributed_times_the_work
     lanes = np.empty(spec.LANES, ">u4")
     quantiser.encode(given[2][0][: spec.LANES], scale, 3, lanes, np.empty(spec.LANES, np.float32))
     with rack(3, change=without_one({1}, {1: lanes.astype(np.uint32)})) as network:
-        told = network.run(given)
+        events = network.run(given)
         contributors = [end.contributors[0].tolist() for end in network.ends]
         degraded = [network.counters(end).degraded for end in network.ends]
     assert network.wrong == []
-    assert told == [[(DONE, 3)]] * 3
+    assert events == [[(DONE, 3)]] * 3
     assert contributors == [[3, 2, 3]] * 3
     assert degraded == [1, 1, 1]
     for (summed,) in given:
@@ -137,10 +137,10 @@ def test_a_worker_whose_vote_is_missing_cuts_what_the_scale_has_no_room_for() ->
     given = [[np.full(1000, value, np.float32)] for value in (1.0, 1.0, 1e6)]
     change = without_one({mapping.FIRST_VOTE}, lacking_vote(given[2][0]))
     with rack(3, change=change) as network:
-        told = network.run(given)
+        events = network.run(given)
         clipped = [network.counters(end).clipped for end in network.ends]
     assert network.wrong == []
-    assert [[event for event, _ in each] for each in told] == [[DONE]] * 3
+    assert [[event for event, _ in each] for each in events] == [[DONE]] * 3
     assert clipped == [0, 0, 1000]
     scale = quantiser.scale_of(127, 3)
     most = (spec.bias(3) - 1) / 2.0**scale
@@ -151,9 +151,9 @@ def test_a_worker_whose_vote_is_missing_tells_of_its_own_nan() -> None:
     given = [[np.full(1000, value, np.float32)] for value in (1.0, 1.0, np.nan)]
     change = without_one({mapping.FIRST_VOTE}, lacking_vote(given[2][0]))
     with rack(3, change=change) as network:
-        told = network.run(given, quiet=3)
-    assert told[2] == [(NOT_FINITE, 1)]
-    assert told[:2] == [[], []], "the others wait for it, or for a tick"
+        events = network.run(given, quiet=3)
+    assert events[2] == [(NOT_FINITE, 1)]
+    assert events[:2] == [[], []], "the others wait for it, or for a tick"
 
 
 def test_values_that_a_degraded_vote_carries_are_the_mean_of_those_who_voted() -> None:

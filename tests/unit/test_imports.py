@@ -145,7 +145,9 @@ def _is_type_checking(node: ast.AST) -> bool:
 
 def _all_imports() -> list[Import]:
     files = (file for top in OURS for file in sorted((CHECKOUT / top).rglob("*.py")))
-    return [found for file in files for found in _imports(ast.parse(file.read_text(), str(file)), file)]
+    return [
+        statement for file in files for statement in _imports(ast.parse(file.read_text(), str(file)), file)
+    ]
 
 
 ALL = _all_imports()
@@ -157,11 +159,11 @@ def _layer(noun: str) -> int:
 
 
 def _told(broken: list[Import]) -> str:
-    return "\n".join(str(found) for found in broken)
+    return "\n".join(str(statement) for statement in broken)
 
 
 def test_the_source_is_found() -> None:
-    assert {found.importer for found in ALL} >= {
+    assert {statement.importer for statement in ALL} >= {
         "testbed.contract",
         "testbed.topology",
         "testbed.dataplanes.xdp",
@@ -172,11 +174,11 @@ def test_the_source_is_found() -> None:
 
 def test_imports_go_downward() -> None:
     within = [
-        found
-        for found in ALL
-        if found.importer.startswith("testbed.") and found.imported.startswith("testbed.")
+        statement
+        for statement in ALL
+        if statement.importer.startswith("testbed.") and statement.imported.startswith("testbed.")
     ]
-    broken = [found for found in within if _layer(found.imported) > _layer(found.importer)]
+    broken = [statement for statement in within if _layer(statement.imported) > _layer(statement.importer)]
     assert not broken, _told(broken)
 
 
@@ -196,17 +198,17 @@ def test_packages_import_each_other_in_no_circle() -> None:
 
 def test_testbed_imports_neither_its_controller_nor_its_jobs_code() -> None:
     broken = [
-        found
-        for found in ALL
-        if found.importer.startswith("testbed.")
-        and _layer(found.importer) < _layer("testbed.systems")
-        and found.name.split(".")[0] in ("controller", "workloads")
+        statement
+        for statement in ALL
+        if statement.importer.startswith("testbed.")
+        and _layer(statement.importer) < _layer("testbed.systems")
+        and statement.name.split(".")[0] in ("controller", "workloads")
     ]
     assert not broken, _told(broken)
 
 
 def _is_pure(an_import: Import) -> bool:
-    """Whether the importer is pure: of a system, all but its figures."""
+    """Return whether the importer is pure: of a system, all but its figures."""
     of_system = an_import.importer == "testbed.systems"
     of_controller = an_import.file.parent.name == "controller" and an_import.file.stem in PURE_CONTROLLER
     return (
@@ -215,21 +217,25 @@ def _is_pure(an_import: Import) -> bool:
 
 
 def test_pure_packages_touch_nothing() -> None:
-    broken = [found for found in ALL if _is_pure(found) and found.name.split(".")[0] in IMPURE]
+    broken = [
+        statement for statement in ALL if _is_pure(statement) and statement.name.split(".")[0] in IMPURE
+    ]
     assert not broken, _told(broken)
 
 
 @pytest.mark.parametrize("library", SOLE_IMPORTERS)
 def test_a_library_has_one_importer(library: str) -> None:
-    users = [found for found in ALL if found.name.split(".")[0] == library]
-    broken = [found for found in users if found.importer not in SOLE_IMPORTERS[library]]
+    users = [statement for statement in ALL if statement.name.split(".")[0] == library]
+    broken = [statement for statement in users if statement.importer not in SOLE_IMPORTERS[library]]
     assert not broken, _told(broken)
 
 
 @pytest.mark.parametrize(("top", "may"), [("controller", CONTROLLER_MAY), ("workloads", WORKLOADS_MAY)])
 def test_the_other_processes_import_little_of_testbed(top: str, may: frozenset[str]) -> None:
-    of_testbed = [found for found in ALL if found.importer == top and found.name.startswith("testbed")]
-    broken = [found for found in of_testbed if found.imported not in may]
+    of_testbed = [
+        statement for statement in ALL if statement.importer == top and statement.name.startswith("testbed")
+    ]
+    broken = [statement for statement in of_testbed if statement.imported not in may]
     assert not broken, _told(broken)
 
 
@@ -237,20 +243,20 @@ def test_the_other_processes_import_little_of_testbed(top: str, may: frozenset[s
 def test_the_door_needs_only_the_standard_library(module: str) -> None:
     pending, seen, broken = [module], {module}, []
     while pending:
-        for found in _at_import(pending.pop()):
-            if found.name.split(".")[0] in OURS and found.name not in seen:
-                seen.add(found.name)
-                pending.append(found.name)
-            elif found.name.split(".")[0] not in sys.stdlib_module_names | set(OURS):
-                broken.append(found)
+        for statement in _at_import(pending.pop()):
+            if statement.name.split(".")[0] in OURS and statement.name not in seen:
+                seen.add(statement.name)
+                pending.append(statement.name)
+            elif statement.name.split(".")[0] not in sys.stdlib_module_names | set(OURS):
+                broken.append(statement)
     assert not broken, _told(broken)
 
 
 def _at_import(module: str) -> list[Import]:
-    """What importing `module` imports at once; nothing for a name inside a module."""
+    """Return the imports that importing `module` makes at once; none for a name inside a module."""
     path = CHECKOUT.joinpath(*module.split("."))
     files = [path.with_suffix(".py"), path / "__init__.py"]
-    return [found for found in ALL if found.file in files and not found.deferred]
+    return [statement for statement in ALL if statement.file in files and not statement.deferred]
 
 
 def test_a_module_of_no_noun_is_not_there() -> None:

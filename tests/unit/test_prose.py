@@ -43,20 +43,12 @@ SAY_NOTHING = frozenset({"one", "found", "there", "told"})
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 NOT_YET: tuple[tuple[str, int], ...] = (
     ("testbed", 1),
-    ("testbed/aggregation", 22),
     ("testbed/attach", 13),
-    ("testbed/contract", 26),
     ("testbed/emulation", 31),
-    ("testbed/reference", 12),
     ("testbed/report", 15),
     ("testbed/reproduction", 8),
     ("testbed/scheduling", 20),
     ("testbed/systems", 141),
-    ("testbed/telemetry", 1),
-    ("tests/bench", 1),
-    ("tests/unit", 20),
-    ("tests/vectors", 1),
-    ("workloads", 37),
 )
 
 

@@ -1,4 +1,4 @@
-"""Which tree each fragment of a job goes by: the pattern, and the compiled endpoint's way through it."""
+"""The tree that each fragment of a job goes by: the pattern, and the compiled endpoint's way through it."""
 
 from __future__ import annotations
 

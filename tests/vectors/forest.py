@@ -188,7 +188,9 @@ def workers_push_to_another_units_switch(v: Vector) -> None:
 
 @entry
 def what_a_host_sends_elsewhere_is_forwarded(v: Vector) -> None:
-    """If it may send it at all: the place that it is for looks whether it is a member."""
+    """A host's packets to elsewhere are forwarded if it may send them at all: the place that they are for
+    looks whether it is a member.
+    """
     v.senders |= {1: (Sender(JOB, 0),), 2: (Sender(JOB, 1, True),), 3: ()}
     v.admit(job_passing())
     for port, may in ((1, False), (2, True), (3, False)):

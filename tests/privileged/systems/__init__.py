@@ -1,0 +1,1 @@
+"""Systems of users, for tests: each a file that `--sync` names."""
