@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 ACCURACY = 0.97
 WORKERS = 4
 EPOCHS = 4
-SYNCS = ("inc", "ring", "ps")
 SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 
 
@@ -118,28 +117,33 @@ def main(argv: list[str]) -> int:
 
 
 def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]:
-    """Name in the report -> how gradients are summed, and where the workers are: each kind in the first unit
-    with as many as 4 workers, and the network's kind once more across the optical switch where there is a
-    second unit.
+    """Return by name in the report how gradients are summed, and where the workers are: each kind in the
+    first unit with as many as 4 workers, and those that say so once more across the optical switch where
+    there is a second unit.
 
     With a place of the user's own, each kind there. Raises RequestError where a host for the parameter server
     is lacking.
     """
+    from testbed.aggregation.showing import shown_jobs
     from testbed.errors import RequestError
 
+    shown = shown_jobs()
     if place:
-        return {sync: (sync, place) for sync in SYNCS}
+        return {name: (job.system, place) for name, job in shown.items() if not job.across}
     first, *others = topology.units
     workers = min(WORKERS, first.hosts, len(topology.host_names) - 1)
     if workers < 1:
         raise RequestError(
             f"{topology.name}: 1 host; at least 2 are accepted, one of them for a parameter server"
         )
-    jobs = {sync: (sync, f"{first.name}:{workers}") for sync in SYNCS}
     half = workers // 2
-    if half and others and others[0].hosts >= half and len(topology.host_names) > 2 * half:
-        jobs["inc-across"] = ("inc", f"{first.name}:{half},{others[0].name}:{half}")
-    return jobs
+    spread = f"{first.name}:{half},{others[0].name}:{half}" if others else ""
+    fits = half and others and others[0].hosts >= half and len(topology.host_names) > 2 * half
+    return {
+        name: (job.system, spread if job.across else f"{first.name}:{workers}")
+        for name, job in shown.items()
+        if fits or not job.across
+    }
 
 
 if __name__ == "__main__":

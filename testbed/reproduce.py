@@ -5,7 +5,6 @@ JSON and a plot.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 import tempfile
@@ -16,157 +15,99 @@ from typing import TYPE_CHECKING
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.systems.p4inc.simulator.coflows import Coflow
-    from testbed.systems.p4inc.simulator.settings import Setting
-
-PAPERS = ("p4inc",)
-SIMULATED = ("table1", "fig8", "fig9", "fig10", "fig11", "fig12")
-LIVE = ("fig5", "fig6", "fig7")
+    from testbed.aggregation.figure import Figure
 
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed.errors import RequestError
-    from testbed.systems.p4inc.simulator.settings import READINGS
+    from testbed.aggregation.papers import figures_of
+    from testbed.errors import HostError, RequestError
 
-    if argv[:1] == ["p4inc"] and argv[1:2] and argv[1] in LIVE:
-        # the experiment on the testbed has options of its own, and needs root
-        code: int = importlib.import_module("testbed.systems.p4inc.figures.live.command").main(
-            argv[1], argv[2:]
-        )
-        return code
-    options = _parser().parse_args(argv)
-    if options.paper not in PAPERS:
-        raise RequestError(f"no paper {options.paper!r}; accepted: {', '.join(PAPERS)}")
-    if options.figure not in SIMULATED:
-        raise RequestError(f"no figure {options.figure!r}; accepted: {', '.join((*SIMULATED, *LIVE))}")
-    for name, value in (("--seeds", options.seeds), ("--jobs-in-parallel", options.jobs_in_parallel)):
-        if value < 1:
-            raise RequestError(f"{name} {value}: at least 1 is accepted")
-    if options.reading not in READINGS:
-        raise RequestError(f"--reading {options.reading}: accepted: {', '.join(READINGS)}")
-    if not 0 < options.time_limit < float("inf"):
-        raise RequestError(f"--time-limit {options.time_limit:g}: seconds above 0 are accepted")
-    return _simulate(options)
+    paper, name, rest = _named(argv)
+    figures = figures_of(paper)
+    if name not in figures:
+        raise RequestError(f"no figure {name!r}; accepted: {', '.join(figures)}")
+    figure = figures[name]
+    parser = argparse.ArgumentParser(
+        prog=f"testbed reproduce {paper} {name}", description=type(figure).__doc__
+    )
+    folder = Path("out") / Path(paper).stem
+    parser.add_argument(
+        "--out", type=Path, default=folder, metavar="DIR", help=f"for the JSON file and the plot ({folder})"
+    )
+    figure.options(parser)
+    options = parser.parse_args(rest)
+    figure.check(options)
+    if figure.on_testbed and os.geteuid() != 0:
+        words = environment.typed(f"reproduce {paper} {name}")
+        raise HostError(f"needs root for network namespaces and XDP; run: sudo {words}")
+    _run(paper, figure, options, _folder(options.out))
+    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _named(argv: list[str]) -> tuple[str, str, list[str]]:
+    """The paper, the figure, and what is left. Without both it says which there are, and ends."""
+    from testbed.aggregation.papers import papers
+
+    known = papers()
     parser = argparse.ArgumentParser(
         prog="testbed reproduce",
         description="Run a published evaluation again, print its figures beside ours, and write JSON "
         "and a plot.",
-        epilog=f"{', '.join(SIMULATED)} are simulations and need no root; {', '.join(LIVE)} run on a "
-        "testbed, with options of their own: `testbed reproduce p4inc fig6 --help`",
+        epilog="; ".join(f"{paper} has {_listed(list(known[paper].values()))}" for paper in known)
+        + "; `testbed reproduce PAPER FIGURE --help` says more",
     )
-    parser.add_argument("paper", metavar="PAPER", help=f"of {', '.join(PAPERS)}")
-    parser.add_argument("figure", metavar="FIGURE", help=f"of {', '.join((*SIMULATED, *LIVE))}")
-    parser.add_argument(
-        "--seeds", type=int, default=3, metavar="N", help="random workloads, each for all schemes (3)"
-    )
-    parser.add_argument(
-        "--jobs-in-parallel",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes (one per core)",
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="for the JSON file and the plot (out/PAPER)")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="the Facebook coflow trace, for fig9")
-    parser.add_argument(
-        "--reading",
-        default="batch",
-        metavar="NAME",
-        help="batch, jobs of many iterations, or printed, the paper's numbers as they stand, with -all or "
-        "-needed for the steps that FCFS and TW give alike (batch); docs/studies/p4inc-aoi.md",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a number of the setting, such as job_count=200,400; may be repeated",
-    )
-    parser.add_argument(
-        "--time-limit", type=float, default=120.0, metavar="S", help="of the MILP, for each run of it (120)"
-    )
-    return parser
+    parser.add_argument("paper", metavar="PAPER", help=f"{', '.join(known)}, or FILE.py:CLASS, a system's")
+    parser.add_argument("figure", metavar="FIGURE", help="one of the paper's")
+    named = parser.parse_args(argv[:2])
+    return named.paper, named.figure, argv[2:]
 
 
-def _simulate(options: argparse.Namespace) -> int:
+def _listed(figures: list[Figure]) -> str:
+    simulated = ", ".join(figure.name for figure in figures if not figure.on_testbed)
+    live = ", ".join(figure.name for figure in figures if figure.on_testbed)
+    parts = (
+        simulated and f"{simulated} (simulations, which need no root)",
+        live and f"{live} (on a testbed)",
+    )
+    return " and ".join(filter(None, parts))
+
+
+def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from testbed.client.runtime import Caller
     from testbed.report import document
-    from testbed.systems.p4inc.figures.simulated import plots as p4inc_plots
-    from testbed.systems.p4inc.figures.simulated import sweep as simulated
-    from testbed.systems.p4inc.figures.simulated import tables as p4inc
-    from testbed.systems.p4inc.figures.simulated.points import Point
-    from testbed.systems.p4inc.simulator.settings import READINGS, SETTINGS
+    from testbed.reproduction.document import stamped
 
-    setting = SETTINGS[options.figure].having(READINGS[options.reading]).reading(options.set)
-    trace = _trace(setting, options.trace)
-    out = _folder(options.out or Path("out") / "p4inc")
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    total = len(setting.values) * len(setting.schemes) * options.seeds
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     began = time.monotonic()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(f"{setting.name}, {setting.about}", total=total)
-
-        def on_done(_: Point) -> None:
-            progress.advance(bar)
-
-        found = simulated.sweep(
-            setting,
-            range(1, options.seeds + 1),
-            trace,
-            processes=options.jobs_in_parallel,
-            time_limit_s=options.time_limit,
-            on_done=on_done,
-        )
-    written = {
-        "reading": options.reading,
-        "time_limit_s": options.time_limit,
-        "processes": options.jobs_in_parallel,
-        "set": options.set,
-    }
-    report = simulated.document(
-        setting, found, trace, took_s=time.monotonic() - began, checkout=environment.CHECKOUT, options=written
-    )
-    p4inc.show(report, console)
-    document.write_json(out / f"{setting.name}.json", report)
-    p4inc_plots.draw(report, out / f"{setting.name}.png")
-    print(f"{out}: {setting.name}.json {setting.name}.png")
-    return 0
-
-
-def _trace(setting: Setting, path: Path | None) -> tuple[Coflow, ...]:
-    from testbed.errors import RequestError
-    from testbed.systems.p4inc.simulator import coflows
-
-    if setting.kind != "mapreduce":
-        if path is not None:
-            raise RequestError(f"--trace {path}: {setting.name} draws its jobs from no trace; fig9 does")
-        return ()
-    if path is None:
-        raise RequestError(
-            f"{setting.name} draws its jobs from the Facebook coflow trace; --trace FILE is accepted"
-        )
-    return coflows.load(path)
+    report = figure.run(options, out)
+    report["claims"] = list(figure.claims(report))
+    took_s = time.monotonic() - began
+    report |= stamped(paper, figure.name, took_s, environment.CHECKOUT)
+    figure.show(report, Console(width=None if sys.stdout.isatty() else 140))
+    with Caller.of_this_process().acting():
+        document.write_json(out / f"{figure.name}.json", report)
+        figure.draw(report, out / f"{figure.name}.png")
+    print(f"{options.out}: {figure.name}.json {figure.name}.png; {took_s:.0f} s")
 
 
 def _folder(path: Path) -> Path:
+    """The folder, made by whoever asks. RequestError where he cannot write there: before anything runs."""
+    from testbed.client.runtime import Caller
     from testbed.errors import RequestError
 
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise RequestError(
-            f"--out {path}: {error.strerror}; a folder that can be written is accepted"
-        ) from error
-    return path
+    caller = Caller.of_this_process()
+    with caller.acting():
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise RequestError(
+                f"--out {path}: {error.strerror}; a folder that {caller.user} can write is accepted"
+            ) from error
+    return path.absolute()
 
 
 if __name__ == "__main__":

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
+    from testbed.aggregation.policies import choice, usual
     from testbed.aggregation.registry import systems
     from testbed.client.runtime import DEFAULT_NAME
 
+    sums = choice(usual()).with_inc.name
     parser = argparse.ArgumentParser(prog="testbed run", description="Run a training job on a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(
@@ -33,9 +35,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--sync",
-        default="inc",
+        default=sums,
         metavar="|".join([*systems(), "FILE.py:CLASS"]),
-        help="the system that sums gradients, as `testbed systems` lists them (inc)",
+        help=f"the system that sums gradients, as `testbed systems` lists them ({sums})",
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it"

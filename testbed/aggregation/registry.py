@@ -7,19 +7,35 @@ import importlib
 import pkgutil
 
 from testbed.aggregation.system import System
-from testbed.errors import RequestError
+from testbed.contract.user_class import in_a_line
+from testbed.errors import RequestError, TestbedError
 
 PACKAGE = "testbed.systems"
 
 
 @functools.cache
 def systems() -> dict[str, System]:
-    """All of them, by name, in the order of their names."""
+    """Return all systems by name, in the order of their names. TestbedError names a package that cannot be
+    imported, or a name that two systems have.
+    """
     package = importlib.import_module(PACKAGE)
-    names = [info.name for info in pkgutil.iter_modules(package.__path__) if info.ispkg]
-    modules = [importlib.import_module(f"{PACKAGE}.{name}") for name in names]
-    named = {system.name: system for module in modules for system in module.SYSTEMS}
+    named: dict[str, System] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.ispkg:
+            for system in _systems_of(info.name):
+                if system.name in named:
+                    raise TestbedError(
+                        f"system {system.name!r}: two have this name, the second in {PACKAGE}.{info.name}"
+                    )
+                named[system.name] = system
     return dict(sorted(named.items()))
+
+
+def _systems_of(name: str) -> tuple[System, ...]:
+    try:
+        return tuple(importlib.import_module(f"{PACKAGE}.{name}").SYSTEMS)
+    except Exception as error:  # a package of somebody's may raise anything
+        raise TestbedError(f"import {PACKAGE}.{name}: {in_a_line(error)}") from error
 
 
 def find(name: str) -> System:
@@ -28,11 +44,3 @@ def find(name: str) -> System:
         return systems()[name]
     except KeyError:
         raise RequestError(f"--sync {name!r}: accepted are {', '.join(systems())}, FILE.py:CLASS") from None
-
-
-def policies_choice() -> tuple[System, System]:
-    """The two systems between which policies choose for a job: one that places sum for, and the one that it
-    names for when they have no room (`System.instead`).
-    """
-    first = next(system for system in systems().values() if system.instead)
-    return first, find(str(first.instead))

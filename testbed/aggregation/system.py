@@ -1,5 +1,5 @@
-"""An aggregation system as the testbed knows it: how a job's workers become a forest, and what else it
-needs. Pure.
+"""An aggregation system as the testbed knows it: how a job's workers become a forest, what else it needs, and
+the policies and figures that it brings. Pure.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from testbed.aggregation.figure import Figure
 from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
 from testbed.scheduling.model import Policy
@@ -90,20 +91,53 @@ class Layout:
         return held | (self.forest.hosts() if self.forest else set())
 
 
+NO_SERVER, SERVER_ACROSS, SERVER_ALWAYS = "no host", "a host of its own across units", "a host of its own"
+"""What a system says of the host for its server process or top place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """A system's policies for the queue, and the two systems between which they choose for a job: `with_inc`
+    lays it out where a switch is to sum for it, `without_inc` where none is. `usual` is the policy that is
+    taken where none is named; at most one system says one.
+    """
+
+    factories: Mapping[str, PolicyFactory]
+    with_inc: str
+    without_inc: str
+    usual: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How `testbed demo` and its report show a system: by which words, and whether across two units too."""
+
+    title: str
+    across: bool = False
+
+
 class System(Protocol):
-    """An aggregation system. `engines` are those of whose places it has a program; `instead` names the system
-    that a job is summed by where the places have no room, None where the job is then refused. `policies` are
-    those that it brings for the queue, by name.
+    """An aggregation system. A registered one is a subclass, for what it leaves unsaid; a user's class says
+    what it wants of this.
+
+    `engines` are those of whose places it has a program; `instead` names the system that a job is summed by
+    where the places have no room, None where the job is then refused; `server` is one of the above. `paper`
+    is the name of its paper on the command line, `figures` are those that can be run again.
     """
 
     name: str
     summary: str
-    engines: frozenset[str]
-    instead: str | None
-    policies: Mapping[str, PolicyFactory]
+    engines: frozenset[str] = frozenset()
+    instead: str | None = None
+    server: str = NO_SERVER
+    policies: Policies | None = None
+    paper: str | None = None
+    figures: tuple[Figure, ...] = ()
+    showing: Showing | None = None
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The layout of a job with these workers. RequestError where there is none."""
+        ...
 
 
 def joining(pairs: Collection[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
-from testbed.aggregation.registry import policies_choice
-from testbed.aggregation.system import Layout, Rack, Site
+from testbed.aggregation.registry import systems
+from testbed.aggregation.system import Layout, Rack, Site, System
 from testbed.contract.spec import MIN_LANES, lanes_for
 from testbed.errors import RequestError
 from testbed.topology import addresses
@@ -116,9 +116,10 @@ def place_in_queue(
     together: bool,
     ps_unit: int | None,
     random: Random,
+    system: System,
 ) -> Layout | None:
     """Return hosts for a queued job whose policy decides how it is summed: it has a host for its parameter
-    server until a switch is to sum for it. None while there are too few hosts.
+    server until a switch is to sum for it, and is laid out by `system`. None while there are too few hosts.
     """
     chosen = draw_workers(racks, busy, workers, wanted, together, ps_unit, random)
     if chosen is None:
@@ -126,8 +127,7 @@ def place_in_queue(
     server = draw_server(racks, {*busy, *chosen}, ps_unit, random)
     if server is None:
         return None
-    _, without = policies_choice()
-    return without.lay_out(chosen, Site(tuple(racks), frozenset(busy), frozenset(), server))
+    return system.lay_out(chosen, Site(tuple(racks), frozenset(busy), frozenset(), server))
 
 
 def _drawn(
@@ -191,5 +191,6 @@ def check_engines(layout: Layout, accepted: frozenset[str], engines: Mapping[int
         if place.is_switch and engines[place.unit] not in accepted:
             raise RequestError(
                 f"--sync {layout.system}: {place} has engine: {engines[place.unit]}, which cannot sum "
-                f"for it; accepted are units with {' or '.join(sorted(accepted))}, and there ring and ps"
+                f"for it; accepted are units with {' or '.join(sorted(accepted))}, and there "
+                f"{' and '.join(name for name, system in systems().items() if not system.engines)}"
             )

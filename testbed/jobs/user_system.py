@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from testbed.aggregation.messages import layout_from_json, site_to_json
-from testbed.aggregation.system import Layout, PolicyFactory, Site
+from testbed.aggregation.system import Layout, Site, System
 from testbed.client.runtime import Caller
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.emulation.spawner import Started
@@ -32,12 +32,10 @@ _MARK = "TESTBED_SYSTEM"
 Spawn = Callable[..., Started]
 
 
-class UserSystem:
+class UserSystem(System):
     """A system by FILE.py:CLASS. `spawn(argv, **options)` starts a process."""
 
     summary = "a user's own"
-    instead: str | None = None
-    policies: Mapping[str, PolicyFactory] = {}
 
     def __init__(self, spawn: Spawn, name: str, caller: Caller, cwd: str, environ: Mapping[str, str]) -> None:
         self.name, self._spawn, self._caller, self._cwd, self._environ = name, spawn, caller, cwd, environ

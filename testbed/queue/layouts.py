@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from random import Random
 
-from testbed.aggregation.registry import find, policies_choice
-from testbed.aggregation.system import Layout, Rack, Site
+from testbed.aggregation.policies import Choice, choice
+from testbed.aggregation.registry import find
+from testbed.aggregation.system import Layout, Rack, Site, System
 from testbed.contract.transports import SERVER
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
@@ -54,10 +55,9 @@ def served_where_asked(layout: Layout, unit: int | None) -> bool:
     return layout.server is None or unit is None or layout.server[0] == unit
 
 
-def summed_in_unit(layout: Layout) -> Layout:
+def summed_in_unit(layout: Layout, between: Choice) -> Layout:
     """Return a job's layout when its policy has a switch sum for it, in whose unit all its workers are."""
-    summing, _ = policies_choice()
-    return summing.lay_out(layout.workers, Site((), frozenset(), frozenset()))
+    return between.with_inc.lay_out(layout.workers, Site((), frozenset(), frozenset()))
 
 
 def check_against(submission: Submission, topology: Topology) -> None:
@@ -65,6 +65,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
     units = {unit.index: unit for unit in topology.units}
     known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+    without_inc = choice(submission.policy).without_inc
     for job in submission.jobs:
         for unit, count in job.place or ():
             if unit not in units or count > units[unit].hosts:
@@ -84,7 +85,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 f"{beside}; there are {known}"
             )
         _check_lanes(job, topology)
-        if not _has_server(job, racks, topology):
+        if not _has_server(job, racks, topology, without_inc):
             of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
             raise RequestError(
                 f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
@@ -105,13 +106,14 @@ def _check_lanes(job: JobSpec, topology: Topology) -> None:
         raise RequestError(f"job {job.name}: {str(error).removeprefix('--')}") from error
 
 
-def _has_server(job: JobSpec, racks: list[Rack], topology: Topology) -> bool:
+def _has_server(job: JobSpec, racks: list[Rack], topology: Topology, without_inc: System) -> bool:
     """Return whether there is a host for the job's parameter server on an empty testbed, if it needs any.
     RequestError where its system has no layout, or one that policies cannot plan for; a user's own system is
     asked when the job is to have hosts.
     """
     if job.sync is None:
-        return place_in_queue(racks, (), job.workers, job.place, job.together, job.ps, Random(0)) is not None
+        wanted = (job.workers, job.place, job.together, job.ps)
+        return place_in_queue(racks, (), *wanted, Random(0), without_inc) is not None
     if is_users(job.sync):
         return True
     system = find(job.sync)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from testbed.aggregation.policies import Choice
 from testbed.aggregation.system import Layout, Site
 from testbed.jobs.life import Job
 from testbed.jobs.manager import Jobs
@@ -71,13 +72,15 @@ class Queued:
             return self.spec.sync
         return "PS" if self.inc is None else "INC"
 
-    def lay_out(self, jobs: Jobs, busy: frozenset[Host]) -> Layout | None:
-        """Return its layout beside others, who have the hosts that are `busy`; None while there are too few
-        hosts. RequestError where its system has no layout, or one that policies cannot plan for.
+    def lay_out(self, jobs: Jobs, between: Choice, busy: frozenset[Host]) -> Layout | None:
+        """Return its layout beside others, who have the hosts that are `busy`, by the system that it asks
+        for, or one of those `between` which its policy chooses; None while there are too few hosts.
+        RequestError where its system has no layout, or one that policies cannot plan for.
         """
         racks, spec, random = jobs.means.holdings.racks, self.spec, Random(self.seed)
         if spec.sync is None:
-            return place_in_queue(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
+            wanted = (spec.workers, spec.place, spec.together, spec.ps)
+            return place_in_queue(racks, busy, *wanted, random, between.without_inc)
         chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
         if chosen is None:
             return None

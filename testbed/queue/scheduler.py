@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.policies import choice
 from testbed.client.rpc import Emit
 from testbed.client.runtime import Caller
 from testbed.errors import RequestError, TestbedError
@@ -83,7 +84,8 @@ class Scheduler:
         """
         wanted = submission.parse(asked.get("submission"))
         check_against(wanted, self._topology)
-        first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": "ps"}, caller)
+        without_inc = choice(wanted.policy).without_inc
+        first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": without_inc.name}, caller)
         with self._submitting:
             batch = self._queue(wanted, first, asked, disconnected)
         emit(

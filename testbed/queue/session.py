@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from testbed.aggregation.policies import choice
 from testbed.aggregation.segments import NoRoomError
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
@@ -57,6 +58,7 @@ class Session:
     ) -> None:
         """`note` is for the user of `up`, `tell` for whoever submitted a job."""
         self._topology, self.rules, self._jobs, self._note, self._tell = topology, rules, jobs, note, tell
+        self._between = choice(rules.asked_policy)
         self._supply, self._controller = jobs.means.supply, jobs.means.controller
         self.lock = threading.RLock()
         self._moved = threading.Condition(self.lock)
@@ -197,7 +199,7 @@ class Session:
         busy = self._jobs.means.holdings.busy()
         if queued.refused_beside == busy:
             return False
-        choose = partial(queued.lay_out, self._jobs)
+        choose = partial(queued.lay_out, self._jobs, self._between)
         try:
             job = self._jobs.hold(queued.request, choose, lambda layout: self._terms(queued), queued.id)
         except RequestError as error:
@@ -353,7 +355,7 @@ class Session:
                 job = queued.job
                 if queued.state != "ready" or job is None:
                     return
-                layout = job.layout if inc is None else summed_in_unit(job.layout)
+                layout = job.layout if inc is None else summed_in_unit(job.layout, self._between)
                 rate_mbps = live.emulated_mbps(self._topology, rate_gbps)
                 if not job.start(Start(layout, True, rate_mbps, queued.spec.lanes)):
                     return

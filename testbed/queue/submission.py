@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from testbed.aggregation.policies import usual
 from testbed.contract.spec import MAX_WORKERS
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
@@ -110,7 +111,7 @@ def parse(data: Any) -> Submission:
         jobs = [_at(job, time) for job, time in zip(jobs, times, strict=True)]
     jobs.sort(key=lambda job: job.arrival_s)
     step = None if "step_gbps" not in top else _number(top, "step_gbps", None, 1e-6, 1e6)
-    return Submission(text(top, "policy", "inc-tw"), slot_s, seed, step, tuple(jobs))
+    return Submission(text(top, "policy", usual()), slot_s, seed, step, tuple(jobs))
 
 
 def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobSpec]:

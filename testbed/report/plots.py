@@ -17,7 +17,7 @@ import numpy as np
 
 from testbed.report import timeline
 from testbed.report.files import replacing
-from testbed.report.style import COLOURS, FAINT, INK, MUTED, NAMES, PAPER
+from testbed.report.style import FAINT, INK, MUTED, PAPER, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,9 +104,13 @@ def loss(report: Report) -> Figure:
         seconds = np.cumsum(job["iteration_ms_list"]) / 1e3
         # drawn over one another: the lower ones are wider, so that all remain visible where they coincide
         width = 1.6 + 1.9 * (len(jobs) - 1 - order)
-        by_iteration.plot(np.arange(1, len(values) + 1), values, color=COLOURS[name], linewidth=width)
-        by_time.plot(seconds, values, color=COLOURS[name], label=f"{NAMES[name]}, {seconds[-1]:.0f} s")
-        by_time.plot(seconds[-1], values[-1], "o", color=COLOURS[name], markersize=6, clip_on=False, zorder=5)
+        by_iteration.plot(np.arange(1, len(values) + 1), values, color=look(name).colour, linewidth=width)
+        by_time.plot(
+            seconds, values, color=look(name).colour, label=f"{look(name).title}, {seconds[-1]:.0f} s"
+        )
+        by_time.plot(
+            seconds[-1], values[-1], "o", color=look(name).colour, markersize=6, clip_on=False, zorder=5
+        )
     for axes in (by_iteration, by_time):
         axes.set_yscale("log")
         axes.grid(True, axis="y")
@@ -137,17 +141,17 @@ def iteration_time(report: Report) -> Figure:
     longest = max(job["iteration_ms"] for job in jobs.values())
     for row, (sync, job) in enumerate(jobs.items()):
         comm, whole = min(job["comm_ms"], job["iteration_ms"]), job["iteration_ms"]
-        axes.barh(row, comm, height=0.56, color=COLOURS[sync])
-        axes.barh(row, whole - comm, left=comm, height=0.56, color=paler(COLOURS[sync], 0.3))
-        _inside(axes, row, 0, comm, longest, f"{comm:.0f} ms", ink_on(COLOURS[sync]))
+        axes.barh(row, comm, height=0.56, color=look(sync).colour)
+        axes.barh(row, whole - comm, left=comm, height=0.56, color=paler(look(sync).colour, 0.3))
+        _inside(axes, row, 0, comm, longest, f"{comm:.0f} ms", ink_on(look(sync).colour))
         _inside(axes, row, comm, whole - comm, longest, f"{whole - comm:.0f} ms", INK)
         axes.text(whole + longest * 0.012, row, f"{whole:.0f} ms", va="center", fontweight="bold")
         if job["bound"]:
             axes.vlines(job["bound"]["bound_ms"], row - 0.36, row + 0.36, color=INK, linewidth=2)
-    axes.set_yticks(range(len(jobs)), [NAMES[sync] for sync in jobs])
+    axes.set_yticks(range(len(jobs)), [look(sync).title for sync in jobs])
     axes.tick_params(length=0)
     for label, sync in zip(axes.get_yticklabels(), jobs, strict=True):
-        label.set_color(COLOURS[sync])
+        label.set_color(look(sync).colour)
         label.set_fontweight("bold")
     axes.invert_yaxis()
     axes.spines["left"].set_visible(False)
@@ -180,19 +184,19 @@ def links(report: Report) -> Figure:
     for column, sync in enumerate(syncs):
         for row in range(len(used)):
             value = float(megabytes[row, column])
-            shade = paler(COLOURS[sync], 0.08 + 0.92 * float(norm(value)))
+            shade = paler(look(sync).colour, 0.08 + 0.92 * float(norm(value)))
             if value:
                 axes.barh(row, 0.94, left=column - 0.47, height=0.86, color=shade)
             text = f"{value:,.0f} MB" if value >= 9.95 else f"{value:.1f} MB" if value >= 0.05 else "0"
             colour = ink_on(shade) if value else MUTED
             axes.text(column, row, text if value else "-", ha="center", va="center", color=colour, fontsize=9)
-    axes.set_xticks(range(len(syncs)), [NAMES[sync] for sync in syncs])
+    axes.set_xticks(range(len(syncs)), [look(sync).title for sync in syncs])
     axes.set_yticks(range(len(used)), [link_name(link["name"]) for link in used])
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=9)
     axes.tick_params(axis="x", pad=2)
     for label, sync in zip(axes.get_xticklabels(), syncs, strict=True):
-        label.set_color(COLOURS[sync])
+        label.set_color(look(sync).colour)
         label.set_fontweight("bold")
     axes.set_xlim(-0.5, len(syncs) - 0.5)
     axes.set_ylim(len(used) - 0.5, -0.5)
@@ -222,7 +226,7 @@ def reconfigurations(report: Report) -> Figure:
     figure, axes = plt.subplots(figsize=(10, height))
     longest = max(max(event["asked_ms"], event["measured_ms"]) for event in events)
     for row, event in enumerate(events):
-        asked, measured, colour = event["asked_ms"], event["measured_ms"], COLOURS.get(event["sync"], INK)
+        asked, measured, colour = event["asked_ms"], event["measured_ms"], look(event["sync"]).colour
         switch = min(event.get("switch_ms", asked), asked)
         axes.barh(row - 0.2, switch, height=0.34, color=paler(INK, 0.22))
         axes.barh(row - 0.2, asked - switch, left=switch, height=0.34, color=paler(INK, 0.12))
@@ -252,12 +256,17 @@ def reconfigurations(report: Report) -> Figure:
 
 
 def loss_agreement(jobs: Mapping[str, Any]) -> str:
-    """By how much the losses of the first job ever differ from the ring's, which sums plain floats."""
-    if "inc" not in jobs or "ring" not in jobs or len(jobs["inc"]["loss"]) != len(jobs["ring"]["loss"]):
+    """Return by how much the losses of the first two jobs ever differ: one summed in the network, and one by
+    its workers, in plain floats.
+    """
+    names = list(jobs)[:2]
+    losses = [jobs[name]["loss"] for name in names]
+    if len(losses) < 2 or len(losses[0]) != len(losses[1]):
         return "Same seed, same order of the data."
-    apart = np.abs(np.subtract(jobs["inc"]["loss"], jobs["ring"]["loss"]))
+    apart = float(np.abs(np.subtract(*losses)).max())
     return (
-        f"Same seed, same data order: the losses of inc and ring never differ by more than {apart.max():.1g}."
+        f"Same seed, same data order: the losses of {' and '.join(names)} "
+        f"never differ by more than {apart:.1g}."
     )
 
 

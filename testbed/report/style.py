@@ -1,14 +1,37 @@
-"""How the kinds of synchronisation are named and coloured, everywhere the same. Imports nothing."""
+"""The words and colours for the jobs of a report, everywhere the same."""
 
 from __future__ import annotations
 
-NAMES = {
-    "inc": "in the network (inc)",
-    "ring": "ring (gloo)",
-    "ps": "parameter server (ps)",
-    "inc-across": "inc across two units",
-}
-# Of Okabe and Ito's palette, which people with colour blindness can tell apart
-COLOURS = {"inc": "#0072B2", "ring": "#E69F00", "ps": "#A34F8A", "inc-across": "#56B4E9"}
-TERMINAL = {"inc": "bold blue", "ring": "yellow", "ps": "magenta", "inc-across": "cyan"}
+from dataclasses import dataclass
+
+from testbed.aggregation.showing import shown_jobs
+
 INK, MUTED, FAINT, PAPER = "#1F2933", "#6B7785", "#E3E7EB", "#FFFFFF"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A job's words, its colour in pictures, and its style on a terminal."""
+
+    title: str
+    colour: str
+    terminal: str
+
+
+# Of Okabe and Ito's palette, which people with colour blindness can tell apart
+_PALETTE = (
+    ("#0072B2", "bold blue"),
+    ("#E69F00", "yellow"),
+    ("#A34F8A", "magenta"),
+    ("#56B4E9", "cyan"),
+    ("#009E73", "green"),
+    ("#D55E00", "red"),
+)
+
+
+def look(job: str) -> Look:
+    """Return a job's look: a colour of its own for each job by which a system is shown, ink for others."""
+    jobs = shown_jobs()
+    if job not in jobs:
+        return Look(job, INK, "")
+    return Look(jobs[job].title, *_PALETTE[list(jobs).index(job) % len(_PALETTE)])

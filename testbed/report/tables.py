@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.report.measures import GRADIENT_BYTES
-from testbed.report.style import TERMINAL
+from testbed.report.style import look
 
 
 def show(report: Mapping[str, Any], console: Console) -> None:
@@ -49,7 +49,7 @@ def _jobs(report: Mapping[str, Any]) -> RenderableType:
     for sync, job in jobs.items():
         last_epoch = job["loss"][-max(1, job["iterations"] // job["epochs"]) :]
         table.add_row(
-            Text(sync, style=TERMINAL.get(sync, "")),
+            Text(sync, style=look(sync).terminal),
             f"{job['test_accuracy']:.2%}",
             f"{sum(last_epoch) / len(last_epoch):.4f}",
             f"{job['iteration_ms']:.1f}",

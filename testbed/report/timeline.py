@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.report.style import COLOURS, FAINT, INK, MUTED, NAMES
+from testbed.report.style import FAINT, INK, MUTED, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
     )  # fmt: skip
     for column, (name, samples) in enumerate(jobs.items()):
         links, cores, late = rows[:, column]
-        colour = COLOURS.get(name, INK)
+        colour = look(name).colour
         scale = 100.0 if samples.rated else 1.0
         links.fill_between(samples.link_time_s, samples.link * scale, color=colour, alpha=0.25, linewidth=0)
         links.plot(samples.link_time_s, samples.link * scale, color=colour, linewidth=1.1)
@@ -94,7 +94,7 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
             )
         late.vlines(samples.time_s, 0, samples.late_ms, color=MUTED, linewidth=0.8)
         trusted = report["jobs"][name]["verdict"]["trustworthy"]
-        links.set_title(NAMES.get(name, name), color=colour, fontweight="bold", pad=20)
+        links.set_title(look(name).title, color=colour, fontweight="bold", pad=20)
         verdict = "trustworthy" if trusted else "not trustworthy"
         links.text(
             0, 1.03, verdict, transform=links.transAxes, color=INK if trusted else "#B42318", fontsize=9

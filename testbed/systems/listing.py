@@ -1,9 +1,12 @@
-"""`testbed systems`: the aggregation systems by name, and what each needs."""
+"""`testbed systems`: the aggregation systems by name, what each needs, and what it brings."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
+from testbed.aggregation.papers import papers
+from testbed.aggregation.policies import policies
 from testbed.aggregation.registry import systems
 from testbed.aggregation.system import System
 
@@ -13,18 +16,31 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="testbed systems",
         description="List the aggregation systems that `run --sync` and `sync:` in a file of jobs take, "
-        "and what each needs. A system of your own is FILE.py:CLASS (docs/your-own-system.md).",
+        "what each needs, and the policies and figures that it brings. A system of your own is FILE.py:CLASS "
+        "(docs/your-own-system.md).",
     )
     parser.parse_args(argv)
+    policies(), papers()  # names that two have are said here
     width = max(map(len, systems()))
     for name, system in systems().items():
-        print(f"{name:<{width}}  {system.summary}\n{'':<{width}}  {needs(system)}")
+        print(f"{name:<{width}}  {system.summary}")
+        for line in lines(system):
+            print(f"{'':<{width}}  {line}")
     return 0
 
 
-def needs(system: System) -> str:
-    """What a system asks of the units, and what happens where places have no room, in a line."""
-    if not system.engines:
-        return "needs: no aggregation engine"
-    room = f"is summed by {system.instead}" if system.instead else "is refused"
-    return f"needs: units with engine {' or '.join(sorted(system.engines))}; without room there a job {room}"
+def lines(system: System) -> Iterator[str]:
+    """Yield what a system needs of the units and hosts, and what it brings, a line each."""
+    if system.engines:
+        room = f"is summed by {system.instead}" if system.instead else "is refused"
+        yield f"engines: {' or '.join(sorted(system.engines))}; without room there a job {room}"
+    else:
+        yield "engines: none needed"
+    yield f"server: {system.server}"
+    yield f"policies: {', '.join(system.policies.factories) if system.policies else 'none'}"
+    if system.paper is None:
+        yield "figures: none"
+        return
+    simulated = [figure.name for figure in system.figures if not figure.on_testbed]
+    live = [f"{figure.name} (as root)" for figure in system.figures if figure.on_testbed]
+    yield f"figures of {system.paper}: {', '.join([*simulated, *live])}"

@@ -123,11 +123,11 @@ def test_a_slots_length_does_not_move_arrivals() -> None:
             assert 0 <= short.arrival * slot_s - (given_.arrival - 1) * 0.02 <= slot_s + 0.04
 
 
-def test_every_setting_has_its_points_and_jobs() -> None:
+def test_every_setting_has_its_swept_values_and_jobs() -> None:
     for name, setting in SETTINGS.items():
         assert setting.name == name
-        assert len(setting.points()) == len(setting.values) >= 4
-        for value, point in setting.points():
+        assert len(setting.swept()) == len(setting.values) >= 4
+        for value, point in setting.swept():
             assert getattr(point, setting.sweep) == value
         jobs = setting.jobs(1, TRACE, job_count=20)
         assert len(jobs) == 20
@@ -146,7 +146,7 @@ def test_fields_are_set_from_words() -> None:
     )
     assert (setting.units, setting.slot_s, setting.workers, setting.values) == (8, 0.5, (2, 3), (10.0, 20.0))
     assert (setting.ps_gbps, setting.circuits) == (math.inf, "none")
-    assert [point.job_count for _, point in setting.points()] == [10, 20]
+    assert [point.job_count for _, point in setting.swept()] == [10, 20]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_cannot_be_is_refused(word: str, said: str) -> None:
 @pytest.mark.parametrize("count", ["10.5", "inf", "nan"])
 def test_half_a_job_is_refused(count: str) -> None:
     with pytest.raises(RequestError, match=f"job_count {count}; a whole number above 0"):
-        FIG8.reading([f"job_count={count}"]).points()
+        FIG8.reading([f"job_count={count}"]).swept()
 
 
 def test_mapreduce_needs_a_trace_that_fits() -> None:

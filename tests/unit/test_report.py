@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from testbed.aggregation.showing import shown_jobs
 from testbed.errors import HostError, TestbedError
 from testbed.report import document, host, measures, plots, style, tables
 from testbed.topology.catalogue import find
@@ -312,7 +313,9 @@ def test_one_bad_batch_leaves_no_mark_on_a_curve() -> None:
 
 
 def test_text_can_be_read_on_every_colour() -> None:
-    assert set(style.COLOURS) == set(style.NAMES) == set(style.TERMINAL)
+    colours = {style.look(job).colour for job in shown_jobs()}
+    assert len(colours) == len(shown_jobs())
+    assert style.look("a job of mine") == style.Look("a job of mine", style.INK, "")
     assert plots.paler("#0072B2", 0) == "#ffffff"
     assert plots.paler("#0072B2", 1) == "#0072b2"
     assert (plots.ink_on("#ffffff"), plots.ink_on("#000000")) == (style.INK, style.PAPER)

@@ -10,19 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed import reproduce
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import HostError, RequestError, TestbedError
 from testbed.reproduction.pool import Pool
 from testbed.reproduction.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE, Held, level, of_gain
 from testbed.systems.p4inc.figures.simulated.claims import CLAIMS, TABLE1, findings, headline
 from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
-from testbed.systems.p4inc.figures.simulated.points import Measured, points_of
+from testbed.systems.p4inc.figures.simulated.trials import Measured, trials_of
 from testbed.systems.p4inc.simulator.settings import FOUR, SETTINGS
 from tests.processes import alive
 
@@ -195,7 +194,7 @@ def test_a_gain_agrees_within_a_band_of_the_papers(
     assert of_gain(ours, paper, error) == word
 
 
-def test_points_at_which_a_claim_holds() -> None:
+def test_at_how_many_values_a_claim_holds() -> None:
     counts = {Held(4, 0, 4): AGREES, Held(0, 4, 4): TIE, Held(1, 3, 4): PARTLY, Held(3, 0, 4): PARTLY}
     counts |= {Held(2, 1, 4): DIFFERS, Held(0, 3, 4): DIFFERS, Held(0, 0, 4): DIFFERS}
     assert {held: held.verdict for held in counts} == counts
@@ -224,12 +223,12 @@ def test_claims_without_their_schemes_are_left_out() -> None:
     assert set(CLAIMS) == set(SETTINGS)
 
 
-def test_points_are_every_scheme_seed_and_value() -> None:
-    points = points_of(SETTINGS["fig8"], (1, 2), 1.0)
-    assert len(points) == 4 * 2 * len(FOUR)
+def test_trials_are_every_scheme_seed_and_value() -> None:
+    trials = trials_of(SETTINGS["fig8"], (1, 2), 1.0)
+    assert len(trials) == 4 * 2 * len(FOUR)
     # the longest begin first
-    assert points[0].value == 1400
-    assert points_of(SETTINGS["table1"], (1,), 1.0)[0].scheme == "milp"
+    assert trials[0].value == 1400
+    assert trials_of(SETTINGS["table1"], (1,), 1.0)[0].scheme == "milp"
 
 
 # ------------------------------------------------------------------ the command
@@ -354,18 +353,11 @@ def test_bad_input_is_one_line(words: list[str], said: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_experiment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    live = types.ModuleType("testbed.systems.p4inc.figures.live.command")
-
-    def main(figure: str, argv: list[str]) -> int:
-        asked.append((figure, argv))
-        return 5
-
-    live.main = main  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "testbed.systems.p4inc.figures.live.command", live)
-    assert reproduce.main(["p4inc", "fig6", "--runs", "3"]) == 5
-    assert asked == [("fig6", ["--runs", "3"])]
+def test_the_experiment_needs_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(HostError, match=r"^needs root .* reproduce p4inc fig6$"):
+        reproduce.main(["p4inc", "fig6", "--runs", "3", "--out", str(tmp_path / "made")])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_kill_9_leaves_nothing_at_work() -> None:

@@ -4,6 +4,7 @@ Made-up runs, no testbed.
 
 from __future__ import annotations
 
+import argparse
 import io
 import math
 from dataclasses import asdict, replace
@@ -15,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from testbed import reproduce
 from testbed.aggregation.system import Rack
 from testbed.errors import RequestError, TestbedError
 from testbed.queue import submission
 from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Held
 from testbed.scheduling.live import limits_of
 from testbed.scheduling.model import Decision, Job, State
-from testbed.systems.p4inc.figures.live import ahead, command, plots, prediction, queue, setting, tables
+from testbed.systems.p4inc.figures.live import ahead, figure, plots, prediction, queue, setting, tables
 from testbed.systems.p4inc.figures.live.claims import (
     CLAIMS,
     CONNECTIONS,
@@ -167,7 +169,7 @@ def test_a_job_that_computes_sends_less_than_its_rate() -> None:
     )
 
 
-@pytest.mark.parametrize("scheme", command.SCHEMES)
+@pytest.mark.parametrize("scheme", figure.SCHEMES)
 def test_without_computing_it_is_the_fluid_simulator(scheme: str) -> None:
     jobs = [local(n, 25.0 + 7 * n, n // 2, 2 + 2 * (n % 2), n % 2) for n in range(6)]
     ports = ahead.initial_ports(TOPOLOGY)
@@ -204,8 +206,8 @@ def test_the_paper_s_numbers_of_jobs_are_simulated() -> None:
     assert rows == list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), queue.FOUR, 1.0))
     totals = {(r["model"], r["jobs"], r["seed"], r["scheme"]): r[JCT] for r in rows}
     assert all(totals[m, n, s, "inc-fcfs"] <= totals[m, n, s, "noinc-fcfs"] for m, n, s, _ in totals)
-    point = queue.Point(kinds[0], "inc-tw", 10, 1)
-    assert 8 < ahead.lasts_s(TOPOLOGY, point, 1.0) < 60, "ten jobs, one a second"
+    trial = queue.Trial(kinds[0], "inc-tw", 10, 1)
+    assert 8 < ahead.lasts_s(TOPOLOGY, trial, 1.0) < 60, "ten jobs, one a second"
 
 
 # ------------------------------------------------------------------ what is asked
@@ -222,9 +224,9 @@ def test_jobs_are_the_same_for_all_schemes_and_come_at_the_rate_asked() -> None:
 
 
 def test_what_is_submitted_is_what_submit_accepts() -> None:
-    point = queue.Point(Kind("vgg16", 12), "inc-tw", 3, 7)
+    trial = queue.Trial(Kind("vgg16", 12), "inc-tw", 3, 7)
     asked = queue.demands(3, 7, 1.0)
-    wanted = submission.parse(queue.submission(point, TOPOLOGY, 1.0, Path("/somewhere"), asked))
+    wanted = submission.parse(queue.submission(trial, TOPOLOGY, 1.0, Path("/somewhere"), asked))
     assert (wanted.policy, wanted.seed, wanted.slot_s, len(wanted.jobs)) == ("inc-tw", 7, 1.0, 3)
     assert [(job.arrival_s, job.workers) for job in wanted.jobs] == [
         (pytest.approx(at), n) for at, n in asked
@@ -252,7 +254,7 @@ BAD = {
 @pytest.mark.parametrize("words", BAD)
 def test_bad_options_are_said_in_a_line(words: str) -> None:
     with pytest.raises(RequestError, match=f"^{BAD[words]}"):
-        command.main("fig7", words.split())
+        reproduce.main(["p4inc", "fig7", *words.split()])
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(
@@ -262,18 +264,23 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(
     monkeypatch.delenv("SUDO_UID", raising=False)
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match=r"--out .*file/out: Not a directory; a folder that"):
-        command.main("fig5", ["--out", str(tmp_path / "file" / "out")])
+        reproduce.main(["p4inc", "fig5", "--out", str(tmp_path / "file" / "out")])
+
+
+def completed(name: str, *words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    fig = figure.LiveFigure(name)
+    fig.options(parser)
+    options = parser.parse_args(words)
+    fig.check(options)
+    return options
 
 
 def test_quick_leaves_what_was_said() -> None:
-    options = command._parser("fig6").parse_args(["--quick", "--jobs", "2", "--schemes", "inc-tw,inc-tw"])
-    command._complete("fig6", options)
-    command._check("fig6", options)
+    options = completed("fig6", "--quick", "--jobs", "2", "--schemes", "inc-tw,inc-tw")
     assert (options.jobs, options.runs, options.schemes, options.models) == ([2], 1, ["inc-tw"], ["resnet50"])
-    assert options.iterations == command.QUICK_ITERATIONS
-    options = command._parser("fig5").parse_args(["--quick"])
-    command._complete("fig5", options)
-    assert options.models == ["vgg16", "vgg19"]
+    assert options.iterations == figure.QUICK_ITERATIONS
+    assert completed("fig5", "--quick").models == ["vgg16", "vgg19"]
 
 
 # ------------------------------------------------------------------ what is said of the paper

@@ -123,5 +123,6 @@ def test_a_users_system_that_is_wrong_is_told_in_one_line(
 def test_the_list_names_each_and_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[::2]] == list(systems())
-    assert all(line.strip().startswith("needs: ") for line in lines[1::2])
+    assert [line.split()[0] for line in lines[::5]] == list(systems())
+    for at, key in enumerate(("engines: ", "server: ", "policies: ", "figures"), 1):
+        assert all(line.strip().startswith(key) for line in lines[at::5]), key

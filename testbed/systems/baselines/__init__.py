@@ -3,4 +3,4 @@
 from testbed.systems.baselines.parameter_server import ParameterServer
 from testbed.systems.baselines.ring import Ring
 
-SYSTEMS = (ParameterServer(), Ring())
+SYSTEMS = (Ring(), ParameterServer())

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from testbed.aggregation.system import Layout, PolicyFactory, Site, joining
+from testbed.aggregation.system import SERVER_ALWAYS, Layout, Showing, Site, System, joining
 from testbed.contract.transports import SERVER
 from testbed.topology.places import Host
 
 
-class ParameterServer:
+class ParameterServer(System):
     """All workers push to one process on a host of its own, which sums."""
 
     name = "ps"
     summary = "a parameter server process on a host of its own sums, over TCP"
-    engines: frozenset[str] = frozenset()
-    instead: str | None = None
-    policies: Mapping[str, PolicyFactory] = {}
+    server = SERVER_ALWAYS
+    showing = Showing("parameter server (ps)")
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The server's unit is joined to each unit with workers."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from testbed.aggregation.system import Layout, PolicyFactory, Site, joining
+from testbed.aggregation.system import Layout, Showing, Site, System, joining
 from testbed.contract.transports import GLOO
 from testbed.topology.places import Host
 
 
-class Ring:
+class Ring(System):
     """Each worker sends to the next; the last one to the first."""
 
     name = "ring"
     summary = "gloo's ring all-reduce over TCP; nothing in the network sums"
-    engines: frozenset[str] = frozenset()
-    instead: str | None = None
-    policies: Mapping[str, PolicyFactory] = {}
+    showing = Showing("ring (gloo)")
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Every pair of neighbours in the ring is joined."""

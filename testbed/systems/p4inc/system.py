@@ -1,27 +1,37 @@
 """P4INC-AOI's forest (section IV of the paper): one tree, workers - switch - parameter server's host; within
-one unit the switch alone.
+one unit the switch alone. And what the system brings: its policies, and its paper's figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from testbed.aggregation.forest import Forest, below_top, by_unit
-from testbed.aggregation.system import Layout, PolicyFactory, Site
+from testbed.aggregation.system import SERVER_ACROSS, Layout, Policies, Showing, Site, System
 from testbed.contract.transports import PACKETS
+from testbed.systems.p4inc.figures import FIGURES
 from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.places import Host, at_host, switch
 
 
-class P4inc:
+class P4inc(System):
     """Sums at switches; a job that finds no room there is summed by its parameter server (section IV)."""
 
     name = "inc"
     summary = "P4INC-AOI: each unit's switch sums, across units a parameter server's host as well"
     engines = frozenset({"xdp", "bmv2"})
     instead = "ps"
-    policies: Mapping[str, PolicyFactory] = {name: partial(catalogue.make, name) for name in catalogue.NAMES}
+    server = SERVER_ACROSS
+    policies = Policies(
+        {name: partial(catalogue.make, name) for name in catalogue.NAMES},
+        with_inc="inc",
+        without_inc="ps",
+        usual="inc-tw",
+    )
+    paper = "p4inc"
+    figures = FIGURES
+    showing = Showing("in the network (inc)", across=True)
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree. Within one unit no parameter server is needed."""

@@ -4,22 +4,20 @@ most workers, sums the others beside its own. No host is needed, and each link c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from testbed.aggregation.forest import Forest, below_top, by_unit
-from testbed.aggregation.system import Layout, PolicyFactory, Site
+from testbed.aggregation.system import Layout, Site, System
 from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
 
 
-class Switches:
+class Switches(System):
     """Sums at switches, across units too."""
 
     name = "switches"
     summary = "switches alone sum: each unit's, across units below the one with the most workers"
     engines = frozenset({"xdp", "bmv2"})
-    instead: str | None = None
-    policies: Mapping[str, PolicyFactory] = {}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree; of units with equally many workers the first is the top."""

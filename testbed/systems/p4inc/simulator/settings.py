@@ -213,7 +213,7 @@ class Setting:
             overrides[name] = _read(word, types[name], text)
         return self.having(overrides)
 
-    def points(self) -> tuple[tuple[float, Setting], ...]:
+    def swept(self) -> tuple[tuple[float, Setting], ...]:
         """The values of the sweep, each with the setting that has it."""
         whole = {field.name for field in dataclasses.fields(self) if field.type == "int"}
         found = []

@@ -17,7 +17,7 @@ from testbed.scheduling.model import Pair, pair
 from testbed.systems.p4inc.figures.live.claims import CONNECTIONS, JCT, LESS
 from testbed.systems.p4inc.figures.live.model import Kind
 from testbed.systems.p4inc.figures.live.prediction import Asked, Predicted, Queue, predict
-from testbed.systems.p4inc.figures.live.queue import STEP_GBPS, Point, demands, pace
+from testbed.systems.p4inc.figures.live.queue import STEP_GBPS, Trial, demands, pace
 from testbed.systems.p4inc.policies import catalogue
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -46,12 +46,12 @@ def rows(
                     yield {"model": kind.model, "scheme": scheme, "jobs": count, "seed": seed, **numbers}
 
 
-def lasts_s(topology: Topology, point: Point, slot_s: float) -> float:
+def lasts_s(topology: Topology, trial: Trial, slot_s: float) -> float:
     """From the first slot of a run to the end of its last job. Raises TestbedError where a job would wait for
     ever.
     """
-    asked = submitted(topology, point.kind, point.jobs, point.seed, slot_s)
-    return max(of(topology, point.kind, asked, point.scheme, point.seed, slot_s).ended_s.values())
+    asked = submitted(topology, trial.kind, trial.jobs, trial.seed, slot_s)
+    return max(of(topology, trial.kind, asked, trial.scheme, trial.seed, slot_s).ended_s.values())
 
 
 def submitted(topology: Topology, kind: Kind, jobs: int, seed: int, slot_s: float) -> list[Asked]:

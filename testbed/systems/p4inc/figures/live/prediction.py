@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
+from testbed.aggregation.policies import choice
 from testbed.aggregation.system import Rack
 from testbed.errors import TestbedError
 from testbed.jobs.placement import place_in_queue
@@ -23,6 +24,7 @@ from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.model import Job, Limits, Pair, Policy, Progress, State, set_up
 from testbed.systems.p4inc.figures.live.model import Pace
+from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.places import Host
 
 _MOST_SLOTS = 100_000
@@ -91,10 +93,13 @@ class Queue:
         for gone in [id_ for at_s, id_ in self._given_back if at_s <= now_s]:
             del self._hosts[gone]
         self._given_back = [(at_s, id_) for at_s, id_ in self._given_back if at_s > now_s]
+        without_inc = choice(catalogue.NAMES[0]).without_inc
         while self._waiting and self._waiting[0].arrival_s <= now_s:
             one = self._waiting[0]
             busy = {host for hosts in self._hosts.values() for host in hosts}
-            placed = place_in_queue(self.racks, busy, one.workers, None, False, None, Random(one.seed))
+            placed = place_in_queue(
+                self.racks, busy, one.workers, None, False, None, Random(one.seed), without_inc
+            )
             if placed is None:
                 break
             assert placed.server is not None

@@ -37,7 +37,7 @@ LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Trial:
     """A run."""
 
     kind: Kind
@@ -72,15 +72,15 @@ def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
 
 
 def submission(
-    point: Point, topology: Topology, slot_s: float, folder: Path, asked: Sequence[tuple[float, int]]
+    trial: Trial, topology: Topology, slot_s: float, folder: Path, asked: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
     """The jobs file."""
-    kind, scale = point.kind, topology.scale
+    kind, scale = trial.kind, topology.scale
     lowest_gbps = min(STEP_GBPS, (topology.optical_link.rate_mbps or 0.0) / 1e3 / max(WORKERS))
     longest_s = kind.iterations * iteration_s(kind, kind.volume_gigabits(topology), lowest_gbps)
     jobs = []
     for number, (time_s, workers) in enumerate(asked, 1):
-        out = folder / f"{point.stem}.job-{number}.json"
+        out = folder / f"{trial.stem}.job-{number}.json"
         words = [
             "--model",
             kind.model,
@@ -105,9 +105,9 @@ def submission(
             }
         )
     return {
-        "policy": point.scheme,
+        "policy": trial.scheme,
         "slot_s": slot_s,
-        "seed": point.seed,
+        "seed": trial.seed,
         "step_gbps": STEP_GBPS,
         "jobs": jobs,
     }
@@ -115,20 +115,20 @@ def submission(
 
 def run(
     testbed: setting.Testbed,
-    point: Point,
+    trial: Trial,
     slot_s: float,
     folder: Path,
     asked: Sequence[tuple[float, int]] | None = None,
 ) -> dict[str, Any]:
-    """Submits a point's jobs and waits for them; the result of `testbed submit`, each job with what its
+    """Submits a trial's jobs and waits for them; the result of `testbed submit`, each job with what its
     script wrote as `script`.
     """
     import yaml
 
-    asked = demands(point.jobs, point.seed, slot_s) if asked is None else asked
-    wanted, result = folder / f"{point.stem}.jobs.yaml", folder / f"{point.stem}.run.json"
-    data = submission(point, testbed.topology, slot_s, folder, asked)
-    logs = folder / f"{point.stem}.logs"
+    asked = demands(trial.jobs, trial.seed, slot_s) if asked is None else asked
+    wanted, result = folder / f"{trial.stem}.jobs.yaml", folder / f"{trial.stem}.run.json"
+    data = submission(trial, testbed.topology, slot_s, folder, asked)
+    logs = folder / f"{trial.stem}.logs"
     with Caller.of_this_process().acting():
         wanted.write_text(yaml.safe_dump(data, sort_keys=False))
         logs.mkdir(exist_ok=True)
@@ -146,8 +146,8 @@ def costs(testbed: setting.Testbed, slot_s: float, folder: Path, times: int) -> 
     """From jobs of four workers that compute nothing, alone on the testbed, before anything is measured: the
     medians of so many, after one that loads what workers are forks of.
     """
-    point = Point(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
-    jobs = [run(testbed, point, slot_s, folder, [(0.0, max(WORKERS))])["jobs"][0] for _ in range(1 + times)]
+    trial = Trial(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
+    jobs = [run(testbed, trial, slot_s, folder, [(0.0, max(WORKERS))])["jobs"][0] for _ in range(1 + times)]
     found = [costs_of(job) for job in jobs[1:]]
     return Costs(*(statistics.median(getattr(one, each.name) for one in found) for each in fields(Costs)))
 
@@ -162,12 +162,12 @@ def _trained_s(job: dict[str, Any]) -> float:
     return float(job["script"]["done_s"] - job["script"]["ready_s"])
 
 
-def measured(point: Point, result: dict[str, Any], topology: Topology, costs_: Costs) -> dict[str, Any]:
+def measured(trial: Trial, result: dict[str, Any], topology: Topology, costs_: Costs) -> dict[str, Any]:
     """A run's numbers beside what was predicted of them."""
     jobs = result["jobs"]
     less = [job["waiting_s"] - job["start_up_s"] + _trained_s(job) for job in jobs]
-    given = predicted_from(point, result, topology)
-    ahead = predicted_ahead(point, result, topology, costs_)
+    given = predicted_from(trial, result, topology)
+    ahead = predicted_ahead(trial, result, topology, costs_)
     own = {job["id"]: job for job in jobs}
     rows = [
         {
@@ -184,10 +184,10 @@ def measured(point: Point, result: dict[str, Any], topology: Topology, costs_: C
         for id_ in sorted(own)
     ]
     return {
-        "model": point.kind.model,
-        "scheme": point.scheme,
-        "jobs": point.jobs,
-        "seed": point.seed,
+        "model": trial.kind.model,
+        "scheme": trial.scheme,
+        "jobs": trial.jobs,
+        "seed": trial.seed,
         "total_jct_s": result["total_jct_s"],
         "total_jct_less_start_ups_s": math.fsum(less),
         "connections": result["reconfigured_connections"],
@@ -224,35 +224,35 @@ def pace(kind: Kind, topology: Topology) -> Pace:
     return Pace(kind, kind.volume_gigabits(topology))
 
 
-def predicted_from(point: Point, result: dict[str, Any], topology: Topology) -> Predicted:
+def predicted_from(trial: Trial, result: dict[str, Any], topology: Topology) -> Predicted:
     """With the placements, and the slots in which jobs came before the policy, as they were measured."""
     told = result["model"]
     jobs: list[Job] = [job_from_json(job) for job in told["jobs"]]
-    policy = catalogue.make(point.scheme, point.seed)
+    policy = catalogue.make(trial.scheme, trial.seed)
     limits, ports = limits_from_json(told["limits"]), ports_from_json(told["ports"])
-    return predict(limits, Given(jobs), policy, ports, pace(point.kind, topology))
+    return predict(limits, Given(jobs), policy, ports, pace(trial.kind, topology))
 
 
-def predicted_ahead(point: Point, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
+def predicted_ahead(trial: Trial, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
     """From the submission alone: placements and waiting for hosts are predicted as well. Of the result it has
     only the jobs' numbers.
     """
     slot_s = result["slot_s"]
-    volume = gigabits(topology, point.kind.megabytes(topology.scale), point.kind.iterations)
+    volume = gigabits(topology, trial.kind.megabytes(topology.scale), trial.kind.iterations)
     asked = [
-        Asked(job["id"], job["arrival_s"], job["workers"], volume, f"{point.seed}/place/{index}")
+        Asked(job["id"], job["arrival_s"], job["workers"], volume, f"{trial.seed}/place/{index}")
         for index, job in enumerate(sorted(result["jobs"], key=lambda one: one["arrival_s"]))
     ]
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
     told = result["model"]
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
-    policy = catalogue.make(point.scheme, point.seed)
+    policy = catalogue.make(trial.scheme, trial.seed)
     limits = limits_of(topology, slot_s, STEP_GBPS)
-    return predict(limits, queue, policy, ports_from_json(told["ports"]), pace(point.kind, topology))
+    return predict(limits, queue, policy, ports_from_json(told["ports"]), pace(trial.kind, topology))
 
 
 def sweep(
-    points: Sequence[Point],
+    trials: Sequence[Trial],
     slot_s: float,
     config: dict[str, Any],
     folder: Path,
@@ -265,10 +265,10 @@ def sweep(
     with setting.testbed("fig7", config, folder) as testbed:
         costs_ = costs(testbed, slot_s, folder, costs_times)
         rows = []
-        for point in points:
+        for trial in trials:
             try:
-                rows.append(measured(point, run(testbed, point, slot_s, folder), testbed.topology, costs_))
+                rows.append(measured(trial, run(testbed, trial, slot_s, folder), testbed.topology, costs_))
             except TestbedError as error:
-                raise type(error)(f"{point}: {error}") from error
-            on_done(str(point))
+                raise type(error)(f"{trial}: {error}") from error
+            on_done(str(trial))
     return rows, costs_

@@ -6,65 +6,28 @@ Of figures 8 to 12 there is the text alone: percentages and trends. Table I is p
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
 
-from testbed.reproduction.verdicts import (
-    AGREES,
-    BAND,
-    DIFFERS,
-    FLAT,
-    LEVEL,
-    PARTLY,
-    SIZE,
-    TIE,
-    level,
-    of_gain,
-    standard_error,
-)
+from testbed.reproduction import claims
+from testbed.reproduction.claims import Finding, Said
 from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
-from testbed.systems.p4inc.figures.simulated.points import TITLES
+from testbed.systems.p4inc.figures.simulated.trials import TITLES
 from testbed.systems.p4inc.simulator.settings import FOUR, MILP
 
-Said = tuple[str, str]
-"""Our number, and one of `verdicts.WORDS`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """`paper` is its number or word for `text`; `ours` gives ours, for a sweep that has the schemes
-    `needs`.
-    """
-
-    text: str
-    paper: str
-    needs: tuple[str, ...]
-    ours: Callable[[Sweep], Said]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    text: str
-    paper: str
-    ours: str
-    verdict: str
-
+Claim = claims.Claim[Sweep]
 
 NORECON = "inc-tw-norecon"
 NAMES = {AOI: "reconfigured connections", CT_BTI: "CT-BTI"}
 
 
 def findings(figure: str, sweep: Sweep) -> list[Finding]:
-    """All claims on a figure for which there are runs."""
-    return [Finding(c.text, c.paper, *c.ours(sweep)) for c in CLAIMS[figure] if sweep.has(*c.needs)]
+    """Return all claims on a figure for which there are runs."""
+    return claims.findings(CLAIMS[figure], sweep)
 
 
 def headline(sweep: Sweep) -> str:
-    """Which scheme has the shortest CT-BTI, and which of those that may reconfigure sets up fewest circuits,
-    over the whole sweep.
+    """Return which scheme has the shortest CT-BTI, and which of those that may reconfigure sets up fewest
+    circuits, over the whole sweep.
     """
     may = [scheme for scheme in sweep.schemes if scheme != NORECON] or list(sweep.schemes)
     shortest, fewest = (_least(sweep, *asked) for asked in ((sweep.schemes, CT_BTI), (may, AOI)))
@@ -73,119 +36,49 @@ def headline(sweep: Sweep) -> str:
 
 
 def _least(sweep: Sweep, schemes: Sequence[str], metric: str) -> str:
-    """The scheme with the least of a metric over all swept values, or those that are level with it, seed by
-    seed.
-    """
-    totals = {
-        scheme: [
-            math.fsum(each)
-            for each in zip(*(sweep.each(scheme, v, metric) for v in sweep.values), strict=True)
-        ]
-        for scheme in schemes
-    }
-    first = min(schemes, key=lambda scheme: math.fsum(totals[scheme]))
-    names = [TITLES[scheme] for scheme in schemes if scheme == first or level(totals[scheme], totals[first])]
+    names = [TITLES[scheme] for scheme in claims.least(sweep, schemes, metric)]
     return names[0] if len(names) == 1 else f"a tie of {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _reduces(metric: str, to: str, of: str, paper: float, titles: tuple[str, str]) -> Claim:
-    def ours(sweep: Sweep) -> Said:
-        share, by_seed = sweep.reduction(metric, to, of), sweep.reductions(metric, to, of)
-        spread = f" \u00b1 {statistics.stdev(by_seed):.1%}" if len(by_seed) > 1 else ""
-        times = f", {share / paper:.2f} times the paper's" if share > 0 else ""
-        return f"{share:.1%}{spread}{times}", of_gain(share, paper, standard_error(by_seed))
-
-    return Claim(f"{titles[0]} has less {NAMES[metric]} than {titles[1]}, by", f"{paper:.1%}", (to, of), ours)
+    text = f"{titles[0]} has less {NAMES[metric]} than {titles[1]}, by"
+    return claims.reduces(text, metric, to, of, paper)
 
 
 def _lowest(metric: str, scheme: str, title: str) -> Claim:
-    """At every swept value, of the four schemes."""
-
-    def ours(sweep: Sweep) -> Said:
-        held = sweep.ahead(
-            metric, scheme, [other for other in FOUR if other != scheme and other in sweep.schemes]
-        )
-        return str(held), held.verdict
-
+    """Return the claim that of the four schemes one has the least."""
     least = "fewest" if metric == AOI else "shortest"
-    return Claim(f"{title} has the {least} {NAMES[metric]}", "always", FOUR, ours)
+    return claims.lowest(f"{title} has the {least} {NAMES[metric]}", metric, scheme, FOUR)
 
 
-def _above(metric: str, low: str, high: str, text: str) -> Claim:
-    def ours(sweep: Sweep) -> Said:
-        held = sweep.ahead(metric, low, [high])
-        return str(held), held.verdict
-
-    return Claim(text, "always", (low, high), ours)
+def _below(metric: str, low: str, high: str, text: str) -> Claim:
+    return claims.below(text, metric, low, high)
 
 
 def _trend(metric: str, scheme: str, title: str, falls: bool) -> Claim:
-    """From the first swept value to the last, the means in between being on the way."""
-
-    def ours(sweep: Sweep) -> Said:
-        means = sweep.means(scheme, metric)
-        first, last = means[0], means[-1]
-        change = (last - first) / first if first else 0.0
-        right = change < -FLAT if falls else change > FLAT
-        steps = [b <= a * (1 + FLAT) if falls else b >= a * (1 - FLAT) for a, b in pairwise(means)]
-        return f"{change:+.0%}", AGREES if right and all(steps) else PARTLY if right else DIFFERS
-
-    return Claim(f"{NAMES[metric]} of {title}", "fall" if falls else "grow", (scheme,), ours)
+    return claims.trend(f"{NAMES[metric]} of {title}", metric, scheme, falls)
 
 
 def _same(metric: str, scheme: str, title: str) -> Claim:
-    def ours(sweep: Sweep) -> Said:
-        means = sweep.means(scheme, metric)
-        change = max(means) / min(means) - 1 if min(means) else 0.0
-        return f"{change:.0%} apart", AGREES if change <= LEVEL else DIFFERS
-
-    return Claim(f"{NAMES[metric]} of {title}", "no change", (scheme,), ours)
+    return claims.same(f"{NAMES[metric]} of {title}", metric, scheme)
 
 
 def _levels_off(metric: str, scheme: str, title: str, at: float, where: str) -> Claim:
-    """Little of the whole change is left behind the swept value `at`."""
-
-    def ours(sweep: Sweep) -> Said:
-        by = dict(zip(sweep.values, sweep.means(scheme, metric), strict=True))
-        knee = min(sweep.values, key=lambda value: abs(value - at))
-        whole, rest = by[sweep.values[0]] - by[sweep.values[-1]], by[knee] - by[sweep.values[-1]]
-        if abs(whole) <= FLAT * by[sweep.values[0]]:
-            return "no change", DIFFERS
-        left = abs(rest / whole)
-        return f"{left:.0%} of the change left", AGREES if left <= 0.2 else PARTLY if left <= 0.5 else DIFFERS
-
-    return Claim(f"{NAMES[metric]} of {title} level off {where}", "yes", (scheme,), ours)
+    return claims.levels_off(f"{NAMES[metric]} of {title} level off {where}", metric, scheme, at)
 
 
 def _grows_less(to: str, of: str, titles: tuple[str, str]) -> Claim:
-    def ours(sweep: Sweep) -> Said:
-        grown = [sweep.means(scheme, CT_BTI)[-1] - sweep.means(scheme, CT_BTI)[0] for scheme in (to, of)]
-        much = grown[0] < 0.5 * grown[1]
-        said = f"{grown[0]:+.1f} s, {grown[1]:+.1f} s"
-        return said, AGREES if much else PARTLY if grown[0] < grown[1] else DIFFERS
-
-    return Claim(f"CT-BTI of {titles[0]} grows much less than of {titles[1]}", "yes", (to, of), ours)
+    text = f"CT-BTI of {titles[0]} grows much less than of {titles[1]}"
+    return claims.grows_less(text, CT_BTI, to, of, "s")
 
 
 def _between(scheme: str, title: str, low: float, high: float) -> Claim:
     """Table I's delta. The MILP's own schedule stands for the optimum."""
 
     def ours(sweep: Sweep) -> Said:
-        return _in_range([sweep.deviation(scheme, value).mean for value in sweep.values], low, high)
+        return claims.in_range([sweep.deviation(scheme, value).mean for value in sweep.values], low, high)
 
-    return Claim(f"{title} is off the MILP by", f"{low:.1%} to {high:.1%}", (scheme, MILP), ours)
-
-
-def _in_range(ours: Sequence[float], low: float, high: float) -> Said:
-    """Whether all of several gains are within BAND of a range of the paper's."""
-    verdict = DIFFERS
-    if all((1 - BAND) * low <= share <= (1 + BAND) * high for share in ours):
-        verdict = AGREES
-    elif min(ours) > LEVEL:
-        verdict = SIZE
-    elif min(ours) >= -LEVEL:
-        verdict = TIE
-    return f"{min(ours):.1%} to {max(ours):.1%}", verdict
+    return claims.Claim(f"{title} is off the MILP by", f"{low:.1%} to {high:.1%}", (scheme, MILP), ours)
 
 
 def _recon_gains() -> Claim:
@@ -193,10 +86,10 @@ def _recon_gains() -> Claim:
 
     def ours(sweep: Sweep) -> Said:
         pairs = zip(sweep.means(NORECON, CT_BTI), sweep.means("inc-tw", CT_BTI), strict=True)
-        return _in_range([without / with_ - 1 for without, with_ in pairs], 0.096, 0.244)
+        return claims.in_range([without / with_ - 1 for without, with_ in pairs], 0.096, 0.244)
 
     needs = ("inc-tw", NORECON)
-    return Claim("INC-TW-NoRecon's CT-BTI is above INC-TW's by", "9.6% to 24.4%", needs, ours)
+    return claims.Claim("INC-TW-NoRecon's CT-BTI is above INC-TW's by", "9.6% to 24.4%", needs, ours)
 
 
 def _optimum(metric: str) -> Claim:
@@ -218,7 +111,7 @@ def _optimum(metric: str) -> Claim:
         return f"{held}; proven least in {proven} of {len(runs)} runs", held.verdict
 
     text = "MILP has fewer reconfigured connections than INC-FCFS and INC-TW" if metric == AOI else None
-    return Claim(text or "MILP has the shortest CT-BTI", "always", (MILP, "inc-fcfs", "inc-tw"), ours)
+    return claims.Claim(text or "MILP has the shortest CT-BTI", "always", (MILP, "inc-fcfs", "inc-tw"), ours)
 
 
 NOINC, INC = ("noINC-FCFS", "noINC-TW"), ("INC-FCFS", "INC-TW")
@@ -230,8 +123,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         _optimum(AOI),
         _between("inc-fcfs", "INC-FCFS", 0.378, 0.433),
         _between("inc-tw", "INC-TW", 0.159, 0.171),
-        _above(CT_BTI, "inc-tw", "inc-fcfs", "INC-TW has a shorter CT-BTI than INC-FCFS"),
-        _above(AOI, "inc-tw", "inc-fcfs", "INC-TW has fewer reconfigured connections than INC-FCFS"),
+        _below(CT_BTI, "inc-tw", "inc-fcfs", "INC-TW has a shorter CT-BTI than INC-FCFS"),
+        _below(AOI, "inc-tw", "inc-fcfs", "INC-TW has fewer reconfigured connections than INC-FCFS"),
         _recon_gains(),
     ),
     "fig8": (
@@ -243,7 +136,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         _reduces(CT_BTI, "inc-tw", "inc-fcfs", 0.856, (INC[1], INC[0])),
         _lowest(AOI, "inc-tw", INC[1]),
         _lowest(CT_BTI, "inc-tw", INC[1]),
-        _above(CT_BTI, "noinc-tw", "inc-fcfs", "noINC-TW has a shorter CT-BTI than INC-FCFS"),
+        _below(CT_BTI, "noinc-tw", "inc-fcfs", "noINC-TW has a shorter CT-BTI than INC-FCFS"),
     ),
     "fig9": (
         _reduces(AOI, "inc-tw", "noinc-fcfs", 0.895, (INC[1], NOINC[0])),
@@ -253,8 +146,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     ),
     "fig10": (
         *(_trend(metric, scheme, title, True) for metric in (AOI, CT_BTI) for scheme, title in TITLE.items()),
-        _above(CT_BTI, "noinc-tw", "inc-fcfs", "noINC-TW has a shorter CT-BTI than INC-FCFS"),
-        _above(AOI, "noinc-tw", "inc-fcfs", "noINC-TW has fewer reconfigured connections than INC-FCFS"),
+        _below(CT_BTI, "noinc-tw", "inc-fcfs", "noINC-TW has a shorter CT-BTI than INC-FCFS"),
+        _below(AOI, "noinc-tw", "inc-fcfs", "noINC-TW has fewer reconfigured connections than INC-FCFS"),
         _lowest(AOI, "inc-tw", INC[1]),
     ),
     "fig11": (

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from testbed.report import host
 from testbed.reproduction.pool import Pool
-from testbed.systems.p4inc.figures.simulated.claims import TABLE1, findings, headline
+from testbed.reproduction.progress import progress
+from testbed.systems.p4inc.figures.simulated.claims import TABLE1, headline
 from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
-from testbed.systems.p4inc.figures.simulated.points import Measured, Point, points_of, run
+from testbed.systems.p4inc.figures.simulated.trials import Measured, Trial, run, trials_of
 from testbed.systems.p4inc.simulator.coflows import Coflow
 from testbed.systems.p4inc.simulator.settings import MILP, Setting
 
@@ -29,19 +26,19 @@ def sweep(
     *,
     processes: int,
     time_limit_s: float,
-    on_done: Callable[[Point], None],
+    on_done: Callable[[Trial], None],
 ) -> Sweep:
     """Runs every scheme with every seed at every value, in `processes` processes. Raises the first error of a
     run.
     """
-    points = points_of(setting, seeds, time_limit_s)
-    for _, point in setting.points():
-        point.jobs(seeds[0], trace)  # what cannot be is refused before anything runs
+    trials = trials_of(setting, seeds, time_limit_s)
+    for _, swept in setting.swept():
+        swept.jobs(seeds[0], trace)  # what cannot be is refused before anything runs
     done: dict[tuple[float, str, int], Measured] = {}
-    with Pool[Point, Measured](run, (trace,), processes) as pool:
-        for point_, measured in pool.results(points):
-            done[point_.value, point_.scheme, point_.seed] = measured
-            on_done(point_)
+    with Pool[Trial, Measured](run, (trace,), processes) as pool:
+        for trial, measured in pool.results(trials):
+            done[trial.value, trial.scheme, trial.seed] = measured
+            on_done(trial)
     order = [
         (value, scheme, seed)
         for value in sorted(setting.values)
@@ -51,35 +48,44 @@ def sweep(
     return Sweep([done[at] for at in order])
 
 
-def document(
+def shown(
     setting: Setting,
-    found: Sweep,
+    seeds: Sequence[int],
     trace: Sequence[Coflow],
     *,
-    took_s: float,
-    checkout: Path,
-    options: Mapping[str, Any],
+    processes: int,
+    time_limit_s: float,
+) -> Sweep:
+    """Run the same, with its progress on the standard error."""
+    total = len(setting.values) * len(setting.schemes) * len(seeds)
+    with progress(f"{setting.name}, {setting.about}", total) as on_done:
+        return sweep(
+            setting,
+            seeds,
+            trace,
+            processes=processes,
+            time_limit_s=time_limit_s,
+            on_done=lambda trial: on_done(str(trial)),
+        )
+
+
+def document(
+    setting: Setting, runs: Sweep, trace: Sequence[Coflow], *, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that is printed and drawn, and every run."""
+    """Return all that is printed and drawn, and every run."""
     return {
         "version": VERSION,
-        "paper": "p4inc",
-        "figure": setting.name,
         "setting": _plain(asdict(setting)),
         "options": dict(options),
-        "seeds": list(found.seeds),
-        "host": {**asdict(host.facts()), "commit": commit(checkout)},
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "took_s": round(took_s, 1),
-        "offered": offered(setting, found.seeds, trace),
+        "seeds": list(runs.seeds),
+        "offered": offered(setting, runs.seeds, trace),
         "means": [
-            {"value": value, "scheme": scheme, **_mean(found, scheme, value)}
-            for value in found.values
-            for scheme in found.schemes
+            {"value": value, "scheme": scheme, **_mean(runs, scheme, value)}
+            for value in runs.values
+            for scheme in runs.schemes
         ],
-        "headline": headline(found),
-        "claims": [asdict(finding) for finding in findings(setting.name, found)],
-        "runs": [_plain(asdict(one)) for one in found.runs],
+        "headline": headline(runs),
+        "runs": [_plain(asdict(run_)) for run_ in runs.runs],
     }
 
 
@@ -110,33 +116,23 @@ def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> 
     sending at a server's rate, or a port's. `local` is the share of such jobs.
     """
     found = []
-    for value, point in setting.points():
+    for value, swept in setting.swept():
         asked, held, local = [], [], []
-        rate = min(point.host_gbps, point.port_gbps)
+        rate = min(swept.host_gbps, swept.port_gbps)
         for seed in seeds:
-            jobs = point.jobs(seed, trace)
-            span_s = len(jobs) / point.jobs_per_s
+            jobs = swept.jobs(seed, trace)
+            span_s = len(jobs) / swept.jobs_per_s
             between = sum(
                 job.gigabits * sum(count for unit, count in job.workers if unit != job.ps) for job in jobs
             )
-            asked.append(between / span_s / (point.units * point.ports * point.port_gbps / 2))
+            asked.append(between / span_s / (swept.units * swept.ports * swept.port_gbps / 2))
             alone = [job for job in jobs if job.is_local]
-            places = point.units * point.inc
+            places = swept.units * swept.inc
             held.append(sum(job.gigabits for job in alone) / rate / span_s / places if places else 0.0)
             local.append(len(alone) / len(jobs))
         means = {"aoi_without_inc": fmean(asked), "inc_places": fmean(held), "local": fmean(local)}
         found.append({"value": value, **means})
     return found
-
-
-def commit(checkout: Path) -> str | None:
-    """Of the source that ran; None where there is no git, or no checkout."""
-    words = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    try:
-        answer = subprocess.run(words, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return answer.stdout.strip() or None
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:

@@ -74,9 +74,9 @@ def _offered(report: Report) -> Table:
         "What is asked for",
         [_axis(report), "of the AOI,\nwithout INC", "of the INC\nplaces", "jobs in\none unit"],
     )
-    for point in report["offered"]:
-        shares = [f"{point[name]:.0%}" for name in ("aoi_without_inc", "inc_places", "local")]
-        table.add_row(f"{point['value']:g}", *shares)
+    for offered in report["offered"]:
+        shares = [f"{offered[name]:.0%}" for name in ("aoi_without_inc", "inc_places", "local")]
+        table.add_row(f"{offered['value']:g}", *shares)
     return table
 
 

@@ -1,33 +1,22 @@
-"""`testbed reproduce p4inc fig5|fig6|fig7`: the paper's experiment (section VII-B) on a testbed that this
-brings up.
-
-Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why:
-docs/studies/p4inc-aoi.md, "The testbed experiment".
+"""Figures 5 to 7 as figures of the paper: options, runs, claims of its experiment on a testbed (section
+VII-B). Imports nothing heavy before it is asked for something.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from testbed.client.environment import typed
-from testbed.client.runtime import Caller
-from testbed.errors import HostError, RequestError
-from testbed.report import document, host
-from testbed.systems.p4inc.figures.live import ahead, plots, queue, setting, tables, throughput
-from testbed.systems.p4inc.figures.live.model import Kind
-from testbed.systems.p4inc.figures.live.setting import SCALE, trust
+from testbed.aggregation.figure import Report
+from testbed.errors import RequestError
 from testbed.systems.p4inc.policies import catalogue
-from testbed.topology.load import parse
-from workloads import models
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 VERSION = 1
 ITERATIONS = {"resnet50": 20, "vgg16": 12}
@@ -44,52 +33,69 @@ SCHEMES = tuple(name for name in catalogue.NAMES if name != "inc-tw-norecon")
 """Without reconfiguration a job waits for ever where a circuit to its parameter server is lacking."""
 
 
-def main(figure: str, argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
-    options = _parser(figure).parse_args(argv)
-    _complete(figure, options)
-    _check(figure, options)
-    if os.geteuid() != 0:
-        words = typed(f"reproduce p4inc {figure}")
-        raise HostError(f"needs root for network namespaces and XDP; run: sudo {words}")
-    caller = Caller.of_this_process()
-    out: Path = options.out.absolute()
-    runs = out / f"{figure}.runs"
-    with caller.acting():
-        try:
-            runs.mkdir(parents=True, exist_ok=True)
-            for folder in (out, runs):
-                with tempfile.TemporaryFile(dir=folder):
-                    pass
-        except OSError as error:
-            raise RequestError(
-                f"--out {options.out}: {error.strerror}; a folder that {caller.user} can write is accepted"
-            ) from error
-    began = time.monotonic()
-    report = _fig5(options, runs) if figure == "fig5" else _queue(figure, options, runs)
-    report |= {"version": VERSION, "paper": "p4inc", "figure": figure, "host": asdict(host.facts())}
-    report["took_s"] = time.monotonic() - began
-    from rich.console import Console
+@dataclass(frozen=True, slots=True)
+class LiveFigure:
+    """Runs the paper's experiment (section VII-B) on a testbed that this brings up.
 
-    tables.show(report, Console(width=None if sys.stdout.isatty() else 140))
-    with caller.acting():
-        document.write_json(out / f"{figure}.json", report)
-        plots.draw(report, out / f"{figure}.png")
-    print(f"{options.out}: {figure}.json {figure}.png; {report['took_s']:.0f} s")
-    return 0
+    Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why:
+    docs/studies/p4inc-aoi.md, "The testbed experiment".
+    """
+
+    name: str
+
+    @property
+    def on_testbed(self) -> bool:
+        return True
+
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        _add_options(self.name, parser)
+
+    def check(self, options: argparse.Namespace) -> None:
+        _complete(self.name, options)
+        _check(self.name, options)
+
+    def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
+        from testbed.client.runtime import Caller
+
+        runs = out / f"{self.name}.runs"
+        with Caller.of_this_process().acting():
+            try:
+                runs.mkdir(exist_ok=True)
+            except OSError as error:
+                raise RequestError(f"--out {options.out}: {runs.name}: {error.strerror}") from error
+        report = _fig5(options, runs) if self.name == "fig5" else _queue(self.name, options, runs)
+        return {"version": VERSION, **report}
+
+    def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
+        from testbed.systems.p4inc.figures.live import tables, throughput
+
+        claims = throughput.claims if self.name == "fig5" else tables.claims
+        return claims(report["rows"])
+
+    def show(self, report: Report, console: Console) -> None:
+        from testbed.systems.p4inc.figures.live import tables
+
+        tables.show(report, console)
+
+    def draw(self, report: Report, path: Path) -> None:
+        from testbed.systems.p4inc.figures.live import plots
+
+        plots.draw(report, path)
 
 
-def _parser(figure: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"testbed reproduce p4inc {figure}", description=__doc__)
+def _add_options(figure: str, parser: argparse.ArgumentParser) -> None:
+    from testbed.systems.p4inc.figures.live import queue
+    from testbed.systems.p4inc.figures.live.setting import SCALE
+    from workloads import models
+
     parser.add_argument("--quick", action="store_true", help="the smallest experiment that shows something")
     parser.add_argument(
         "--scale", type=int, default=SCALE, help=f"links and gradients are divided by it ({SCALE})"
     )
-    parser.add_argument("--out", type=Path, default=Path("out") / "p4inc", metavar="DIR", help="(out/p4inc)")
     parser.add_argument("--iterations", type=int, metavar="N", help="of each job")
     parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.MODELS)}")
     if figure == "fig5":
-        return parser
+        return
     four = ",".join(queue.FOUR)
     parser.add_argument(
         "--jobs", type=_numbers, metavar="N,N", help=f"jobs of a run ({JOBS}); the paper's: 10,20,40,60"
@@ -108,7 +114,6 @@ def _parser(figure: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--inc", type=int, default=4, metavar="N", help="jobs for which a switch sums at once (4)"
     )
-    return parser
 
 
 def _words(text: str) -> list[str]:
@@ -124,7 +129,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def _complete(figure: str, options: argparse.Namespace) -> None:
-    """What was left out: the defaults, smaller ones with --quick."""
+    """Fill in what was left out: the defaults, smaller ones with --quick."""
+    from testbed.systems.p4inc.figures.live import queue
+    from workloads import models
+
     quick = options.quick
     if options.models is None:
         every = list(models.MODELS if figure == "fig5" else ITERATIONS)
@@ -138,7 +146,9 @@ def _complete(figure: str, options: argparse.Namespace) -> None:
 
 
 def _check(figure: str, options: argparse.Namespace) -> None:
-    """Raises RequestError."""
+    """Raise RequestError for what cannot be."""
+    from workloads import models
+
     for name, accepted in (("models", models.MODELS), ("schemes", SCHEMES)):
         chosen = getattr(options, name, None)
         for word in chosen or ():
@@ -168,12 +178,15 @@ def _check(figure: str, options: argparse.Namespace) -> None:
 
 
 def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+    from testbed.reproduction.progress import progress
+    from testbed.systems.p4inc.figures.live import throughput
+    from testbed.systems.p4inc.figures.live.setting import trust
+
     iterations = options.iterations or 12
-    with _progress("figure 5", len(options.models) * len(throughput.CASES)) as on_done:
+    with progress("figure 5", len(options.models) * len(throughput.CASES), lines=True) as on_done:
         rows = throughput.measure(options.models, iterations, options.scale, runs, on_done)
     return {
         "rows": rows,
-        "claims": throughput.claims(rows),
         "iterations": iterations,
         "scale": options.scale,
         "trust": trust(rows),
@@ -181,10 +194,15 @@ def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
 
 
 def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+    from testbed.reproduction.progress import progress
+    from testbed.systems.p4inc.figures.live import ahead, queue, setting, tables
+    from testbed.systems.p4inc.figures.live.model import Kind
+    from testbed.topology.load import parse
+
     kinds = [Kind(model, options.iterations or ITERATIONS.get(model, 12)) for model in options.models]
     seeds = range(1, options.runs + 1)
-    points = [
-        queue.Point(kind, scheme, jobs, seed)
+    trials = [
+        queue.Trial(kind, scheme, jobs, seed)
         for kind in kinds
         for jobs in options.jobs
         for seed in seeds
@@ -193,15 +211,14 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
     config = setting.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
     topology = parse(config, figure)
     # before anything runs: a schedule that never ends shows here
-    lasts_s = sum(ahead.lasts_s(topology, point, options.slot) + RUN_S for point in points)
-    print(f"{len(points)} runs, {max(1, round(lasts_s / 60))} minutes or more", file=sys.stderr, flush=True)
+    lasts_s = sum(ahead.lasts_s(topology, trial, options.slot) + RUN_S for trial in trials)
+    print(f"{len(trials)} runs, {max(1, round(lasts_s / 60))} minutes or more", file=sys.stderr, flush=True)
     jobs = () if options.quick else ahead.JOBS
     foreseen = list(ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
-    with _progress("figures 6 and 7", len(points)) as on_done:
-        rows, costs = queue.sweep(points, options.slot, config, runs, on_done, 1 if options.quick else 3)
+    with progress("figures 6 and 7", len(trials), lines=True) as on_done:
+        rows, costs = queue.sweep(trials, options.slot, config, runs, on_done, 1 if options.quick else 3)
     return {
         "rows": rows,
-        "claims": tables.claims(rows),
         "prediction": tables.prediction(rows),
         "costs": asdict(costs),
         "ahead": {"rows": foreseen, "claims": tables.claims(foreseen)},
@@ -214,30 +231,3 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
         "optical_gbps": options.optical_gbps,
         "inc": options.inc,
     }
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar where there is a terminal, else a line for each run."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    began = time.monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(what, total=total)
-        done = 0
-
-        def on_done(name: str) -> None:
-            nonlocal done
-            done += 1
-            progress.update(bar, advance=1, description=name)
-            if not console.is_terminal:
-                print(
-                    f"{what}: {done}/{total} after {time.monotonic() - began:.0f} s: {name}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-
-        yield on_done

@@ -23,7 +23,7 @@ LEAST_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Trial:
     """What is to be run. `setting` has the swept value already."""
 
     setting: Setting
@@ -60,12 +60,12 @@ class Measured:
     connections_bound: int | None = None
 
 
-def run(point: Point, trace: Sequence[Coflow]) -> Measured:
-    """Runs a point, and checks its schedule against the paper's equations. Raises TestbedError."""
-    jobs = point.setting.jobs(point.seed, trace)
-    if point.scheme == MILP:
-        return _solved(point, jobs)
-    outcome = _simulated(point, point.scheme, jobs)
+def run(trial: Trial, trace: Sequence[Coflow]) -> Measured:
+    """Runs a trial, and checks its schedule against the paper's equations. Raises TestbedError."""
+    jobs = trial.setting.jobs(trial.seed, trace)
+    if trial.scheme == MILP:
+        return _solved(trial, jobs)
+    outcome = _simulated(trial, trial.scheme, jobs)
     assert outcome.schedule is not None
     assert outcome.policy_s is not None
     report = check(outcome.schedule)
@@ -75,21 +75,21 @@ def run(point: Point, trace: Sequence[Coflow]) -> Measured:
         raise TestbedError(
             f"the simulator has CT-BTI, circuits and reconfigurations {told}, the checker {found}"
         )
-    return _measured(point, jobs, report, outcome.policy_s)
+    return _measured(trial, jobs, report, outcome.policy_s)
 
 
-def _simulated(point: Point, scheme: str, jobs: Sequence[Job]) -> Simulated:
-    setting = point.setting
-    policy = catalogue.make(scheme, point.seed, None if setting.steps == OWN else setting.steps)
+def _simulated(trial: Trial, scheme: str, jobs: Sequence[Job]) -> Simulated:
+    setting = trial.setting
+    policy = catalogue.make(scheme, trial.seed, None if setting.steps == OWN else setting.steps)
     return simulate(setting.limits, jobs, policy, setting.initial, record=True, clock=time.perf_counter)
 
 
-def _measured(point: Point, jobs: Sequence[Job], report: Report, time_s: float) -> Measured:
-    waited_s = sum(report.finish_s[job.id] - job.arrival * point.setting.slot_s for job in jobs)
+def _measured(trial: Trial, jobs: Sequence[Job], report: Report, time_s: float) -> Measured:
+    waited_s = sum(report.finish_s[job.id] - job.arrival * trial.setting.slot_s for job in jobs)
     return Measured(
-        point.value,
-        point.scheme,
-        point.seed,
+        trial.value,
+        trial.scheme,
+        trial.seed,
         report.ct_bti_s,
         report.reconfigured_connections,
         report.reconfigurations,
@@ -98,20 +98,20 @@ def _measured(point: Point, jobs: Sequence[Job], report: Report, time_s: float) 
     )
 
 
-def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
+def _solved(trial: Trial, jobs: Sequence[Job]) -> Measured:
     """The MILP, started from the best schedule of the policies; its time, and what it may take, has theirs in
     it.
     """
     from testbed.systems.p4inc import milp
 
-    setting, began = point.setting, time.perf_counter()
-    starts = [_simulated(point, scheme, jobs) for scheme in WARM]
+    setting, began = trial.setting, time.perf_counter()
+    starts = [_simulated(trial, scheme, jobs) for scheme in WARM]
     best = min(starts, key=lambda outcome: (outcome.ct_bti_s, outcome.reconfigured_connections))
     solution = milp.solve(
         setting.limits,
         jobs,
         ports=setting.initial,
-        time_limit_s=max(LEAST_S, point.time_limit_s - (time.perf_counter() - began)),
+        time_limit_s=max(LEAST_S, trial.time_limit_s - (time.perf_counter() - began)),
         warm=best.schedule,
         fewest=True,
         clock=time.perf_counter,
@@ -121,7 +121,7 @@ def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
         raise TestbedError(
             f"the MILP is {solution.status} after {took_s:.0f} s, although it began with a schedule"
         )
-    measured = _measured(point, jobs, check(solution.schedule), took_s)
+    measured = _measured(trial, jobs, check(solution.schedule), took_s)
     # the MILP counts from the first arrival on: its first job need not run at once
     return dataclasses.replace(
         measured,
@@ -134,11 +134,11 @@ def _solved(point: Point, jobs: Sequence[Job]) -> Measured:
     )
 
 
-def points_of(setting: Setting, seeds: Sequence[int], time_limit_s: float) -> list[Point]:
+def trials_of(setting: Setting, seeds: Sequence[int], time_limit_s: float) -> list[Trial]:
     """All runs of a sweep. The longest first, so that no process ends long after the others."""
     found = [
-        Point(point, value, scheme, seed, time_limit_s)
-        for value, point in setting.points()
+        Trial(swept, value, scheme, seed, time_limit_s)
+        for value, swept in setting.swept()
         for scheme in setting.schemes
         for seed in seeds
     ]

@@ -1,0 +1,54 @@
+"""The papers and their figures by name, as the systems say them. Owns no figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from testbed.aggregation.figure import Figure
+from testbed.aggregation.registry import systems
+from testbed.aggregation.system import System
+from testbed.contract.user_class import in_a_line, is_users, load
+from testbed.errors import RequestError, TestbedError
+
+Figures = Mapping[str, Figure]
+
+
+def papers() -> dict[str, Figures]:
+    """Return by paper its figures by name. TestbedError for a name that a paper's figures have twice."""
+    by_paper: dict[str, list[Figure]] = {}
+    for system in systems().values():
+        if system.paper is not None:
+            by_paper.setdefault(system.paper, []).extend(system.figures)
+    return {paper: _by_name(paper, figures) for paper, figures in by_paper.items()}
+
+
+def figures_of(paper: str) -> Figures:
+    """Return a paper's figures by name; of FILE.py:CLASS, those of a user's own system. RequestError names
+    the papers that there are, or what is wrong with the user's.
+    """
+    if is_users(paper):
+        return _by_name(paper, _users(paper))
+    known = papers()
+    if paper not in known:
+        raise RequestError(f"no paper {paper!r}; accepted: {', '.join(known)}, FILE.py:CLASS")
+    return known[paper]
+
+
+def _users(name: str) -> tuple[Figure, ...]:
+    try:
+        system: System = load(name)()
+        figures = tuple(getattr(system, "figures", ()))
+    except Exception as error:  # a user's code may raise anything
+        raise RequestError(f"{name}: {in_a_line(error)}") from error
+    if not figures:
+        raise RequestError(f"{name}: its system says no figures")
+    return figures
+
+
+def _by_name(paper: str, figures: list[Figure] | tuple[Figure, ...]) -> dict[str, Figure]:
+    named: dict[str, Figure] = {}
+    for figure in figures:
+        if figure.name in named:
+            raise TestbedError(f"paper {paper}: two figures have the name {figure.name!r}")
+        named[figure.name] = figure
+    return named
