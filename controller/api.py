@@ -14,6 +14,7 @@ from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
 from testbed.ocs.plan import Pair
 from testbed.topology.addresses import unit_name
+from testbed.topology.units import Unit, unit_named
 
 
 class Api:
@@ -30,10 +31,10 @@ class Api:
             "apply": lambda request: conductor.apply(_circuits(request)),
             "request": lambda request: conductor.request(_demands(request)),
             "routes": lambda request: conductor.state.routes(),
-            "resettle": lambda request: conductor.resettle(_unit(request.get("unit"))),
+            "resettle": lambda request: conductor.resettle(unit_named(request.get("unit"))),
             "unsettled": lambda request: [unit_name(unit) for unit in conductor.state.unsettled],
             "tree": lambda request: conductor.state.tree(
-                _unit(request.get("root")), _units(request.get("members"))
+                unit_named(request.get("root")), _units(request.get("members"))
             ),
         }
 
@@ -58,7 +59,7 @@ def _demands(request: dict[str, Any]) -> list[Pair]:
         isinstance(pair, list) and len(pair) == 2 for pair in demands
     ):
         raise RequestError(f"demands: {demands}; a list of pairs of units like [u1, u3] is accepted")
-    return [(_unit(a), _unit(b)) for a, b in demands]
+    return [(unit_named(a), unit_named(b)) for a, b in demands]
 
 
 def _circuits(request: dict[str, Any]) -> list[list[str]]:
@@ -72,13 +73,7 @@ def _circuits(request: dict[str, Any]) -> list[list[str]]:
     return circuits
 
 
-def _units(names: Any) -> list[int]:
+def _units(names: Any) -> list[Unit]:
     if not isinstance(names, list):
         raise RequestError(f"members: {names}; a list of units like [u1, u3] is accepted")
-    return [_unit(name) for name in names]
-
-
-def _unit(name: Any) -> int:
-    if not isinstance(name, str) or not name.startswith("u") or not name[1:].isdecimal():
-        raise RequestError(f"unit {name}: a name like u1 is accepted")
-    return int(name[1:])
+    return [unit_named(name) for name in names]

@@ -55,6 +55,7 @@ from testbed.ocs.circuits import checked
 from testbed.ocs.latency import draw
 from testbed.ocs.plan import Pair
 from testbed.topology.model import Topology
+from testbed.topology.units import Unit
 
 LOG = logging.getLogger("controller")
 WATCH_BEFORE_NS = 300_000  # the gate is polled from this long before it should open
@@ -111,7 +112,7 @@ class Conductor:
             del self._switches[switch.dpid]
             self._decide(Gone(switch.dpid))
 
-    def resettle(self, unit: int) -> None:
+    def resettle(self, unit: Unit) -> None:
         """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until
         they are read back.
         """

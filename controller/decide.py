@@ -51,6 +51,7 @@ from testbed.ocs.circuits import Circuit, ports_of
 from testbed.ocs.latency import draw
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID
+from testbed.topology.units import Unit
 
 TRIES = 2  # how often a switch is told its flows before it has failed
 
@@ -98,7 +99,7 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Decision:
 # ---- switches are brought to what they should hold ----
 
 
-def _settle(state: State, units: Iterable[int], now_ns: int) -> Decision:
+def _settle(state: State, units: Iterable[Unit], now_ns: int) -> Decision:
     """Brings ToRs that can be told, and whose flows are decided, to these flows, and their routes after
     them.
     """

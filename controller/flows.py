@@ -9,6 +9,7 @@ from testbed.ocs.circuits import Circuit, circuit
 from testbed.ocs.routes import next_hops, port_for
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+from testbed.topology.units import Unit
 
 COOKIE = 0x0F71  # marks the flows that are ours
 HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY = 200, 100, 100
@@ -59,7 +60,7 @@ def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]
     return frozenset(circuit(names[a], names[b]) for a, b in ways if (b, a) in ways and a != b)
 
 
-def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, frozenset[Flow]]:
+def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[Unit, frozenset[Flow]]:
     """Return the flows of each unit's ToR: one for each of its hosts, which also sets the host's MAC, one for
     each other unit that has a path, and one for each host there that is reached by another of several
     parallel circuits.
@@ -103,14 +104,14 @@ def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[int, froz
     return flows
 
 
-def routes_of(unit: int, flows: Iterable[Flow]) -> Routes:
+def routes_of(unit: Unit, flows: Iterable[Flow]) -> Routes:
     """The fast path's table for the flows of a ToR: (address, prefix) -> (device, new destination MAC or
     "").
     """
     return {(flow.ip, flow.prefix): (_device(unit, flow.out_port), flow.set_mac) for flow in flows if flow.ip}
 
 
-def _device(unit: int, port: int) -> str:
+def _device(unit: Unit, port: int) -> str:
     first = addresses.optical_number(1)
     return (
         addresses.optical_device(unit, port - first + 1)
@@ -119,7 +120,7 @@ def _device(unit: int, port: int) -> str:
     )
 
 
-def unit_ports(topology: Topology) -> Mapping[int, tuple[str, ...]]:
+def unit_ports(topology: Topology) -> Mapping[Unit, tuple[str, ...]]:
     """Each unit's optical ports."""
     return {
         unit.index: tuple(

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from controller.flows import Routes
 from testbed.dataplanes.folders import Router
+from testbed.topology.units import Unit
 
 
 class Plane(Protocol):
@@ -20,19 +21,19 @@ class Plane(Protocol):
     def circuits(self) -> dict[int, int]: ...
     def lit(self, port: int) -> bool: ...
 
-    def set_routes(self, unit: int, routes: Routes) -> None:
+    def set_routes(self, unit: Unit, routes: Routes) -> None:
         """Replaces a ToR's whole table, and reads it back."""
 
 
 class MixedPlane:
     """`fast_path`, but for the routes of the units in `routers`."""
 
-    def __init__(self, fast_path: Plane, routers: Mapping[int, Router]) -> None:
+    def __init__(self, fast_path: Plane, routers: Mapping[Unit, Router]) -> None:
         self._fast_path, self._routers = fast_path, routers
         self.darken, self.connect, self.disconnect = fast_path.darken, fast_path.connect, fast_path.disconnect
         self.circuits, self.lit = fast_path.circuits, fast_path.lit
 
-    def set_routes(self, unit: int, routes: Routes) -> None:
+    def set_routes(self, unit: Unit, routes: Routes) -> None:
         if unit in self._routers:
             self._routers[unit](routes)
         else:

@@ -14,8 +14,9 @@ from testbed.ocs.plan import Pair, Plan, plan
 from testbed.ocs.routes import tree
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+from testbed.topology.units import Unit
 
-TorFlows = Mapping[int, frozenset[Flow]]
+TorFlows = Mapping[Unit, frozenset[Flow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,10 @@ class Site:
 
     topology: Topology
     has_plane: bool
-    ports: Mapping[int, tuple[str, ...]]
-    without_openflow: frozenset[int]
+    ports: Mapping[Unit, tuple[str, ...]]
+    without_openflow: frozenset[Unit]
 
-    def check_unit(self, unit: int) -> None:
+    def check_unit(self, unit: Unit) -> None:
         """RequestError if there is no such unit."""
         if unit not in self.ports:
             raise RequestError(
@@ -127,7 +128,7 @@ class State:
         return needed <= self.verified
 
     @property
-    def unsettled(self) -> tuple[int, ...]:
+    def unsettled(self) -> tuple[Unit, ...]:
         """The units that only `Restarted` helps: what they should hold is known, they can be told, and it
         failed. None while something is going on.
         """
@@ -139,7 +140,7 @@ class State:
             if addresses.tor_dpid(unit) not in self.verified and self.can_be_told(unit)
         )
 
-    def can_be_told(self, unit: int) -> bool:
+    def can_be_told(self, unit: Unit) -> bool:
         """Say whether a ToR's routes can be set now."""
         if unit in self.site.without_openflow:
             return self.site.has_plane
@@ -148,7 +149,7 @@ class State:
     def wanted(self, dpid: int) -> frozenset[Flow]:
         """The flows that a switch should hold; at the optical switch those that a change is to bring."""
         if dpid != addresses.OXC_DPID:
-            return self.tor_flows[dpid]
+            return self.tor_flows[addresses.tor_unit(dpid)]
         change = self.errand.change if self.errand else None
         return oxc_flows(change.target if change else self.current)
 
@@ -165,7 +166,7 @@ class State:
         """The circuits that would serve these pairs of units, and what changes."""
         return plan(self.current, demands, self.site.ports)
 
-    def tree(self, root: int, members: Iterable[int]) -> dict[int, list[int]]:
+    def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[int]]:
         """The optical ports by which a packet gets from a unit to several, by unit."""
         members = list(members)
         for unit in (root, *members):

@@ -14,6 +14,7 @@ from typing import Any, Final
 from controller.flows import Flow, Routes
 from testbed.ocs.circuits import Circuit
 from testbed.ocs.plan import Pair
+from testbed.topology.units import Unit
 
 LIGHT: Final = 0  # what a task that waits for new circuits to carry light is about; no switch's number
 
@@ -44,7 +45,7 @@ class Gone:
 class Restarted:
     """A ToR was started again, and has no routes."""
 
-    unit: int
+    unit: Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Modify:
 class SetRoutes:
     """Replace a ToR's whole table, in the fast path or where its programs keep it, and read it back."""
 
-    unit: int
+    unit: Unit
     routes: Routes
 
 

@@ -22,8 +22,9 @@ from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
+from testbed.topology.units import Unit
 
-Ways = Mapping[int, Sequence[str]]  # unit -> the devices by which a tree's results go on to other units
+Ways = Mapping[Unit, Sequence[str]]  # unit -> the devices by which a tree's results go on to other units
 
 
 class SummingPlace(Protocol):
@@ -98,9 +99,9 @@ class Admission:
     lanes: int
     rate_mbps: float | None  # of the workers' links
     queue_packets: int  # of each link
-    engines: Mapping[int, str]  # unit -> what its switch sums with
+    engines: Mapping[Unit, str]  # unit -> what its switch sums with
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
-    ways: list[dict[int, tuple[str, ...]]] = field(default_factory=list)  # by tree: unit with an entry -> on
+    ways: list[dict[Unit, tuple[str, ...]]] = field(default_factory=list)  # by tree: unit with an entry -> on
     summing: set[Host] = field(default_factory=set)  # hosts with an entry
     looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
     bound: set[Host] = field(default_factory=set)  # those that may send
@@ -154,7 +155,7 @@ class Places:
     def __init__(
         self,
         topology: Topology,
-        switches: Mapping[int, SummingPlace],
+        switches: Mapping[Unit, SummingPlace],
         hosts: Hosts,
         lock: AbstractContextManager[Any],
         any_ended: Callable[[], bool] = lambda: False,
@@ -270,7 +271,7 @@ class Places:
             slot = admission.bases[tree, place] + offset
             self._at(place).tick(job, tree, slot, fragment, age)
 
-    def restart(self, unit: int, restart: Callable[[], None]) -> dict[int, int]:
+    def restart(self, unit: Unit, restart: Callable[[], None]) -> dict[int, int]:
         """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or
         goes.
 
@@ -346,14 +347,14 @@ class Places:
             raise NoRoomError(f"admit job {admission.job}: {place}: {full}") from full
 
     @staticmethod
-    def _units_of(forest: Forest, tree: int) -> set[int]:
+    def _units_of(forest: Forest, tree: int) -> set[Unit]:
         """The units whose switches must know a tree without regard to circuits: they sum, or a host there
         does, or has results.
         """
         places = {node.place.unit for node in forest.trees[tree].top.nodes()}
         return places | {unit for unit, _ in forest.receivers(tree)}
 
-    def _enter_unit(self, admission: Admission, tree: int, unit: int) -> None:
+    def _enter_unit(self, admission: Admission, tree: int, unit: Unit) -> None:
         """A tree's entry at a unit's switch: where it sums, or where results only pass through."""
         forest, place, switch = admission.forest, Place(unit), self._switches[unit]
         nodes = {node.place: node for node in forest.trees[tree].top.nodes()}

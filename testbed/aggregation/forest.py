@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from testbed.contract import spec
 from testbed.errors import RequestError
 from testbed.topology.places import Host, Place
+from testbed.topology.units import Unit
 
 MAX_TREES = 256  # the header's field has eight bits
 
@@ -104,7 +105,7 @@ class Forest:
         return sorted({node.place for tree in self.trees for node in tree.top.nodes()})
 
     @property
-    def units(self) -> list[int]:
+    def units(self) -> list[Unit]:
         """The units with workers."""
         return sorted({unit for unit, _ in self.workers})
 
@@ -119,23 +120,23 @@ class Forest:
         owners = {tree.owner for tree in self.trees if tree.owner}
         return {*self.workers, *places, *owners}
 
-    def demands(self) -> tuple[tuple[int, int], ...]:
+    def demands(self) -> tuple[tuple[Unit, Unit], ...]:
         """The pairs of units that the job's traffic joins, lower tree first, each pair once."""
-        pairs: dict[frozenset[int], tuple[int, int]] = {}
+        pairs: dict[frozenset[Unit], tuple[Unit, Unit]] = {}
         for number, tree in enumerate(self.trees):
             for pair in [*self._edges(tree), *self._ways_down(number)]:
                 if pair[0] != pair[1]:
                     pairs.setdefault(frozenset(pair), pair)
         return tuple(pairs.values())
 
-    def _edges(self, tree: Tree) -> Iterator[tuple[int, int]]:
+    def _edges(self, tree: Tree) -> Iterator[tuple[Unit, Unit]]:
         for node in tree.top.nodes():
             for rank in node.workers:
                 yield self.workers[rank][0], node.place.unit
             for child in node.below:
                 yield child.place.unit, node.place.unit
 
-    def _ways_down(self, number: int) -> Iterator[tuple[int, int]]:
+    def _ways_down(self, number: int) -> Iterator[tuple[Unit, Unit]]:
         """Yield what the tree's own edges do not join yet: an owner in a unit of its own."""
         owner = self.trees[number].owner
         if owner:
@@ -157,7 +158,7 @@ class Forest:
         return max(1, sum(host != node.place.at for host in workers) + len(node.below))
 
 
-def by_unit(workers: Sequence[Host]) -> dict[int, tuple[int, ...]]:
+def by_unit(workers: Sequence[Host]) -> dict[Unit, tuple[int, ...]]:
     """The ranks of the workers in each unit, by unit."""
     units = sorted({unit for unit, _ in workers})
     return {unit: tuple(rank for rank, host in enumerate(workers) if host[0] == unit) for unit in units}

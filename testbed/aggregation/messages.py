@@ -7,6 +7,7 @@ from typing import Any
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.system import Layout, Rack, Site
 from testbed.topology.places import Host, Place
+from testbed.topology.units import checked_unit
 
 
 def site_to_json(site: Site) -> dict[str, Any]:
@@ -22,9 +23,9 @@ def site_to_json(site: Site) -> dict[str, Any]:
 def site_from_json(data: Any) -> Site:
     """The site that `site_to_json` was given."""
     return Site(
-        tuple(Rack(int(unit), str(role), int(hosts)) for unit, role, hosts in data["racks"]),
+        tuple(Rack(checked_unit(unit), str(role), int(hosts)) for unit, role, hosts in data["racks"]),
         frozenset(map(_host, data["busy"])),
-        frozenset(frozenset(map(int, pair)) for pair in data["joined"]),
+        frozenset(frozenset(map(checked_unit, pair)) for pair in data["joined"]),
         None if data["kept"] is None else _host(data["kept"]),
     )
 
@@ -49,7 +50,7 @@ def layout_from_json(data: Any) -> Layout:
         workers = tuple(map(_host, data["workers"]))
         trees = None if data["trees"] is None else tuple(map(_tree_from_json, data["trees"]))
         server = None if data["server"] is None else _host(data["server"])
-        demands = tuple((_whole(a), _whole(b)) for a, b in data["demands"])
+        demands = tuple((checked_unit(a), checked_unit(b)) for a, b in data["demands"])
         system, transport = data["system"], data["transport"]
         if not isinstance(system, str) or not isinstance(transport, str):
             raise TypeError("system and transport are texts")
@@ -79,7 +80,7 @@ def _node_to_json(node: Node) -> dict[str, Any]:
 def _node_from_json(data: Any) -> Node:
     unit, host = data["place"]
     return Node(
-        Place(_whole(unit), _whole(host)),
+        Place(checked_unit(unit), _whole(host)),
         tuple(map(_whole, data["workers"])),
         tuple(map(_node_from_json, data["below"])),
     )
@@ -87,7 +88,7 @@ def _node_from_json(data: Any) -> Node:
 
 def _host(data: Any) -> Host:
     unit, host = data
-    return _whole(unit), _whole(host)
+    return checked_unit(unit), _whole(host)
 
 
 def _whole(value: Any) -> int:

@@ -13,6 +13,7 @@ from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
 from testbed.scheduling.model import Policy
 from testbed.topology.places import Host
+from testbed.topology.units import Unit
 
 PolicyFactory = Callable[[int], Policy]
 """Makes a policy from the seed of its draws."""
@@ -24,7 +25,7 @@ class Rack:
     it has.
     """
 
-    unit: int
+    unit: Unit
     role: str
     hosts: int
 
@@ -40,7 +41,7 @@ class Site:
 
     racks: tuple[Rack, ...]
     busy: frozenset[Host]
-    joined: frozenset[frozenset[int]]
+    joined: frozenset[frozenset[Unit]]
     kept: Host | None = None  # a server that the job has already
 
     def server(self, workers: Sequence[Host]) -> Host:
@@ -78,10 +79,10 @@ class Layout:
     transport: str
     server: Host | None = None
     forest: Forest | None = None
-    demands: tuple[tuple[int, int], ...] = ()
+    demands: tuple[tuple[Unit, Unit], ...] = ()
 
     @property
-    def units(self) -> list[int]:
+    def units(self) -> list[Unit]:
         """Those with workers."""
         return sorted({unit for unit, _ in self.workers})
 
@@ -140,9 +141,9 @@ class System(Protocol):
         ...
 
 
-def joining(pairs: Collection[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def joining(pairs: Collection[tuple[Unit, Unit]]) -> tuple[tuple[Unit, Unit], ...]:
     """Pairs of different units, each once whatever its order."""
-    once: dict[frozenset[int], tuple[int, int]] = {}
+    once: dict[frozenset[Unit], tuple[Unit, Unit]] = {}
     for pair in pairs:
         if pair[0] != pair[1]:
             once.setdefault(frozenset(pair), pair)

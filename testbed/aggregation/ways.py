@@ -10,6 +10,7 @@ from typing import Any
 from testbed.aggregation.admission import Ways
 from testbed.aggregation.forest import Forest
 from testbed.topology import addresses
+from testbed.topology.units import Unit, checked_unit
 
 
 def ways(forest: Forest, controller: Callable[..., Any]) -> list[Ways]:
@@ -22,12 +23,13 @@ def ways(forest: Forest, controller: Callable[..., Any]) -> list[Ways]:
     ]
 
 
-def _way(root: int, units: set[int], controller: Callable[..., Any]) -> Ways:
+def _way(root: Unit, units: set[Unit], controller: Callable[..., Any]) -> Ways:
     if units == {root}:
         return {}
     members = [addresses.unit_name(unit) for unit in sorted(units)]
     ports = controller("tree", root=addresses.unit_name(root), members=members)
-    return {
-        int(unit): [addresses.optical_device(int(unit), port) for port in numbers]
-        for unit, numbers in ports.items()
-    }
+    devices: dict[Unit, list[str]] = {}
+    for number, numbers in ports.items():  # JSON's keys are texts
+        unit = checked_unit(int(number))
+        devices[unit] = [addresses.optical_device(unit, port) for port in numbers]
+    return devices

@@ -154,7 +154,7 @@ class Network:
             for device in self.fabric.switch_devices()
             if self.topology.unit(device.unit).data_plane.is_bridge
         ]
-        return tors + [SwitchPort(0, device.number, device.device) for device in self.fabric.oxc_devices()]
+        return tors + [SwitchPort(None, device.number, device.device) for device in self.fabric.oxc_devices()]
 
     def _host_ports(self) -> list[HostPort]:
         return [

@@ -17,6 +17,7 @@ from typing import Any
 
 from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.model import Topology, UnitSpec
+from testbed.topology.units import Unit
 
 Router = Callable[[Mapping[tuple[str, int], tuple[str, str]]], None]
 
@@ -40,7 +41,7 @@ def require(topology: Topology) -> None:
         part(folder, "tors").require(topology)
 
 
-def routers(topology: Topology) -> dict[int, Router]:
+def routers(topology: Topology) -> dict[Unit, Router]:
     """Return, for each unit whose ToR speaks no OpenFlow, what sets its routes."""
     units = [unit for unit in topology.units if not unit.data_plane.is_bridge]
     return {unit.index: _router(unit) for unit in units}

@@ -15,6 +15,7 @@ from testbed.aggregation.admission import Places, SummingPlace
 from testbed.dataplanes.folders import part, used_by
 from testbed.dataplanes.xdp.places import Cells
 from testbed.topology.model import Topology
+from testbed.topology.units import Unit
 
 Progress = Callable[[str, int, int], None]
 
@@ -25,7 +26,7 @@ class Restart:
     (with their generations) were on it.
     """
 
-    unit: int
+    unit: Unit
     ended: str
     count: int
     jobs: Mapping[int, int]
@@ -38,7 +39,7 @@ class Tors(Protocol):
     """The ToRs of the units of one folder's engines."""
 
     @property
-    def by_unit(self) -> Mapping[int, SummingPlace]: ...
+    def by_unit(self) -> Mapping[Unit, SummingPlace]: ...
 
     @property
     def restarts(self) -> Counter[int]:
@@ -73,7 +74,7 @@ class AllTors:
         ]
 
     @property
-    def by_unit(self) -> dict[int, SummingPlace]:
+    def by_unit(self) -> dict[Unit, SummingPlace]:
         return {unit: tor for tors in self._parts for unit, tor in tors.by_unit.items()}
 
     @property

@@ -11,6 +11,7 @@ from testbed.emulation.links import WIRES, End, HostAddress, WireSpec
 from testbed.emulation.openvswitch import Bridge, Port
 from testbed.topology import addresses
 from testbed.topology.model import LinkSpec, Topology, UnitSpec
+from testbed.topology.units import Unit
 
 HOST_DEVICE = "eth0"
 PREFIX = 24
@@ -22,7 +23,7 @@ HOST_PORT, OPTICAL_PORT = "host", "optical"
 class SwitchDevice:
     """A port of a ToR switch in the testbed's root network namespace. `kind` is "host" or "optical"."""
 
-    unit: int
+    unit: Unit
     device: str
     number: int
     kind: str

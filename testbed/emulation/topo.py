@@ -20,6 +20,8 @@ from testbed.topology.addresses import OXC_BRIDGE, host_name, unit_name
 from testbed.topology.fields import shown
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from testbed.topology.places import Host
+from testbed.topology.units import Unit, checked_unit
 from testbed.topology.words import words
 
 _TOR, _HOST = re.compile(r"u([1-9][0-9]{0,2})"), re.compile(r"u([1-9][0-9]{0,2})h([1-9][0-9]{0,2})")
@@ -55,7 +57,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         gets the rest.
         """
         self._described: Topology | None = None
-        self._tors: dict[int, dict[str, Any]] = {}
+        self._tors: dict[Unit, dict[str, Any]] = {}
         super().__init__(*args, **params)
 
     def build(self, topology: Topology) -> None:
@@ -79,7 +81,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         """Add the next unit whole: its ToR, so many hosts, and so many links to the optical switch. Return
         the ToR's name.
         """
-        unit = max(self._tors, default=0) + 1
+        unit = Unit(max(self._tors, default=0) + 1)
         tor = self.addSwitch(unit_name(unit), kind=kind, engine=engine)
         for host in range(1, hosts + 1):
             self.addLink(self.addHost(host_name(unit, host)), tor, **_said(bw))
@@ -139,7 +141,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         ports = addresses.optical_number(port), addresses.oxc_port_number(unit, port)
         return super().addLink(node1, OXC_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
 
-    def _link_host(self, attempt: str, place: tuple[int, int], tor: str, opts: Mapping[str, Any]) -> Any:
+    def _link_host(self, attempt: str, place: Host, tor: str, opts: Mapping[str, Any]) -> Any:
         unit, host = place
         name = host_name(unit, host)
         if tor != unit_name(unit):
@@ -181,7 +183,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         optical = [info for info in links if info["node2"] == OXC_BRIDGE]
         hosts = [info for info in links if info["node2"] != OXC_BRIDGE]
         said = {
-            "units": [self._unit(index) for index in range(1, max(self._tors, default=0) + 1)],
+            "units": [self._unit(Unit(number)) for number in range(1, max(self._tors, default=0) + 1)],
             "host_rate_mbps": _same("bw", hosts),
             "optical_rate_mbps": _same("bw", optical),
             "buffer_packets": _same("max_queue_size", links),
@@ -193,34 +195,34 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         scale = {"scale": 1} if known.keys() & {"host_rate_mbps", "optical_rate_mbps"} else {}
         return {**scale, **self.settings, **known}
 
-    def _unit(self, index: int) -> dict[str, Any]:
-        tor = unit_name(index)
-        if index not in self._tors:
+    def _unit(self, unit: Unit) -> dict[str, Any]:
+        tor = unit_name(unit)
+        if unit not in self._tors:
             raise RequestError(f"{tor}: it was not added, and units have no gaps")
-        numbers = {place[1] for node in self.g.node if (place := _place_of(node)) and place[0] == index}
+        numbers = {place[1] for node in self.g.node if (place := _place_of(node)) and place[0] == unit}
         for host in range(1, max(numbers, default=0) + 1):
-            name = host_name(index, host)
+            name = host_name(unit, host)
             if host not in numbers:
                 raise RequestError(f"{name}: it was not added, and hosts of a unit have no gaps")
             if not self.ports.get(name):
                 raise RequestError(f"{name}: it has no link; addLink({name!r}, {tor!r}) gives it one")
-        return {**self._tors[index], "hosts": len(numbers), "optical_ports": self._optical_ports(tor)}
+        return {**self._tors[unit], "hosts": len(numbers), "optical_ports": self._optical_ports(tor)}
 
 
 def _said(bw: float | str | None) -> dict[str, float | str]:
     return {} if bw is None else {"bw": bw}
 
 
-def _unit_of(name: str) -> int:
-    """Return the unit whose ToR has this name, 0 for none."""
+def _unit_of(name: str) -> Unit | None:
+    """Return the unit whose ToR has this name, None for none."""
     match = _TOR.fullmatch(name) if isinstance(name, str) else None
-    return int(match[1]) if match else 0
+    return checked_unit(int(match[1])) if match else None
 
 
-def _place_of(name: str) -> tuple[int, int] | None:
+def _place_of(name: str) -> Host | None:
     """Return the unit and the number that a host's name says."""
     match = _HOST.fullmatch(name) if isinstance(name, str) else None
-    return (int(match[1]), int(match[2])) if match else None
+    return (checked_unit(int(match[1])), int(match[2])) if match else None
 
 
 def _refuse(attempt: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:

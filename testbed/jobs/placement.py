@@ -17,11 +17,12 @@ from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Host
+from testbed.topology.units import Unit, checked_unit
 
 _PLACE = re.compile(r"u([1-9][0-9]*):([0-9]+)")
 
 
-def parse_place(text: str) -> tuple[tuple[int, int], ...]:
+def parse_place(text: str) -> tuple[tuple[Unit, int], ...]:
     """Return `u1:2,u2:2` as ((1, 2), (2, 2)): units and numbers of workers, in the order of ranks. Raises
     RequestError.
     """
@@ -30,7 +31,7 @@ def parse_place(text: str) -> tuple[tuple[int, int], ...]:
         match = _PLACE.fullmatch(part.strip())
         if not match or int(match[2]) == 0:
             raise RequestError(f"--place {part.strip()!r}: accepted is UNIT:WORKERS, such as u1:2,u2:2")
-        parts.append((int(match[1]), int(match[2])))
+        parts.append((checked_unit(int(match[1])), int(match[2])))
     units = [unit for unit, _ in parts]
     if twice := [unit for unit in units if units.count(unit) > 1]:
         raise RequestError(f"--place {text!r}: {addresses.unit_name(twice[0])} is named twice")
@@ -38,7 +39,7 @@ def parse_place(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def place_workers(
-    racks: Sequence[Rack], busy: Collection[Host], wanted: Sequence[tuple[int, int]] | None
+    racks: Sequence[Rack], busy: Collection[Host], wanted: Sequence[tuple[Unit, int]] | None
 ) -> list[Host]:
     """Return the hosts of the workers, by rank; every host of the first gpu unit when nothing is asked for.
 
@@ -73,9 +74,9 @@ def draw_workers(
     racks: Sequence[Rack],
     busy: Collection[Host],
     workers: int,
-    wanted: Sequence[tuple[int, int]] | None,
+    wanted: Sequence[tuple[Unit, int]] | None,
     together: bool,
-    ps_unit: int | None,
+    ps_unit: Unit | None,
     random: Random,
 ) -> list[Host] | None:
     """Return hosts for a queued job's workers; None while there are too few.
@@ -96,7 +97,7 @@ def draw_workers(
 
 
 def draw_server(
-    racks: Sequence[Rack], busy: Collection[Host], ps_unit: int | None, random: Random
+    racks: Sequence[Rack], busy: Collection[Host], ps_unit: Unit | None, random: Random
 ) -> Host | None:
     """Return a host for a queued job's parameter server: in a random cpu unit, or any where there is none,
     unless in `ps_unit`. None while there is none.
@@ -112,9 +113,9 @@ def place_in_queue(
     racks: Sequence[Rack],
     busy: Collection[Host],
     workers: int,
-    wanted: Sequence[tuple[int, int]] | None,
+    wanted: Sequence[tuple[Unit, int]] | None,
     together: bool,
-    ps_unit: int | None,
+    ps_unit: Unit | None,
     random: Random,
     system: System,
 ) -> Layout | None:
@@ -131,8 +132,8 @@ def place_in_queue(
 
 
 def _drawn(
-    free: Mapping[int, int], workers: int, together: bool, random: Random
-) -> list[tuple[int, int]] | None:
+    free: Mapping[Unit, int], workers: int, together: bool, random: Random
+) -> list[tuple[Unit, int]] | None:
     if sum(free.values()) < workers or (together and max(free.values(), default=0) < workers):
         return None
     rest, drawn = dict(free), []
@@ -145,13 +146,13 @@ def _drawn(
     return drawn
 
 
-def _names(by_unit: Mapping[int, Rack]) -> str:
+def _names(by_unit: Mapping[Unit, Rack]) -> str:
     return ", ".join(
         f"{addresses.unit_name(unit)} ({rack.hosts} hosts)" for unit, rack in sorted(by_unit.items())
     )
 
 
-def check_lanes(layout: Layout, lanes: int | None, engines: Mapping[int, str], mtu: int) -> None:
+def check_lanes(layout: Layout, lanes: int | None, engines: Mapping[Unit, str], mtu: int) -> None:
     """RequestError where a job asks for packets of so many lanes, and they do not fit, are not pushed to any
     place, or pass a switch, by unit, whose engine takes full ones only.
     """
@@ -173,7 +174,7 @@ def check_width(lanes: int, mtu: int) -> None:
         )
 
 
-def check_narrow(lanes: int, engines: Mapping[int, str], mtu: int) -> None:
+def check_narrow(lanes: int, engines: Mapping[Unit, str], mtu: int) -> None:
     """RequestError where a unit's engine has no program for packets with so few lanes."""
     if lanes == lanes_for(mtu):
         return
@@ -185,7 +186,7 @@ def check_narrow(lanes: int, engines: Mapping[int, str], mtu: int) -> None:
             )
 
 
-def check_engines(layout: Layout, accepted: frozenset[str], engines: Mapping[int, str]) -> None:
+def check_engines(layout: Layout, accepted: frozenset[str], engines: Mapping[Unit, str]) -> None:
     """RequestError where a switch is to sum whose engine, by unit, the job's system has no program for."""
     for place in layout.forest.places if layout.forest else []:
         if place.is_switch and engines[place.unit] not in accepted:

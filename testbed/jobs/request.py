@@ -16,6 +16,7 @@ from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
 from testbed.topology.fields import integer, is_number, shown
+from testbed.topology.units import Unit
 
 MOST_RESTARTS = 100
 
@@ -27,7 +28,7 @@ class JobRequest:
     script: str
     arguments: tuple[str, ...]
     sync: str
-    place: tuple[tuple[int, int], ...] | None
+    place: tuple[tuple[Unit, int], ...] | None
     caller: Caller
     cwd: str
     environ: Mapping[str, str]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from testbed.errors import RequestError
 from testbed.topology.addresses import parse_optical_port
+from testbed.topology.units import Unit
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,7 +22,7 @@ class Circuit:
         return (self.a, self.b)
 
     @property
-    def units(self) -> tuple[int, int]:
+    def units(self) -> tuple[Unit, Unit]:
         """The units it joins, the smaller index first."""
         first, second = sorted((parse_optical_port(self.a)[0], parse_optical_port(self.b)[0]))
         return (first, second)

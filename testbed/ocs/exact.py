@@ -11,6 +11,7 @@ from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.ocs.plan import Pair, PortTable
 from testbed.topology.addresses import parse_optical_port, unit_name
+from testbed.topology.units import Unit
 
 
 def counted(circuits: Iterable[Circuit]) -> dict[Pair, int]:
@@ -24,7 +25,7 @@ def exact(current: frozenset[Circuit], counts: Mapping[Pair, int], ports: PortTa
 
     RequestError when a unit has fewer ports than it needs.
     """
-    need: Counter[int] = Counter()
+    need: Counter[Unit] = Counter()
     for pair, count in counts.items():
         for unit in pair:
             need[unit] += count

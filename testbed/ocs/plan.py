@@ -12,9 +12,10 @@ import networkx as nx
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.topology.addresses import parse_optical_port, unit_name
+from testbed.topology.units import Unit
 
-Pair = tuple[int, int]
-PortTable = Mapping[int, tuple[str, ...]]
+Pair = tuple[Unit, Unit]
+PortTable = Mapping[Unit, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: PortTable)
 
 
 def _check(wanted: Counter[Pair], ports: PortTable) -> None:
-    need: Counter[int] = Counter()
+    need: Counter[Unit] = Counter()
     for pair, count in wanted.items():
         for unit in pair:
             if unit not in ports:
@@ -78,12 +79,12 @@ def _check(wanted: Counter[Pair], ports: PortTable) -> None:
             )
 
 
-def _ends(unit: int, kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> list[str]:
+def _ends(unit: Unit, kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> list[str]:
     """Ports of `unit` that a new circuit may take: the first idle one, and one of a spare circuit to each
     other unit.
     """
     used = {end: c for c in kept | spare for end in c.ports}
-    ends: dict[tuple[int, ...], str] = {}
+    ends: dict[tuple[Unit, ...], str] = {}
     for port in ports[unit]:
         if port not in used:
             ends.setdefault((), port)
@@ -93,7 +94,7 @@ def _ends(unit: int, kept: set[Circuit], spare: set[Circuit], ports: PortTable) 
 
 
 def _cost(
-    new: Circuit, kept: set[Circuit], spare: set[Circuit], ports: PortTable, reserved: Counter[int]
+    new: Circuit, kept: set[Circuit], spare: set[Circuit], ports: PortTable, reserved: Counter[Unit]
 ) -> tuple[int, int, tuple[tuple[int, int], ...]]:
     """Return the costs of a new circuit: circuits cut, and the parts that the units fall into once free ports
     are joined.
@@ -110,20 +111,20 @@ def _without(circuits: set[Circuit], *ends: str) -> set[Circuit]:
     return {c for c in circuits if not set(ends) & set(c.ports)}
 
 
-def _parts(circuits: Iterable[Circuit], ports: PortTable) -> list[set[int]]:
+def _parts(circuits: Iterable[Circuit], ports: PortTable) -> list[set[Unit]]:
     """The sets of units that reach each other, in the order of their first units."""
-    graph: nx.Graph[int] = nx.Graph(c.units for c in circuits)
+    graph: nx.Graph[Unit] = nx.Graph(c.units for c in circuits)
     graph.add_nodes_from(ports)
     return sorted(nx.connected_components(graph), key=min)
 
 
-def _free(circuits: Iterable[Circuit], ports: PortTable) -> dict[int, list[str]]:
+def _free(circuits: Iterable[Circuit], ports: PortTable) -> dict[Unit, list[str]]:
     """Each unit's ports without a circuit."""
     used = {end for c in circuits for end in c.ports}
     return {unit: [port for port in names if port not in used] for unit, names in sorted(ports.items())}
 
 
-def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[int]) -> set[Circuit]:
+def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[Unit]) -> set[Circuit]:
     """Circuits between free ports, but `reserved` ones, that join parts which have no path to each other."""
     free = {unit: names[reserved[unit] :] for unit, names in _free(circuits, ports).items()}
     parts = _parts(circuits, ports)
@@ -185,6 +186,6 @@ def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]
 
 def _on_a_ring(cut: Circuit, circuits: set[Circuit]) -> bool:
     """Say whether the circuit's ends reach each other without it."""
-    graph: nx.Graph[int] = nx.Graph(c.units for c in circuits if c != cut)
+    graph: nx.Graph[Unit] = nx.Graph(c.units for c in circuits if c != cut)
     a, b = cut.units
     return a in graph and b in graph and nx.has_path(graph, a, b)

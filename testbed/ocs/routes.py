@@ -9,13 +9,14 @@ import networkx as nx
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import Circuit
 from testbed.topology.addresses import parse_optical_port, unit_name
+from testbed.topology.units import Unit
 
-Ports = dict[tuple[int, int], list[int]]
+Ports = dict[tuple[Unit, Unit], list[int]]
 
 
-def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph[int], Ports]:
+def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph[Unit], Ports]:
     """The graph of units, and for each directed edge the ports of its first unit, sorted."""
-    graph: nx.Graph[int] = nx.Graph()
+    graph: nx.Graph[Unit] = nx.Graph()
     graph.add_nodes_from(sorted(units))
     ports: Ports = {}
     for c in sorted(circuits):
@@ -27,14 +28,14 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[int]) -> tuple[nx.Graph[
     return graph, ports
 
 
-def next_hops(circuits: Iterable[Circuit], units: Iterable[int]) -> dict[int, dict[int, tuple[int, ...]]]:
+def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> dict[Unit, dict[Unit, tuple[int, ...]]]:
     """Return, for each unit and each other unit that it can reach, the optical ports of the first hop of a
     shortest path, the port that most of its traffic takes first (`port_for`).
 
     Of several parallel circuits, destinations take turns in being that. Unreachable units are left out.
     """
     graph, ports = _graph(circuits, units)
-    hops: dict[int, dict[int, tuple[int, ...]]] = {unit: {} for unit in graph}
+    hops: dict[Unit, dict[Unit, tuple[int, ...]]] = {unit: {} for unit in graph}
     for destination in graph:
         distance = nx.single_source_shortest_path_length(graph, destination)
         for unit in graph:
@@ -54,8 +55,8 @@ def port_for(parallel: Sequence[int], host: int) -> int:
 
 
 def tree(
-    circuits: Iterable[Circuit], units: Iterable[int], root: int, members: Iterable[int]
-) -> dict[int, list[int]]:
+    circuits: Iterable[Circuit], units: Iterable[Unit], root: Unit, members: Iterable[Unit]
+) -> dict[Unit, list[int]]:
     """A multicast tree: for each unit on it, the optical ports by which a packet from `root` goes on towards
     the members.
 
@@ -63,7 +64,7 @@ def tree(
     """
     graph, ports = _graph(circuits, units)
     parent = dict(nx.bfs_predecessors(graph, root, sort_neighbors=sorted))
-    downstream: dict[int, set[int]] = {root: set()}
+    downstream: dict[Unit, set[int]] = {root: set()}
     for member in sorted(members):
         unit = member
         while unit != root:

@@ -24,9 +24,10 @@ from testbed.jobs.placement import (
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+from testbed.topology.units import Unit
 
 
-def hub_of(layout: Layout) -> int:
+def hub_of(layout: Layout) -> Unit:
     """Return the unit where a job's circuits meet: its server's, or, without one, that of the top of its
     forest or of one of its workers. RequestError where they do not all join it to a unit with workers, which
     is all that policies plan.
@@ -50,7 +51,7 @@ def meeting_of(layout: Layout) -> int:
     return len(layout.workers) if layout.transport == SERVER else 1
 
 
-def served_where_asked(layout: Layout, unit: int | None) -> bool:
+def served_where_asked(layout: Layout, unit: Unit | None) -> bool:
     """Return whether the job's server, if it has any, is in the unit that was asked for, if any was."""
     return layout.server is None or unit is None or layout.server[0] == unit
 

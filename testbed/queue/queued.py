@@ -19,9 +19,10 @@ from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
 from testbed.queue.submission import JobSpec
 from testbed.scheduling import live
 from testbed.scheduling.model import Job as ModelJob
-from testbed.scheduling.model import Progress
+from testbed.scheduling.model import Progress, UnitIndex
 from testbed.topology import addresses
 from testbed.topology.places import Host
+from testbed.topology.units import Unit
 
 
 @dataclass(slots=True, eq=False)
@@ -43,12 +44,12 @@ class Queued:
     gigabits: float
     state: str = "coming"
     job: Job | None = None
-    hub: int = 0  # the unit where its circuits meet
+    hub: Unit | None = None  # where its circuits meet, once it has hosts
     meeting: int = 0  # see testbed/scheduling/model.py
     refused_beside: frozenset[Host] | None = None  # the hosts that were busy when it had no layout
     arrival: int | None = None
     started: int | None = None
-    inc: int | None = None
+    inc: UnitIndex | None = None
     rates: list[tuple[int, float]] = field(default_factory=list)
     placed_s: float | None = None
     ready_s: float | None = None
@@ -105,7 +106,7 @@ class Queued:
         if self.state == "ready" and self.arrival is None:
             self.arrival, self.ready_s = slot, now_s
 
-    def run_from(self, slot: int, inc: int | None, rate_gbps: float, began_s: float) -> None:
+    def run_from(self, slot: int, inc: UnitIndex | None, rate_gbps: float, began_s: float) -> None:
         """Note that its job was started in this slot, by whose plan; `began_s` as for `look`."""
         assert self.job is not None
         assert self.job.started_at is not None
@@ -141,6 +142,7 @@ class Queued:
     def model(self) -> ModelJob:
         """Return the job as policies see it, once it has hosts."""
         assert self.job is not None
+        assert self.hub is not None
         update_s = self.spec.iterations * self.spec.update_ms / 1e3
         workers = self.job.layout.workers
         job = live.model_job(self.id, workers, self.hub, self.gigabits, update_s, self.arrival or 0)
@@ -181,7 +183,7 @@ def describe(queued: Queued) -> dict[str, Any]:
         "units": [addresses.unit_name(unit) for unit in units],
         "ps_host": job.ps_host if job else None,
         "mode": queued.mode,
-        "inc_unit": None if queued.inc is None else addresses.unit_name(queued.inc + 1),
+        "inc_unit": None if queued.inc is None else addresses.unit_name(live.unit_at(queued.inc)),
         "rate_gbps": queued.rate_gbps,
         "progress": min(1.0, queued.done_share),
         "arrival_s": queued.arrival_s,

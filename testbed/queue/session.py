@@ -31,7 +31,7 @@ from testbed.queue.queued import Queued
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.messages import ports_to_json
-from testbed.scheduling.model import Decision, Limits, State
+from testbed.scheduling.model import Decision, Limits, Pair, State, UnitIndex
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, switch
@@ -69,7 +69,7 @@ class Session:
         self.decision = Decision()
         self.account = Account()
         # of the first slot in which the controller was there
-        self.initial_ports: dict[tuple[int, int], int] | None = None
+        self.initial_ports: dict[Pair, int] | None = None
         self._ports = {
             unit.index: tuple(
                 addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)
@@ -275,8 +275,8 @@ class Session:
         """Return the limits with the places that jobs of `testbed run` leave."""
         ours = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
-            max(0, places - max(0, self._supply.taken(switch(unit + 1)) - ours.count(unit)))
-            for unit, places in enumerate(self.rules.limits.inc)
+            max(0, places - max(0, self._supply.taken(switch(live.unit_at(index))) - ours.count(index)))
+            for index, places in zip(self.rules.limits.units, self.rules.limits.inc, strict=True)
         )
         return replace(self.rules.limits, inc=inc)
 
@@ -349,7 +349,7 @@ class Session:
         except TestbedError as error:
             self._complain(f"slot {self.slot}: job {queued.id} ({queued.spec.name}): {error}")
 
-    def _start(self, queued: Queued, inc: int | None, rate_gbps: float) -> None:
+    def _start(self, queued: Queued, inc: UnitIndex | None, rate_gbps: float) -> None:
         try:
             with self.lock:  # that it has ended is not told before this
                 job = queued.job

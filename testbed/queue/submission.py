@@ -17,6 +17,7 @@ from testbed.jobs.placement import parse_place
 from testbed.jobs.request import MOST_RESTARTS, lanes, system_name
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
+from testbed.topology.units import Unit, unit_named
 
 TOGETHER = "together"
 MAX_JOBS = 10_000
@@ -59,9 +60,9 @@ class JobSpec:
     script: str
     arguments: tuple[str, ...]
     workers: int
-    place: tuple[tuple[int, int], ...] | None
+    place: tuple[tuple[Unit, int], ...] | None
     together: bool
-    ps: int | None
+    ps: Unit | None
     iterations: int
     megabytes: float
     update_ms: float
@@ -169,7 +170,7 @@ def _mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any
 
 
 def _workers(
-    data: Mapping[str, Any], path: str, place: tuple[tuple[int, int], ...] | None, drawing: Random
+    data: Mapping[str, Any], path: str, place: tuple[tuple[Unit, int], ...] | None, drawing: Random
 ) -> int:
     raw = data.get("workers")
     if place is not None:
@@ -186,7 +187,7 @@ def _workers(
     return int(drawing.choice(choices))
 
 
-def _place(data: Mapping[str, Any], path: str) -> tuple[tuple[tuple[int, int], ...] | None, bool]:
+def _place(data: Mapping[str, Any], path: str) -> tuple[tuple[tuple[Unit, int], ...] | None, bool]:
     if "place" not in data or data["place"] == TOGETHER:
         return None, "place" in data
     accepted = f"UNIT:WORKERS such as u1:2,u2:2, or the word {TOGETHER}, is accepted"
@@ -198,13 +199,14 @@ def _place(data: Mapping[str, Any], path: str) -> tuple[tuple[tuple[int, int], .
         raise RequestError(f"{path}.place: {str(error).removeprefix('--place ')}") from error
 
 
-def _unit(data: Mapping[str, Any], path: str) -> int | None:
+def _unit(data: Mapping[str, Any], path: str) -> Unit | None:
     raw = data.get("ps")
     if raw is None:
         return None
-    if isinstance(raw, str) and raw[:1] == "u" and raw[1:].isdecimal() and int(raw[1:]) > 0:
-        return int(raw[1:])
-    raise RequestError(f"{path}.ps: {shown(raw)}; a unit such as u3 is accepted")
+    try:
+        return unit_named(raw)
+    except RequestError as error:
+        raise RequestError(f"{path}.ps: {shown(raw)}; a unit such as u3 is accepted") from error
 
 
 def _sync(data: Mapping[str, Any], path: str) -> str | None:

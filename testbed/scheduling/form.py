@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.scheduling.model import Decision, Job, Limits, Pair
+from testbed.scheduling.model import Decision, Job, Limits, Pair, UnitIndex
 
 MOST = 1_000_000
 """Ports or places of a unit, its workers of a job, and circuits between two units."""
@@ -181,7 +181,7 @@ def of_ports(limits: Limits, ports: object) -> Iterator[Fault]:
                 "circuits between units", shown(link), f"two of units 0 to {units - 1}, the smaller first,"
             )
         elif not COUNT.accepts(count):
-            low, high = int(link[0]), int(link[1])
+            low, high = UnitIndex(int(link[0])), UnitIndex(int(link[1]))
             yield Fault(
                 f"circuits between units {low} and {high}", shown(count), str(COUNT), link=(low, high)
             )

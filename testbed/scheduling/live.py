@@ -1,8 +1,8 @@
 """A running testbed in the terms of the model, and a decision in the testbed's. Pure.
 
 Policies see the declared rates, and volumes that are multiplied by the scale: what takes a second at a
-declared 40 Gb/s takes a second at the emulated 200 Mb/s. Units are numbers from 0 there, and from 1 in the
-testbed.
+declared 40 Gb/s takes a second at the emulated 200 Mb/s. Units are indices from 0 there, and numbers from 1
+in the testbed: one becomes the other here (`index_of`, `unit_at`) and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
-from testbed.scheduling.model import Decision, Job, Limits, Pair, State
+from testbed.scheduling.model import Decision, Job, Limits, Pair, State, UnitIndex
 from testbed.topology.model import Delay, Topology
+from testbed.topology.places import Host
+from testbed.topology.units import Unit, UnitPair
 
 _HEADERS_BYTES = (
     14 + 20 + 8
@@ -67,8 +69,8 @@ def emulated_mbps(topology: Topology, rate_gbps: float) -> float:
 
 def model_job(
     id_: int,
-    hosts: Iterable[tuple[int, int]],
-    ps_unit: int,
+    hosts: Iterable[Host],
+    ps_unit: Unit,
     volume_gigabits: float,
     update_s: float,
     arrival: int,
@@ -76,10 +78,10 @@ def model_job(
     """`hosts` are its workers' (unit, host), `ps_unit` its parameter server's, as the testbed counts
     units.
     """
-    counts: dict[int, int] = {}
+    counts: dict[UnitIndex, int] = {}
     for unit, _ in hosts:
-        counts[unit - 1] = counts.get(unit - 1, 0) + 1
-    return Job(id_, tuple(sorted(counts.items())), ps_unit - 1, volume_gigabits, update_s, arrival)
+        counts[index_of(unit)] = counts.get(index_of(unit), 0) + 1
+    return Job(id_, tuple(sorted(counts.items())), index_of(ps_unit), volume_gigabits, update_s, arrival)
 
 
 def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits: float = 0.0) -> float:
@@ -91,14 +93,24 @@ def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits:
     return max(left, min(volume_gigabits, slot_gigabits))
 
 
-def ports_of(lit: Mapping[Pair, int]) -> dict[Pair, int]:
-    """Circuits between the testbed's units as the model's."""
-    return {(a - 1, b - 1): count for (a, b), count in sorted(lit.items())}
+def index_of(unit: Unit) -> UnitIndex:
+    """Return the model's index, from 0, of a unit of the testbed, from 1."""
+    return UnitIndex(unit - 1)
 
 
-def circuits_of(ports: Mapping[Pair, int]) -> dict[Pair, int]:
-    """The inverse of `ports_of`."""
-    return {(a + 1, b + 1): count for (a, b), count in sorted(ports.items()) if count}
+def unit_at(index: UnitIndex) -> Unit:
+    """Return the unit of the testbed, from 1, at an index of the model, from 0."""
+    return Unit(index + 1)
+
+
+def ports_of(lit: Mapping[UnitPair, int]) -> dict[Pair, int]:
+    """Return circuits between the testbed's units as the model's."""
+    return {(index_of(a), index_of(b)): count for (a, b), count in sorted(lit.items())}
+
+
+def circuits_of(ports: Mapping[Pair, int]) -> dict[UnitPair, int]:
+    """Return circuits between the model's units as the testbed's."""
+    return {(unit_at(a), unit_at(b)): count for (a, b), count in sorted(ports.items()) if count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +119,10 @@ class Actions:
     circuits change; rates that rise, after it. Gb/s by job.
     """
 
-    start: Mapping[int, int | None]
+    start: Mapping[int, UnitIndex | None]
     lower: Mapping[int, float]
     higher: Mapping[int, float]
-    circuits: Mapping[Pair, int]
+    circuits: Mapping[UnitPair, int]
 
 
 def actions(state: State, decision: Decision) -> Actions:

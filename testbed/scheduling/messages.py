@@ -8,7 +8,7 @@ from dataclasses import asdict
 from operator import index
 from typing import Any
 
-from testbed.scheduling.model import Decision, Job, Limits, Pair, Progress, State
+from testbed.scheduling.model import Decision, Job, Limits, Pair, Progress, State, UnitIndex
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def decision_from_json(data: Any) -> Decision:
     """ValueError when it is no decision: whoever wrote it need not be one of ours."""
     try:
         rates = {_whole(job): float(rate) for job, rate in data["rates"]}
-        inc = {_whole(job): _whole(unit) for job, unit in data["inc"]}
-        ports = {(_whole(a), _whole(b)): _whole(count) for a, b, count in data["ports"]}
+        inc = {_whole(job): UnitIndex(_whole(unit)) for job, unit in data["inc"]}
+        ports = {(UnitIndex(_whole(a)), UnitIndex(_whole(b))): _whole(count) for a, b, count in data["ports"]}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"no decision: {type(error).__name__}: {error}") from error
     if not all(math.isfinite(rate) for rate in rates.values()):

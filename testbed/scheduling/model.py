@@ -1,7 +1,7 @@
 """What is scheduled, and what a schedule is: the notation of P4INC-AOI, section IV, as frozen data. Owns no
 decision.
 
-Units are numbers from 0. Time is in slots (TS) of `Limits.slot_s`; rates are Gb/s, volumes Gb, both per
+Units are indices from 0. Time is in slots (TS) of `Limits.slot_s`; rates are Gb/s, volumes Gb, both per
 worker unless said otherwise: all workers of a job send at one rate (section IV-B, B_j^i).
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NewType, Protocol, cast
 
-Pair = tuple[int, int]
+UnitIndex = NewType("UnitIndex", int)
+"""A unit's place in `Limits.ports`, from 0. The testbed's units count from 1, and are another type."""
+Pair = tuple[UnitIndex, UnitIndex]
 """Two units, the smaller number first: circuits are duplex (equation 6)."""
 
 
-def pair(a: int, b: int) -> Pair:
+def pair(a: UnitIndex, b: UnitIndex) -> Pair:
     return (a, b) if a < b else (b, a)
 
 
@@ -50,8 +52,8 @@ class Limits:
     one_path: bool = False
 
     @property
-    def units(self) -> range:
-        return range(len(self.ports))
+    def units(self) -> Sequence[UnitIndex]:
+        return cast("Sequence[UnitIndex]", range(len(self.ports)))
 
     @classmethod
     def uniform(
@@ -88,8 +90,8 @@ class Job:
     """
 
     id: int
-    workers: tuple[tuple[int, int], ...]
-    ps: int
+    workers: tuple[tuple[UnitIndex, int], ...]
+    ps: UnitIndex
     gigabits: float
     update_s: float = 0.0
     arrival: int = 0
@@ -100,7 +102,7 @@ class Job:
         """Whether all workers are in one unit: E_v^j of that unit."""
         return len(self.workers) == 1
 
-    def inc_units(self, limits: Limits) -> tuple[int, ...]:
+    def inc_units(self, limits: Limits) -> tuple[UnitIndex, ...]:
         """Where it may use INC: equation (2), and section VI-A unless `limits.partial_inc`."""
         if self.meeting or (not self.is_local and not limits.partial_inc):
             return ()
@@ -117,13 +119,13 @@ class Load:
     """
 
     links: tuple[tuple[Pair, int], ...]
-    switches: tuple[tuple[int, int], ...]
-    inc: int | None
+    switches: tuple[tuple[UnitIndex, int], ...]
+    inc: UnitIndex | None
     update_s: float
     limit_gbps: float
 
 
-def load(limits: Limits, job: Job, inc: int | None) -> Load:
+def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
     """Equations (4) and (5) for one job and mode, with what docs/p4inc-aoi.md says of their misprints."""
     if inc is not None and job.is_local:
         ((unit, count),) = job.workers
@@ -145,7 +147,7 @@ def load(limits: Limits, job: Job, inc: int | None) -> Load:
     return Load(links, tuple(sorted(switches.items())), inc, job.update_s, limit)
 
 
-def _optical_limit(limits: Limits, ps: int, links: Sequence[tuple[Pair, int]]) -> float:
+def _optical_limit(limits: Limits, ps: UnitIndex, links: Sequence[tuple[Pair, int]]) -> float:
     """The largest rate at which every link has whole ports enough, with no other job beside it."""
     if not links:
         return math.inf
@@ -174,7 +176,7 @@ class Progress:
     job: Job
     remaining_gigabits: float
     started: int | None = None
-    inc: int | None = None
+    inc: UnitIndex | None = None
     rate_gbps: float = 0.0
 
 
@@ -200,7 +202,7 @@ class Decision:
     """
 
     rates: Mapping[int, float] = field(default_factory=dict)
-    inc: Mapping[int, int] = field(default_factory=dict)
+    inc: Mapping[int, UnitIndex] = field(default_factory=dict)
     ports: Mapping[Pair, int] = field(default_factory=dict)
 
 

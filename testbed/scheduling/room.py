@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from testbed.scheduling.model import Job, Limits, Load, Pair, Progress, load
+from testbed.scheduling.model import Job, Limits, Load, Pair, Progress, UnitIndex, load
 
 SLACK = 1e-9
 """Of a capacity: sums of rates in another order differ by less."""
@@ -18,9 +18,9 @@ class Loads:
 
     def __init__(self) -> None:
         self._limits: Limits | None = None
-        self._known: dict[tuple[int, int | None], tuple[Job, Load]] = {}
+        self._known: dict[tuple[int, UnitIndex | None], tuple[Job, Load]] = {}
 
-    def of(self, limits: Limits, job: Job, inc: int | None) -> Load:
+    def of(self, limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
         if limits is not self._limits:
             self._limits = limits
             self._known.clear()

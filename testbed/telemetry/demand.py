@@ -15,6 +15,7 @@ from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.contract.transports import GLOO, SERVER
 from testbed.telemetry.timelines import Collective
 from testbed.topology import addresses
+from testbed.topology.units import Unit
 
 UP, DOWN = "up", "down"
 _ETHERNET_BYTES, _UDP_BYTES, _TCP_BYTES = 14, 28, 52  # TCP: with time stamps, as Linux sends them
@@ -155,7 +156,7 @@ def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
         yield home, unit, 1.0, 1.0
 
 
-def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[int, int, float]]:
+def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, float]]:
     top = forest.trees[number].top
     for node in top.nodes():
         for rank in node.workers:

@@ -4,6 +4,8 @@ docs/interfaces.md.
 
 from __future__ import annotations
 
+from testbed.topology.units import Unit
+
 MAX_UNITS = 250
 MAX_HOSTS_PER_UNIT = 200
 MAX_OPTICAL_PORTS_PER_UNIT = 40
@@ -20,25 +22,25 @@ LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
 CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the testbed, ticks
 
 
-def unit_name(unit: int) -> str:
+def unit_name(unit: Unit) -> str:
     """Also the ToR's bridge."""
     return f"u{unit}"
 
 
-def host_name(unit: int, host: int) -> str:
+def host_name(unit: Unit, host: int) -> str:
     return f"u{unit}h{host}"
 
 
-def host_ip(unit: int, host: int) -> str:
+def host_ip(unit: Unit, host: int) -> str:
     return f"10.0.{unit}.{host}"
 
 
-def tor_ip(unit: int) -> str:
+def tor_ip(unit: Unit) -> str:
     """The unit's gateway and aggregator."""
     return f"10.0.{unit}.254"
 
 
-def unit_network(unit: int) -> str:
+def unit_network(unit: Unit) -> str:
     return f"10.0.{unit}.0"
 
 
@@ -47,40 +49,40 @@ def mac_of(ip: str) -> str:
     return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
 
-def host_mac(unit: int, host: int) -> str:
+def host_mac(unit: Unit, host: int) -> str:
     return mac_of(host_ip(unit, host))
 
 
-def tor_mac(unit: int) -> str:
+def tor_mac(unit: Unit) -> str:
     return mac_of(tor_ip(unit))
 
 
-def host_ifindex(unit: int, host: int) -> int:
+def host_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of eth0; no other device of the testbed has it, in any namespace."""
     return 0x10000 + (unit << 8) + host
 
 
-def loop_ifindex(unit: int, host: int) -> int:
+def loop_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of the worker's end of a host's loop; no other device of the testbed has it."""
     return 0x60000 + (unit << 8) + host
 
 
-def loop_place_ifindex(unit: int, host: int) -> int:
+def loop_place_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of the place's end of a host's loop; no other device of the testbed has it."""
     return 0x70000 + (unit << 8) + host
 
 
-def tor_dpid(unit: int) -> int:
+def tor_dpid(unit: Unit) -> int:
     """Return the datapath number of a unit's ToR."""
     return unit
 
 
-def tor_unit(dpid: int) -> int:
+def tor_unit(dpid: int) -> Unit:
     """Return the unit whose ToR has this datapath number."""
-    return dpid
+    return Unit(dpid)
 
 
-def tor_port_device(unit: int, host: int) -> str:
+def tor_port_device(unit: Unit, host: int) -> str:
     return f"u{unit}-h{host}"
 
 
@@ -94,17 +96,17 @@ def is_host_port(number: int) -> bool:
     return number < _OPTICAL_BASE
 
 
-def optical_device(unit: int, port: int) -> str:
+def optical_device(unit: Unit, port: int) -> str:
     """The unit's end."""
     return f"u{unit}-o{port}"
 
 
-def control_device(unit: int) -> str:
+def control_device(unit: Unit) -> str:
     """The ToR's end of the link to its control port, where that is a port."""
     return f"u{unit}-c"
 
 
-def control_far_device(unit: int) -> str:
+def control_far_device(unit: Unit) -> str:
     """The end of that link by which ticks are sent."""
     return f"u{unit}-c-far"
 
@@ -114,23 +116,23 @@ def optical_number(port: int) -> int:
     return _OPTICAL_BASE + port
 
 
-def oxc_device(unit: int, port: int) -> str:
+def oxc_device(unit: Unit, port: int) -> str:
     """The optical switch's end."""
     return f"x-u{unit}o{port}"
 
 
-def optical_port_name(unit: int, port: int) -> str:
+def optical_port_name(unit: Unit, port: int) -> str:
     return f"u{unit}o{port}"
 
 
-def oxc_port_number(unit: int, port: int) -> int:
+def oxc_port_number(unit: Unit, port: int) -> int:
     """OpenFlow port at the optical switch."""
     return (unit - 1) * _OXC_STRIDE + port
 
 
-def parse_optical_port(name: str) -> tuple[int, int]:
+def parse_optical_port(name: str) -> tuple[Unit, int]:
     """(unit, port) of a name like "u1o2". ValueError if it is none."""
     unit, _, port = name.removeprefix("u").partition("o")
     if not name.startswith("u") or not unit.isdecimal() or not port.isdecimal():
         raise ValueError(f"{name!r} is no optical port; a name is like u1o2")
-    return int(unit), int(port)
+    return Unit(int(unit)), int(port)

@@ -27,6 +27,7 @@ from testbed.topology.model import (
     UnitSpec,
     ring_circuits,
 )
+from testbed.topology.units import Unit
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 
@@ -71,7 +72,7 @@ def parse(data: Any, name: str) -> Topology:
         raise RequestError(
             f"units: {shown(raw_units)}; a list of 1 to {addresses.MAX_UNITS} units is accepted"
         )
-    units = tuple(_unit(raw, index, ports) for index, raw in enumerate(raw_units, 1))
+    units = tuple(_unit(raw, Unit(index), ports) for index, raw in enumerate(raw_units, 1))
     if len(units) > 1:
         for unit in units:
             if unit.optical_ports == 0:
@@ -79,7 +80,7 @@ def parse(data: Any, name: str) -> Topology:
                     f"units[{unit.index - 1}].optical_ports: 0; with several units each needs at least 1"
                 )
     else:
-        units = (UnitSpec(1, units[0].kind, units[0].hosts, 0, units[0].engine),)
+        units = (UnitSpec(Unit(1), units[0].kind, units[0].hosts, 0, units[0].engine),)
     return Topology(
         name=text(top, "name", name),
         units=units,
@@ -98,7 +99,7 @@ def parse(data: Any, name: str) -> Topology:
     )
 
 
-def _unit(raw: Any, index: int, ports: int) -> UnitSpec:
+def _unit(raw: Any, index: Unit, ports: int) -> UnitSpec:
     path = f"units[{index - 1}]"
     data = mapping(raw, path, ("kind", "hosts", "optical_ports", "engine"))
     if "hosts" not in data:

@@ -11,6 +11,7 @@ from typing import Any
 
 from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES, DataPlane
+from testbed.topology.units import Unit, checked_unit
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
 CONTROLLERS = ("os-ken", "ryu")  # libraries that the controller process runs on
@@ -79,7 +80,7 @@ class Bmv2Spec:
 class UnitSpec:
     """A rack or pod: its ToR switch and its hosts."""
 
-    index: int
+    index: Unit
     kind: str
     hosts: int
     optical_ports: int
@@ -141,7 +142,7 @@ class Topology:
         """The units whose ToR sums with this engine."""
         return tuple(unit for unit in self.units if unit.engine == engine)
 
-    def unit(self, index: int) -> UnitSpec:
+    def unit(self, index: Unit) -> UnitSpec:
         """The unit of that index. KeyError if there is none."""
         for unit in self.units:
             if unit.index == index:
@@ -159,7 +160,7 @@ class Topology:
         ocs = data["ocs"]
         return cls(
             name=data["name"],
-            units=tuple(UnitSpec(**unit) for unit in data["units"]),
+            units=tuple(UnitSpec(**{**unit, "index": checked_unit(unit["index"])}) for unit in data["units"]),
             host_link=LinkSpec(**data["host_link"]),
             optical_link=LinkSpec(**data["optical_link"]),
             ocs=OcsSpec(

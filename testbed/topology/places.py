@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.topology import addresses
+from testbed.topology.units import Unit
 
-Host = tuple[int, int]  # (unit, host), both from 1
+Host = tuple[Unit, int]  # (unit, host), both from 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
     """A place that sums: the switch of a unit, or one of its hosts. Units and hosts count from 1."""
 
-    unit: int
+    unit: Unit
     host: int = 0  # 0: the unit's switch
 
     @property
@@ -34,7 +35,7 @@ class Place:
         return addresses.unit_name(self.unit) if self.is_switch else addresses.host_name(self.unit, self.host)
 
 
-def switch(unit: int) -> Place:
+def switch(unit: Unit) -> Place:
     """The place that a unit's switch is."""
     return Place(unit)
 

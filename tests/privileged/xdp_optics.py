@@ -29,7 +29,7 @@ class XdpOptics:
         devices = {port: socket.if_indextoname(ifindex) for port, ifindex in ports.items()}
         self._plane = PinnedPlane(*fds, self._program, programs.map_fd("verdicts"), devices)
         for port, ifindex in ports.items():
-            set_port(programs, ifindex, 0, port, Port.FABRIC)
+            set_port(programs, ifindex, None, port, Port.FABRIC)
         self.darken(list(ports), 0)
         self.disconnect(list(ports))
 

@@ -15,6 +15,7 @@ from testbed.emulation.netlink import DeviceSpec, NetlinkError, RouteSocket, add
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import TestbedError
 from testbed.topology import addresses
+from testbed.topology.units import Unit
 
 _MTU = 9000  # no fabric has a larger one
 _NAMESPACE = Path("/proc/thread-self/ns/net")
@@ -23,7 +24,7 @@ _NAMESPACE = Path("/proc/thread-self/ns/net")
 class ControlPort:
     """The link of one unit. `open` makes it, `close` takes it away; both may be called at any time."""
 
-    def __init__(self, unit: int) -> None:
+    def __init__(self, unit: Unit) -> None:
         self.device = addresses.control_device(unit)
         self._far = addresses.control_far_device(unit)
         self._is_made = False

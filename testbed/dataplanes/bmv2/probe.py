@@ -18,8 +18,9 @@ from testbed.errors import TestbedError
 from testbed.probing.features import ProbeFailure
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
+from testbed.topology.units import Unit
 
-UNIT, MTU = 1, 1500
+UNIT, MTU = Unit(1), 1500
 HOSTS = (1, 2)
 
 

@@ -16,6 +16,7 @@ from testbed.emulation.namespaces import die_with_parent
 from testbed.emulation.sockets import shared_sockets
 from testbed.errors import HostError, TestbedError
 from testbed.topology.addresses import unit_name
+from testbed.topology.units import Unit
 
 BINARY = "simple_switch"
 INSTALL = "sudo make p4-tools"
@@ -24,12 +25,12 @@ HELP_S = 10.0
 END_S = 5.0
 
 
-def thrift_port(unit: int) -> int:
+def thrift_port(unit: Unit) -> int:
     """Return the port of a unit's switch, at 127.0.0.1 in the testbed's root network namespace."""
     return THRIFT_BASE + unit
 
 
-def ended_words(unit: int, how: str) -> str:
+def ended_words(unit: Unit, how: str) -> str:
     """Say that a unit's switch ended, and how."""
     return f"{unit_name(unit)}'s {BINARY} ended ({how})"
 
@@ -49,7 +50,7 @@ class SwitchProcess:
     long as the process.
     """
 
-    def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
+    def __init__(self, unit: Unit, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
         """`ports`: device -> number. `log` is a folder; `verbose` has every packet's way written there
         too.
         """
@@ -126,7 +127,7 @@ class SwitchProcess:
         self._process.wait()
 
 
-def _arguments(unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> list[str]:
+def _arguments(unit: Unit, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> list[str]:
     interfaces = [part for device, number in ports.items() for part in ("-i", f"{number}@{device}")]
     arguments = [binary(), *interfaces, "--thrift-port", str(thrift_port(unit)), "--device-id", str(unit)]
     if _has_notifications(arguments[0]):

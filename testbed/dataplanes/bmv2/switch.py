@@ -25,6 +25,7 @@ from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, Sw
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.topology import addresses
+from testbed.topology.units import Unit
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
 FLOOD_GROUP = 1
@@ -45,7 +46,7 @@ class Bmv2Switch:
 
     slots = SLOTS
 
-    def __init__(self, unit: int, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
+    def __init__(self, unit: Unit, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
         """`ports`: device -> port number, all of the ToR's but the control port, which the switch makes.
         `program` is one of `compiled`'s; `log` is a folder.
         """

@@ -29,6 +29,7 @@ from thrift.transport.TTransport import TBufferedTransport, TTransportException
 from testbed.dataplanes.bmv2.process import BINARY, thrift_port
 from testbed.errors import SettingError, TestbedError
 from testbed.topology.addresses import unit_name
+from testbed.topology.units import Unit
 
 # It logs each refused connection; who asked gets an error that says so.
 logging.getLogger("thrift").addHandler(logging.NullHandler())
@@ -105,7 +106,7 @@ class SwitchClient:
     restart of the switch.
     """
 
-    def __init__(self, unit: int, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, unit: Unit, answer_s: float = ANSWER_S) -> None:
         self.name, self._port, self._answer_s = unit_name(unit), thrift_port(unit), answer_s
         self._connection: _Connection | None = None
         self._lock = threading.RLock()

@@ -24,6 +24,7 @@ from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.errors import TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology, UnitSpec
+from testbed.topology.units import Unit
 
 ENGINE = "bmv2"
 RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more than so many in so long: it does not help
@@ -53,9 +54,9 @@ class Tors:
     def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
         self._topology, self._log, self._progress = topology, log, progress
         self._program = program_of(topology)
-        self.by_unit: dict[int, Bmv2Switch] = {}
+        self.by_unit: dict[Unit, Bmv2Switch] = {}
         self.restarts: Counter[int] = Counter()
-        self._restarted_at: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
+        self._restarted_at: dict[Unit, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
         self._probed_at = time.monotonic()
         self._untold: set[int] = set()  # started again, and the controller does not know
 
@@ -112,7 +113,7 @@ class Tors:
             with contextlib.suppress(TestbedError):
                 switch.verdicts()
 
-    def _restart(self, unit: int, how: str, places: Places) -> Restart | None:
+    def _restart(self, unit: Unit, how: str, places: Places) -> Restart | None:
         now, before = time.monotonic(), self._restarted_at[unit]
         if len(before) == RESTARTS and now - before[0] < RESTARTS_WITHIN_S:
             within = f"{RESTARTS} times within {RESTARTS_WITHIN_S:g} s"
@@ -146,7 +147,7 @@ class Tors:
                 if unit.name in unsettled or unit.index in self._untold:
                     self._resettle(controller, unit.index)
 
-    def _resettle(self, controller: Path, unit: int) -> None:
+    def _resettle(self, controller: Path, unit: Unit) -> None:
         try:
             rpc.call(controller, "resettle", unit=addresses.unit_name(unit), timeout_s=_ANSWER_S)
         except TestbedError:

@@ -33,6 +33,7 @@ from testbed.dataplanes.xdp.syscall import (
 from testbed.errors import TestbedError
 from testbed.topology import addresses
 from testbed.topology.places import Host
+from testbed.topology.units import Unit
 
 _ROLES = {role: places.Role[role.name] for role in Role}
 _SAME_NAMES = (
@@ -246,9 +247,9 @@ class _Place:
 class XdpSwitch(_Place):
     """A unit's ToR. `ports` are the ifindices of its hosts' ports, by host."""
 
-    def __init__(self, cells: Cells, unit: int, ports: Mapping[int, int]) -> None:
+    def __init__(self, cells: Cells, unit: Unit, ports: Mapping[int, int]) -> None:
         super().__init__(cells, unit)
-        self._ports = ports
+        self._unit, self._ports = unit, ports
 
     def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
         to_hosts = set(self._ports.values())
@@ -258,7 +259,7 @@ class XdpSwitch(_Place):
     def _set_sender(self, host: int) -> None:
         sender = self._senders.get(host)
         fields = self._sender(sender) if sender else {}
-        set_port(self._programs, self._ports[host], self._owner, host, places.Port.HOST, **fields)
+        set_port(self._programs, self._ports[host], self._unit, host, places.Port.HOST, **fields)
 
     def _device(self) -> int:
         return next(iter(self._ports.values()))

@@ -36,9 +36,11 @@ from testbed.dataplanes.xdp.syscall import (
 )
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
+from testbed.topology.units import Unit
 
 PINNED_MAPS = ("routes", "circuits", "verdicts")
 PINNED_PROGRAM = "oxc_port"
+OPTICS = 0  # the owner of the optical switch's ports; a ToR's ports are its unit's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
 PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
@@ -46,11 +48,11 @@ PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A port to attach to: of a ToR (`unit` from 1) or of the optical switch (`unit` 0), by device name and
+    """A port to attach to: of a unit's ToR or of the optical switch (`unit` None), by device name and
     port number.
     """
 
-    unit: int
+    unit: Unit | None
     number: int
     device: str
 
@@ -59,7 +61,7 @@ class SwitchPort:
 class HostPort:
     """A host's eth0, inside the network namespace at `namespace`."""
 
-    unit: int
+    unit: Unit
     host: int
     namespace: Path
 
@@ -69,12 +71,14 @@ def ip_number(ip: str) -> int:
     return int.from_bytes(socket.inet_aton(ip), "big")
 
 
-def set_port(programs: Programs, ifindex: int, unit: int, number: int, kind: int, **sender: int) -> None:
-    """Say what a switch port is, of a ToR (`unit` from 1) or of the optical switch, and who may send
-    gradients by it (`put_port`).
+def set_port(
+    programs: Programs, ifindex: int, unit: Unit | None, number: int, kind: int, **sender: int
+) -> None:
+    """Say what a switch port is, of a unit's ToR or of the optical switch (None), and who may send gradients
+    by it (`put_port`).
     """
-    self_ip = addresses.tor_ip(unit) if unit else NO_IP
-    put_port(programs, ifindex, owner=unit, number=number, self_ip=ip_number(self_ip), kind=kind, **sender)
+    owner, ip = (unit, addresses.tor_ip(unit)) if unit else (OPTICS, NO_IP)
+    put_port(programs, ifindex, owner=owner, number=number, self_ip=ip_number(ip), kind=kind, **sender)
 
 
 def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
@@ -133,7 +137,7 @@ class PinnedPlane:
             raise TestbedError(f"probe optical port {port}: the gate answered {action}")
         return action == XDP_TX
 
-    def set_routes(self, unit: int, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
+    def set_routes(self, unit: Unit, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
         """Replace a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new
         destination MAC or "").
         """
@@ -159,7 +163,7 @@ class PinnedPlane:
         """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self._verdicts)
 
-    def _route_keys(self, unit: int) -> list[bytes]:
+    def _route_keys(self, unit: Unit) -> list[bytes]:
         owner = u32(unit)
         return [key for key in map_keys(self._routes, layout.ROUTE_KEY.itemsize) if key[:4] == owner]
 

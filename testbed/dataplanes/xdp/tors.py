@@ -12,6 +12,7 @@ from testbed.aggregation.admission import Places
 from testbed.dataplanes.xdp.places import Cells, XdpSwitch
 from testbed.topology import addresses
 from testbed.topology.model import Topology, UnitSpec
+from testbed.topology.units import Unit
 
 FOLDER = "xdp"
 
@@ -25,7 +26,7 @@ class Tors:
 
     def __init__(self, topology: Topology, _log: Path, _progress: object) -> None:
         self._units = [unit for unit in topology.units if unit.data_plane.folder == FOLDER]
-        self.by_unit: dict[int, XdpSwitch] = {}
+        self.by_unit: dict[Unit, XdpSwitch] = {}
         self.restarts: Counter[int] = Counter()
 
     @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from testbed.errors import RequestError
-from testbed.scheduling.model import Job, Pair, Schedule, pair
+from testbed.scheduling.model import Job, Pair, Schedule, UnitIndex, pair
 from testbed.systems.p4inc.milp.instance import Instance
 from testbed.systems.p4inc.milp.linearised import ZERO, Sum, at_least, both, equal, maximum, product
 from testbed.systems.p4inc.milp.played import played
@@ -108,7 +108,7 @@ class _Model:
     def _flag(self) -> Sum:
         return Sum.of(self.program.flag())
 
-    def _units(self, job: Job) -> list[int]:
+    def _units(self, job: Job) -> list[UnitIndex]:
         return [unit for unit, _ in job.workers]
 
     def _inc_and_slots(self, job: Job) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from testbed.scheduling.model import Pair, Schedule
+from testbed.scheduling.model import Pair, Schedule, UnitIndex
 from testbed.systems.p4inc.milp.choice import Choice, choose
 from testbed.systems.p4inc.milp.instance import Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played
@@ -196,7 +196,7 @@ def _capacities(
     for low, _ in pairwise(cuts):
         phase = max((n for n, slot in enumerate(phases) if slot <= low), default=0)
         between: dict[Pair, list[tuple[int, float]]] = {}
-        switched: dict[int, list[tuple[int, float]]] = {}
+        switched: dict[UnitIndex, list[tuple[int, float]]] = {}
         for mode in moved:
             for column in (column for at, _, column in rates[mode.index] if at == low):
                 for p, streams in mode.load.links:
@@ -212,7 +212,10 @@ def _capacities(
 def _gbps(instance: Instance, choice: Choice, indices: Sequence[int]) -> float:
     """The most that jobs that follow each other in an INC place take of its switch."""
     modes = [mode for mode in choice.modes if mode.index in indices]
-    return max(mode.limit_gbps * dict(mode.load.switches).get(mode.load.inc or 0, 0) for mode in modes)
+    return max(
+        mode.limit_gbps * (0 if mode.load.inc is None else dict(mode.load.switches).get(mode.load.inc, 0))
+        for mode in modes
+    )
 
 
 def schedule(instance: Instance, model: Phased, values: Sequence[float]) -> Schedule:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from testbed.scheduling.model import Pair
+from testbed.scheduling.model import Pair, UnitIndex
 from testbed.systems.p4inc.milp.choice import Choice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 from testbed.systems.p4inc.milp.program import Program
@@ -56,7 +56,7 @@ def relaxation(
     for low, high in pairwise(cuts):
         seconds = (high - low) * limits.slot_s
         between: dict[Pair, list[tuple[int, float]]] = {}
-        switched: dict[int, list[tuple[int, float]]] = {}
+        switched: dict[UnitIndex, list[tuple[int, float]]] = {}
         for mode in moved:
             for volume in (v for at, v in flows[mode.index] if at == low):
                 for p, streams in mode.load.links:
@@ -90,7 +90,7 @@ def _whole(
             program.row(mine, high=limits.ports[unit] * slots)
 
 
-def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[int]:
+def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[UnitIndex]:
     """The units whose B_PDP could be reached at all: full INC places, full ports, and what else stays in the
     unit.
     """

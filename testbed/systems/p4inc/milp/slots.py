@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from testbed.scheduling.model import Pair, Schedule
+from testbed.scheduling.model import Pair, Schedule, UnitIndex
 from testbed.systems.p4inc.milp.choice import Choice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played
@@ -145,13 +145,13 @@ def _rates(model: Slots, mode: Mode) -> None:
     program.row([*sent, (use, -mode.job.gigabits * (1 - ROUNDING))], 0.0)
 
 
-def _capacities(model: Slots, slot: int, binding: set[int]) -> None:
+def _capacities(model: Slots, slot: int, binding: set[UnitIndex]) -> None:
     """Equations (3), (5) and (6). A job that runs has a rate, so that its links have a port."""
     program, limits = model.program, model.instance.limits
     here = [mode for mode in model.choice.modes if slot in model.span(mode)]
     between: dict[Pair, list[tuple[int, float]]] = {}
-    switched: dict[int, list[tuple[int, float]]] = {unit: [] for unit in binding}
-    held: dict[int, list[tuple[int, float]]] = {}
+    switched: dict[UnitIndex, list[tuple[int, float]]] = {unit: [] for unit in binding}
+    held: dict[UnitIndex, list[tuple[int, float]]] = {}
     for mode in here:
         if mode.load.inc is not None:
             held.setdefault(mode.load.inc, []).extend(model.running(mode, slot))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from testbed.scheduling.model import Job, Limits, Load, Progress
+from testbed.scheduling.model import Job, Limits, Load, Progress, UnitIndex
 from testbed.scheduling.room import Loads
 
 _LAST = 1e-6
@@ -23,12 +23,12 @@ def saved(without: Load, its: Load) -> int:
 
 def assign(
     limits: Limits, waiting: Sequence[Progress], places: Sequence[int], loads: Loads
-) -> dict[int, int]:
+) -> dict[int, UnitIndex]:
     """The unit of each job that gets INC, from the `places` left by unit: in each round a matching of units
     and jobs of the largest inter-unit traffic saved, in as many rounds as a unit has places.
     """
     left = list(places)
-    edges: list[tuple[int, Job, float]] = []
+    edges: list[tuple[UnitIndex, Job, float]] = []
     for progress in waiting:
         job = progress.job
         units = [unit for unit in job.inc_units(limits) if left[unit] > 0]
@@ -40,7 +40,7 @@ def assign(
             weight = (saved(without, its) + _LAST) * progress.remaining_gigabits
             if its.limit_gbps > 0 and weight > 0:
                 edges.append((unit, job, weight))
-    chosen: dict[int, int] = {}
+    chosen: dict[int, UnitIndex] = {}
     # nothing is matched if what is left weighs nothing beside the rest
     while edges and (matched := _matched(edges)):
         for unit, job in matched:
@@ -50,7 +50,7 @@ def assign(
     return chosen
 
 
-def _matched(edges: Sequence[tuple[int, Job, float]]) -> list[tuple[int, Job]]:
+def _matched(edges: Sequence[tuple[UnitIndex, Job, float]]) -> list[tuple[UnitIndex, Job]]:
     """The matching of the largest weight, not necessarily of the most edges.
 
     SciPy's is one in which every row is matched: so each unit has a column of its own beside those of the

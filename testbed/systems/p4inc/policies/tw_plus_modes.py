@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.scheduling.model import Load, Progress, State
+from testbed.scheduling.model import Load, Progress, State, UnitIndex
 from testbed.scheduling.room import Loads
 
 
@@ -73,16 +73,16 @@ class Modes:
         self.port_gbps = [max(count * limits.port_gbps, 1e-9) for count in limits.ports]
         self.sending: list[Sending] = []
         self.gigabits = [0.0] * len(limits.ports)  # through each unit's optical ports; kept with INC alone
-        self._held: dict[int, list[float]] = {}  # by unit, when its INC places become free
+        self._held: dict[UnitIndex, list[float]] = {}  # by unit, when its INC places become free
         queues = self._sort(state, inc)
         for unit in sorted(queues):
             self._choose(unit, queues[unit])
 
     # -------------------------------------------------------------- who is there
 
-    def _sort(self, state: State, inc: bool) -> dict[int, list[_Queued]]:
+    def _sort(self, state: State, inc: bool) -> dict[UnitIndex, list[_Queued]]:
         limits, of = self.limits, self._loads.of
-        queues: dict[int, list[_Queued]] = {}
+        queues: dict[UnitIndex, list[_Queued]] = {}
         known = 0.0
         for progress in state.jobs:
             job, left = progress.job, progress.remaining_gigabits
@@ -119,7 +119,9 @@ class Modes:
         self.end_s = known
         return queues
 
-    def _inc_unit(self, progress: Progress, queues: Mapping[int, Sequence[_Queued]]) -> int | None:
+    def _inc_unit(
+        self, progress: Progress, queues: Mapping[UnitIndex, Sequence[_Queued]]
+    ) -> UnitIndex | None:
         """Of the units where a job may use INC that with most of its workers, then the one with fewest jobs
         per place.
         """
@@ -129,7 +131,7 @@ class Modes:
             return units[0] if self._loads.of(limits, job, units[0]).limit_gbps > 0 else None
         workers = dict(job.workers)
 
-        def crowd(unit: int) -> tuple[int, float, int]:
+        def crowd(unit: UnitIndex) -> tuple[int, float, int]:
             jobs = len(self._held.get(unit, ())) + len(queues.get(unit, ()))
             return (-workers[unit], jobs / limits.inc[unit], unit)
 
@@ -144,7 +146,7 @@ class Modes:
 
     # -------------------------------------------------------------- one unit's INC places
 
-    def _choose(self, unit: int, queue: list[_Queued]) -> None:
+    def _choose(self, unit: UnitIndex, queue: list[_Queued]) -> None:
         free = max(0, self.limits.inc[unit] - len(self._held.get(unit, ())))
         spare = free - len(queue)
         kept: list[_Queued] = []
@@ -161,7 +163,7 @@ class Modes:
         for queued in kept[: self._starting(unit, kept, free)]:
             self.sending.append(Sending(queued.progress, queued.inc, queued.inc_s))
 
-    def _starting(self, unit: int, kept: Sequence[_Queued], free: int) -> int:
+    def _starting(self, unit: UnitIndex, kept: Sequence[_Queued], free: int) -> int:
         """How many of a queue start now. A place stays free for a longer job that may come while those that
         could have it can wait a slot, and all of the queue still ends by the expected end.
         """
@@ -193,7 +195,7 @@ class Modes:
         self._add(queued.ps, left)
         self.sending.append(Sending(queued.progress, queued.ps, queued.ps_s, may_wait=True))
 
-    def _relieve(self, unit: int, kept: list[_Queued], free: int) -> None:
+    def _relieve(self, unit: UnitIndex, kept: list[_Queued], free: int) -> None:
         """Jobs that would not all have a place soon enough: as long as their end is later than expected and
         comes earlier by it, one goes to its PS, that after which the unit is through first, and of equal ones
         that with fewest streams.
@@ -222,7 +224,7 @@ class Modes:
                 end_s = max(end_s, (self.gigabits[unit] + count * left) / self.port_gbps[unit] + its.update_s)
         return end_s
 
-    def _places_end_s(self, unit: int, queue: Sequence[_Queued], starting: int | None = None) -> float:
+    def _places_end_s(self, unit: UnitIndex, queue: Sequence[_Queued], starting: int | None = None) -> float:
         """When a unit's INC places are through with a queue, each job at the first place that is free; those
         behind the first `starting` not before the next slot.
         """

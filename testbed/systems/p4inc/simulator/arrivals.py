@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from testbed.scheduling.draws import poisson_s, stream
-from testbed.scheduling.model import Job
+from testbed.scheduling.model import Job, UnitIndex
 
 MEGABYTES_A_GIGABIT = 125.0
 
@@ -34,10 +34,10 @@ class Servers:
     def __init__(self, units: int, servers: int, random: np.random.Generator) -> None:
         self._free = np.full(units, servers, dtype=np.int64)
         self._random = random
-        self._held: list[tuple[float, int, tuple[tuple[int, int], ...]]] = []
+        self._held: list[tuple[float, int, tuple[tuple[UnitIndex, int], ...]]] = []
         self._number = 0
 
-    def place(self, workers: int, now_s: float, until_s: float) -> tuple[tuple[int, int], ...]:
+    def place(self, workers: int, now_s: float, until_s: float) -> tuple[tuple[UnitIndex, int], ...]:
         """(unit, workers there), units ascending: in a random unit that has room for all, else in as few
         units as possible.
 
@@ -46,12 +46,12 @@ class Servers:
         while self._held and (self._held[0][0] <= now_s or int(self._free.sum()) < workers):
             for unit, count in heapq.heappop(self._held)[2]:
                 self._free[unit] += count
-        placed: dict[int, int] = {}
+        placed: dict[UnitIndex, int] = {}
         left = workers
         while left:
             most = int(self._free.max())
             room = np.flatnonzero(self._free >= min(left, most))
-            unit = int(room[self._random.integers(len(room))])
+            unit = UnitIndex(int(room[self._random.integers(len(room))]))
             placed[unit] = min(left, most)
             self._free[unit] -= placed[unit]
             left -= placed[unit]
@@ -119,7 +119,7 @@ def jobs_of(
             Job(
                 id=number + 1,
                 workers=place.place(demand.workers, time_s, time_s + demand.held_s),
-                ps=int(anywhere[number] * units),
+                ps=UnitIndex(int(anywhere[number] * units)),
                 gigabits=demand.megabytes / MEGABYTES_A_GIGABIT,
                 update_s=demand.update_s,
                 arrival=first_slot(time_s, slot_s),

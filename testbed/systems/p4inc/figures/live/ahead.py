@@ -73,6 +73,7 @@ def of(
 def initial_ports(topology: Topology) -> dict[Pair, int]:
     """The circuits that are lit when a testbed comes up, as policies see them."""
     ends = (
-        [addresses.parse_optical_port(port)[0] - 1 for port in circuit] for circuit in topology.ocs.circuits
+        [live.index_of(addresses.parse_optical_port(port)[0]) for port in circuit]
+        for circuit in topology.ocs.circuits
     )
     return dict(Counter(pair(a, b) for a, b in ends))
