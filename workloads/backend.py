@@ -196,7 +196,10 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
             works = self._start_ring(tensors)
             self._tasks.put(
                 lambda: self._settle(
-                    pending, lambda: self._finish_ring(works, start, tensors, average), tensors, number
+                    pending,
+                    lambda: self._finish_ring(works, start, tensors, average, outcomes),
+                    tensors,
+                    number,
                 )
             )
         self._see_backward()
@@ -333,9 +336,14 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
         return [self._gloo.allreduce([tensor], _options(c10d.ReduceOp.SUM)) for tensor in tensors]
 
     def _finish_ring(
-        self, works: list[Any], start: float, tensors: list[torch.Tensor], average: bool
+        self,
+        works: list[Any],
+        start: float,
+        tensors: list[torch.Tensor],
+        average: bool,
+        outcomes: list[Outcome],
     ) -> None:
-        """Waits for them on the reducer's thread. Not by a callback: gloo's threads must not run Python while
+        """Wait for them on the reducer's thread. Not by a callback: gloo's threads must not run Python while
         the interpreter ends.
         """
         try:
@@ -343,9 +351,11 @@ class IncProcessGroup(c10d.ProcessGroup):  # type: ignore[misc] # a class that t
                 work.wait()
         except RuntimeError as error:
             raise self._explained(error) from error
-        if average:
-            for tensor in tensors:
+        for tensor in tensors:
+            if average:
                 tensor.div_(self.size())
+            outcomes.append(Outcome.whole(self.size()))  # gloo has the sum of all, or none
+            self.record.add(outcomes[-1])
         self._count(start, tensors)
 
     def _explained(self, error: Exception) -> Exception:

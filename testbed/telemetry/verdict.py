@@ -209,6 +209,24 @@ def _notes(
         text = f"workers sent {again} packets again, which the bound does not count; "
         text += counted(timeouts, "timeout")
         yield Reason("retransmits", text)
+    yield from _degraded(workers)
+
+
+def _degraded(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
+    """Yield what a reader must know of sums that lack workers: all workers have them, so the most that any
+    counted.
+    """
+    sums = max((number(left, "degraded_sums") for left in workers), default=0)
+    if sums:
+        fewest = min(number(left, "fewest_contributors") for left in workers if number(left, "degraded_sums"))
+        text = (
+            f"{counted(round(sums), 'sum')} lacked workers, {fewest:g} of {len(workers)} contributed at least"
+        )
+        yield Reason("degraded", f"{text}: means are over those who did")
+    cut = round(sum(number(left, "clipped") for left in workers))
+    if cut:
+        text = f"{counted(cut, 'value')} did not fit the scale that others agreed on without their worker"
+        yield Reason("clipped", f"{text}, and were cut to the largest that does")
 
 
 def _processors(evidence: Evidence, bound: Bound) -> str:

@@ -228,6 +228,23 @@ def test_drops_at_a_full_queue_are_a_note() -> None:
     ]
 
 
+def test_sums_that_lack_workers_are_a_note() -> None:
+    workers = [
+        {"degraded_sums": 3, "fewest_contributors": 2, "clipped": 0},
+        {"degraded_sums": 2, "fewest_contributors": 3, "clipped": 7},
+        {"degraded_sums": 0, "fewest_contributors": None},
+        None,
+    ]
+    assert [(note.name, note.text) for note in verdict(GOOD, ALLOWED, workers, hosts=HOSTS).notes] == [
+        ("degraded", "3 sums lacked workers, 2 of 4 contributed at least: means are over those who did"),
+        (
+            "clipped",
+            "7 values did not fit the scale that others agreed on without their worker, and were cut to the "
+            "largest that does",
+        ),
+    ]
+
+
 @pytest.mark.parametrize(
     "left", [{"retransmits": "5"}, {"timeouts": None}, {"allreduce": 5}, {"retransmits": math.nan}]
 )
