@@ -9,8 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from testbed.client import environment
+
+if TYPE_CHECKING:
+    from testbed.client.runtime import Caller
+    from testbed.topology.model import Topology
 
 TOOLS = {
     "unshare": "util-linux",
@@ -34,13 +39,16 @@ def main(argv: list[str]) -> int:
     from testbed.daemon.supervisor import bring_up, bring_up_detached
     from testbed.dataplanes.folders import require
     from testbed.errors import HostError
-    from testbed.topology.catalogue import READY, find
+    from testbed.topology.catalogue import READY
     from testbed.topology.model import CONTROLLERS
 
     does = "Bring a testbed up and keep it until Ctrl-C or `testbed down`."
     parser = argparse.ArgumentParser(prog="testbed up", description=does)
     parser.add_argument(
-        "--config", default="default", metavar="FILE", help=f"a YAML file, or one of {', '.join(READY)}"
+        "--config",
+        default="default",
+        metavar="FILE",
+        help=f"a YAML file, FILE.py:CLASS (a FabricTopo of yours), or one of {', '.join(READY)}",
     )
     parser.add_argument(
         "--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side (default)"
@@ -54,8 +62,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     caller = Caller.of_this_process()
-    with caller.acting():
-        topology = find(arguments.config)
+    topology = _topology(arguments.config, caller)
     if arguments.log_packets:
         topology = replace(topology, bmv2=replace(topology.bmv2, log=True))
     if arguments.controller:
@@ -72,6 +79,20 @@ def main(argv: list[str]) -> int:
         return bring_up(runtime, topology, caller, screen.show)
     finally:
         screen.close()
+
+
+def _topology(name: str, caller: Caller) -> Topology:
+    """Return what a file or a class of the caller's describes, read or called as that user."""
+    from testbed.contract.user_class import is_users
+    from testbed.emulation.user_topo import topology_of
+    from testbed.jobs.environment import worker_environment
+    from testbed.topology.catalogue import find
+
+    if is_users(name) and not name.endswith((".yaml", ".yml")):
+        check_tools()  # Mininet among them
+        return topology_of(name, caller, worker_environment(os.environ, caller))
+    with caller.acting():
+        return find(name)
 
 
 def check_tools() -> None:

@@ -111,7 +111,7 @@ def private_mounts(hostname: str) -> None:
     call_libc("sethostname", hostname.encode(), len(hostname.encode()))
     _loopback_up()
     _raise_limits()
-    _fresh_keys()
+    fresh_keys()
 
 
 def _fresh_sysfs() -> None:
@@ -152,7 +152,7 @@ def _loopback_up() -> None:
         fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", flags | up))
 
 
-def _fresh_keys() -> None:
+def fresh_keys() -> None:
     """Give up the session's keyring, which a change of user keeps: what runs as a user here could read root's
     keys by it.
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import secrets
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,15 +12,14 @@ from testbed.aggregation.messages import layout_from_json, site_to_json
 from testbed.aggregation.system import Layout, Site, System
 from testbed.client.runtime import Caller
 from testbed.contract.transports import GLOO, PACKETS
+from testbed.emulation.question import ask
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.leftovers import end_leftovers
-from testbed.jobs.ready import ready
 from testbed.topology.places import Host
 
 WITHIN_S = 30.0
-_MOST_BYTES = 1 << 20  # of an answer
 _MARK = "TESTBED_SYSTEM"
 
 Spawn = Callable[..., Started]
@@ -85,63 +78,27 @@ class UserSystem(System):
             raise RequestError(f"--sync {self.name}: host {taken[0]} is another job's")
 
     def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        ours, theirs = socket.socketpair()
         mark = secrets.token_hex()
-        env = worker_environment(self._environ, self._caller) | {_MARK: mark}
         # -P: what lies in the caller's folder must not stand in for Python's own modules
         argv = [sys.executable, "-u", "-P", "-m", "testbed.jobs.system_host", self.name]
-        with ours:
-            with theirs:
-                try:
-                    process = self._spawn(
-                        argv,
-                        uid=self._caller.uid,
-                        gid=self._caller.gid,
-                        groups=self._caller.groups,
-                        env=env,
-                        cwd=self._cwd,
-                        stdin=theirs.fileno(),
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                        new_session=True,
-                    )
-                except (OSError, subprocess.SubprocessError) as error:
-                    raise RequestError(f"--sync {self.name}: start it: {error}") from error
-            try:
-                line = self._line(ours, json.dumps(question).encode() + b"\n")
-            finally:
-                with contextlib.suppress(ProcessLookupError):  # what it started goes with it
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                end_leftovers(_MARK, [mark])
-        if line is None:
-            why = process.why_not() or "it ended without an answer"
-            raise RequestError(f"--sync {self.name}: {why}")
-        try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise RequestError(f"--sync {self.name}: its answer is no JSON") from error
-        if not isinstance(answer, dict):
-            raise RequestError(f"--sync {self.name}: its answer is no JSON object")
-        return answer
 
-    def _line(self, peer: socket.socket, question: bytes) -> bytes | None:
-        """Return the process's answer; None when it ended without any. RequestError when its time is over."""
-        deadline, received = time.monotonic() + WITHIN_S, b""
-        peer.setblocking(False)
-        with contextlib.suppress(OSError):  # it ended
-            while question:
-                if not ready([], deadline - time.monotonic(), writing=[peer.fileno()]):
-                    raise RequestError(f"--sync {self.name}: it took no question within {WITHIN_S:g} s")
-                question = question[peer.send(question) :]
-            while b"\n" not in received:
-                if not ready([peer.fileno()], deadline - time.monotonic()):
-                    raise RequestError(f"--sync {self.name}: no layout within {WITHIN_S:g} s")
-                piece = peer.recv(1 << 16)
-                if not piece:
-                    return None
-                received += piece
-                if len(received) > _MOST_BYTES:
-                    raise RequestError(f"--sync {self.name}: an answer of more than {_MOST_BYTES} bytes")
-            return received.partition(b"\n")[0]
-        return None
+        def start(stdin: int) -> Started:
+            return self._spawn(
+                argv,
+                uid=self._caller.uid,
+                gid=self._caller.gid,
+                groups=self._caller.groups,
+                env=worker_environment(self._environ, self._caller) | {_MARK: mark},
+                cwd=self._cwd,
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                new_session=True,
+            )
+
+        try:
+            return ask(start, question, "layout", WITHIN_S)
+        except RequestError as error:
+            raise RequestError(f"--sync {self.name}: {error}") from error
+        finally:
+            end_leftovers(_MARK, [mark])

@@ -1,0 +1,71 @@
+"""One question to a process of a user's: a line of JSON goes to the socket that is its standard input, and a
+line of JSON comes back in time. What the user's code does otherwise is one reason in a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from testbed.emulation.spawner import Started
+from testbed.errors import RequestError
+
+_MOST_BYTES = 1 << 20  # of an answer
+_PIECE_BYTES = 1 << 16
+
+
+def ask(start: Callable[[int], Started], question: object, wanted: str, within_s: float) -> dict[str, Any]:
+    """Return the answer of the process that `start(descriptor of its standard input)` starts in a session of
+    its own, which ends with this. RequestError says in one line why there is none; `wanted` is what it lacks
+    then.
+    """
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            try:
+                process = start(theirs.fileno())
+            except (OSError, subprocess.SubprocessError) as error:
+                raise RequestError(f"start it: {error}") from error
+        try:
+            line = _answered(ours, json.dumps(question).encode() + b"\n", within_s)
+        except TimeoutError as error:
+            raise RequestError(f"no {wanted} within {within_s:g} s") from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it started goes with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if line is None:
+        raise RequestError(process.why_not() or "it ended without an answer")
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError("its answer is no JSON") from error
+    if not isinstance(answer, dict):
+        raise RequestError("its answer is no JSON object")
+    return answer
+
+
+def _answered(peer: socket.socket, question: bytes, within_s: float) -> bytes | None:
+    """Return the line that comes back, None when the other end is gone. TimeoutError when time is over."""
+    deadline, received = time.monotonic() + within_s, b""
+    try:
+        peer.settimeout(within_s)
+        peer.sendall(question)
+        while b"\n" not in received:
+            peer.settimeout(max(deadline - time.monotonic(), 0.001))
+            piece = peer.recv(_PIECE_BYTES)
+            if not piece:
+                return None
+            received += piece
+            if len(received) > _MOST_BYTES:
+                raise RequestError(f"an answer of more than {_MOST_BYTES} bytes")
+    except (BrokenPipeError, ConnectionResetError):
+        return None
+    return received.partition(b"\n")[0]

@@ -1,0 +1,70 @@
+"""The process that makes a user's topology: `python -m testbed.emulation.topo_host FILE.py:CLASS`, as that
+user. Its answer, a line on the socket that is its standard input, has the words of a YAML file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from mininet.topo import Topo
+
+from testbed.contract.user_class import in_a_line, load
+from testbed.emulation.topo import FabricTopo
+from testbed.errors import RequestError
+from testbed.topology.model import Topology
+from testbed.topology.words import words
+
+ACCEPTED = "a FabricTopo, a Topology, or the keys and values of a YAML file"
+
+
+def configuration_of(described: object) -> dict[str, Any]:
+    """Return the words of a YAML file for what a user's class came to. RequestError if it is no topology."""
+    if isinstance(described, FabricTopo):
+        return described.configuration()
+    if isinstance(described, Topology):
+        return words(described)
+    if isinstance(described, Mapping):
+        return dict(described)
+    kind = "Topo of Mininet's own" if isinstance(described, Topo) else type(described).__name__
+    raise RequestError(f"it made a {kind}; {ACCEPTED} is accepted")
+
+
+def answer_to(name: str) -> str:
+    """Return the answer as JSON: the configuration, or in one line why there is none."""
+    try:
+        return json.dumps({"configuration": configuration_of(load(name)())})
+    except RequestError as error:
+        return json.dumps({"refused": str(error)})
+    except Exception as error:  # a user's code may raise anything
+        return json.dumps({"refused": f"it raised {in_a_line(error)}{_where(error, name)}"})
+
+
+def _where(error: Exception, name: str) -> str:
+    """Return the last line of the user's file that the error passed."""
+    file = os.path.abspath(name.rpartition(":")[0])
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.abspath(frame.filename) == file
+    ]
+    return f" (line {frames[-1].lineno})" if frames else ""
+
+
+def main(argv: list[str]) -> int:
+    """Answer once."""
+    (name,) = argv
+    with socket.socket(fileno=os.dup(0)) as peer:
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        peer.sendall(answer_to(name).encode() + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""A topology by FILE.py:CLASS: the class is called in a process of its user's, never as root, and what it
+answers is held to the rules of a YAML file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.client.runtime import Caller
+from testbed.emulation.namespaces import die_with_parent, fresh_keys
+from testbed.emulation.question import ask
+from testbed.emulation.spawner import Started
+from testbed.errors import RequestError
+from testbed.topology.load import parse
+from testbed.topology.model import Topology
+
+WITHIN_S = 30.0
+
+
+def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topology:
+    """Return the topology that a user's class describes; `environ` is the process's. RequestError, in one
+    line, where the class raises, describes none, or does not do it in time.
+    """
+
+    def start(stdin: int) -> Started:
+        # -P: what lies in the caller's folder must not stand in for Python's own modules
+        return Started(
+            [sys.executable, "-u", "-P", "-m", "testbed.emulation.topo_host", name],
+            env=environ,
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_alone,
+            **_rights(caller),
+        )
+
+    try:
+        answer = ask(start, {}, "topology", WITHIN_S)
+        if "refused" in answer:
+            raise RequestError(" ".join(str(answer["refused"]).split()))
+        return parse(answer.get("configuration"), name.rpartition(":")[2])
+    except RequestError as error:
+        raise RequestError(f"--config {name}: {error}") from error
+
+
+def _rights(caller: Caller) -> dict[str, Any]:
+    """The user and all its groups, for root to give up its own."""
+    if os.geteuid() != 0:
+        return {}
+    return {"user": caller.uid, "group": caller.gid, "extra_groups": caller.groups}
+
+
+def _alone() -> None:
+    """Hold none of root's keys, and end with the command. Runs as the user, before the program."""
+    fresh_keys()
+    die_with_parent()

@@ -1,0 +1,265 @@
+"""Topologies in Mininet's words: what they come to, what is refused in one line, and whose process makes a
+user's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.client.runtime import Caller
+from testbed.emulation import user_topo
+from testbed.emulation.layout import layout
+from testbed.emulation.nodes import FabricView
+from testbed.emulation.topo import FabricTopo
+from testbed.emulation.user_topo import topology_of
+from testbed.errors import RequestError
+from testbed.topology.catalogue import READY, ready
+from testbed.topology.load import parse
+from testbed.topology.words import words
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "mininet.md"
+FILES = dict(re.findall(r"^```python file=(\S+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+ME = Caller.of(os.geteuid())
+ENVIRON = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PAGE.parents[1])}
+
+DELAYS = st.one_of(
+    st.integers(0, 60_000),
+    st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda ends: {"uniform": sorted(ends)}),
+    st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda values: {"normal": list(values)}),
+)
+UNITS = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["gpu", "cpu", "optimizer"]),
+        "hosts": st.integers(1, 5),
+        "optical_ports": st.integers(1, 4),
+        "engine": st.sampled_from(["xdp", "bmv2", "none"]),
+    }
+)
+CONFIGURATIONS = st.fixed_dictionaries(
+    {"units": st.lists(UNITS, min_size=1, max_size=5)},
+    optional={
+        "host_rate_mbps": st.one_of(st.just("unshaped"), st.integers(400, 40_000)),
+        "optical_rate_mbps": st.one_of(st.just("unshaped"), st.floats(400, 40_000)),
+        "buffer_packets": st.integers(16, 10_000),
+        "mtu": st.integers(1280, 3000),
+        "scale": st.integers(2, 300),
+        "inc": st.fixed_dictionaries({"jobs": st.integers(1, 32)}),
+        "ocs": st.fixed_dictionaries(
+            {}, optional={"switch_ms": DELAYS, "lock_ms": DELAYS, "seed": st.integers(0, 99)}
+        ),
+        "bmv2": st.just({"layout": "registers", "log": True}),
+        "controller": st.just("ryu"),
+    },
+)
+
+
+class Described(FabricTopo):
+    """A configuration, said again by Mininet's three calls, hosts before switches are linked."""
+
+    def build(self, configuration: dict[str, Any]) -> None:
+        said = {"units", "host_rate_mbps", "optical_rate_mbps", "buffer_packets"}
+        self.settings = {"scale": 200, **{k: v for k, v in configuration.items() if k not in said}}
+        queue = {"max_queue_size": configuration.get("buffer_packets", 256)}
+        host_bw = configuration.get("host_rate_mbps", 40_000)
+        optical_bw = configuration.get("optical_rate_mbps", host_bw)
+        oxc = self.addSwitch("oxc")
+        for index, unit in enumerate(configuration["units"], 1):
+            hosts = [self.addHost(f"u{index}h{number}") for number in range(1, unit["hosts"] + 1)]
+            tor = self.addSwitch(f"u{index}", kind=unit["kind"], engine=unit["engine"])
+            for host in reversed(hosts):
+                self.addLink(tor, host, bw=host_bw, **queue)
+            for _ in range(unit["optical_ports"]):
+                self.addLink(oxc, tor, bw=optical_bw, **queue)
+
+
+@given(CONFIGURATIONS)
+def test_a_topology_is_the_same_in_a_file_s_words_and_in_mininet_s(configuration: dict[str, Any]) -> None:
+    topology = parse(configuration, "Described")
+    assert parse(words(topology), "") == topology
+    assert FabricTopo(topology).topology == topology
+    assert Described(configuration).topology == topology
+
+
+@pytest.mark.parametrize("name", READY)
+def test_nodes_links_and_ports_are_those_that_are_made(name: str) -> None:
+    topology = ready(name)
+    net, made = FabricView(FabricTopo(topology)), layout(topology)
+    assert [host.name for host in net.hosts] == list(topology.host_names)
+    assert [(host.IP(), host.MAC()) for host in net.hosts] == [
+        (address.address, wire.a.mac)
+        for address in made.hosts
+        for wire in made.wires
+        if wire.name == address.namespace
+    ]
+    bridges = {bridge.name: {port.device: port.number for port in bridge.ports} for bridge in made.bridges}
+    assert bridges == {
+        switch.name: {intf.name: port for intf, port in switch.ports.items() if intf.name != "lo"}
+        for switch in net.switches
+    }
+    ends = {(link.intf1.name, link.intf2.name) for link in net.links}
+    assert ends == {(wire.a.device, wire.b.device) for wire in made.wires}
+
+
+def test_a_rate_without_a_scale_is_what_the_link_gets() -> None:
+    def rates(settings: dict[str, Any], **bw: int) -> tuple[float | None, float | None]:
+        class Made(FabricTopo):
+            def build(self) -> None:
+                self.settings = settings
+                self.addUnit(2, **bw)
+                self.addUnit(1, **bw)
+
+        topology = Made().topology
+        return (
+            topology.host_link.emulated_mbps(topology.scale),
+            topology.optical_link.emulated_mbps(topology.scale),
+        )
+
+    assert rates({}, bw=100, optical_bw=50) == (100, 50)
+    assert rates({}, bw=100) == (100, 100)
+    assert rates({}) == (200, 200)
+    assert rates({"scale": 10}, bw=100, optical_bw=50) == (10, 5)
+    assert rates({"host_rate_mbps": 4000}) == (20, 20)
+
+
+def test_options_for_what_says_nothing_are_mininet_s() -> None:
+    class Plain(FabricTopo):
+        def build(self, hosts: int) -> None:
+            tor = self.addSwitch("u1")
+            for host in range(1, hosts + 1):
+                self.addLink(tor, self.addHost(f"u1h{host}"))
+
+    topology = Plain(3, sopts={"engine": "none"}, lopts={"bw": 70}).topology
+    assert (topology.units[0].engine, topology.units[0].hosts) == ("none", 3)
+    assert topology.host_link.rate_mbps == 70
+    with pytest.raises(RequestError, match=r"addHost\('u1h1'\): cpu: hosts share the machine's cores"):
+        Plain(3, hopts={"cpu": 0.5})
+
+
+def _linked(topo: FabricTopo, **opts: Any) -> None:
+    topo.addLink(topo.addHost("u1h1"), topo.addSwitch("u1"), **opts)
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda topo: topo.addHost("h1"), "addHost('h1'): accepted are u1h1, u1h2, ... for hosts of unit u1"),
+        (lambda topo: topo.addSwitch("s1"), "addSwitch('s1'): accepted are u1, u2, ... for units and oxc"),
+        (lambda topo: topo.addHost("u1h1", ip="10.0.0.1"), "addHost('u1h1'): ip: names, ports and addresses"),
+        (lambda topo: topo.addSwitch("u1", dpid="7"), "addSwitch('u1'): dpid: names, ports and addresses"),
+        (
+            lambda topo: topo.addSwitch("oxc", kind="gpu"),
+            "addSwitch('oxc'): kind: unknown parameter; none is",
+        ),
+        (lambda topo: _linked(topo, delay="5ms"), "delay: a link delays by its queue alone"),
+        (lambda topo: _linked(topo, loss=1), "loss: links are whole; testbed fault makes"),
+        (lambda topo: _linked(topo, colour=1), "colour: unknown parameter; accepted are bw, max_queue_size"),
+        (lambda topo: _linked(topo, bw="fast"), "host_rate_mbps: fast; a rate in Mb/s or the word unshaped"),
+        (lambda topo: _linked(topo, bw=1e6), "host_rate_mbps: 1000000.0 at scale 1 is 1e+06 Mb/s; from 1 to"),
+        (lambda topo: _linked(topo, max_queue_size=1), "buffer_packets: 1; a whole number from 16 to 10000"),
+        (lambda topo: topo.addLink("u1h1", "u1"), "addLink('u1h1', 'u1'): u1h1 was not added"),
+        (lambda topo: [_linked(topo), topo.addLink("u1h1", "u1")], "a host has one link, and u1h1 has it"),
+        (lambda topo: [_linked(topo), topo.addHost("u1h1")], "addHost('u1h1'): it is there already"),
+        (lambda topo: [_linked(topo), topo.addHost("u1h2")], "u1h2: it has no link; addLink('u1h2', 'u1')"),
+        (lambda topo: [_linked(topo), topo.addHost("u2h1")], "u2h1: u2 was not added"),
+        (
+            lambda topo: [topo.addUnit(2), topo.addSwitch("u3")],
+            "u2: it was not added, and units have no gaps",
+        ),
+        (lambda topo: [topo.addSwitch("u1"), topo.addHost("u1h2")], "u1h1: it was not added, and hosts of a"),
+        (
+            lambda topo: [topo.addUnit(2), topo.addUnit(2), topo.addLink("u1", "u2")],
+            "accepted are a host with",
+        ),
+        (lambda topo: [topo.addUnit(2, bw=9), topo.addUnit(1)], "bw: u1h1-u1 has 9 and u2h1-u2 has None"),
+        (lambda topo: topo.addUnit(2, engine="tofino"), "units[0].engine: tofino; xdp, bmv2, none are"),
+        (lambda topo: topo.addUnit(0), "units[0].hosts: 0; a whole number from 1 to 200"),
+        (lambda topo: None, "units: []; a list of 1 to 250 units is accepted"),
+        (lambda topo: setattr(topo, "settings", {"colour": 1}), "colour: 1; unknown key; accepted are name"),
+        (lambda topo: setattr(topo, "settings", {"units": 1}), "settings['units']: nodes and links say that"),
+        (
+            lambda topo: setattr(topo, "settings", [1]),
+            "settings: [1]; keys and values of a file are accepted",
+        ),
+    ],
+)
+def test_what_has_no_place_is_one_line(build: Callable[[FabricTopo], object], says: str) -> None:
+    class Made(FabricTopo):
+        def build(self) -> None:
+            build(self)
+
+    with pytest.raises(RequestError) as refusal:
+        Made().topology  # noqa: B018
+    assert says in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_network_that_is_built_keeps_its_topology() -> None:
+    net = FabricView(FabricTopo(ready("rack")))
+    for change in (
+        lambda: net.addHost("u1h5"),
+        lambda: net.addSwitch("u2"),
+        lambda: net.addLink("u1h1", "u1"),
+        net.addNAT,
+        net.addController,
+        lambda: net.delHost(net.get("u1h1")),
+        lambda: net.delSwitch(net.get("u1")),
+        lambda: net.delLinkBetween(net.get("u1h1"), net.get("u1")),
+    ):
+        with pytest.raises(RequestError):
+            change()
+    assert (len(net.hosts), len(net.switches), len(net.links)) == (4, 1, 4)
+
+
+# ------------------------------------------------------------------ a user's class
+
+
+def test_the_page_s_two_ways_are_one_topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    pair, same = topology_of("pair.py:Pair", ME, ENVIRON), topology_of("same.py:Same", ME, ENVIRON)
+    assert (pair.name, pair.units, pair.ocs, pair.scale) == ("Pair", same.units, same.ocs, 1)
+    assert (pair.host_link, pair.optical_link) == (same.host_link, same.optical_link)
+    racks = topology_of("racks.py:racks", ME, ENVIRON)
+    assert (racks.name, len(racks.units), racks.scale) == ("racks", 8, 400)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def made(): return ready('eight')", None),
+        ("def made(): return FabricTopo(ready('eight'))", None),
+        ("\ndef made():\n    return 1 / 0", "it raised ZeroDivisionError: division by zero (line 6)"),
+        ("def made(): raise RuntimeError('a\\nb')", "it raised RuntimeError: a ... (line 4)"),
+        ("def other(): pass", "it raised AttributeError: module 'users_mine' has no attribute 'made'"),
+        ("def made(): return 7", "it made a int; a FabricTopo, a Topology, or the keys and values"),
+        ("made = Topo", "it made a Topo of Mininet's own; a FabricTopo, a Topology, or"),
+        ("def made(): return {'units': [{'hosts': 0}]}", "units[0].hosts: 0; a whole number from 1 to 200"),
+        ("def made(): return {'units': object()}", "it raised TypeError: Object of type object is not JSON"),
+        ("def made(): raise SystemExit(3)", "it ended without an answer"),
+        ("def made(): return {'name': 'x' * 3000000}", "an answer of more than 1048576 bytes"),
+        ("import time\ndef made(): time.sleep(60)", "no topology within 2 s"),
+    ],
+)
+def test_what_a_users_class_comes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(user_topo, "WITHIN_S", 2.0 if says and says.startswith("no topo") else 30.0)
+    imports = "from mininet.topo import Topo\nfrom testbed.emulation.topo import FabricTopo\n"
+    Path("mine.py").write_text(f"{imports}from testbed.topology.catalogue import ready\n{text}\n")
+    if says is None:
+        assert topology_of("mine.py:made", ME, ENVIRON) == ready("eight")
+        return
+    with pytest.raises(RequestError) as refusal:
+        topology_of("mine.py:made", ME, ENVIRON)
+    assert str(refusal.value).startswith(f"--config mine.py:made: {says}")
+    assert "\n" not in str(refusal.value)
