@@ -12,9 +12,8 @@ from controller.conductor import Conductor
 from controller.decide import pairs
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
-from testbed.ocs.plan import Pair
 from testbed.topology.addresses import unit_name
-from testbed.topology.units import Unit, unit_named
+from testbed.topology.units import Unit, UnitPair, unit_named
 
 
 class Api:
@@ -53,7 +52,7 @@ class Api:
         return {"target": pairs(plan.target), "removed": pairs(plan.removed), "added": pairs(plan.added)}
 
 
-def _demands(request: dict[str, Any]) -> list[Pair]:
+def _demands(request: dict[str, Any]) -> list[UnitPair]:
     demands = request.get("demands")
     if not isinstance(demands, list) or not all(
         isinstance(pair, list) and len(pair) == 2 for pair in demands

@@ -53,9 +53,8 @@ from controller.switch import Switch
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import checked
 from testbed.ocs.latency import draw
-from testbed.ocs.plan import Pair
 from testbed.topology.model import Topology
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
 LOG = logging.getLogger("controller")
 WATCH_BEFORE_NS = 300_000  # the gate is polled from this long before it should open
@@ -118,7 +117,7 @@ class Conductor:
         """
         self._conduct(Restarted(unit))
 
-    def request(self, demands: Iterable[Pair]) -> dict[str, Any] | None:
+    def request(self, demands: Iterable[UnitPair]) -> dict[str, Any] | None:
         """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
         had to change.
         """

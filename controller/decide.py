@@ -55,10 +55,10 @@ from testbed.topology.units import Unit
 
 TRIES = 2  # how often a switch is told its flows before it has failed
 
-Decision = tuple[State, tuple[Task | End, ...]]
+Course = tuple[State, tuple[Task | End, ...]]
 
 
-def decide(state: State, event: Event, now_ns: int, random: Random) -> Decision:
+def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
     """The state after an event, and what is to be done: tasks, whose answers are events, or the end of what
     was going on. TestbedError, and no new state, for a request that cannot be met. `random` gives dark times.
     """
@@ -99,7 +99,7 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Decision:
 # ---- switches are brought to what they should hold ----
 
 
-def _settle(state: State, units: Iterable[Unit], now_ns: int) -> Decision:
+def _settle(state: State, units: Iterable[Unit], now_ns: int) -> Course:
     """Brings ToRs that can be told, and whose flows are decided, to these flows, and their routes after
     them.
     """
@@ -119,7 +119,7 @@ def _settle(state: State, units: Iterable[Unit], now_ns: int) -> Decision:
     return _wait(_with_change(state, settled_ns=now_ns), *tasks)
 
 
-def _compare(state: State, dpid: int, flows: frozenset[Flow], now_ns: int, random: Random) -> Decision:
+def _compare(state: State, dpid: int, flows: frozenset[Flow], now_ns: int, random: Random) -> Course:
     """Goes on with a switch that has shown its flows; tells it the difference where they are others than it
     should hold.
     """
@@ -153,7 +153,7 @@ def _told(state: State, dpid: int) -> State:
     return _with_errand(state, tries={**tries, dpid: tries.get(dpid, 0) + 1})
 
 
-def _align(state: State, peers: Mapping[int, int]) -> Decision:
+def _align(state: State, peers: Mapping[int, int]) -> Course:
     """Brings the fast path to the circuits; those that it has already are left alone."""
     wanted = {port: peer for c in state.current for port, peer in (_ends(c), _ends(c)[::-1])}
     stale = tuple(port for port, peer in sorted(peers.items()) if wanted.get(port) != peer)
@@ -161,7 +161,7 @@ def _align(state: State, peers: Mapping[int, int]) -> Decision:
     return _wait(state, Task(OXC_DPID, (Disconnect(stale), Connect(missing))))
 
 
-def _verify(state: State, dpid: int, now_ns: int, random: Random) -> Decision:
+def _verify(state: State, dpid: int, now_ns: int, random: Random) -> Course:
     """Counts a switch as one that holds what it should. The optical switch's circuits known, what waited for
     them goes on: a change that was asked for, or else the ToRs.
     """
@@ -178,7 +178,7 @@ def _verify(state: State, dpid: int, now_ns: int, random: Random) -> Decision:
 # ---- a reconfiguration ----
 
 
-def _order(state: State, target: frozenset[Circuit], random: Random) -> Decision:
+def _order(state: State, target: frozenset[Circuit], random: Random) -> Course:
     """Begins to make these circuits; where a change before this one failed half-way, by making good for
     that.
     """
@@ -189,7 +189,7 @@ def _order(state: State, target: frozenset[Circuit], random: Random) -> Decision
     return _prepare_change(state, random)
 
 
-def _prepare_change(state: State, random: Random) -> Decision:
+def _prepare_change(state: State, random: Random) -> Course:
     """Computes all that a change needs but its time, so that none of the dark time is spent on it."""
     target = _errand(state).target
     assert target is not None
@@ -210,7 +210,7 @@ def _prepare_change(state: State, random: Random) -> Decision:
     return _wait(_with_errand(state, change=change), Task(OXC_DPID, (TellTime(),)))
 
 
-def _begin_change(state: State, now_ns: int, unix_s: float) -> Decision:
+def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
     """Darkens the ports that change, and takes the optical switch's flows to the new circuits. Without a fast
     path it is the flows' absence that is dark.
     """
@@ -234,7 +234,7 @@ def _begin_change(state: State, now_ns: int, unix_s: float) -> Decision:
     return _wait(_told(state, OXC_DPID), Task(OXC_DPID, (*steps, Read(OXC_DPID))))
 
 
-def _connect(state: State, now_ns: int) -> Decision:
+def _connect(state: State, now_ns: int) -> Course:
     """Gives the fast path the new circuits, and each ToR whose flows differ its own: the change is made."""
     change, before = _change(state), state.tor_flows
     state = replace(state, circuits=change.target, tor_flows=change.tor_flows)
@@ -255,14 +255,14 @@ def _connect(state: State, now_ns: int) -> Decision:
 # ---- how it ends ----
 
 
-def _fail(state: State, about: int, error: Exception, now_ns: int) -> Decision:
+def _fail(state: State, about: int, error: Exception, now_ns: int) -> Course:
     """Gives a task up. What its switch holds is not known then."""
     state = state.without_trust(OXC_DPID if about == LIGHT else about)
     failures = (*_errand(state).failures, (about, error))
     return _wait(_with_change(_with_errand(state, failures=failures), settled_ns=now_ns))
 
 
-def _wait(state: State, *tasks: Task) -> Decision:
+def _wait(state: State, *tasks: Task) -> Course:
     """Sends these tasks out, or ends what is going on if none is out."""
     errand = _errand(state)
     out = errand.out | {task.about for task in tasks}

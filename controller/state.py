@@ -10,11 +10,11 @@ from controller.flows import Flow, oxc_flows, routes_of, tor_flows, unit_ports
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit
 from testbed.ocs.latency import DarkTime
-from testbed.ocs.plan import Pair, Plan, plan
+from testbed.ocs.plan import Plan, plan
 from testbed.ocs.routes import tree
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
 TorFlows = Mapping[Unit, frozenset[Flow]]
 
@@ -162,7 +162,7 @@ class State:
         held = {dpid: flows for dpid, flows in self.held.items() if dpid not in dpids}
         return replace(self, held=held, verified=self.verified - set(dpids))
 
-    def plan(self, demands: Iterable[Pair]) -> Plan:
+    def plan(self, demands: Iterable[UnitPair]) -> Plan:
         """The circuits that would serve these pairs of units, and what changes."""
         return plan(self.current, demands, self.site.ports)
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from controller.flows import Flow, Routes
 from testbed.ocs.circuits import Circuit
-from testbed.ocs.plan import Pair
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
 LIGHT: Final = 0  # what a task that waits for new circuits to carry light is about; no switch's number
 
@@ -52,7 +51,7 @@ class Restarted:
 class Demanded:
     """These pairs of units want a circuit each."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[UnitPair, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from testbed.contract import spec
 from testbed.errors import RequestError
 from testbed.topology.places import Host, Place
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
 MAX_TREES = 256  # the header's field has eight bits
 
@@ -120,23 +120,23 @@ class Forest:
         owners = {tree.owner for tree in self.trees if tree.owner}
         return {*self.workers, *places, *owners}
 
-    def demands(self) -> tuple[tuple[Unit, Unit], ...]:
+    def demands(self) -> tuple[UnitPair, ...]:
         """The pairs of units that the job's traffic joins, lower tree first, each pair once."""
-        pairs: dict[frozenset[Unit], tuple[Unit, Unit]] = {}
+        pairs: dict[frozenset[Unit], UnitPair] = {}
         for number, tree in enumerate(self.trees):
             for pair in [*self._edges(tree), *self._ways_down(number)]:
                 if pair[0] != pair[1]:
                     pairs.setdefault(frozenset(pair), pair)
         return tuple(pairs.values())
 
-    def _edges(self, tree: Tree) -> Iterator[tuple[Unit, Unit]]:
+    def _edges(self, tree: Tree) -> Iterator[UnitPair]:
         for node in tree.top.nodes():
             for rank in node.workers:
                 yield self.workers[rank][0], node.place.unit
             for child in node.below:
                 yield child.place.unit, node.place.unit
 
-    def _ways_down(self, number: int) -> Iterator[tuple[Unit, Unit]]:
+    def _ways_down(self, number: int) -> Iterator[UnitPair]:
         """Yield what the tree's own edges do not join yet: an owner in a unit of its own."""
         owner = self.trees[number].owner
         if owner:

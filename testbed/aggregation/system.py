@@ -13,7 +13,7 @@ from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
 from testbed.scheduling.model import Policy
 from testbed.topology.places import Host
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
 PolicyFactory = Callable[[int], Policy]
 """Makes a policy from the seed of its draws."""
@@ -79,7 +79,7 @@ class Layout:
     transport: str
     server: Host | None = None
     forest: Forest | None = None
-    demands: tuple[tuple[Unit, Unit], ...] = ()
+    demands: tuple[UnitPair, ...] = ()
 
     @property
     def units(self) -> list[Unit]:
@@ -141,9 +141,9 @@ class System(Protocol):
         ...
 
 
-def joining(pairs: Collection[tuple[Unit, Unit]]) -> tuple[tuple[Unit, Unit], ...]:
+def joining(pairs: Collection[UnitPair]) -> tuple[UnitPair, ...]:
     """Pairs of different units, each once whatever its order."""
-    once: dict[frozenset[Unit], tuple[Unit, Unit]] = {}
+    once: dict[frozenset[Unit], UnitPair] = {}
     for pair in pairs:
         if pair[0] != pair[1]:
             once.setdefault(frozenset(pair), pair)

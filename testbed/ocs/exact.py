@@ -9,17 +9,19 @@ from collections.abc import Iterable, Mapping
 
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
-from testbed.ocs.plan import Pair, PortTable
+from testbed.ocs.plan import PortTable
 from testbed.topology.addresses import parse_optical_port, unit_name
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
 
-def counted(circuits: Iterable[Circuit]) -> dict[Pair, int]:
+def counted(circuits: Iterable[Circuit]) -> dict[UnitPair, int]:
     """Count the circuits between two units, the smaller first; a circuit from a unit to itself is none."""
     return dict(Counter(c.units for c in circuits if c.units[0] != c.units[1]))
 
 
-def exact(current: frozenset[Circuit], counts: Mapping[Pair, int], ports: PortTable) -> frozenset[Circuit]:
+def exact(
+    current: frozenset[Circuit], counts: Mapping[UnitPair, int], ports: PortTable
+) -> frozenset[Circuit]:
     """Return as many circuits between two units as `counts` says, and no others. Those that are lit stay
     where they can.
 

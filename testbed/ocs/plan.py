@@ -12,9 +12,8 @@ import networkx as nx
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.topology.addresses import parse_optical_port, unit_name
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
-Pair = tuple[Unit, Unit]
 PortTable = Mapping[Unit, tuple[str, ...]]
 
 
@@ -27,7 +26,7 @@ class Plan:
     added: frozenset[Circuit]
 
 
-def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: PortTable) -> Plan:
+def plan(current: frozenset[Circuit], demands: Iterable[UnitPair], ports: PortTable) -> Plan:
     """Circuits such that every demanded pair of units has one for each time that it is demanded.
 
     Circuits that serve a demand stay, and as few of the others are cut as it takes. Where ports allow, every
@@ -39,7 +38,7 @@ def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: PortTable)
     _check(wanted, ports)
 
     kept: set[Circuit] = set()
-    missing: list[Pair] = []
+    missing: list[UnitPair] = []
     for pair in sorted(wanted):
         serving = sorted(c for c in current if c.units == pair)[: wanted[pair]]
         kept.update(serving)
@@ -62,7 +61,7 @@ def plan(current: frozenset[Circuit], demands: Iterable[Pair], ports: PortTable)
     return Plan(target, current - target, target - current)
 
 
-def _check(wanted: Counter[Pair], ports: PortTable) -> None:
+def _check(wanted: Counter[UnitPair], ports: PortTable) -> None:
     need: Counter[Unit] = Counter()
     for pair, count in wanted.items():
         for unit in pair:

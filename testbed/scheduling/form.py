@@ -38,7 +38,7 @@ class Fault:
     value: str
     accepted: str
     job: int | None = None
-    unit: int | None = None
+    unit: UnitIndex | None = None
     link: Pair | None = None
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def of_limits(limits: object) -> Iterator[Fault]:
             continue
         for unit, value in enumerate(its):
             if not accepted.accepts(value):
-                yield Fault(f"limits.{name}[{unit}]", shown(value), str(accepted), unit=unit)
+                yield Fault(f"limits.{name}[{unit}]", shown(value), str(accepted), unit=UnitIndex(unit))
     for name, accepted in _LIMITS.items():
         if not accepted.accepts(getattr(limits, name)):
             yield Fault(f"limits.{name}", shown(getattr(limits, name)), str(accepted))

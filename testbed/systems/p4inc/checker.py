@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from testbed.errors import TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.model import Decision, Job, Pair, Schedule
+from testbed.scheduling.model import Decision, Job, Pair, Schedule, UnitIndex
 
 FINISHED = 1e-9
 """Of a job's volume: what may remain when it is finished."""
@@ -37,7 +37,7 @@ class Violation:
     right: float | str
     slot: int | None = None
     job: int | None = None
-    unit: int | None = None
+    unit: UnitIndex | None = None
     link: Pair | None = None
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from testbed.scheduling.model import UnitIndex
 from testbed.systems.p4inc.milp.instance import Instance, Mode
 from testbed.systems.p4inc.milp.packing import Task, held_at_least, largest_sets, starts
 from testbed.systems.p4inc.milp.program import Program
@@ -56,7 +57,7 @@ def choose(
     return choice
 
 
-def _fill(program: Program, instance: Instance, choice: Choice, unit: int, exact: bool) -> None:
+def _fill(program: Program, instance: Instance, choice: Choice, unit: UnitIndex, exact: bool) -> None:
     held = [mode for mode in choice.modes if mode.load.inc == unit]
     fixed = [mode for mode in held if mode.fixed]
     count = instance.limits.inc[unit]
@@ -85,7 +86,7 @@ def _fill(program: Program, instance: Instance, choice: Choice, unit: int, exact
 
 
 def _machines(
-    program: Program, choice: Choice, unit: int, fixed: Sequence[Mode], count: int, end: int
+    program: Program, choice: Choice, unit: UnitIndex, fixed: Sequence[Mode], count: int, end: int
 ) -> None:
     """What comes from each arrival on has to fit between it and the end."""
     columns = {(mode.index, place): program.flag() for mode in fixed for place in range(count)}
