@@ -18,7 +18,8 @@ import time
 import traceback
 from typing import Any
 
-from testbed.aggregation.policies import make, policies
+from testbed.aggregation.policies import choice, make, policies, usual
+from testbed.aggregation.system import Policies, System
 from testbed.contract.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling.messages import decision_to_json, state_from_json
@@ -26,11 +27,16 @@ from testbed.scheduling.model import Decision, Policy
 
 
 def policy_of(name: str, seed: int) -> Policy:
-    """Make the policy of that name. RequestError names what is wrong with it."""
+    """Return a policy by its name, by FILE.py:CLASS, or by FILE.py:CLASS/NAME, the policy NAME of a system.
+    RequestError names what is wrong with it.
+    """
     if not is_users(name):
         return make(name, seed)
+    where, _, of_system = name.rpartition("/") if "/" in name.rpartition(":")[2] else (name, "", "")
     try:
-        factory = load(name)
+        factory = load(where)
+        if of_system:
+            return _of_system(factory(), of_system, seed)
         wants_seed = "seed" in inspect.signature(factory).parameters
         policy: Policy = factory(seed=seed) if wants_seed else factory()
         if not callable(getattr(policy, "decide", None)):
@@ -39,6 +45,24 @@ def policy_of(name: str, seed: int) -> Policy:
         traceback.print_exc()
         raise RequestError(f"policy {name}: {in_a_line(error)}") from error
     return policy
+
+
+def _of_system(system: System, name: str, seed: int) -> Policy:
+    """Return a policy of a user's system. ValueError for one that the queue cannot serve: it lays jobs out by
+    the systems of the usual policy.
+    """
+    brought: Policies | None = getattr(system, "policies", None)
+    if brought is None or name not in brought.factories:
+        known = ", ".join(brought.factories) if brought else "none"
+        raise ValueError(f"its system has no policy {name!r}; it has {known}")
+    pair = choice(usual())
+    wanted = (pair.with_inc.name, pair.without_inc.name)
+    if (brought.with_inc, brought.without_inc) != wanted:
+        raise ValueError(
+            f"it chooses between {brought.with_inc} and {brought.without_inc}; a policy of a file can choose "
+            f"between {' and '.join(wanted)}"
+        )
+    return brought.factories[name](seed)
 
 
 def main(argv: list[str]) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from testbed.aggregation.papers import papers
-from testbed.aggregation.policies import policies
+from testbed.aggregation.policies import policies, usual
 from testbed.aggregation.registry import systems
 from testbed.aggregation.system import System
 
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
         "(docs/your-own-system.md).",
     )
     parser.parse_args(argv)
-    policies(), papers()  # names that two have are said here
+    policies(), papers(), usual()  # what two systems say alike is told here
     width = max(map(len, systems()))
     for name, system in systems().items():
         print(f"{name:<{width}}  {system.summary}")

@@ -11,7 +11,7 @@ from testbed.topology.load import load, parse
 from testbed.topology.model import Topology
 
 # P4INC-AOI, section VII-B: two gpu racks of 4 servers, two cpu racks, 40 Gb/s ports, one OXC.
-_P4INC_AOI: dict[str, Any] = {
+_FOUR_RACKS: dict[str, Any] = {
     "units": [
         {"kind": "gpu", "hosts": 4},
         {"kind": "gpu", "hosts": 4},
@@ -23,7 +23,7 @@ _P4INC_AOI: dict[str, Any] = {
     "optical_ports": 2,
 }
 READY: dict[str, dict[str, Any]] = {
-    "default": {**_P4INC_AOI, "scale": 200},
+    "default": {**_FOUR_RACKS, "scale": 200},
     "rack": {"units": [{"kind": "gpu", "hosts": 4}], "host_rate_mbps": 40_000, "scale": 200},
     "eight": {
         "units": [{"kind": "gpu", "hosts": 4}] * 4 + [{"kind": "cpu", "hosts": 2}] * 4,
@@ -34,7 +34,7 @@ READY: dict[str, dict[str, Any]] = {
     },
     # As default, at a scale at which two cores keep up with four workers that really compute: links set what
     # `testbed demo` shows.
-    "demo": {**_P4INC_AOI, "scale": 800},
+    "demo": {**_FOUR_RACKS, "scale": 800},
 }
 
 

@@ -1,0 +1,194 @@
+"""Systems as plug-ins: one that brings policies and figures is found and used, whether it is registered or a
+file of a user's; what is wrong with one is a line.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import reproduce
+from testbed import systems as package
+from testbed.aggregation import policies, registry
+from testbed.errors import RequestError, TestbedError
+from testbed.queue.policy_host import policy_of
+from testbed.scheduling.model import Limits, State
+from testbed.systems import main
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+EXTRA = '''
+from testbed.aggregation.system import Layout, Policies, System
+from testbed.contract.transports import GLOO
+from testbed.scheduling.model import Decision
+
+class Idle:
+    name = "idle"
+    def __init__(self, seed):
+        self.seed = seed
+    def decide(self, state):
+        return Decision(ports=state.ports)
+
+class Answer:
+    """Runs an answer again."""
+    name, on_testbed = "fig42", False
+    def options(self, parser):
+        parser.add_argument("--times", type=int, default=1)
+    def check(self, options):
+        if options.times < 1:
+            from testbed.errors import RequestError
+            raise RequestError(f"--times {options.times}: at least 1 is accepted")
+    def run(self, options, out):
+        return {"answers": [42] * options.times}
+    def claims(self, report):
+        ours = sum(report["answers"]) / len(report["answers"])
+        return [{"text": "the answer is", "paper": 42, "ours": ours}]
+    def show(self, report, console):
+        console.print(f"ours is {report['claims'][0]['ours']:g}")
+    def draw(self, report, path):
+        path.write_bytes(b"drawn")
+
+class Extra(System):
+    name = "extra"
+    summary = "sums nowhere"
+    instead = "ps"
+    engines = frozenset({"xdp"})
+    policies = Policies({"idle": Idle}, with_inc="inc", without_inc="ps")
+    paper = "deep"
+    figures = (Answer(),)
+
+    def lay_out(self, workers, site):
+        return Layout(self.name, tuple(workers), GLOO)
+
+SYSTEMS = (Extra(),)
+'''
+Registered = Callable[[str], None]
+
+
+@pytest.fixture
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registered]:
+    """Registers a package of systems with this code, for a test."""
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+
+    def register(code: str) -> None:
+        (tmp_path / "aaextra").mkdir()
+        (tmp_path / "aaextra" / "__init__.py").write_text(code)
+        registry.systems.cache_clear()
+
+    yield register
+    registry.systems.cache_clear()
+    sys.modules.pop("testbed.systems.aaextra", None)
+
+
+def test_a_system_that_brings_a_policy_and_a_figure_is_found_and_used(
+    registered: Registered, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registered(EXTRA)
+    policy = policies.make("idle", 7)
+    assert policy.decide(State(Limits.uniform(2, 1, 0, 1.0), 0, (), {(0, 1): 1})).ports == {(0, 1): 1}
+    assert policies.choice("idle").with_inc.name == "inc"
+    assert reproduce.main(["deep", "fig42", "--times", "3", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("ours is 42\n")
+    assert "fig42.json fig42.png" in printed
+    report = json.loads((tmp_path / "out" / "fig42.json").read_text())
+    assert (report["paper"], report["figure"], report["answers"]) == ("deep", "fig42", [42, 42, 42])
+    assert report["claims"] == [{"text": "the answer is", "paper": 42, "ours": 42.0}]
+    with pytest.raises(RequestError, match=r"^--times 0: at least 1 is accepted$"):
+        reproduce.main(["deep", "fig42", "--times", "0"])
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert "policies: idle\n" in printed
+    assert "figures of deep: fig42\n" in printed
+
+
+def test_another_system_with_instead_changes_no_policys_choice(registered: Registered) -> None:
+    before = policies.choice("inc-tw"), policies.choice("mine.py:Own"), policies.usual()
+    registered(EXTRA)
+    assert next(iter(registry.systems())) == "extra", "the first that says instead"
+    after = policies.choice("inc-tw"), policies.choice("mine.py:Own"), policies.usual()
+    assert [(c.with_inc.name, c.without_inc.name) for c in after[:2]] == [("inc", "ps")] * 2
+    assert after[2] == before[2] == "inc-tw"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "SYSTEMS =",
+            "1 / 0\nSYSTEMS =",
+            "import testbed.systems.aaextra: ZeroDivisionError: division by zero",
+        ),
+        ("SYSTEMS =", "SYSTEM =", "import testbed.systems.aaextra: AttributeError: module .*SYSTEMS"),
+        ('name = "extra"', 'name = "ring"', "system 'ring': two have this name, "),
+        ('{"idle": Idle}', '{"inc-tw": Idle}', "policy 'inc-tw': two systems have one, the second is inc"),
+        ("(Answer(),)", "(Answer(), Answer())", "paper deep: two figures have the name 'fig42'"),
+        (
+            'without_inc="ps"',
+            'without_inc="ps", usual="idle"',
+            "the usual policy: one is needed, .*idle, inc-tw",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_plug_in_is_a_line(
+    registered: Registered, old: str, new: str, message: str
+) -> None:
+    assert old in EXTRA
+    registered(EXTRA.replace(old, new))
+    with pytest.raises(TestbedError, match=f"^{message}") as error:
+        main([])
+    assert "\n" not in str(error.value)
+
+
+def test_a_users_file_brings_a_figure_and_a_policy(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(EXTRA)
+    words = ["reproduce", "mine.py:Extra", "fig42", "--out", "out"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "testbed", *words],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stdout.splitlines()[0]) == (0, "ours is 42"), ended.stderr
+    assert policy_of(f"{tmp_path}/mine.py:Extra/idle", 3).name == "idle"
+    for name, message in (
+        ("mine.py:Extra/busy", "its system has no policy 'busy'; it has idle"),
+        ("mine.py:Idle/idle", "missing 1 required positional argument"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            policy_of(f"{tmp_path}/{name}", 3)
+    (tmp_path / "other.py").write_text(EXTRA.replace('with_inc="inc"', 'with_inc="switches"'))
+    with pytest.raises(RequestError, match="it chooses between switches and ps; a policy of a file can"):
+        policy_of(f"{tmp_path}/other.py:Extra/idle", 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere", "fig1"], "^no paper 'nowhere'; accepted: p4inc, FILE.py:CLASS$"),
+        (["nowhere.py:Own", "fig1"], "^nowhere.py:Own: FileNotFoundError: "),
+    ],
+)
+def test_a_paper_that_is_not_there_is_a_line(words: list[str], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        reproduce.main(words)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["systems"], ["run", "--help"], ["reproduce", "--help"]])
+def test_what_figures_and_policies_need_is_imported_when_they_run(words: list[str]) -> None:
+    code = (
+        "import sys\nfrom testbed.__main__ import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+        "heavy = {'scipy', 'highspy', 'matplotlib', 'torch', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,102 @@
+"""Systems are plug-ins: no module outside a system's own folder names one. Read from the source, by what the
+registered systems say of themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed import systems as package
+from testbed.aggregation.papers import papers
+from testbed.aggregation.policies import policies
+from testbed.aggregation.registry import systems
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FOLDERS = frozenset(info.name for info in pkgutil.iter_modules(package.__path__) if info.ispkg)
+NAMES = frozenset(
+    {*systems(), *FOLDERS, *policies(), *(name for paper in papers().values() for name in paper)}
+)
+PAPERS = frozenset(papers())
+# What is called as a system is, and is none: (module, word) and why.
+OTHERS = {
+    ("testbed/topology/load.py", "inc"): "the topology's key of the jobs that a switch sums for",
+    ("testbed/topology/load.py", "ring"): "units wired in a ring",
+    ("testbed/topology/model.py", "inc"): "the topology's key of the jobs that a switch sums for",
+    ("testbed/topology/words.py", "inc"): "the topology's key of the jobs that a switch sums for",
+    ("testbed/scheduling/form.py", "inc"): "the model's field of the units whose switches sum",
+    ("testbed/scheduling/form.py", "ps"): "the model's field of the unit of a job's parameter server",
+    ("testbed/scheduling/messages.py", "inc"): "the model's field of the units whose switches sum",
+    ("testbed/queue/submission.py", "ps"): "the jobs file's key of the unit of a job's parameter server",
+    ("testbed/jobs/attempt.py", "ps"): "a worker's key of its parameter server's address",
+    ("workloads/job_env.py", "ps"): "a worker's key of its parameter server's address",
+    ("testbed/contract/places.py", "ring"): "the ring in memory into which results are written",
+    ("testbed/dataplanes/xdp/hosts.py", "ring"): "the ring in memory into which results are written",
+    ("testbed/emulation/net.py", "switches"): "the word for what is being made, in the progress of `up`",
+    ("testbed/telemetry/summary.py", "switches"): "the switches of which segments are counted",
+    ("workloads/autoload.py", "inc"): "the backend's name, by which torch finds it",
+    ("workloads/backend.py", "inc"): "the backend's name, by which torch finds it",
+    ("workloads/jobs/digits.py", "inc"): "the backend's name, by which torch finds it",
+    ("workloads/jobs/layers.py", "inc"): "the backend's name, by which torch finds it",
+}
+
+
+def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and word of each name of a system, or of what it brings, in code: docstrings aside."""
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            text = node.value
+            if text in NAMES:
+                yield node.lineno, text
+            yield from (
+                (node.lineno, paper) for paper in PAPERS if paper in text.lower() and text not in NAMES
+            )
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+            )
+            for module in modules:
+                parts = module.split(".")
+                if parts[:2] == ["testbed", "systems"] and parts[2:3] and parts[2] in FOLDERS:
+                    yield node.lineno, parts[2]
+        name = next((getattr(node, key) for key in ("id", "attr", "arg", "name") if hasattr(node, key)), None)
+        if isinstance(name, str):
+            yield from ((getattr(node, "lineno", 0), paper) for paper in PAPERS if paper in name.lower())
+
+
+def namings() -> set[tuple[str, int, str]]:
+    """Return module, line and word, outside the systems' own folders."""
+    files = (
+        file for top in ("testbed", "controller", "workloads") for file in (CHECKOUT / top).rglob("*.py")
+    )
+    return {
+        (str(file.relative_to(CHECKOUT)), line, word)
+        for file in files
+        if not any(file.is_relative_to(CHECKOUT / "testbed" / "systems" / folder) for folder in FOLDERS)
+        for line, word in said(ast.parse(file.read_text(), str(file)))
+    }
+
+
+def test_no_module_outside_a_systems_folder_names_one() -> None:
+    broken = sorted(naming for naming in namings() if (naming[0], naming[2]) not in OTHERS)
+    assert not broken, "\n".join(f"{file}:{line} names {word}" for file, line, word in broken)
+
+
+def test_what_is_excused_is_there() -> None:
+    assert set(OTHERS) - {(file, word) for file, _, word in namings()} == set()
+
+
+def test_a_name_is_found_in_each_kind_of_code() -> None:
+    code = '"""Says inc."""\nimport testbed.systems.p4inc.milp\nfrom testbed.systems.p4inc import x\n'
+    code += 'SYNC = "inc"\nPOLICY = "inc-tw"\nPATH = "out/p4inc"\nP4INC_DEFAULTS = 1\nf(figure="fig8")\n'
+    lines = [line for line, _ in said(ast.parse(code))]
+    assert sorted(set(lines)) == [2, 3, 4, 5, 6, 7, 8]
