@@ -21,7 +21,7 @@ from testbed.dataplanes.xdp.syscall import run_live
 from testbed.emulation.offloads import FeatureControl, wire_features
 from tests.privileged.bmv2_aggregator import Wires
 from tests.vectors.build import JOB, OPTICAL, job_across, job_passing, lanes, result_from_ps, workers_at_ports
-from tests.vectors.units import told
+from tests.vectors.units import a_notice
 
 UNIT, PS_PORT, MARKS_FROM = 1, 9, 10
 WORKERS = workers_at_ports([1, 3])  # by port
@@ -50,7 +50,7 @@ def inside(programs: Programs, _: Mapping[int, int]) -> dict[int, list[int]]:
         try:
             program = programs.program_fd("tor_port")
             return {
-                port: _left_by(wires, program, told(), ports[port], ports[MARKS_FROM])
+                port: _left_by(wires, program, a_notice(), ports[port], ports[MARKS_FROM])
                 for port in (*OPTICAL, PS_PORT)
             }
         finally:
