@@ -24,6 +24,8 @@
 #define ROLE_INNER 2 /* it goes to the place above */
 #define ROLE_TOP 3 /* it is the result */
 
+#define PROGRAM_SUM 0 /* bpf/sum.h */
+
 #define SLOT_EMPTY 0
 #define SLOT_FILLING 1
 #define SLOT_PARTIAL 2 /* the lanes hold the sum made here, which was sent to the place above */
@@ -70,7 +72,7 @@ struct entry {
 	__be32 self_ip;
 	__be32 up_ip; /* the place above */
 	__be32 group_ip; /* destination of results */
-	__u32 pad;
+	__u32 program; /* PROGRAM_* */
 };
 
 struct slot {

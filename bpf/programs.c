@@ -16,6 +16,7 @@
 #include "forward.h"
 #include "optics.h"
 #include "sum.h"
+#include "dispatch.h"
 #include "pull.h"
 
 #define LOST 0
@@ -106,7 +107,7 @@ static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet
 	*verdict = checked(p, entry);
 	if (*verdict != V_FINE)
 		return XDP_DROP;
-	return leave(ctx, p, entry, add(ctx, p, entry, verdict), owner, eth0, verdict);
+	return leave(ctx, p, entry, work_on(ctx, p, entry, verdict), owner, eth0, verdict);
 }
 
 /* ---- at a ToR ---- */
@@ -307,7 +308,7 @@ static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet
 	*verdict = checked(p, entry);
 	if (*verdict != V_FINE)
 		return XDP_DROP;
-	return leave(ctx, p, entry, tick(ctx, p, entry, verdict), owner, port ? 0 : owner, verdict);
+	return leave(ctx, p, entry, work_on_tick(ctx, p, entry, verdict), owner, port ? 0 : owner, verdict);
 }
 
 /*

@@ -7,7 +7,7 @@ take the sign of the sum. Two bits would do; here a sign takes eight, so that fo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from workloads.quantiser import Floats
 class MajorityVote:
     """Trees of switches, as they are; only what workers push and take is another."""
 
-    engines = frozenset({"xdp", "bmv2"})
+    programs: Mapping[str, str] = {"xdp": "sum", "bmv2": "sum"}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The switch of the first unit sums its workers and the other units' switches."""

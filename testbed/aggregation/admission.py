@@ -20,6 +20,7 @@ from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
+from testbed.topology.dataplanes import HOSTS
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
 from testbed.topology.units import Unit
@@ -101,6 +102,7 @@ class Admission:
     queue_packets: int  # of each link
     engines: Mapping[Unit, str]  # unit -> what its switch sums with
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
+    programs: Mapping[str, str] = field(default_factory=dict)  # by engine
     ways: list[dict[Unit, tuple[str, ...]]] = field(default_factory=list)  # by tree: unit with an entry -> on
     summing: set[Host] = field(default_factory=set)  # hosts with an entry
     looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
@@ -188,12 +190,14 @@ class Places:
         ways: Sequence[Ways] = (),
         size: int | None = None,
         lanes: int | None = None,
+        programs: Mapping[str, str] | None = None,
     ) -> Admission:
         """Give a job its place everywhere that it needs one: segments of `size` slots, or of an equal share,
         and packets of so many lanes, or of as many as fit.
 
         `ways` says, tree by tree, by which devices results leave each unit towards others; without it they
-        stay where they are made. Raises NoRoomError when a place has no segment or takes no more jobs; then
+        stay where they are made. `programs` is System.programs: places of an engine that it does not
+        name sum. Raises NoRoomError when a place has no segment or takes no more jobs; then
         nothing is held.
         """
         trees = len(forest.trees)
@@ -221,6 +225,7 @@ class Places:
                 self._rate_mbps,
                 self._queue_packets,
                 self._engines,
+                programs=programs or {},
                 ways=[{} for _ in forest.trees],
             )
             self._admitted[job] = admission
@@ -395,6 +400,7 @@ class Places:
             up_ip=above.place.address if above else NO_IP,
             group_ip=group_ip(admission.job),
             lanes=admission.lanes,
+            program=admission.programs.get(self._engines[place.unit] if place.is_switch else HOSTS, "sum"),
         )
 
     def _at(self, place: Place) -> SummingPlace:

@@ -39,6 +39,7 @@ class Entry:
     up_ip: str  # of the place above; NO_IP at the top
     group_ip: str  # where results are addressed to
     lanes: int  # of every packet of the tree
+    program: str = "sum"  # a name of testbed.contract.places.Program, in lower case
 
     @property
     def members(self) -> int:

@@ -25,7 +25,7 @@ def shown_jobs() -> dict[str, ShownJob]:
     """
     showing = sorted(
         ((name, system) for name, system in systems().items() if system.showing is not None),
-        key=lambda named: (not named[1].engines, named[1].server == SERVER_ALWAYS),
+        key=lambda named: (not named[1].programs, named[1].server == SERVER_ALWAYS),
     )
     jobs = {name: ShownJob(name, system.showing.title) for name, system in showing if system.showing}
     across = {

@@ -5,7 +5,8 @@ the policies and figures that it brings. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from testbed.aggregation.figure import Figure
@@ -80,6 +81,7 @@ class Layout:
     server: Host | None = None
     forest: Forest | None = None
     demands: tuple[UnitPair, ...] = ()
+    programs: Mapping[str, str] = field(default_factory=dict, hash=False)  # as System.programs
 
     @property
     def units(self) -> list[Unit]:
@@ -121,14 +123,15 @@ class System(Protocol):
     """An aggregation system. A registered one is a subclass, for what it leaves unsaid; a user's class says
     what it wants of this.
 
-    `engines` are those of whose places it has a program; `instead` names the system that a job is summed by
+    `programs` names, by engine, the data-plane program that its places run ("sum" is the core's own); those
+    of an engine that it does not name cannot sum for it. `instead` names the system that a job is summed by
     where the places have no room, None where the job is then refused; `server` is one of the above. `paper`
     is the name of its paper on the command line, `figures` are those that can be run again.
     """
 
     name: str
     summary: str
-    engines: frozenset[str] = frozenset()
+    programs: Mapping[str, str] = MappingProxyType({})
     instead: str | None = None
     server: str = NO_SERVER
     policies: Policies | None = None

@@ -49,6 +49,12 @@ class Sum(Choice):
     DEGRADED = 2, "workers are missing; the number is the header flag's"
 
 
+class Program(Choice):
+    """What works on the contributions to a tree and on its ticks: the core's sum, or a system's own."""
+
+    SUM = 0, "bpf/sum.h"
+
+
 NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
 
 SLOTS = 1024  # of a place
@@ -110,7 +116,7 @@ ENTRY = Record(
         Member("self_ip", BE32),
         Member("up_ip", BE32, "the place above"),
         Member("group_ip", BE32, "destination of results"),
-        Member("pad", U32),
+        Member("program", U32, "PROGRAM_*"),
     ),
     "A tree of a job at a place.",
 )

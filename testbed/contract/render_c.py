@@ -85,6 +85,8 @@ def places_header() -> str:
         "",
         *_defines(named("ROLE_", places.Role, 32)),
         "",
+        *_defines(named("PROGRAM_", places.Program, 32)),
+        "",
         *_defines(named("SLOT_", places.SlotState, 32)),
         "",
         *_defines(named("SUM_", places.Sum, 32)),

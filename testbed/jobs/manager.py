@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -189,8 +190,8 @@ class Jobs:
         """
         system = self._system(request)
         layout = system.lay_out(workers, site)
-        self.means.supply.check(layout, system.engines, request.lanes)
-        return layout
+        self.means.supply.check(layout, system.programs, request.lanes)
+        return replace(layout, programs=system.programs)
 
     def _system(self, request: JobRequest) -> System:
         if not is_users(request.sync):

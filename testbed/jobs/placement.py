@@ -15,7 +15,7 @@ from testbed.aggregation.system import Layout, Rack, Site, System
 from testbed.contract.spec import MIN_LANES, lanes_for
 from testbed.errors import RequestError
 from testbed.topology import addresses
-from testbed.topology.dataplanes import DATA_PLANES
+from testbed.topology.dataplanes import DATA_PLANES, HOSTS
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
 
@@ -186,12 +186,22 @@ def check_narrow(lanes: int, engines: Mapping[Unit, str], mtu: int) -> None:
             )
 
 
-def check_engines(layout: Layout, accepted: frozenset[str], engines: Mapping[Unit, str]) -> None:
-    """RequestError where a switch is to sum whose engine, by unit, the job's system has no program for."""
+def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping[Unit, str]) -> None:
+    """Raise RequestError where a place is to sum whose engine the job's system has no program for, or whose
+    engine has no such program. `programs` is System.programs, `engines` by unit.
+    """
     for place in layout.forest.places if layout.forest else []:
-        if place.is_switch and engines[place.unit] not in accepted:
+        engine = engines[place.unit] if place.is_switch else HOSTS
+        if place.is_switch and engine not in programs:
+            accepted = " or ".join(sorted(programs)) or "no engine: it names no programs"
             raise RequestError(
-                f"--sync {layout.system}: {place} has engine: {engines[place.unit]}, which cannot sum "
-                f"for it; accepted are units with {' or '.join(sorted(accepted))}, and there "
-                f"{' and '.join(name for name, system in systems().items() if not system.engines)}"
+                f"--sync {layout.system}: {place} has engine: {engine}, which cannot sum "
+                f"for it; accepted are units with {accepted}, and there "
+                f"{' and '.join(name for name, system in systems().items() if not system.programs)}"
+            )
+        program, known = programs.get(engine, "sum"), DATA_PLANES[engine].programs
+        if program not in known:
+            raise RequestError(
+                f"--sync {layout.system}: {place} has engine: {engine}, which has no program "
+                f"{program!r}; accepted are {', '.join(known) or 'none'}"
             )

@@ -21,7 +21,7 @@ from testbed.aggregation.ways import ways
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
-from testbed.jobs.placement import check_engines, check_lanes
+from testbed.jobs.placement import check_lanes, check_programs
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
@@ -122,8 +122,7 @@ class Supply:
         if forest is None or self._places is None:
             return Share(start.layout)
         with self._optics:  # so that circuits which change meanwhile are followed
-            way = ways(forest, self._controller)
-            return Share(start.layout, self._places.admit(number, generation, forest, way, lanes=start.lanes))
+            return Share(start.layout, self._admit(number, generation, start.layout, start.lanes))
 
     def _asked(self, number: int, generation: int, start: Start) -> Share:
         layout = start.layout
@@ -132,16 +131,20 @@ class Supply:
             if layout.forest is None or self._places is None:
                 return Share(layout)
             try:
-                way = ways(layout.forest, self._controller)
-                return Share(
-                    layout, self._places.admit(number, generation, layout.forest, way, lanes=start.lanes)
-                )
+                return Share(layout, self._admit(number, generation, layout, start.lanes))
             except NoRoomError as error:
                 full = error
                 layout = self._laid_out_instead(number, layout, full)
                 self._ask_for_circuits(number, layout)
         server = addresses.host_name(*layout.server) if layout.server else "none"
         return Share(layout, note=f"no INC capacity ({full}): sums at the parameter server on {server}")
+
+    def _admit(self, number: int, generation: int, layout: Layout, lanes: int | None) -> Admission:
+        assert self._places is not None
+        assert layout.forest is not None
+        way = ways(layout.forest, self._controller)
+        programs = layout.programs
+        return self._places.admit(number, generation, layout.forest, way, lanes=lanes, programs=programs)
 
     # ------------------------------------------------------------------ layouts
 
@@ -151,14 +154,14 @@ class Supply:
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept)
 
-    def check(self, layout: Layout, accepted: frozenset[str], lanes: int | None) -> None:
+    def check(self, layout: Layout, programs: Mapping[str, str], lanes: int | None) -> None:
         """Raise RequestError where a switch is to sum that has no program of the job's system, or none for
         packets of so many lanes.
         """
         engines = {
             unit.index: "none" if self._places is None else unit.engine for unit in self._topology.units
         }
-        check_engines(layout, accepted, engines)
+        check_programs(layout, programs, engines)
         check_lanes(layout, lanes, engines, self._topology.mtu)
 
     def _laid_out_instead(self, number: int, layout: Layout, full: NoRoomError) -> Layout:

@@ -28,8 +28,8 @@ def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
         layout = system.lay_out(workers, site_from_json(asked["site"]))
         if not isinstance(layout, Layout):
             raise TypeError(f"lay_out returned {type(layout).__name__}, which is no Layout")
-        engines = sorted(map(str, getattr(system, "engines", ())))
-        return {"layout": layout_to_json(layout), "engines": engines}
+        programs = {str(engine): str(program) for engine, program in getattr(system, "programs", {}).items()}
+        return {"layout": layout_to_json(layout), "programs": programs}
     except RequestError as error:
         return {"refused": str(error)}
     except Exception as error:  # a user's code may raise anything

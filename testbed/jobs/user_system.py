@@ -32,7 +32,7 @@ class UserSystem(System):
 
     def __init__(self, spawn: Spawn, name: str, caller: Caller, cwd: str, environ: Mapping[str, str]) -> None:
         self.name, self._spawn, self._caller, self._cwd, self._environ = name, spawn, caller, cwd, environ
-        self.engines: frozenset[str] = frozenset()  # known once it was asked
+        self.programs: Mapping[str, str] = {}  # known once it was asked
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Lay the job out. RequestError, in one line, where the user's code raises, answers no layout or not
@@ -45,8 +45,8 @@ class UserSystem(System):
             raise RequestError(f"--sync {self.name}: its lay_out raised {answer['raised']}")
         try:
             layout = layout_from_json(answer["layout"])
-            self.engines = frozenset(map(str, answer["engines"]))
-        except (KeyError, TypeError, ValueError) as error:
+            self.programs = {str(engine): str(program) for engine, program in answer["programs"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RequestError(f"--sync {self.name}: {error}") from error
         except RequestError as error:
             raise RequestError(f"--sync {self.name}: {error}") from error

@@ -13,9 +13,9 @@ from testbed.contract.transports import SERVER
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
-    check_engines,
     check_lanes,
     check_narrow,
+    check_programs,
     check_width,
     draw_server,
     draw_workers,
@@ -125,7 +125,7 @@ def _has_server(job: JobSpec, racks: list[Rack], topology: Topology, without_inc
     try:
         layout = system.lay_out(chosen, Site(tuple(racks), frozenset(), frozenset(), kept))
         engines = {unit.index: unit.engine for unit in topology.units}
-        check_engines(layout, system.engines, engines)
+        check_programs(layout, system.programs, engines)
         check_lanes(layout, job.lanes, engines, topology.mtu)
         hub_of(layout)
     except RequestError as error:

@@ -31,9 +31,9 @@ def main(argv: list[str]) -> int:
 
 def lines(system: System) -> Iterator[str]:
     """Yield what a system needs of the units and hosts, and what it brings, a line each."""
-    if system.engines:
+    if system.programs:
         room = f"is summed by {system.instead}" if system.instead else "is refused"
-        yield f"engines: {' or '.join(sorted(system.engines))}; without room there a job {room}"
+        yield f"engines: {' or '.join(sorted(system.programs))}; without room there a job {room}"
     else:
         yield "engines: none needed"
     yield f"server: {system.server}"

@@ -16,17 +16,23 @@ class DataPlane:
 
     engine: str
     folder: str  # of testbed/dataplanes/: what makes the units' switches
-    sums: bool  # whether jobs may sum at its ToR
+    programs: tuple[str, ...]  # what works on contributions at its ToR: names of contract.places.Program
     takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
+
+    @property
+    def sums(self) -> bool:
+        """Return whether jobs may sum at its ToR."""
+        return bool(self.programs)
 
 
 DATA_PLANES = {
     plane.engine: plane
     for plane in (
-        DataPlane("xdp", folder="xdp", sums=True, takes_fewer=True, is_bridge=True),
-        DataPlane("bmv2", folder="bmv2", sums=True, takes_fewer=False, is_bridge=False),
-        DataPlane("none", folder="xdp", sums=False, takes_fewer=True, is_bridge=True),
+        DataPlane("xdp", folder="xdp", programs=("sum",), takes_fewer=True, is_bridge=True),
+        DataPlane("bmv2", folder="bmv2", programs=("sum",), takes_fewer=False, is_bridge=False),
+        DataPlane("none", folder="xdp", programs=(), takes_fewer=True, is_bridge=True),
     )
 }
 ENGINES = tuple(DATA_PLANES)
+HOSTS = "xdp"  # the engine of every host that is a place

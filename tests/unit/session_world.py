@@ -95,7 +95,9 @@ class Machine:
 
     # ---- places
 
-    def admit(self, job: int, generation: int, forest: Any, ways: Any, lanes: int | None) -> Any:
+    def admit(
+        self, job: int, generation: int, forest: Any, ways: Any, lanes: int | None, programs: Any
+    ) -> Any:
         if self.is_full:
             raise NoRoomError("u1: no room")
         self.calls.append(f"admit {job}")

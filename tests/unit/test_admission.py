@@ -343,6 +343,15 @@ def test_groups_are_in_the_organization_local_scope() -> None:
     assert [group_ip(job) for job in (1, 256, 65535)] == ["239.192.0.1", "239.192.1.0", "239.192.255.255"]
 
 
+def test_places_run_the_program_that_the_system_names_for_their_engine(world: World) -> None:
+    world.all.admit(7, 3, ACROSS, WAYS, programs={"bmv2": "mine"})
+    assert (world.tors[1].entries[7, 0].program, world.tors[2].entries[7, 0].program) == ("sum", "mine")
+    assert world.hosts.places[3, 2].entries[7, 0].program == "sum"
+    world.all.admit(8, 3, p4inc([(1, 3), (3, 1)], (3, 3)), programs={"xdp": "other"})
+    assert world.tors[1].entries[8, 0].program == "other"
+    assert world.hosts.places[3, 3].entries[8, 0].program == "other", "a host is the fast path's"
+
+
 def test_a_tick_is_told_to_its_place_as_that_counts_slots(world: World) -> None:
     world.all.admit(6, 1, p4inc([(1, 3)]))
     world.all.admit(7, 3, ACROSS, WAYS)

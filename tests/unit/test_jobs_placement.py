@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.registry import find
-from testbed.aggregation.system import Rack, Site
+from testbed.aggregation.system import Layout, Rack, Site
+from testbed.contract.transports import PACKETS
 from testbed.errors import RequestError
-from testbed.jobs.placement import check_lanes, parse_place, place_workers
+from testbed.jobs.placement import check_lanes, check_programs, parse_place, place_workers
 from testbed.topology.places import Host
+from tests.forests import p4inc
 
 RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]
 
@@ -162,3 +164,46 @@ def test_what_is_placed_is_free_distinct_and_as_asked(
     # demands, taken as circuits, join every unit of the job
     units = {unit for unit, _ in everyone}
     assert nx.is_connected(nx.Graph([*placed.demands, *[(unit, unit) for unit in units]]))
+
+
+ACROSS = Layout("mine", ((1, 1), (2, 1)), PACKETS, None, p4inc([(1, 1), (2, 1)], (3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("programs", "engines", "message"),
+    [
+        ({"xdp": "sum", "bmv2": "sum"}, "xdp bmv2 none", None),
+        (
+            {"xdp": "sum"},
+            "xdp bmv2 xdp",
+            "u2 has engine: bmv2, which cannot sum for it; accepted are units with xdp, "
+            "and there ps and ring",
+        ),
+        (
+            {},
+            "xdp xdp xdp",
+            "u1 has engine: xdp, which cannot sum for it; accepted are units with no engine: it names no "
+            "programs, and there ps and ring",
+        ),
+        (
+            {"xdp": "sum", "none": "sum"},
+            "none xdp xdp",
+            "u1 has engine: none, which has no program 'sum'; accepted are none",
+        ),
+        (
+            {"xdp": "vote"},
+            "xdp xdp xdp",
+            "u1 has engine: xdp, which has no program 'vote'; accepted are sum",
+        ),
+    ],
+)
+def test_a_place_without_the_systems_program_is_refused(
+    programs: dict[str, str], engines: str, message: str | None
+) -> None:
+    by_unit = dict(enumerate(engines.split(), 1))
+    if message is None:
+        check_programs(ACROSS, programs, by_unit)
+        return
+    with pytest.raises(RequestError) as refused:
+        check_programs(ACROSS, programs, by_unit)
+    assert str(refused.value) == f"--sync mine: {message}"

@@ -56,7 +56,7 @@ class Extra(System):
     name = "extra"
     summary = "sums nowhere"
     instead = "ps"
-    engines = frozenset({"xdp"})
+    programs = {"xdp": "sum"}
     policies = Policies({"idle": Idle}, with_inc="inc", without_inc="ps")
     paper = "deep"
     figures = (Answer(),)

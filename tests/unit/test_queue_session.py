@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -344,7 +344,7 @@ def test_a_job_without_a_layout_beside_others_waits_and_alone_it_fails(
     class Mine:
         """A user's system that lays no job out beside another."""
 
-        engines: frozenset[str] = frozenset()
+        programs: Mapping[str, str] = {}
 
         def __init__(self, *_: Any) -> None:
             pass

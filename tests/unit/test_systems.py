@@ -35,7 +35,7 @@ from testbed.contract.transports import PACKETS
 from testbed.topology.places import Place, at_host, switch
 
 class Own:
-    engines = {"xdp"}
+    programs = {"xdp": "sum"}
 
     def lay_out(self, workers, site):
         top = Node(switch(workers[0][0]), tuple(range(len(workers))))
@@ -79,7 +79,7 @@ def test_a_users_system_lays_out_in_a_process_of_its_own(tmp_path: Path) -> None
     assert (layout.system, layout.transport, layout.demands) == ("mine.py:Own", "packets", ((2, 1),))
     assert layout.forest is not None
     assert [str(place) for place in layout.forest.places] == ["u1"]
-    assert system.engines == {"xdp"}
+    assert system.programs == {"xdp": "sum"}
 
 
 @pytest.mark.parametrize(

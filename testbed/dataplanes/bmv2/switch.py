@@ -29,6 +29,7 @@ from testbed.topology.units import Unit
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
 FLOOD_GROUP = 1
+PROGRAM = "sum"  # of testbed.contract.places.Program
 MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
@@ -137,6 +138,8 @@ class Bmv2Switch:
             raise RequestError(
                 f"{self._name}: job {number}: packets of {entry.lanes} lanes; its P4 program takes {lanes}"
             )
+        if entry.program != PROGRAM:
+            raise RequestError(f"{self._name}: job {number}: program {entry.program}; its P4 has {PROGRAM}")
         with self._asking():
             if key not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")

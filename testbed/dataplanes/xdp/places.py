@@ -133,6 +133,7 @@ class _Place:
         for name in ("self_ip", "up_ip", "group_ip"):
             record[name] = ip_number(getattr(entry, name))
         record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key]
+        record["program"] = places.Program[entry.program.upper()]
         if entry.size:
             record["aggregator"] = self._made_slots()[0]
         map_update(self._programs.map_fd("entries"), u32(cell), record.tobytes())

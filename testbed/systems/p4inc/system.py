@@ -4,7 +4,7 @@ one unit the switch alone. And what the system brings: its policies, and its pap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from testbed.aggregation.forest import Forest, below_top, by_unit
@@ -20,7 +20,7 @@ class P4inc(System):
 
     name = "inc"
     summary = "P4INC-AOI: each unit's switch sums, across units a parameter server's host as well"
-    engines = frozenset({"xdp", "bmv2"})
+    programs: Mapping[str, str] = {"xdp": "sum", "bmv2": "sum"}
     instead = "ps"
     server = SERVER_ACROSS
     policies = Policies(

@@ -4,7 +4,7 @@ most workers, sums the others beside its own. No host is needed, and each link c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from testbed.aggregation.forest import Forest, below_top, by_unit
 from testbed.aggregation.system import Layout, Site, System
@@ -17,7 +17,7 @@ class Switches(System):
 
     name = "switches"
     summary = "switches alone sum: each unit's, across units below the one with the most workers"
-    engines = frozenset({"xdp", "bmv2"})
+    programs: Mapping[str, str] = {"xdp": "sum", "bmv2": "sum"}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree; of units with equally many workers the first is the top."""

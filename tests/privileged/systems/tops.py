@@ -4,7 +4,7 @@ fragments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top, by_unit
 from testbed.aggregation.system import Layout, Site
@@ -15,7 +15,7 @@ from testbed.topology.places import Host, at_host, switch
 class Halves:
     """The units' switches are tops in turn, with equal shares."""
 
-    engines = frozenset({"xdp", "bmv2"})
+    programs: Mapping[str, str] = {"xdp": "sum", "bmv2": "sum"}
     shares: tuple[float, ...] = (1, 1)
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
@@ -45,7 +45,7 @@ class Three(Halves):
 class Chains(Halves):
     """Two chains of hosts, one from each end."""
 
-    engines = frozenset()
+    programs: Mapping[str, str] = {}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Return a chain whose top is the first worker's host, and one whose top is the last one's."""
