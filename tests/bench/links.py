@@ -19,7 +19,8 @@ from typing import Any
 
 from testbed.emulation.namespaces import command
 from tests.bench.host import ROOT, facts
-from tests.privileged.wire_traffic import KINDS, Case, Found, Rig, measure
+from tests.privileged.wire_cases import KINDS, Case, Found
+from tests.privileged.wire_traffic import Rig, measure
 
 RATES_MBPS = (10.0, 100.0, 400.0, 1000.0)
 BOTH_MBPS = (10.0, 100.0, 400.0)

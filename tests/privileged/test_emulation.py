@@ -34,7 +34,7 @@ from testbed.topology.catalogue import ready
 from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
 from tests.conftest import lacking
 from tests.privileged.commands import bounded
-from tests.privileged.wire_traffic import TOLERANCE, judged, processor_times, shares
+from tests.privileged.wire_cases import TOLERANCE, judged, processor_times, shares
 
 LOGS = Path("/run/openvswitch/log")
 LIMIT_S = 240

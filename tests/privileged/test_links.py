@@ -22,7 +22,8 @@ from testbed.emulation.links import WIRES
 from testbed.emulation.namespaces import command, entered
 from testbed.errors import RequestError, SettingError
 from tests.conftest import lacking
-from tests.privileged.wire_traffic import FRAME_BYTES, KINDS, ROOT, WINDOW_S, Case, Found, Rig, measure
+from tests.privileged.wire_cases import FRAME_BYTES, KINDS, Case, Found
+from tests.privileged.wire_traffic import ROOT, WINDOW_S, Rig, measure
 
 CASES = (
     *(Case(kind, rate) for kind in KINDS for rate in (10, 100, 400, 1000)),

@@ -12,7 +12,7 @@ from testbed.emulation.links import End, WireSpec, check_bucket, check_rate, rat
 from testbed.emulation.netlink import QueueState
 from testbed.errors import RequestError, SettingError
 from testbed.topology.load import MAX_MBPS, MIN_MBPS, parse
-from tests.privileged.wire_traffic import Case, Direction, Found, judged
+from tests.privileged.wire_cases import Case, Direction, Found, judged
 
 WAYS = (Direction("l", "ab", 101.0, 5, 1.0, 101.0), Direction("l", "ba", 90.0, 0, 0.7, 98.0))
 
