@@ -18,7 +18,7 @@
 #define WIRE_OP_PARTIAL 2 /* place to the place above: the sum of what came to it */
 #define WIRE_OP_RESULT 3 /* towards the workers: the sum made at the top */
 #define WIRE_OP_NOTICE 4 /* to the sender of a push or partial sum: congestion */
-#define WIRE_OP_TICK 5 /* to a place, by its control port alone: complete this fragment with what is there */
+#define WIRE_OP_TICK 5 /* to a place, by its control port alone: complete this fragment as it is */
 #define WIRE_FLAG_FINAL 1
 #define WIRE_FLAG_DEGRADED 2
 #define WIRE_FLAG_ECN 4

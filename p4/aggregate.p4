@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ToR switch that sums gradients: P4INC-AOI, section VI, as docs/protocol.md says it. v1model; compiled by testbed/dataplanes/bmv2/compile.py.
+// A ToR switch that sums gradients: P4INC-AOI, section VI, as docs/protocol.md says it. v1model; compiled
+// by testbed/dataplanes/bmv2/compile.py.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -37,7 +38,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
         origin.apply(hdr, meta, standard);
 
         if (meta.verdict == UNDECIDED) {
-            if (hdr.wire.op != WIRE_OP_RESULT && hdr.wire.op != WIRE_OP_TICK && hdr.ipv4.dstAddr != meta.address) {
+            if (hdr.wire.op != WIRE_OP_RESULT && hdr.wire.op != WIRE_OP_TICK
+                && hdr.ipv4.dstAddr != meta.address) {
                 meta.verdict = V_MALFORMED; // to a group
                 if (hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
                     meta.verdict = V_FORWARDED;
@@ -83,8 +85,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
 
         lanes.apply(hdr.lanes, hdr.held, meta.slot.index, meta.slot.lanes);
-        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT || meta.verdict == V_MISMATCH || meta.verdict == V_LATE
-            || meta.verdict == V_TICKED) {
+        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT || meta.verdict == V_MISMATCH
+            || meta.verdict == V_LATE || meta.verdict == V_TICKED) {
             if (meta.verdict == V_MISMATCH) {
                 notify.apply(hdr, meta);
             } else {

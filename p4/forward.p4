@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain forwarding: by IPv4 destination, else by MAC address. As in the testbed's other switches, the TTL stays: a unit's network is one hop.
+// Plain forwarding: by IPv4 destination, else by MAC address. As in the testbed's other switches, the TTL
+// stays: a unit's network is one hop.
 #ifndef FORWARD_P4
 #define FORWARD_P4
 

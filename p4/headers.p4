@@ -5,7 +5,8 @@
 
 #include "wire.p4"
 #include "places.p4"
-#include <lanes.p4> // this folder's is for MTU 1500, wide; testbed/dataplanes/bmv2/compile.py puts others before it
+// this folder's is for MTU 1500, wide; testbed/dataplanes/bmv2/compile.py puts others before it
+#include <lanes.p4>
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8> IPPROTO_UDP = 17;
@@ -47,7 +48,8 @@ struct headers_t {
     udp_h      udp;
     wire_h     wire;
     lanes_h    lanes;
-    lanes_h    held; // room to work in: never valid, so that BMv2 neither sends it nor copies it with each packet
+    // room to work in: never valid, so that BMv2 neither sends it nor copies it with each packet
+    lanes_h    held;
 }
 
 // Where a packet goes.
@@ -56,7 +58,7 @@ const bit<3> SEND_ROUTE = 1;  // by its destination address
 const bit<3> SEND_GROUP = 2;  // to all ports of the tree's group
 const bit<3> SEND_OTHERS = 3; // to all of them but the one it came from
 const bit<3> SEND_BACK = 4;   // by the port it came from
-const bit<3> SEND_WORKERS = 5; // to the ports of the tree's group that lead to hosts, but the one it came from
+const bit<3> SEND_WORKERS = 5; // to those of the tree's group that lead to hosts, but the one it came from
 
 struct port_t {
     bit<2>  kind;

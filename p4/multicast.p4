@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// By which ports a packet leaves. The replication engine copies to a group; who must not get its own packet back is left out at the egress.
+// The ports by which a packet leaves. The replication engine copies to a group; who must not get its own
+// packet back is left out at the egress.
 #ifndef MULTICAST_P4
 #define MULTICAST_P4
 

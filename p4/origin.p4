@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which packets are this switch's to look into, whether they are whole, and whether whoever is behind the port may send them:
-// docs/protocol.md, rules 1 and 2.
+// The packets that this switch looks into: whether they are whole, and whether whoever is behind the port
+// may send them: docs/protocol.md, rules 1 and 2.
 #ifndef ORIGIN_P4
 #define ORIGIN_P4
 
@@ -21,7 +21,8 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
     @name(".from_host") action from_host() {
         meta.port.kind = PORT_HOST;
     }
-    @name(".from_member") action from_member(bit<16> job, bit<1> has_worker, bit<16> worker, bit<1> is_place) {
+    @name(".from_member")
+    action from_member(bit<16> job, bit<1> has_worker, bit<16> worker, bit<1> is_place) {
         meta.port.kind = PORT_HOST;
         meta.port.job = job;
         meta.port.has_worker = has_worker;
@@ -52,8 +53,9 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
             if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
                 meta.verdict = V_FORWARDED;
             }
-        } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address && hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
-            // results have addresses of groups; what comes from another unit to other addresses passes through
+        } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address
+                   && hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
+            // results have addresses of groups; what comes from another unit to others passes through
             meta.send = SEND_ROUTE;
             meta.verdict = V_FORWARDED;
         } else if (!hdr.wire.isValid() || hdr.wire.magic != WIRE_MAGIC || hdr.wire.version != WIRE_VERSION

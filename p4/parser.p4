@@ -61,12 +61,13 @@ control Deparse(packet_out packet, in headers_t hdr) {
     }
 }
 
-// The Internet checksum (RFC 1071) of the datagram and its pseudo header, of all that is in it, its checksum field too: 0 if that field is
-// right. Not v1model's verify_checksum and update_checksum: they compare the field, where 0 and 0xffff are the same sum, and write 0,
-// which in UDP says that there is none (RFC 768). A fragment whose result has that sum would never arrive.
+// The Internet checksum (RFC 1071) of the datagram and its pseudo header, of all that is in it, its checksum
+// field too: 0 if that field is right. Not v1model's verify_checksum and update_checksum: they compare the
+// field, where 0 and 0xffff are the same sum, and write 0, which in UDP says that there is none (RFC 768). A
+// fragment whose result has that sum would never arrive.
 //
-// Header by header, for p4c 1.2 copies the fields of a list into metadata, which BMv2 then resets and copies with every packet. Lanes that
-// are not valid count nothing.
+// Header by header, for p4c 1.2 copies the fields of a list into metadata, which BMv2 then resets and copies
+// with every packet. Lanes that are not valid count nothing.
 control DatagramSum(in headers_t hdr, inout metadata_t meta) {
     apply {
         bit<16> of_udp;
@@ -76,7 +77,8 @@ control DatagramSum(in headers_t hdr, inout metadata_t meta) {
         hash(of_udp, HashAlgorithm.csum16, 16w0, hdr.udp, 32w0x10000);
         hash(of_wire, HashAlgorithm.csum16, 16w0, hdr.wire, 32w0x10000);
         hash(of_lanes, HashAlgorithm.csum16, 16w0, hdr.lanes, 32w0x10000);
-        total = (bit<32>) ~of_udp + (bit<32>) ~of_wire + (bit<32>) ~of_lanes + (bit<32>) hdr.ipv4.protocol + (bit<32>) hdr.udp.length
+        total = (bit<32>) ~of_udp + (bit<32>) ~of_wire + (bit<32>) ~of_lanes
+            + (bit<32>) hdr.ipv4.protocol + (bit<32>) hdr.udp.length
             + (bit<32>) hdr.ipv4.srcAddr[31:16] + (bit<32>) hdr.ipv4.srcAddr[15:0]
             + (bit<32>) hdr.ipv4.dstAddr[31:16] + (bit<32>) hdr.ipv4.dstAddr[15:0];
         total = (total & 0xffff) + (total >> 16);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tree of which job a packet belongs to, and which slot of the tree's segment <MemID, Size> it names: rule 3.
+// The tree of a job that a packet belongs to, and the slot of the tree's segment <MemID, Size> that it names:
+// rule 3.
 #ifndef SEGMENT_P4
 #define SEGMENT_P4
 
@@ -26,7 +27,8 @@ control EntryOf(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The segment as this place counts slots, for a contribution or a tick. A tick is nobody's: every bit that it has to have.
+// The segment as this place counts slots, for a contribution or a tick. A tick is nobody's: every bit that it
+// has to have.
 control Segment(in headers_t hdr, inout metadata_t meta) {
     apply {
         bit<64> expected = meta.entry.workers;
@@ -39,7 +41,8 @@ control Segment(in headers_t hdr, inout metadata_t meta) {
             expected = meta.entry.workers | meta.entry.places;
             meta.slot.mine = 64w0xffffffffffffffff;
         }
-        if ((hdr.wire.worker >= WIRE_MAX_WORKERS && hdr.wire.op != WIRE_OP_TICK) || expected & meta.slot.mine == 0) {
+        if ((hdr.wire.worker >= WIRE_MAX_WORKERS && hdr.wire.op != WIRE_OP_TICK)
+            || expected & meta.slot.mine == 0) {
             meta.verdict = V_BAD_WORKER;
         } else if (meta.slot.offset >= meta.entry.size) {
             meta.verdict = V_BAD_SLOT;

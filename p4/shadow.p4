@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shadow copy. A slot keeps its complete sum until the window has moved on by half a segment, and who lost the result gets it from
-// there; at an inner place the result takes the place of the partial sum.
+// The shadow copy. A slot keeps its complete sum until the window has moved on by half a segment, and who
+// lost the result gets it from there; at an inner place the result takes the place of the partial sum.
 #ifndef SHADOW_P4
 #define SHADOW_P4
 

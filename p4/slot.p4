@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a slot knows of its fragment, a stage each: which fragment it holds, who is in the sum, how many workers. Rules 4 to 10.
+// The state of a slot, a stage each: the fragment that it holds, who is in the sum, how many workers. Rules 4
+// to 10.
 #ifndef SLOT_P4
 #define SLOT_P4
 
@@ -47,7 +48,8 @@ control Fragment(in headers_t hdr, inout metadata_t meta) {
 control Bitmap(in headers_t hdr, inout metadata_t meta) {
     apply {
         slot_bitmap.read(meta.slot.bitmap, meta.slot.index);
-        meta.slot.bitmap = meta.slot.bitmap * (bit<64>) (meta.slot.is_new ^ 1); // what was in the slot before does not count
+        // what was in the slot before does not count
+        meta.slot.bitmap = meta.slot.bitmap * (bit<64>) (meta.slot.is_new ^ 1);
         if (hdr.wire.op == WIRE_OP_TICK) {
             meta.slot.mine = 0; // it adds nobody
         } else if (meta.slot.is_new == 0 && meta.slot.state != SLOT_FILLING) {
@@ -65,8 +67,8 @@ control Bitmap(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Only for a contribution that the bitmap let in, or a tick that is in time. In arithmetic where it can be, for BMv2 makes a table of
-// each branch.
+// Only for a contribution that the bitmap let in, or a tick that is in time. In arithmetic where it can be,
+// for BMv2 makes a table of each branch.
 control Count(inout headers_t hdr, inout metadata_t meta) {
     apply {
         bit<8> flags;
@@ -76,12 +78,14 @@ control Count(inout headers_t hdr, inout metadata_t meta) {
         // each register is read and written in one go, as a stage would
         slot_contributors.read(meta.slot.contributors, meta.slot.index);
         meta.slot.contributors = meta.slot.contributors * (bit<16>) (meta.slot.is_new ^ 1)
-            + (bit<16>) (hdr.wire.op == WIRE_OP_PUSH ? 1w1 : 1w0) + hdr.wire.contributors * (bit<16>) is_partial;
+            + (bit<16>) (hdr.wire.op == WIRE_OP_PUSH ? 1w1 : 1w0)
+            + hdr.wire.contributors * (bit<16>) is_partial;
         slot_contributors.write(meta.slot.index, meta.slot.contributors);
         slot_flags.read(flags, meta.slot.index);
         flags = flags * (bit<8>) (meta.slot.is_new ^ 1);
         flags = flags | (SUM_MARKED * (bit<8>) (hdr.ipv4.diffserv[1:1] & hdr.ipv4.diffserv[0:0] & ~is_tick));
-        flags = flags | (hdr.wire.flags & WIRE_FLAG_DEGRADED) * (bit<8>) is_partial | SUM_DEGRADED * (bit<8>) is_tick;
+        flags = flags | (hdr.wire.flags & WIRE_FLAG_DEGRADED) * (bit<8>) is_partial
+            | SUM_DEGRADED * (bit<8>) is_tick;
         slot_flags.write(meta.slot.index, flags);
         slot_count.read(meta.slot.count, meta.slot.index);
         meta.slot.count = meta.slot.count * (bit<16>) is_tick + hdr.wire.count * (bit<16>) (is_tick ^ 1);
@@ -89,7 +93,8 @@ control Count(inout headers_t hdr, inout metadata_t meta) {
         meta.slot.age = hdr.wire.age * (bit<16>) (is_partial | is_tick);
         slot_age.write(meta.slot.index, meta.slot.age);
         meta.slot.degraded = flags & SUM_DEGRADED;
-        hdr.ipv4.diffserv = hdr.ipv4.diffserv | (WIRE_CE * (bit<8>) flags[0:0]); // the sum's, where this completes it
+        // the sum's, where this completes it
+        hdr.ipv4.diffserv = hdr.ipv4.diffserv | (WIRE_CE * (bit<8>) flags[0:0]);
         complete = complete | is_tick;
         meta.slot.state = SLOT_FILLING + (meta.entry.role - SLOT_FILLING) * (bit<8>) complete;
         meta.verdict = V_AGGREGATED + (V_COMPLETED - V_AGGREGATED) * (bit<32>) complete;

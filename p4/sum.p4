@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the packet that completed a sum, or asked for one again, into the packet that carries it: the result, or the partial sum for
-// the place above.
+// Turns the packet that completed a sum, or asked for one again, into the packet that carries it: the result,
+// or the partial sum for the place above.
 #ifndef SUM_P4
 #define SUM_P4
 

@@ -33,7 +33,7 @@ class Op(Choice):
     PARTIAL = 2, Body.LANES, "place to the place above: the sum of what came to it"
     RESULT = 3, Body.LANES, "towards the workers: the sum made at the top"
     NOTICE = 4, Body.NONE, "to the sender of a push or partial sum: congestion"
-    TICK = 5, Body.LANES, "to a place, by its control port alone: complete this fragment with what is there"
+    TICK = 5, Body.LANES, "to a place, by its control port alone: complete this fragment as it is"
 
 
 OPS: dict[int, Op] = {int(op): op for op in Op}

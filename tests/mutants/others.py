@@ -95,7 +95,7 @@ P4 = (
         ),
         (
             "a degraded partial sum makes a whole one",
-            "(hdr.wire.flags & WIRE_FLAG_DEGRADED) * (bit<8>) is_partial | ",
+            "(hdr.wire.flags & WIRE_FLAG_DEGRADED) * (bit<8>) is_partial\n            | ",
             "",
         ),
         ("a ticked sum is whole", " | SUM_DEGRADED * (bit<8>) is_tick;", ";"),
