@@ -191,15 +191,15 @@ def _handling(follower: _Follower) -> Iterator[None]:
 
 
 def _summary(result: dict[str, Any]) -> str:
-    lines = [f"{'job':<20} {'mode':<5}{'wait s':>8}{'train s':>9}{'JCT s':>8}"]
-    for job in result["jobs"]:
+    modes = [job["mode"] or "-" for job in result["jobs"]]
+    widest = max(map(len, ["mode", *modes]))
+    lines = [f"{'job':<20} {'mode':<{widest}} {'wait s':>8}{'train s':>9}{'JCT s':>8}"]
+    for job, mode in zip(result["jobs"], modes, strict=True):
         times = "".join(
             f"{'-' if job[key] is None else format(job[key], '.1f'):>{width}}"
             for key, width in (("waiting_s", 8), ("training_s", 9), ("jct_s", 8))
         )
-        lines.append(
-            f"{job['name']:<20} {job['mode'] or '-':<5}{times}{'   failed' if job['failure'] else ''}"
-        )
+        lines.append(f"{job['name']:<20} {mode:<{widest}} {times}{'   failed' if job['failure'] else ''}")
     lines.append(
         f"{result['policy']}: {result['done']} jobs done, total JCT {result['total_jct_s']:.1f} s;"
         f" {result['reconfigured_connections']} connections set up in {result['reconfigurations']} "
