@@ -10,66 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller.api import Api
 from controller.conductor import Conductor
-from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, tor_flows
-from controller.planes import MixedPlane
+from controller.flows import Flow, circuits_of, oxc_flows, routes_of, tor_flows
 from controller.switch import Switch
-from testbed.client.rpc import Peer
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.ocs.circuits import checked, circuit
 from testbed.topology import addresses, catalogue
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
-
-ROOT = Peer(0, 0, ())
+from tests.unit.model_switches import ModelPlane, ModelSwitch, circuits, number
 
 TOPOLOGY = catalogue.ready("default")
-
-
-class ModelSwitch:
-    """Holds flows as a switch does, and writes down every change."""
-
-    def __init__(self, dpid: int, flows: frozenset[Flow] = frozenset()) -> None:
-        self.dpid, self.held, self.log = dpid, flows, list[tuple[frozenset[Flow], frozenset[Flow]]]()
-
-    def flows(self) -> frozenset[Flow]:
-        return self.held
-
-    def change(self, remove: object, add: object) -> None:
-        gone, come = frozenset(remove), frozenset(add)  # type: ignore[call-overload]
-        self.log.append((gone, come))
-        self.held = self.held - gone | come
-
-
-class ModelPlane:
-    """The fast path on a clock of its own: ports light as soon as they are asked about."""
-
-    def __init__(self) -> None:
-        self.peers: dict[int, int] = {}
-        self.touched: set[int] = set()
-        self.routes: dict[int, Routes] = {}
-
-    def darken(self, ports: object, until_ns: int) -> None:
-        self.touched |= set(ports)  # type: ignore[call-overload]
-
-    def connect(self, pairs: object) -> None:
-        for a, b in pairs:  # type: ignore[attr-defined]
-            self.peers[a], self.peers[b] = b, a
-            self.touched |= {a, b}
-
-    def disconnect(self, ports: object) -> None:
-        for port in ports:  # type: ignore[attr-defined]
-            del self.peers[port]
-
-    def circuits(self) -> dict[int, int]:
-        return dict(self.peers)
-
-    def lit(self, port: int) -> bool:
-        return port in self.peers
-
-    def set_routes(self, unit: int, routes: Routes) -> None:
-        self.routes[unit] = routes
 
 
 def quick() -> Topology:
@@ -86,14 +37,6 @@ def connected(
     for switch in switches.values():
         conductor.connected(switch)  # type: ignore[arg-type]
     return conductor, switches
-
-
-def circuits(conductor: Conductor) -> list[list[str]]:
-    return [list(c.ports) for c in sorted(conductor.state.current)]
-
-
-def number(port: str) -> int:
-    return addresses.oxc_port_number(*addresses.parse_optical_port(port))
 
 
 def test_circuits_read_back_from_flows() -> None:
@@ -317,134 +260,3 @@ def test_a_wait_for_a_switch_ends_with_its_connection() -> None:
         switch.handle_end()
         with pytest.raises(TestbedError, match="switch 0x5 for a barrier: it disconnected"):
             waiting.result(60)
-
-
-# ---------------------------------------------------------------------- ToRs without OpenFlow
-
-
-class ModelRouter:
-    """A `simple_switch`'s routes; `gone` while its process is."""
-
-    def __init__(self) -> None:
-        self.routes: Routes | None = None
-        self.gone = False
-
-    def __call__(self, routes: Routes) -> None:
-        if self.gone:
-            raise TestbedError("u2's simple_switch: connection refused")
-        self.routes = routes
-
-
-def mixed(tmp_path: Path, *engines: str) -> tuple[Conductor, ModelPlane, ModelRouter, list[ModelSwitch]]:
-    """Units with these engines; the router is the last bmv2 unit's. No switch has connected yet."""
-    units = [{"hosts": 1, "engine": engine} for engine in engines]
-    topology = parse({"units": units, "ocs": {"switch_ms": 0, "lock_ms": 0}}, "mixed")
-    plane, router = ModelPlane(), ModelRouter()
-    routers = {unit.index: router for unit in topology.units if not unit.data_plane.is_bridge}
-    conductor = Conductor(topology, MixedPlane(plane, routers), tmp_path / "history")
-    conductor.begin()
-    dpids = [unit.index for unit in topology.units if unit.data_plane.is_bridge]
-    dpids += [addresses.OXC_DPID] if topology.optical_ports else []
-    return conductor, plane, router, [ModelSwitch(dpid) for dpid in dpids]
-
-
-def test_a_unit_without_openflow_is_ready_when_its_routes_are_set(tmp_path: Path) -> None:
-    conductor, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
-    for switch in switches:
-        assert not conductor.state.is_ready
-        conductor.connected(switch)  # type: ignore[arg-type]
-    assert conductor.state.is_ready
-    assert router.routes == routes_of(2, tor_flows(conductor.state.site.topology, conductor.state.current)[2])
-    assert set(plane.routes) == {1, 3}, "the fast path knows nothing of it"
-
-
-def test_a_single_rack_without_openflow_needs_no_switch_to_connect(tmp_path: Path) -> None:
-    conductor, _, router, switches = mixed(tmp_path, "bmv2")
-    assert switches == []
-    assert conductor.state.is_ready
-    assert router.routes == {("10.0.1.1", 32): ("u1-h1", addresses.host_mac(1, 1))}
-
-
-def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settled_again(
-    tmp_path: Path,
-) -> None:
-    conductor, plane, router, switches = mixed(tmp_path, "bmv2", "xdp")
-    tor, oxc = switches
-    router.gone = True
-    with pytest.raises(TestbedError, match="connection refused"):
-        conductor.connected(oxc)  # type: ignore[arg-type]
-    conductor.connected(tor)  # type: ignore[arg-type]
-    assert set(plane.routes) == {2}
-    assert circuits(conductor)
-    assert not conductor.state.is_ready
-    router.gone = False
-    Api(conductor, "os-ken 4.2.2")(
-        {"op": "resettle", "unit": "u1"}, ROOT, lambda event: None, threading.Event()
-    )
-    assert conductor.state.is_ready
-
-
-def test_a_switch_that_started_again_is_not_ready_before_it_has_its_routes(tmp_path: Path) -> None:
-    conductor, _, router, switches = mixed(tmp_path, "xdp", "bmv2")
-    for switch in switches:
-        conductor.connected(switch)  # type: ignore[arg-type]
-    before, router.routes = router.routes, None
-    router.gone = True
-    with pytest.raises(TestbedError):
-        conductor.resettle(2)
-    assert not conductor.state.is_ready
-    router.gone = False
-    conductor.resettle(2)
-    assert conductor.state.is_ready
-    assert router.routes == before
-    with pytest.raises(RequestError, match="u9: no such unit; there are u1 to u2"):
-        conductor.resettle(9)
-
-
-def test_routes_follow_circuits_at_a_unit_without_openflow(tmp_path: Path) -> None:
-    conductor, _, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
-    for switch in switches:
-        conductor.connected(switch)  # type: ignore[arg-type]
-    conductor.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
-    assert router.routes is not None
-    assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
-
-
-def test_a_tor_that_fails_in_a_change_leaves_the_circuits_verified_and_recorded(tmp_path: Path) -> None:
-    conductor, plane, router, switches = mixed(tmp_path, "xdp", "bmv2", "xdp")
-    for switch in switches:
-        conductor.connected(switch)  # type: ignore[arg-type]
-    router.gone = True
-    with pytest.raises(TestbedError, match="connection refused"):
-        conductor.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
-    assert not conductor.state.is_ready
-    assert conductor.state.unsettled == (2,)
-    assert [event["id"] for event in conductor.state.history] == [1]
-    assert plane.peers[number("u1o1")] == number("u3o2")
-    assert plane.routes[3]["10.0.1.0", 24] == ("u3-o2", "")
-    router.gone = False
-    conductor.resettle(2)
-    assert conductor.state.is_ready
-    assert conductor.state.unsettled == ()
-    assert router.routes is not None
-    assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
-
-
-def test_a_switch_out_of_reach_at_the_beginning_is_left_to_be_settled_again(tmp_path: Path) -> None:
-    topology = parse({"units": [{"hosts": 1, "engine": "bmv2"}]}, "rack")
-    router = ModelRouter()
-    router.gone = True
-    conductor = Conductor(topology, MixedPlane(ModelPlane(), {1: router}), tmp_path / "history")
-    conductor.begin()
-    assert not conductor.state.is_ready
-    assert Api(conductor, "os-ken 4.2.2")(
-        {"op": "unsettled"}, ROOT, lambda event: None, threading.Event()
-    ) == ["u1"]
-    router.gone = False
-    conductor.resettle(1)
-    assert conductor.state.is_ready
-
-
-def test_nothing_is_unsettled_before_it_is_known_what_it_should_hold(tmp_path: Path) -> None:
-    conductor, _, _, _ = mixed(tmp_path, "xdp", "bmv2")
-    assert conductor.state.unsettled == ()
