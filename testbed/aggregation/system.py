@@ -113,7 +113,7 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """How `testbed demo` and its report show a system: by which words, and whether across two units too."""
+    """The words by which `testbed demo` and its report show a system, and whether across two units too."""
 
     title: str
     across: bool = False

@@ -27,8 +27,8 @@ def document(
     runs: Mapping[str, Mapping[str, Any]],
     scripts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Of the runs' results and the scripts' own JSON, both by sync. Raises TestbedError where one does not
-    read.
+    """Return the document of the runs' results and the scripts' own JSON, both by job. Raises TestbedError
+    where one does not read.
     """
     events = merged_events(runs)
     measures = {sync: job_measures(run, scripts[sync]) for sync, run in runs.items()}

@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""The machine that a result was measured on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HostFacts:
 
 
 def facts() -> HostFacts:
-    """Of this host."""
+    """Return the facts of this host."""
     return HostFacts(
         kernel=platform.release(),
         cores=os.cpu_count() or 1,

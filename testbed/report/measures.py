@@ -1,5 +1,5 @@
-"""From what a job left (the result of `testbed run`, the script's own JSON) to the measures that a report
-compares. Pure.
+"""The way from what a job left (the result of `testbed run`, the script's own JSON) to the measures that a
+report compares. Pure.
 
 Communication time is the time in which at least one all-reduce of a worker runs, waiting for its slower peers
 included; it may overlap with the worker's backward pass. The rest of an iteration is computation that
@@ -47,8 +47,8 @@ class JobMeasures:
 
 
 def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasures:
-    """From a run's result and the JSON that rank 0 of the script wrote. Raises TestbedError naming what they
-    lack.
+    """Return a job's measures by a run's result and the JSON that rank 0 of the script wrote. Raises
+    TestbedError naming what they lack.
     """
     job = f"job {run.get('id', '?')} ({run.get('sync', '?')})"
     try:

@@ -235,8 +235,8 @@ def reconfigurations(report: Report) -> Figure:
         axes.text(longest * 0.01, row - 0.2, f"asked: {parts}", va="center", fontsize=9)
         axes.text(longest * 0.01, row + 0.2, "measured", va="center", fontsize=9, color=ink_on(colour))
         axes.text(longest * 1.015, row - 0.2, f"{asked:.2f} ms", va="center", fontsize=9)
-        found = f"{measured:.2f} ms ({(measured - asked) * 1e3:+,.0f} µs)"
-        axes.text(longest * 1.015, row + 0.2, found, va="center", fontsize=9, fontweight="bold")
+        lasted = f"{measured:.2f} ms ({(measured - asked) * 1e3:+,.0f} µs)"
+        axes.text(longest * 1.015, row + 0.2, lasted, va="center", fontsize=9, fontweight="bold")
     labels = [
         f"{event['id']}, {event['sync']}, at {event['time'] - began:.1f} s\n{ports_named(event['ports'])}"
         for event in events
@@ -271,7 +271,7 @@ def loss_agreement(jobs: Mapping[str, Any]) -> str:
 
 
 def fastest(jobs: Mapping[str, Any]) -> str:
-    """Which job has the shortest iteration, and how much longer the slowest's is."""
+    """Return which job has the shortest iteration, and how much longer the slowest's is."""
     ordered = sorted(jobs, key=lambda sync: float(jobs[sync]["iteration_ms"]))
     first, last = ordered[0], ordered[-1]
     share = jobs[first]["comm_ms"] / jobs[first]["iteration_ms"]
@@ -282,7 +282,7 @@ def fastest(jobs: Mapping[str, Any]) -> str:
 
 
 def busiest(used: Sequence[Mapping[str, Any]], syncs: Sequence[str]) -> str:
-    """How much the busiest link carries, for the job that loads it most and the one that loads its own
+    """Return how much the busiest link carries, for the job that loads it most and the one that loads its own
     busiest least.
     """
     if not used:
@@ -339,7 +339,7 @@ def ports_named(ports: Sequence[str], most: int = 4) -> str:
 
 
 def link_name(name: str) -> str:
-    """With the kind of the link: a host's, or an optical port's."""
+    """Return a link's name with its kind: a host's, or an optical port's."""
     return f"{name}  optical" if "o" in name else f"{name}  host"
 
 

@@ -63,7 +63,7 @@ def _jobs(report: Mapping[str, Any]) -> RenderableType:
 
 
 def _bound(bound: Mapping[str, Any] | None) -> list[str]:
-    """What links allow, and by how much more was measured."""
+    """Return the table of what links allow, and by how much more was measured."""
     return ["-"] * 2 if bound is None else [f"{bound['bound_ms']:.1f}", f"{bound['ratio']:.2f}"]
 
 
@@ -129,7 +129,9 @@ def _footnote(report: Mapping[str, Any]) -> RenderableType:
 
 
 def scale_told(report: Mapping[str, Any]) -> str:
-    """What the jobs' gradients and times stand for on the fabric that the configuration declares."""
+    """Return in words what the jobs' gradients and times stand for on the fabric that the configuration
+    declares.
+    """
     scale, config = report["clock"]["scale"], report["config"]
     host_mbps = config["host_link"]["rate_mbps"]
     if host_mbps is None:

@@ -1,4 +1,4 @@
-"""What was sampled while jobs ran, over time: links above, cores below, lateness at the bottom. Imports
+"""The samples taken while jobs ran, over time: links above, cores below, lateness at the bottom. Imports
 matplotlib when it draws.
 """
 
@@ -27,8 +27,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Of one job: by time, shares of each core and of the fullest link's rate (Mb/s where links have none),
-    and lateness in ms.
+    """The samples of a job: by time, shares of each core and of the fullest link's rate (Mb/s where links
+    have none), and lateness in ms.
     """
 
     time_s: Floats

@@ -1,1 +1,1 @@
-"""What figures of any paper share: runs in several processes, and the words in which numbers are compared."""
+"""The parts that figures of any paper share: sweeps, runs in several processes, claims and their words."""

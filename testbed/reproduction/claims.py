@@ -1,4 +1,4 @@
-"""What a paper says of its runs, number by number, and whether ours say so too. Pure.
+"""A paper's claims on its runs, number by number, held against ours. Pure.
 
 A claim is made by what the paper says: that a scheme has less than another, or the least, that a metric
 falls, stays, or levels off over the sweep.

@@ -1,4 +1,4 @@
-"""What every reproduced figure's document says of its making."""
+"""The stamp on every reproduced figure's document: its making."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
-    """In a process: pieces in, (None, result) or (exit code, message) out, until the other end is closed or
-    its process gone.
+    """Serve in a process: pieces in, (None, result) or (exit code, message) out, until the other end is
+    closed or its process gone.
     """
     die_with_parent()
     parent = multiprocessing.parent_process()

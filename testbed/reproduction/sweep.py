@@ -56,26 +56,26 @@ class Sweep(Generic[AnyRun]):
         return self._by[scheme, value, seed]
 
     def each(self, scheme: str, value: float, metric: str) -> list[float]:
-        """By seed."""
+        """Return a metric by seed."""
         return [float(getattr(self.run(scheme, value, seed), metric)) for seed in self.seeds]
 
     def spread(self, scheme: str, value: float, metric: str) -> Spread:
         return Spread.of(self.each(scheme, value, metric))
 
     def means(self, scheme: str, metric: str) -> tuple[float, ...]:
-        """By swept value, ascending."""
+        """Return a metric's means by swept value, ascending."""
         return tuple(self.spread(scheme, value, metric).mean for value in self.values)
 
     def reduction(self, metric: str, to: str, of: str) -> float:
-        """By how much `to` is below `of`: as a share of `of`, on average over the swept values where `of` is
-        above 0.
+        """Return by how much `to` is below `of`: as a share of `of`, on average over the swept values where
+        `of` is above 0.
         """
         pairs = zip(self.means(to, metric), self.means(of, metric), strict=True)
         shares = [1 - low / high for low, high in pairs if high > 0]
         return statistics.fmean(shares) if shares else 0.0
 
     def reductions(self, metric: str, to: str, of: str) -> list[float]:
-        """The same by seed, each on average over the swept values."""
+        """Return the same by seed, each on average over the swept values."""
         shares_of_seeds = []
         for at in range(len(self.seeds)):
             pairs = [
@@ -86,8 +86,8 @@ class Sweep(Generic[AnyRun]):
         return shares_of_seeds
 
     def ahead(self, metric: str, scheme: str, others: Sequence[str]) -> Held:
-        """At how many swept values a scheme has less than every one of the others, seed by seed; and at how
-        many it is level with one of them, and behind none.
+        """Return at how many swept values a scheme has less than every one of the others, seed by seed; and
+        at how many it is level with one of them, and behind none.
         """
         ahead = tied = 0
         for value in self.values:

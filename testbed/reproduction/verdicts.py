@@ -24,13 +24,13 @@ FLAT = 0.05
 
 
 def near(ours: float, paper: float) -> bool:
-    """Whether a number is within BAND of the paper's, as a share of it."""
+    """Return whether a number is within BAND of the paper's, as a share of it."""
     return abs(ours - paper) <= BAND * abs(paper) + 1e-12
 
 
 def of_gain(ours: float, paper: float, error: float = 0.0) -> str:
-    """On a gain (a share, above 0 where the paper has one); `error` is its standard error, 0 if there is one
-    run.
+    """Return the word for a gain (a share, above 0 where the paper has one); `error` is its standard error, 0
+    if there is one run.
     """
     if abs(ours) <= max(LEVEL, ERRORS * error):
         return TIE
@@ -40,8 +40,8 @@ def of_gain(ours: float, paper: float, error: float = 0.0) -> str:
 
 
 def level(these: Sequence[float], those: Sequence[float]) -> bool:
-    """Whether two schemes are level: runs of the same seeds, pair by pair."""
-    apart = [one - other for one, other in zip(these, those, strict=True)]
+    """Return whether two schemes are level: runs of the same seeds, pair by pair."""
+    apart = [this - other for this, other in zip(these, those, strict=True)]
     mean = statistics.fmean(apart)
     if abs(mean) <= LEVEL * max(abs(statistics.fmean(these)), abs(statistics.fmean(those))):
         return True
@@ -49,14 +49,14 @@ def level(these: Sequence[float], those: Sequence[float]) -> bool:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Of the mean; 0 for one value, of which nothing is known."""
+    """Return the standard error of the mean; 0 for one value, of which nothing is known."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """At how many points a claim that one scheme is ahead of others holds, at how many they are level, and
-    how many there are.
+    """The count of points at which a claim that one scheme is ahead of others holds, at how many they are
+    level, and how many there are.
     """
 
     ahead: int

@@ -1,5 +1,5 @@
-"""Whether a policy's answer keeps to the model, slot by slot: equations (2), (3), (5) and (6) of P4INC-AOI,
-section IV. Pure.
+"""The constraints that a policy's answer must keep, slot by slot: equations (2), (3), (5) and (6) of
+P4INC-AOI, section IV. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def check_decision(state: State, decision: Decision, name: str) -> None:
 
 
 def check_form(state: State, decision: Decision, name: str) -> None:
-    """Before anything is compared: with NaN every comparison is false, and so no constraint broken."""
+    """Check the fields before anything is compared: with NaN every comparison is false, and so no constraint
+    broken.
+    """
     for fault in form.of_decision(state.limits, decision):
         raise TestbedError(f"{name}, slot {state.slot}: {fault}")
     if decision.ports is not state.ports:

@@ -61,7 +61,7 @@ class _Whole:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """From `least` on, or above 0 if that is None; with `infinite` also without an end."""
+    """A number from `least` on, or above 0 if that is None; with `infinite` also one without an end."""
 
     least: float | None = LEAST_REAL
     infinite: bool = False
@@ -155,7 +155,7 @@ def of_job(limits: Limits, job: object) -> Iterator[Fault]:
 
 
 def of_jobs(limits: Limits, jobs: object) -> Iterator[Fault]:
-    """What is wrong with jobs, one by one and together."""
+    """Yield what is wrong with jobs, each by itself and together."""
     if not isinstance(jobs, Iterable):
         yield Fault("jobs", shown(jobs), "a list of jobs")
         return
@@ -170,7 +170,7 @@ def of_jobs(limits: Limits, jobs: object) -> Iterator[Fault]:
 
 
 def of_ports(limits: Limits, ports: object) -> Iterator[Fault]:
-    """What is wrong with the circuits between units, numbers of ports aside."""
+    """Yield what is wrong with the circuits between units, numbers of ports aside."""
     if not isinstance(ports, Mapping):
         yield Fault("circuits", shown(ports), "a count for each two units")
         return
@@ -188,7 +188,7 @@ def of_ports(limits: Limits, ports: object) -> Iterator[Fault]:
 
 
 def of_decision(limits: Limits, decision: object) -> Iterator[Fault]:
-    """What is wrong with a decision, its circuits aside (`of_ports`)."""
+    """Yield what is wrong with a decision, its circuits aside (`of_ports`)."""
     if not isinstance(decision, Decision):
         yield Fault("a decision", shown(decision), "a Decision")
         return

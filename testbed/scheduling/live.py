@@ -53,8 +53,8 @@ def _mean_ms(delay: Delay) -> float:
 
 
 def gigabits(topology: Topology, megabytes: float, iterations: int) -> float:
-    """What a worker sends, headers included, as at the declared rates, when its script sends `megabytes` in
-    an iteration.
+    """Return the Gb that a worker sends, headers included, as at the declared rates, when its script sends
+    `megabytes` in an iteration.
     """
     lanes = lanes_for(topology.mtu)
     with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (
@@ -85,9 +85,9 @@ def model_job(
 
 
 def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits: float = 0.0) -> float:
-    """What a job has left, as policies see it: at least what its rate carries in a slot (`slot_gigabits`),
-    for it holds that to the slot's end in any case, and a rate lowered to what is left in a fluid would keep
-    real workers at it for slots more.
+    """Return the Gb that a job has left, as policies see it: at least what its rate carries in a slot
+    (`slot_gigabits`), for it holds that to the slot's end in any case, and a rate lowered to what is left in
+    a fluid would keep real workers at it for slots more.
     """
     left = volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
     return max(left, min(volume_gigabits, slot_gigabits))

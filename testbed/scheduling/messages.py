@@ -55,7 +55,7 @@ def state_to_json(state: State) -> dict[str, Any]:
 
 
 def state_from_json(data: Mapping[str, Any]) -> State:
-    jobs = tuple(Progress(**{**one, "job": job_from_json(one["job"])}) for one in data["jobs"])
+    jobs = tuple(Progress(**{**progress, "job": job_from_json(progress["job"])}) for progress in data["jobs"])
     return State(limits_from_json(data["limits"]), data["slot"], jobs, ports_from_json(data["ports"]))
 
 

@@ -1,4 +1,4 @@
-"""What is scheduled, and what a schedule is: the notation of P4INC-AOI, section IV, as frozen data. Owns no
+"""Jobs, limits, decisions and schedules in the notation of P4INC-AOI, section IV, as frozen data. Owns no
 decision.
 
 Units are indices from 0. Time is in slots (TS) of `Limits.slot_s`; rates are Gb/s, volumes Gb, both per
@@ -24,7 +24,7 @@ def pair(a: UnitIndex, b: UnitIndex) -> Pair:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What jobs share: the units, what joins them, and the time in which it is given out.
+    """The means that jobs share: the units, what joins them, and the slots in which it is given out.
 
     `ports[v]` is P_oxc,v; `inc[v]` is N_INC,v, in jobs; `switch_gbps[v]` is B_PDP,v, up- and downlink
     together; `port_gbps` is B_port; `slot_s` is the length of a TS; `reconfiguration_s` is epsilon;
@@ -99,11 +99,11 @@ class Job:
 
     @property
     def is_local(self) -> bool:
-        """Whether all workers are in one unit: E_v^j of that unit."""
+        """Return whether all workers are in one unit: E_v^j of that unit."""
         return len(self.workers) == 1
 
     def inc_units(self, limits: Limits) -> tuple[UnitIndex, ...]:
-        """Where it may use INC: equation (2), and section VI-A unless `limits.partial_inc`."""
+        """Return the units where it may use INC: by equation (2), and section VI-A but for `partial_inc`."""
         if self.meeting or (not self.is_local and not limits.partial_inc):
             return ()
         return tuple(unit for unit, _ in self.workers if limits.inc[unit] > 0)
@@ -111,7 +111,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a job takes for each Gb/s of its rate, once its mode (INC in a unit, or none) is chosen.
+    """The capacity that a job takes for each Gb/s of its rate, once its mode (INC in a unit, or none) is
+    chosen.
 
     `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit whose switch it takes a
     place of. `update_s` follows its last byte; `limit_gbps` is the largest rate that it could have, alone in
@@ -194,7 +195,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy decides for a slot.
+    """A policy's answer for a slot.
 
     `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit for each of
     them that uses INC. `ports` are the circuits between two units during the slot (P_v,u), those without
@@ -242,8 +243,8 @@ def lost_gigabits(
     before: Mapping[Pair, int],
     now: Mapping[Pair, int],
 ) -> float:
-    """What a worker could not send in a slot because circuits were being set up: the last term of equation
-    (10).
+    """Return the Gb that a worker could not send in a slot because circuits were being set up: the last term
+    of equation (10).
 
     A rate that grows over a pair of units whose circuits grow comes into force epsilon late.
     """
@@ -254,5 +255,7 @@ def lost_gigabits(
 
 
 def set_up(before: Mapping[Pair, int], now: Mapping[Pair, int]) -> int:
-    """How many circuits a reconfiguration sets up: the reconfigured connections that section VII counts."""
+    """Return how many circuits a reconfiguration sets up: the reconfigured connections that section VII
+    counts.
+    """
     return sum(max(0, count - before.get(p, 0)) for p, count in now.items())

@@ -53,7 +53,7 @@ class Room:
     def beside(
         cls, limits: Limits, running: Iterable[tuple[Progress, Load]], fixed: Mapping[Pair, int] | None = None
     ) -> Room:
-        """What is left beside the jobs that run, each at its rate."""
+        """Return the room that is left beside the jobs that run, each at its rate."""
         room = cls(limits, fixed)
         for progress, its in running:
             room.take(its, progress.rate_gbps)
@@ -71,7 +71,7 @@ class Room:
         )
 
     def fits(self, its: Load, gbps: float) -> bool:
-        """Whether each worker of a job could have `gbps` more; INC places aside."""
+        """Return whether each worker of a job could have `gbps` more; INC places aside."""
         used, most = self.switch_used, self._switch_most
         for unit, count in its.switches:
             if used[unit] + count * gbps > most[unit]:

@@ -42,14 +42,9 @@ FRAGMENTS = frozenset(
 SAY_NOTHING = frozenset({"one", "found", "there", "told"})
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 NOT_YET: tuple[tuple[str, int], ...] = (
-    ("testbed/aggregation", 1),
     ("testbed/attach", 13),
     ("testbed/contract", 1),
     ("testbed/emulation", 31),
-    ("testbed/report", 13),
-    ("testbed/reproduction", 14),
-    ("testbed/scheduling", 20),
-    ("testbed/systems", 126),
 )
 
 

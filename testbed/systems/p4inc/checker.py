@@ -63,7 +63,7 @@ class BrokenSchedule(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a correct schedule comes to: t_j by job (equation 11), the CT-BTI, and the circuits that were set
+    """The figures of a correct schedule: t_j by job (equation 11), the CT-BTI, and the circuits that were set
     up.
     """
 
@@ -85,15 +85,15 @@ def check(schedule: Schedule, tolerance: float = 1e-6) -> Report:
 
 def _malformed(schedule: Schedule) -> tuple[Violation, ...]:
     """Every field that cannot be; of decisions, where limits and jobs can."""
-    found = list(_of_form(None, form.of_instance(schedule.limits, schedule.jobs, schedule.ports)))
-    if not found:
+    violations = list(_of_form(None, form.of_instance(schedule.limits, schedule.jobs, schedule.ports)))
+    if not violations:
         checked = schedule.ports
         for slot, decision in enumerate(schedule.decisions):
-            found += _of_form(slot, form.of_decision(schedule.limits, decision))
+            violations += _of_form(slot, form.of_decision(schedule.limits, decision))
             if isinstance(decision, Decision) and decision.ports is not checked:
-                found += _of_form(slot, form.of_ports(schedule.limits, decision.ports))
+                violations += _of_form(slot, form.of_ports(schedule.limits, decision.ports))
                 checked = decision.ports
-    return tuple(found)
+    return tuple(violations)
 
 
 def _of_form(slot: int | None, faults: Iterable[form.Fault]) -> Iterator[Violation]:
@@ -246,10 +246,16 @@ class _Check:
                 switch[unit] = switch.get(unit, 0.0) + streams * rate
             for link, streams in run.links.items():
                 between[link] = between.get(link, 0.0) + streams * rate
-                one = self.limits.port_gbps
-                if self.limits.one_path and streams * rate > one * self.slack:
+                circuit_gbps = self.limits.port_gbps
+                if self.limits.one_path and streams * rate > circuit_gbps * self.slack:
                     self._broken(
-                        "path", "Gb/s over one circuit", streams * rate, one, slot=slot, job=id_, link=link
+                        "path",
+                        "Gb/s over one circuit",
+                        streams * rate,
+                        circuit_gbps,
+                        slot=slot,
+                        job=id_,
+                        link=link,
                     )
             if rate > self.limits.host_gbps * self.slack:
                 self._broken("server", "Gb/s of a worker", rate, self.limits.host_gbps, slot=slot, job=id_)

@@ -73,10 +73,12 @@ def _literal(search: Search, horizon: int | None) -> Solution:
             return _solution(search, None, math.inf, search.low_s)
         horizon = len(search.schedule.decisions)
     with budget.stage("literal"):
-        found = literal.solve(instance, horizon, budget.left_s)
-        budget.count(found.answer, *found.size)
+        printed = literal.solve(instance, horizon, budget.left_s)
+        budget.count(printed.answer, *printed.size)
     began_s = instance.first * instance.limits.slot_s
-    return _solution(search, found.schedule, found.objective_s - began_s, max(0.0, found.bound_s - began_s))
+    return _solution(
+        search, printed.schedule, printed.objective_s - began_s, max(0.0, printed.bound_s - began_s)
+    )
 
 
 def _solution(search: Search, schedule: Schedule | None, high_s: float, low_s: float) -> Solution:

@@ -29,7 +29,7 @@ class Choice:
     sets: list[tuple[int, tuple[int, int], tuple[int, ...]]] = field(default_factory=list)
 
     def chosen(self, values: Sequence[float]) -> dict[int, Mode]:
-        """By job."""
+        """The columns by job."""
         return {mode.job.id: mode for mode in self.modes if values[self.uses[mode.index]] > 0.5}
 
     def starts(self, values: Sequence[float]) -> dict[int, int]:
@@ -88,7 +88,7 @@ def _fill(program: Program, instance: Instance, choice: Choice, unit: UnitIndex,
 def _machines(
     program: Program, choice: Choice, unit: UnitIndex, fixed: Sequence[Mode], count: int, end: int
 ) -> None:
-    """What comes from each arrival on has to fit between it and the end."""
+    """Add the rows by which what comes from each arrival on has to fit between it and the end."""
     columns = {(mode.index, place): program.flag() for mode in fixed for place in range(count)}
     for mode in fixed:
         row = [(columns[mode.index, place], 1.0) for place in range(count)]
@@ -101,8 +101,8 @@ def _machines(
 
 
 def _share(program: Program, instance: Instance, choice: Choice, held: Sequence[Mode], count: int) -> None:
-    """In no span of slots do jobs hold more than all places have: energetic reasoning, over all arrivals and
-    ends.
+    """Add the rows by which jobs hold no more in a span of slots than all places have: energetic reasoning,
+    over all arrivals and ends.
     """
     ends = sorted({instance.end(mode, choice.ct_bti_s) for mode in held})
     arrivals = sorted({mode.job.arrival for mode in held})

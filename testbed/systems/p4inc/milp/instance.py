@@ -1,4 +1,4 @@
-"""What is to be scheduled, in whole slots: each job's modes, how long each takes at least, and when it must
+"""An instance in whole slots: each job's modes, how long each takes at least, and when it must
 be over for a given CT-BTI.
 
 A CT-BTI here is max t_j less the start of the first slot with an arrival: equation (1), with the clock set to
@@ -74,15 +74,15 @@ class Instance:
         """
         slot_s = self.limits.slot_s
         updates = {mode.load.update_s for modes in self.modes for mode in modes}
-        found = set()
+        ends_s = set()
         for update_s in updates:
             first = max(1, math.ceil((low_s - update_s) / slot_s - 1e-6))
             for slots in itertools.count(first):
                 value = slots * slot_s + update_s
                 if value > high_s + 1e-9:
                     break
-                found.add(round(value, 9))
-        return sorted(found)
+                ends_s.add(round(value, 9))
+        return sorted(ends_s)
 
     @property
     def alone_s(self) -> float:
@@ -126,7 +126,7 @@ def prepare(limits: Limits, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> I
 
 
 def _modes(limits: Limits, job: Job, counter: itertools.count[int]) -> list[Mode]:
-    found = []
+    modes = []
     # sent in one slot, set-up and all
     useful = job.gigabits / (limits.slot_s - limits.reconfiguration_s)
     for inc in (*job.inc_units(limits), None):
@@ -135,9 +135,9 @@ def _modes(limits: Limits, job: Job, counter: itertools.count[int]) -> list[Mode
             continue
         limit = min(taken.limit_gbps, useful)
         slots = max(1, math.ceil(job.gigabits * (1 - ROUNDING) / (limit * limits.slot_s) - 1e-9))
-        found.append(Mode(next(counter), job, taken, limit, slots))
-    if not found:
+        modes.append(Mode(next(counter), job, taken, limit, slots))
+    if not modes:
         raise RequestError(
             f"job {job.id}: no mode has a rate above 0: its units have no ports, or its switch no bandwidth"
         )
-    return found
+    return modes

@@ -62,10 +62,10 @@ def solve(instance: Instance, last: int, time_limit_s: float, corrections: Set[s
     model = _Model(instance, last, frozenset(corrections))
     model.build()
     answer = model.program.solve(time_limit_s)
-    found = answer.values is not None
+    has_values = answer.values is not None
     schedule = model.schedule(answer.values) if answer.values is not None and model.read == ALL else None
     size = len(model.program.low), len(model.program.row_low)
-    return Literal(answer, answer.objective if found else math.inf, answer.bound, schedule, size)
+    return Literal(answer, answer.objective if has_values else math.inf, answer.bound, schedule, size)
 
 
 @dataclass(slots=True)
@@ -243,7 +243,7 @@ class _Model:
                 self._volume(k * (count * job.gigabits), inside, [ZERO] * (self.last + 1))
 
     def _any_grows(self, job: Job, slot: int) -> Sum:
-        """Whether the circuits of any link of the job grow; a local job with INC has no links."""
+        """Return whether the circuits of any link of the job grow; a local job with INC has no links."""
         links = [unit for unit in self._units(job) if unit != job.ps]
         if not links:
             return ZERO

@@ -1,5 +1,5 @@
-"""Which jobs can share one INC place of a switch: the sets that fit between their arrivals and a common end,
-one after the other.
+"""The jobs that can share one INC place of a switch: the sets that fit between their arrivals and a common
+end, one after the other.
 
 A place is held for whole slots, and a job with INC at its full rate holds it for a known number of them. So
 the places of a switch are machines, and jobs in the order of arrival are the best that a machine can do.
@@ -27,7 +27,7 @@ class Task:
 
 
 def fits(tasks: Sequence[Task], end: int) -> bool:
-    """Whether one place has room for all of them; they come in the order of arrival."""
+    """Return whether one place has room for all of them; they come in the order of arrival."""
     free = 0
     for task in tasks:
         free = max(free, task.arrival) + task.slots
@@ -38,11 +38,11 @@ def fits(tasks: Sequence[Task], end: int) -> bool:
 
 def starts(tasks: Sequence[Task]) -> dict[int, int]:
     """The first slot of each, one after the other."""
-    free, found = 0, {}
+    free, begins = 0, {}
     for task in sorted(tasks, key=lambda task: (task.arrival, task.key)):
-        found[task.key] = max(free, task.arrival)
-        free = found[task.key] + task.slots
-    return found
+        begins[task.key] = max(free, task.arrival)
+        free = begins[task.key] + task.slots
+    return begins
 
 
 def largest_sets(tasks: Sequence[Task], end: int, most: int = MOST_SETS) -> list[tuple[int, ...]] | None:
@@ -50,25 +50,25 @@ def largest_sets(tasks: Sequence[Task], end: int, most: int = MOST_SETS) -> list
     `most` to look at.
     """
     ordered = sorted((task for task in tasks if fits([task], end)), key=lambda task: (task.arrival, task.key))
-    found: list[tuple[int, ...]] = []
+    largest: list[tuple[int, ...]] = []
     looked = 0
     # depth first, from the last arrival backwards: `room` is the slot at which the chosen ones must begin
     pending: list[tuple[int, int, tuple[int, ...]]] = [(len(ordered) - 1, end, ())]
     while pending:
         position, room, chosen = pending.pop()
         looked += 1
-        if looked > 40 * most or len(found) > most:
+        if looked > 40 * most or len(largest) > most:
             return None
         while position >= 0 and room - ordered[position].slots < ordered[position].arrival:
             position -= 1
         if position < 0:
             picked = tuple(reversed(chosen))
             if _is_largest(ordered, picked, end):
-                found.append(tuple(ordered[place].key for place in picked))
+                largest.append(tuple(ordered[place].key for place in picked))
             continue
         pending.append((position - 1, room, chosen))
         pending.append((position - 1, room - ordered[position].slots, (*chosen, position)))
-    return found
+    return largest
 
 
 def _is_largest(ordered: Sequence[Task], picked: Sequence[int], end: int) -> bool:

@@ -132,20 +132,20 @@ def _rates(
     """Equation (10) for a job: its rates move its volume, if it runs in this mode."""
     limits, use = instance.limits, choice.uses[mode.index]
     end = instance.end(mode, choice.ct_bti_s)
-    found, sent = [], []
+    rated, sent = [], []
     active = _active(program, use, [slot for slot in phases[1:] if mode.job.arrival < slot < end])
     for low, high in pairwise(cuts):
         if mode.job.arrival <= low and high <= end:
             rate = program.real()
             runs = active[max(slot for slot in active if slot <= low)]
-            found.append((low, high, rate))
+            rated.append((low, high, rate))
             sent.append((rate, (high - low) * limits.slot_s))
             grown = [alphas[p, low] for p, _ in mode.load.links if (p, low) in alphas]
             if grown:
                 most = mode.limit_gbps * limits.reconfiguration_s
                 lost = program.real(0.0, most)
                 sent.append((lost, -1.0))
-                before = [(found[-2][2], limits.reconfiguration_s)] if len(found) > 1 else []
+                before = [(rated[-2][2], limits.reconfiguration_s)] if len(rated) > 1 else []
                 for alpha in grown:
                     program.row(
                         [(lost, 1.0), (rate, -limits.reconfiguration_s), *before, (alpha, -most)], -most
@@ -153,12 +153,12 @@ def _rates(
             program.row([(rate, 1.0), (runs, -mode.limit_gbps)], high=0.0)
             program.row([(rate, 1.0), (runs, -mode.limit_gbps * LEAST)], 0.0)
     program.row([*sent, (use, -mode.job.gigabits)], 0.0, 0.0)
-    return found
+    return rated
 
 
 def _active(program: Program, use: int, phases: Sequence[int]) -> dict[int, int]:
-    """By first slot, the columns that say in which phases a job runs: in one after the other, so that it
-    starts once.
+    """Return, by first slot, the columns that say in which phases a job runs: in one after the other, so that
+    it starts once.
     """
     if not phases:
         return {0: use}
@@ -219,7 +219,7 @@ def _gbps(instance: Instance, choice: Choice, indices: Sequence[int]) -> float:
 
 
 def schedule(instance: Instance, model: Phased, values: Sequence[float]) -> Schedule:
-    """What the answer says, slot by slot."""
+    """Return the schedule that the answer stands for, slot by slot."""
     chosen = model.choice.chosen(values)
     slots = max(instance.end(mode, model.choice.ct_bti_s) for mode in chosen.values())
     rates: dict[int, dict[int, float]] = {}

@@ -128,9 +128,9 @@ class Program:
 
 def _answer(solver: highspy.Highs, linear: bool) -> Answer:
     status, info = solver.getModelStatus(), solver.getInfo()
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    values = tuple(solver.getSolution().col_value) if found else None
-    objective = info.objective_function_value if found else math.inf
+    has_values = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = tuple(solver.getSolution().col_value) if has_values else None
+    objective = info.objective_function_value if has_values else math.inf
     solved = status == highspy.HighsModelStatus.kOptimal
     bound = (objective if solved else -math.inf) if linear else info.mip_dual_bound
     # no objective here is without a floor, so that what is unbounded or infeasible is infeasible

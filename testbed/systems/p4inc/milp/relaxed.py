@@ -94,7 +94,7 @@ def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[UnitIndex
     """The units whose B_PDP could be reached at all: full INC places, full ports, and what else stays in the
     unit.
     """
-    limits, found = instance.limits, set()
+    limits, binding = instance.limits, set()
     for unit in limits.units:
         inc: list[float] = []
         beside = limits.ports[unit] * limits.port_gbps
@@ -109,5 +109,5 @@ def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[UnitIndex
             sum(sorted(inc)[-limits.inc[unit] :] if limits.inc[unit] else []) + beside
             > limits.switch_gbps[unit]
         ):
-            found.add(unit)
-    return found
+            binding.add(unit)
+    return binding

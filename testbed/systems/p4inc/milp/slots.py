@@ -95,8 +95,8 @@ def _circuits(model: Slots, horizon: int) -> None:
 
 
 def _set_up(model: Slots) -> None:
-    """What is minimised: in each slot and between each two units, by how much circuits grow, over those lit
-    before in the first.
+    """Add the columns that are minimised: in each slot and between each two units, by how much circuits grow,
+    over those lit before in the first.
     """
     program, first = model.program, model.instance.first
     for (p, slot), now in list(model.ports.items()):
@@ -174,7 +174,7 @@ def _capacities(model: Slots, slot: int, binding: set[UnitIndex]) -> None:
 
 
 def schedule(model: Slots, values: Sequence[float]) -> Schedule:
-    """What the answer says, slot by slot."""
+    """Return the schedule that the answer stands for, slot by slot."""
     instance = model.instance
     chosen = model.choice.chosen(values)
     rates: dict[int, dict[int, float]] = {}

@@ -1,4 +1,4 @@
-"""What a solve comes to, and the time that it may take. Knows no model."""
+"""The answer of a solve, and the time that it may take. Knows no model."""
 
 from __future__ import annotations
 

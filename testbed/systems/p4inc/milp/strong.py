@@ -123,8 +123,8 @@ class Search:
     # -------------------------------------------------------------- from above
 
     def _lower_schedule(self, attempt: Callable[[float], Schedule | None]) -> None:
-        """At the bound; without any schedule yet, from there upwards in growing steps; then by bisection
-        down.
+        """Search at the bound; without any schedule yet, from there upwards in growing steps; then by
+        bisection down.
         """
         failed, step_s = self.low_s, 0.0
         most_s = min(self.high_s, ct_bti_s(self.instance, self.plain))
@@ -133,9 +133,9 @@ class Search:
             value_s = next(iter(self._candidates(value_s, self._far(value_s))))
             if value_s >= most_s - 1e-9:
                 break
-            found = attempt(value_s)
-            if found is not None:
-                self.take(found)
+            candidate = attempt(value_s)
+            if candidate is not None:
+                self.take(candidate)
                 break
             if self.done:
                 return
@@ -149,19 +149,19 @@ class Search:
             if not between:
                 return
             middle = between[(len(between) - 1) // 2]
-            found = attempt(middle)
-            if found is None:
+            candidate = attempt(middle)
+            if candidate is None:
                 failed = middle
             else:
-                self.take(found)
+                self.take(candidate)
 
     def _try_one_phase(self, value_s: float) -> Schedule | None:
-        """With the initial circuits, and with others from the first slot on."""
+        """Try the initial circuits, and others from the first slot on."""
         first = [self.instance.first]
         return self._phased(value_s, first, kept=True) or self._phased(value_s, first)
 
     def _try_phases(self, value_s: float) -> Schedule | None:
-        """With modes as the relaxation has them, and more and more changes of circuits."""
+        """Try modes as the relaxation has them, and more and more changes of circuits."""
         made = relaxation(self.instance, value_s, whole_ports=True)
         if made is None:
             return None
@@ -175,7 +175,7 @@ class Search:
         phases = self._phases(value_s, modes)
         if phases is None:
             return None
-        tight, found = self._tight(value_s), None
+        tight, candidate = self._tight(value_s), None
         for more in (
             (),
             tight[:2],
@@ -183,12 +183,12 @@ class Search:
             (*tight, *self._even(value_s)),
         ):
             slots = sorted({*phases, *more})
-            found = self._phased(
+            candidate = self._phased(
                 value_s, [slot for slot in slots if slot <= self._last(value_s)], modes=modes
             )
-            if found is not None or self.budget.left_s <= 0:
+            if candidate is not None or self.budget.left_s <= 0:
                 break
-        return found
+        return candidate
 
     def _last(self, value_s: float) -> int:
         return self.instance.first + math.floor(value_s / self.instance.limits.slot_s + 1e-6) - 1
@@ -279,9 +279,9 @@ class Search:
     # -------------------------------------------------------------- circuits
 
     def _fewest(self) -> None:
-        """Of the schedules with this CT-BTI one that sets up the fewest circuits, as far as time allows, and
-        a bound of that number: first with one phase, then with the phases that the schedule has, then by the
-        whole model, over all slots and modes.
+        """Find, of the schedules with this CT-BTI, the one that sets up the fewest circuits, as far as time
+        allows, and a bound of that number: first with one phase, then with the phases that the schedule has,
+        then by the whole model, over all slots and modes.
         """
         assert self.schedule is not None
         value_s, first = self.high_s, [self.instance.first]
@@ -303,10 +303,10 @@ class Search:
         if math.isfinite(answer.bound):
             self.connections_bound = max(0, math.ceil(answer.bound - 1e-6))
 
-    def _take_fewer(self, found: Schedule | None) -> None:
+    def _take_fewer(self, candidate: Schedule | None) -> None:
         assert self.schedule is not None
-        if found is not None and _set_up(found) < _set_up(self.schedule):
-            self.schedule = found
+        if candidate is not None and _set_up(candidate) < _set_up(self.schedule):
+            self.schedule = candidate
 
     def _solve(
         self,
@@ -325,12 +325,12 @@ class Search:
 
 def _changes(schedule: Schedule, first: int) -> list[int]:
     """The slots in which a schedule sets circuits up, its first one included."""
-    found, before = {first}, schedule.ports
+    changed, before = {first}, schedule.ports
     for slot, decision in enumerate(schedule.decisions):
         if slot > first and set_up(before, decision.ports):
-            found.add(slot)
+            changed.add(slot)
         before = decision.ports
-    return sorted(found)
+    return sorted(changed)
 
 
 def _set_up(schedule: Schedule) -> int:

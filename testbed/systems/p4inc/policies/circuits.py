@@ -1,5 +1,5 @@
-"""Which circuits stay and which are added, from what is lit and what traffic needs. Pure; no decision about
-jobs.
+"""The circuits that stay and those that are added, by what is lit and what traffic needs. Pure; no decision
+about jobs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from testbed.scheduling.model import Pair
 
 
 def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[int]) -> Mapping[Pair, int]:
-    """At least the circuits `needed`, and of the others that are `lit` as many as `ports` leave room for.
+    """Return the circuits `needed`, and of the others that are `lit` as many as `ports` leave room for.
 
     Idle circuits are torn down only where a unit has too few ports, first those whose two ends both want one,
     then those between the pairs with most idle circuits. `needed` must fit the ports by itself.

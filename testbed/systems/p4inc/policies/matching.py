@@ -1,4 +1,4 @@
-"""Which waiting jobs get INC: P4INC-AOI, algorithm 2, lines 1 to 14. Pure."""
+"""The waiting jobs that get INC: P4INC-AOI, algorithm 2, lines 1 to 14. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ left."""
 
 
 def saved(without: Load, its: Load) -> int:
-    """How many streams of a job cross the AOI less with INC (`its`) than `without`."""
+    """Return how many streams of a job cross the AOI less with INC (`its`) than `without`."""
     return sum(count for _, count in without.links) - sum(count for _, count in its.links)
 
 

@@ -19,9 +19,9 @@ _ID, _UPDATE_S = attrgetter("progress.job.id"), attrgetter("load.update_s")
 
 
 class TimeWindowPlus:
-    """In each slot it expects an end, that of the best schedule of the jobs known. INC goes to jobs that
-    would be late with their PS, longest first; the others wait for INC or use their PS, whichever ends first.
-    PS jobs get what ends them in time.
+    """A policy that expects an end in each slot, that of the best schedule of the jobs known. INC goes to
+    jobs that would be late with their PS, longest first; the others wait for INC or use their PS, whichever
+    ends first. PS jobs get what ends them in time.
 
     A decision depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
     """

@@ -17,7 +17,7 @@ from testbed.scheduling.room import Loads
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What TW+ weighs, as fractions; docs/p4inc-aoi.md, section TW+, has the steps that they are of.
+    """The weights of TW+, as fractions; docs/p4inc-aoi.md, section TW+, has the steps that they are of.
 
     A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units'
     optical ports are, for it and the PS jobs before, busy for less than `spare` of the time to the expected
@@ -122,8 +122,8 @@ class Modes:
     def _inc_unit(
         self, progress: Progress, queues: Mapping[UnitIndex, Sequence[_Queued]]
     ) -> UnitIndex | None:
-        """Of the units where a job may use INC that with most of its workers, then the one with fewest jobs
-        per place.
+        """Return, of the units where a job may use INC, that with most of its workers, then the one with
+        fewest jobs per place.
         """
         limits, job = self.limits, progress.job
         units = job.inc_units(limits)
@@ -164,8 +164,8 @@ class Modes:
             self.sending.append(Sending(queued.progress, queued.inc, queued.inc_s))
 
     def _starting(self, unit: UnitIndex, kept: Sequence[_Queued], free: int) -> int:
-        """How many of a queue start now. A place stays free for a longer job that may come while those that
-        could have it can wait a slot, and all of the queue still ends by the expected end.
+        """Return how many of a queue start now. A place stays free for a longer job that may come while those
+        that could have it can wait a slot, and all of the queue still ends by the expected end.
         """
         starting = min(free, len(kept))
         while starting and free - starting < self.tuning.reserve:
@@ -225,8 +225,8 @@ class Modes:
         return end_s
 
     def _places_end_s(self, unit: UnitIndex, queue: Sequence[_Queued], starting: int | None = None) -> float:
-        """When a unit's INC places are through with a queue, each job at the first place that is free; those
-        behind the first `starting` not before the next slot.
+        """Return the time at which a unit's INC places are through with a queue, each job at the first place
+        that is free; those behind the first `starting` not before the next slot.
         """
         held = self._held.get(unit, [])
         places = held + [0.0] * (self.limits.inc[unit] - len(held))

@@ -31,12 +31,12 @@ def efficient_gbps(links: tuple[tuple[Pair, int], ...], port_gbps: float) -> tup
     """The rates, ascending, at which a job with several links leaves little of their circuits empty."""
     counts = [count for _, count in links]
     rates = sorted({number * port_gbps / count for count in counts for number in range(1, count + 1)})
-    found = []
+    efficient = []
     for rate in rates:
         circuits = sum([math.ceil(count * rate / port_gbps - SLACK) for count in counts])
         if sum(counts) * rate >= _EFFICIENT * circuits * port_gbps:
-            found.append(rate)
-    return tuple(found)
+            efficient.append(rate)
+    return tuple(efficient)
 
 
 _EFFICIENT = 0.9
@@ -84,7 +84,7 @@ class Rates:
 
     @property
     def gbps(self) -> dict[int, float]:
-        """By job that runs."""
+        """The rates by job that runs."""
         rates = zip(self._sending, self._gbps, strict=True)
         return {entry.progress.job.id: gbps for entry, gbps in rates if gbps > 0}
 
@@ -94,8 +94,8 @@ class Rates:
         return {pair: count for pair, count in zip(self._pairs, self._circuits, strict=True) if count}
 
     def ports_end_s(self) -> float:
-        """When the optical ports can be through, updates included, if each unit serves those with the longest
-        update first. No schedule is faster.
+        """Return the time by which the optical ports can be through, updates included, if each unit serves
+        those with the longest update first. No schedule is faster.
         """
         jobs, links, streams = self._rows
         if not len(jobs):
@@ -168,8 +168,8 @@ class Rates:
         return list(numbers)
 
     def _may_bound(self) -> bool:
-        """Whether some switch would be too small for all at their largest rates. What crosses it to or from
-        its unit's optical ports is no more than these bear.
+        """Return whether some switch would be too small for all at their largest rates. What crosses it to or
+        from its unit's optical ports is no more than these bear.
         """
         limits = self.limits
         beside = [ports * self._port_gbps for ports in limits.ports]
@@ -203,8 +203,8 @@ class Rates:
     # -------------------------------------------------------------- rounds
 
     def _keep_running(self) -> None:
-        """What running jobs cannot lose: a rate above 0, for which each of their links keeps one circuit, all
-        of a link's together half a port at most; without links, the rate.
+        """Give running jobs what they cannot lose: a rate above 0, for which each of their links keeps one
+        circuit, all of a link's together half a port at most; without links, the rate.
         """
         port_gbps = self._port_gbps
         running = np.array([entry.progress.started is not None for entry in self._sending], bool)
@@ -276,7 +276,7 @@ class Rates:
                     ports[b] -= new_circuits - given
 
     def _use(self, link: int, gbps: float) -> None:
-        """Of a link, with the circuits that this needs."""
+        """Return the rate of a link, with the circuits that this needs."""
         self._used[link] = used = self._used[link] + gbps
         had = self._circuits[link]
         if not had or used > (had + SLACK) * self._port_gbps:

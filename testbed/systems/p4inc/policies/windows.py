@@ -1,4 +1,4 @@
-"""How long each virtual port needs at least: P4INC-AOI, algorithm 3. Pure."""
+"""The time that each virtual port needs at least: P4INC-AOI, algorithm 3. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ends(
     capacity_gbps: Sequence[float] | Numbers,
     threshold_s: float = THRESHOLD_S,
 ) -> Numbers:
-    """When the ideal window of each port ends, in seconds from now; 0 for a port without traffic.
+    """Return the end of each port's ideal window, in seconds from now; 0 for a port without traffic.
 
     The first three say of each job at each of its ports: which port, D_{p,j}, and tau_j, by which the data
     must be there before the end. The end is the least time at which the ports' capacity suffices for all: sum

@@ -1,4 +1,4 @@
-"""When jobs come, and where their workers are: P4INC-AOI, section VII-C. Pure.
+"""Jobs as they arrive, and the places of their workers: P4INC-AOI, section VII-C. Pure.
 
 The paper says "we randomly place workers in each simulation but try to place as many workers of each job in
 one unit as possible", and does not say when servers become free again. Were that when a policy finishes their

@@ -100,15 +100,15 @@ def demands(
     drawn: list[int] = []
     while len(drawn) < count:
         drawn += [int(number) for number in random.permutation(len(trace))]
-    found = []
+    demands = []
     for number in drawn[:count]:
         coflow = trace[number]
         whole = coflow.megabytes * volume
         each = whole / len(coflow.mappers)
         most = max(megabytes for _, megabytes in coflow.reducers) * volume
         held_s = each / MEGABYTES_A_GIGABIT / nominal_gbps
-        found.append(Demand(len(coflow.mappers), each, most / 1000 / update_gbytes_per_s, held_s))
-    return found
+        demands.append(Demand(len(coflow.mappers), each, most / 1000 / update_gbytes_per_s, held_s))
+    return demands
 
 
 def _coflow(line: _Line, racks: int) -> Coflow:
@@ -169,9 +169,9 @@ class _Line:
     def end(self) -> None:
         left = len(self._words) - self._next
         if left:
-            found = self._words[self._next]
+            word = self._words[self._next]
             raise RequestError(
-                f"{self._at}: {left} words too many, the first {found!r}; the end of the line is accepted "
+                f"{self._at}: {left} words too many, the first {word!r}; the end of the line is accepted "
                 f"there"
             )
 

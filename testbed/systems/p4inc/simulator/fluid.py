@@ -32,7 +32,8 @@ _LEFT = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a run came to. Times are seconds from slot 0; `slots` are those up to the last in which a job ran.
+    """The figures of a run. Times are seconds from slot 0; `slots` are those up to the last in which a job
+    ran.
 
     `finish_s` is t_j by job. `policy_s` is what the policy took of the clock, None without one. `schedule` is
     there if it was recorded.

@@ -216,11 +216,11 @@ class Setting:
     def swept(self) -> tuple[tuple[float, Setting], ...]:
         """The values of the sweep, each with the setting that has it."""
         whole = {field.name for field in dataclasses.fields(self) if field.type == "int"}
-        found = []
+        settings = []
         for value in self.values:
             given = int(value) if self.sweep in whole and float(value).is_integer() else value
-            found.append((value, self.having({self.sweep: given})))
-        return tuple(found)
+            settings.append((value, self.having({self.sweep: given})))
+        return tuple(settings)
 
 
 def _read(word: str, type_: str, text: str) -> Any:

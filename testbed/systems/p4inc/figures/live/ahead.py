@@ -1,4 +1,4 @@
-"""What the simulator says of figures 6 and 7 for numbers of jobs that take hours on a testbed. Pure.
+"""The simulator's answer on figures 6 and 7 for numbers of jobs that take hours on a testbed. Pure.
 
 The same demands, placements, policies and iteration times as in the live runs; starting a process costs
 nothing, as for the paper.
@@ -40,15 +40,15 @@ def rows(
             for seed in seeds:
                 for scheme in schemes:
                     asked = submitted(topology, kind, count, seed, slot_s)
-                    found = of(topology, kind, asked, scheme, seed, slot_s)
-                    total_s = math.fsum(found.ended_s[one.id] - one.arrival_s for one in asked)
-                    numbers = {JCT: total_s, LESS: total_s, CONNECTIONS: found.connections}
+                    forecast = of(topology, kind, asked, scheme, seed, slot_s)
+                    total_s = math.fsum(forecast.ended_s[job.id] - job.arrival_s for job in asked)
+                    numbers = {JCT: total_s, LESS: total_s, CONNECTIONS: forecast.connections}
                     yield {"model": kind.model, "scheme": scheme, "jobs": count, "seed": seed, **numbers}
 
 
 def lasts_s(topology: Topology, trial: Trial, slot_s: float) -> float:
-    """From the first slot of a run to the end of its last job. Raises TestbedError where a job would wait for
-    ever.
+    """Return the seconds from the first slot of a run to the end of its last job. Raises TestbedError where a
+    job would wait for ever.
     """
     asked = submitted(topology, trial.kind, trial.jobs, trial.seed, slot_s)
     return max(of(topology, trial.kind, asked, trial.scheme, trial.seed, slot_s).ended_s.values())

@@ -1,4 +1,4 @@
-"""What the paper says of figures 6 and 7, beside what the runs say. Pure."""
+"""The paper's statements on figures 6 and 7, beside what the runs say. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Rows = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """By how much `to` is below `of`, as the paper has it: over the numbers of jobs, for one model or for
-    both (None).
+    """The share by which `to` is below `of`, as the paper has it: over the numbers of jobs, for one model or
+    for both (None).
     """
 
     text: str
@@ -50,7 +50,7 @@ CLAIMS = (
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """What the paper says of every number of jobs: that `low` is below all of `high`."""
+    """The paper's statement, for every number of jobs, that `low` is below all of `high`."""
 
     text: str
     metric: str
@@ -74,12 +74,14 @@ virtual machine."""
 
 
 def verdict(share: float | None, paper: float) -> str | None:
-    """On a reduction, as on those of the simulations."""
+    """Return the verdict on a reduction, as on those of the simulations."""
     return None if share is None else of_gain(share, paper, NOISE)
 
 
 def held(rows: Rows, trend: Trend) -> Held:
-    """At how many pairs of a model and a number of jobs a trend holds, of those that have all its schemes."""
+    """Return at how many pairs of a model and a number of jobs a trend holds, of those that have all its
+    schemes.
+    """
     ahead = tied = of = 0
     for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):
         means = [mean(rows, model, jobs, scheme, trend.metric) for scheme in (trend.low, *trend.high)]
@@ -92,13 +94,13 @@ def held(rows: Rows, trend: Trend) -> Held:
 
 
 def mean(rows: Rows, model: str, jobs: int, scheme: str, metric: str) -> float | None:
-    """Over the seeds; None where there is no run."""
-    found = [
+    """Return the mean over the seeds; None where there is no run."""
+    values = [
         float(row[metric])
         for row in rows
         if (row["model"], row["jobs"], row["scheme"]) == (model, jobs, scheme)
     ]
-    return statistics.fmean(found) if found else None
+    return statistics.fmean(values) if values else None
 
 
 def reduction(rows: Rows, claim: Claim, metric: str) -> float | None:

@@ -117,7 +117,7 @@ def _add_options(figure: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """Without repetition."""
+    """Return the words of a list with commas, each once."""
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 

@@ -1,4 +1,4 @@
-"""How long an iteration of workloads/jobs/layers.py takes, from declared numbers alone: sizes, computing
+"""The time that an iteration of workloads/jobs/layers.py takes, from declared numbers alone: sizes, computing
 times, a rate. Pure.
 
 DDP sums a bucket when the last of its gradients is there; buckets follow each other over the worker's link at
@@ -33,11 +33,11 @@ class Kind:
     profile: str = "gtx1080ti"
 
     def megabytes(self, scale: int) -> float:
-        """That a worker sends in an iteration, without headers."""
+        """Return the megabytes that a worker sends in an iteration, without headers."""
         return models.parameters(self.model, scale) * _TENSOR_BYTES / 1e6
 
     def volume_gigabits(self, topology: Topology) -> float:
-        """Of a worker and an iteration, with headers, as at the declared rates."""
+        """Return the Gb of a worker and an iteration, with headers, as at the declared rates."""
         return gigabits(topology, self.megabytes(topology.scale), 1)
 
     @property
@@ -56,21 +56,23 @@ def buckets(kind: Kind) -> tuple[tuple[float, float], ...]:
     layers = models.layers(kind.model)
     macs = math.fsum(layer.macs for layer in layers)
     total = sum(layer.parameters for layer in layers)
-    now_s, held, found = times.forward_ms / 1e3, 0, []
+    now_s, held, times_s = times.forward_ms / 1e3, 0, []
     for layer in reversed(layers):
         now_s += times.backward_ms / 1e3 * layer.macs / macs
         for size in reversed(layer.tensors):
             held += size
             if held * _TENSOR_BYTES >= models.BUCKET_MIB * _MIB:
-                found.append((now_s, held / total))
+                times_s.append((now_s, held / total))
                 held = 0
     if held:
-        found.append((now_s, held / total))
-    return tuple(found)
+        times_s.append((now_s, held / total))
+    return tuple(times_s)
 
 
 def iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
-    """With `volume_gigabits` of each worker, all at `rate_gbps`, up and down at once."""
+    """Return the seconds of an iteration with `volume_gigabits` of each worker, all at `rate_gbps`, up and
+    down at once.
+    """
     free_s = 0.0
     for there_s, share in buckets(kind):
         free_s = max(free_s, there_s) + share * volume_gigabits / rate_gbps
@@ -78,13 +80,13 @@ def iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
 
 
 def first_iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
-    """Of a job: nothing is hidden."""
+    """Return the seconds of a job's first iteration: nothing is hidden."""
     return kind.compute_s + volume_gigabits / rate_gbps
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a job comes on when all its workers have one rate: an iteration's volume shrinks evenly in an
+    """The pace of a job when all its workers have one rate: an iteration's volume shrinks evenly in an
     iteration's time.
     """
 
@@ -92,7 +94,7 @@ class Pace:
     volume_gigabits: float
 
     def after(self, gigabits: float, seconds: float, rate_gbps: float) -> float:
-        """How many gigabits a worker has sent, that has sent `gigabits`, so much later."""
+        """Return how many gigabits a worker has sent, that has sent `gigabits`, so much later."""
         first, later = self._speeds(rate_gbps)
         left = max(0.0, self.volume_gigabits - gigabits)
         if seconds * first <= left:
@@ -100,7 +102,7 @@ class Pace:
         return gigabits + left + (seconds - left / first) * later
 
     def until_s(self, gigabits: float, total_gigabits: float, rate_gbps: float) -> float:
-        """From `gigabits` sent to the total."""
+        """Return the seconds from `gigabits` sent to the total."""
         first, later = self._speeds(rate_gbps)
         of_first = max(0.0, min(total_gigabits, self.volume_gigabits) - gigabits)
         return of_first / first + (total_gigabits - gigabits - of_first) / later

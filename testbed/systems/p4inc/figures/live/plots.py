@@ -68,8 +68,8 @@ def throughput(report: Report) -> Figure:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=columns, frameon=False, fontsize=9)
     best = max(models, key=lambda model: ratio(rows, model, "ps"))
     same, slow = ratio(rows, best, "ps"), ratio(rows, best, "ps-10g")
-    found = f"{same:.1f} times as fast as a parameter server, {slow:.1f} times"
-    headline(figure, f"INC trains {MODELS[best]} {found} with optics at 10 Gb/s", _detail(report))
+    gains = f"{same:.1f} times as fast as a parameter server, {slow:.1f} times"
+    headline(figure, f"INC trains {MODELS[best]} {gains} with optics at 10 Gb/s", _detail(report))
     figure.subplots_adjust(left=0.055, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
     return figure
 
@@ -114,15 +114,15 @@ def _bars(
     width = 0.84 / len(schemes)
     for order, scheme in enumerate(schemes):
         for at, jobs in enumerate(counts):
-            found = [row for row in rows if (row["scheme"], row["jobs"]) == (scheme, jobs)]
-            if not found:
+            runs = [row for row in rows if (row["scheme"], row["jobs"]) == (scheme, jobs)]
+            if not runs:
                 continue
-            values = [row[metric] for row in found]
+            values = [row[metric] for row in runs]
             place = at + (order - (len(schemes) - 1) / 2) * width
             label = TITLES[scheme] if at == 0 else None
             axes.bar(place, sum(values) / len(values), width * 0.92, color=COLOURS[scheme], label=label)
             axes.plot([place] * len(values), values, ".", color=INK, markersize=4, clip_on=False)
-            predicted = sum(row["predicted"][foreseen] for row in found) / len(found)
+            predicted = sum(row["predicted"][foreseen] for row in runs) / len(runs)
             axes.plot(place, predicted, "_", color=INK, markersize=14, clip_on=False)
     axes.set_xticks(range(len(counts)), [str(jobs) for jobs in counts])
     axes.tick_params(length=0)
@@ -162,10 +162,10 @@ def _finding(report: Report) -> str:
 
 def _detail(report: Report) -> str:
     trust, scale = report["trust"], report["scale"]
-    told = f"{trust['trustworthy']} of {trust['of']} jobs trustworthy"
+    trusted = f"{trust['trustworthy']} of {trust['of']} jobs trustworthy"
     if report["figure"] == "fig5":
         rates = f"links at a {scale}th of the declared rates"
-        return f"{report['iterations']} iterations, {rates}. Dashes: predicted. {told}."
+        return f"{report['iterations']} iterations, {rates}. Dashes: predicted. {trusted}."
     optical = f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s"
     ports = f"{optical} a rack, emulated at a {scale}th"
-    return f"Means of {report['runs']} runs; dots: runs; dashes: predicted. {ports}. {told}."
+    return f"Means of {report['runs']} runs; dots: runs; dashes: predicted. {ports}. {trusted}."

@@ -1,4 +1,4 @@
-"""What the live experiment should measure: the same policy objects on a simulated clock, jobs that compute as
+"""The forecast of the live experiment: the same policy objects on a simulated clock, jobs that compute as
 well as send. Pure.
 
 The fluid simulator (testbed/systems/p4inc/simulator/fluid.py) knows volumes alone: a job that computes for
@@ -31,7 +31,7 @@ _MOST_SLOTS = 100_000
 
 
 class Source(Protocol):
-    """Where jobs come from."""
+    """A source of jobs."""
 
     def shown(self, slot: int, now_s: float) -> list[Job]:
         """Those that the policy sees from this slot on."""
@@ -39,7 +39,7 @@ class Source(Protocol):
     def ended(self, job: int, at_s: float) -> None: ...
 
     def is_empty(self) -> bool:
-        """Whether none is to come."""
+        """Return whether no job is to come."""
 
 
 class Given:
@@ -49,9 +49,9 @@ class Given:
         self._coming = sorted(jobs, key=lambda job: job.arrival)
 
     def shown(self, slot: int, now_s: float) -> list[Job]:
-        found = [job for job in self._coming if job.arrival <= slot]
-        self._coming = self._coming[len(found) :]
-        return found
+        arrived = [job for job in self._coming if job.arrival <= slot]
+        self._coming = self._coming[len(arrived) :]
+        return arrived
 
     def ended(self, job: int, at_s: float) -> None:
         pass
@@ -87,7 +87,7 @@ class Queue:
     _given_back: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._waiting = sorted(self.asked, key=lambda one: (one.arrival_s, one.id))
+        self._waiting = sorted(self.asked, key=lambda request: (request.arrival_s, request.id))
 
     def shown(self, slot: int, now_s: float) -> list[Job]:
         for gone in [id_ for at_s, id_ in self._given_back if at_s <= now_s]:
@@ -95,17 +95,17 @@ class Queue:
         self._given_back = [(at_s, id_) for at_s, id_ in self._given_back if at_s > now_s]
         without_inc = choice(catalogue.NAMES[0]).without_inc
         while self._waiting and self._waiting[0].arrival_s <= now_s:
-            one = self._waiting[0]
+            first = self._waiting[0]
             busy = {host for hosts in self._hosts.values() for host in hosts}
             placed = place_in_queue(
-                self.racks, busy, one.workers, None, False, None, Random(one.seed), without_inc
+                self.racks, busy, first.workers, None, False, None, Random(first.seed), without_inc
             )
             if placed is None:
                 break
             assert placed.server is not None
-            self._hosts[one.id] = placed.hosts()
-            job = live.model_job(one.id, placed.workers, placed.server[0], one.gigabits, 0.0, 0)
-            self._starting.append((now_s + self.start_up_s * one.workers, job))
+            self._hosts[first.id] = placed.hosts()
+            job = live.model_job(first.id, placed.workers, placed.server[0], first.gigabits, 0.0, 0)
+            self._starting.append((now_s + self.start_up_s * first.workers, job))
             self._waiting.pop(0)
         ready = [job for at_s, job in self._starting if at_s <= now_s]
         self._starting = [(at_s, job) for at_s, job in self._starting if at_s > now_s]
@@ -120,8 +120,8 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """By job: its first slot with the policy, the second of its start and of its end. `connections` are
-    circuits set up.
+    """A forecast by job: its first slot with the policy, the second of its start and of its end.
+    `connections` are circuits set up.
     """
 
     arrival: Mapping[int, int]

@@ -55,8 +55,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What processes take on this machine: from hosts to ready, by worker of a job; around a job's training;
-    from then until its hosts are free.
+    """The seconds that processes take on this machine: from hosts to ready, by worker of a job; around a
+    job's training; from then until its hosts are free.
     """
 
     start_up_s: float
@@ -134,26 +134,28 @@ def run(
         logs.mkdir(exist_ok=True)
     testbed.light_initial_circuits()
     testbed.command("submit", "--preload", "--json", str(result), "--logs", str(logs), str(wanted))
-    found: dict[str, Any] = json.loads(result.read_text())
+    answer: dict[str, Any] = json.loads(result.read_text())
     for job, of_job in zip(
-        data["jobs"], sorted(found["jobs"], key=lambda one: one["arrival_s"]), strict=True
+        data["jobs"], sorted(answer["jobs"], key=lambda ended: ended["arrival_s"]), strict=True
     ):
         of_job["script"] = json.loads(Path(job["arguments"][-1]).read_text())
-    return found
+    return answer
 
 
 def costs(testbed: setting.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
-    """From jobs of four workers that compute nothing, alone on the testbed, before anything is measured: the
-    medians of so many, after one that loads what workers are forks of.
+    """Measure the costs by jobs of four workers that compute nothing, alone on the testbed, before anything
+    is measured: the medians of so many, after one that loads what workers are forks of.
     """
     trial = Trial(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
     jobs = [run(testbed, trial, slot_s, folder, [(0.0, max(WORKERS))])["jobs"][0] for _ in range(1 + times)]
-    found = [costs_of(job) for job in jobs[1:]]
-    return Costs(*(statistics.median(getattr(one, each.name) for one in found) for each in fields(Costs)))
+    known_costs = [costs_of(job) for job in jobs[1:]]
+    return Costs(
+        *(statistics.median(getattr(known, each.name) for known in known_costs) for each in fields(Costs))
+    )
 
 
 def costs_of(job: dict[str, Any]) -> Costs:
-    """From such a job's result."""
+    """Return the costs in such a job's result."""
     handling_s = job["training_s"] - _trained_s(job)
     return Costs(job["start_up_s"] / job["workers"], handling_s, job["ended_s"] - job["trained_s"])
 
@@ -211,8 +213,8 @@ def measured(trial: Trial, result: dict[str, Any], topology: Topology, costs_: C
 
 
 def _mean_error(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Of (predicted, measured): the mean of the signed and of the absolute relative errors."""
-    errors = [predicted / found - 1 for predicted, found in pairs]
+    """Return, of pairs (predicted, measured), the mean of the signed and of the absolute relative errors."""
+    errors = [predicted / actual - 1 for predicted, actual in pairs]
     return {"mean": math.fsum(errors) / len(errors), "absolute": math.fsum(map(abs, errors)) / len(errors)}
 
 
@@ -225,30 +227,30 @@ def pace(kind: Kind, topology: Topology) -> Pace:
 
 
 def predicted_from(trial: Trial, result: dict[str, Any], topology: Topology) -> Predicted:
-    """With the placements, and the slots in which jobs came before the policy, as they were measured."""
-    told = result["model"]
-    jobs: list[Job] = [job_from_json(job) for job in told["jobs"]]
+    """Predict with the placements, and the slots in which jobs came to the policy, as they were measured."""
+    model = result["model"]
+    jobs: list[Job] = [job_from_json(job) for job in model["jobs"]]
     policy = catalogue.make(trial.scheme, trial.seed)
-    limits, ports = limits_from_json(told["limits"]), ports_from_json(told["ports"])
+    limits, ports = limits_from_json(model["limits"]), ports_from_json(model["ports"])
     return predict(limits, Given(jobs), policy, ports, pace(trial.kind, topology))
 
 
 def predicted_ahead(trial: Trial, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
-    """From the submission alone: placements and waiting for hosts are predicted as well. Of the result it has
-    only the jobs' numbers.
+    """Predict from the submission alone: placements and waiting for hosts are predicted as well. Of the
+    result it has only the jobs' numbers.
     """
     slot_s = result["slot_s"]
     volume = gigabits(topology, trial.kind.megabytes(topology.scale), trial.kind.iterations)
     asked = [
         Asked(job["id"], job["arrival_s"], job["workers"], volume, f"{trial.seed}/place/{index}")
-        for index, job in enumerate(sorted(result["jobs"], key=lambda one: one["arrival_s"]))
+        for index, job in enumerate(sorted(result["jobs"], key=lambda ended: ended["arrival_s"]))
     ]
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
-    told = result["model"]
+    model = result["model"]
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
     policy = catalogue.make(trial.scheme, trial.seed)
     limits = limits_of(topology, slot_s, STEP_GBPS)
-    return predict(limits, queue, policy, ports_from_json(told["ports"]), pace(trial.kind, topology))
+    return predict(limits, queue, policy, ports_from_json(model["ports"]), pace(trial.kind, topology))
 
 
 def sweep(

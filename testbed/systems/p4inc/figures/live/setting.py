@@ -81,7 +81,7 @@ def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed
 
 
 def trust(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the verdicts of several results come to. Raises TestbedError if there is none."""
+    """Return the sum of several results' verdicts. Raises TestbedError if there is none."""
     if not results:
         raise TestbedError("no results: nothing was measured")
     reasons: dict[str, int] = {}

@@ -35,33 +35,33 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each claim of the paper with our numbers, by metric, and a verdict on the first of them. Trends have
     counts in place of numbers.
     """
-    found: list[dict[str, Any]] = []
+    findings: list[dict[str, Any]] = []
     for claim in CLAIMS:
         ours = {metric: reduction(rows, claim, metric) for metric in claim.metrics}
         said = verdict(ours[claim.metrics[0]], claim.paper)
-        found.append(
+        findings.append(
             {"text": claim.text, "model": claim.model, "paper": claim.paper, "ours": ours, "verdict": said}
         )
     for trend in TRENDS:
         its = held(rows, trend)
         counts = {"held": its.ahead, "tied": its.level, "of": its.of}
-        found.append(
+        findings.append(
             {"text": trend.text, "model": None, **counts, "verdict": its.verdict if its.of else None}
         )
-    return found
+    return findings
 
 
 def prediction(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By model and scheme, means over all runs: total JCT and connections, predicted from the submission
-    alone and measured; errors of total JCT, and of the training time of a job given its placement and first
-    slot, both relative to what was measured.
+    """Return, by model and scheme, means over all runs: total JCT and connections, predicted from the
+    submission alone and measured; errors of total JCT, and of the training time of a job given its placement
+    and first slot, both relative to what was measured.
     """
-    found = []
+    predictions = []
     for model, scheme in dict.fromkeys((row["model"], row["scheme"]) for row in rows):
         its = [row for row in rows if (row["model"], row["scheme"]) == (model, scheme)]
         of_jobs = [job["predicted_s"] / job["training_s"] - 1 for row in its for job in row["per_job"]]
         of_runs = [row["predicted"]["ahead_total_jct_s"] / row[JCT] - 1 for row in its]
-        found.append(
+        predictions.append(
             {
                 "model": model,
                 "scheme": scheme,
@@ -74,7 +74,7 @@ def prediction(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "training_error": _errors(of_jobs),
             }
         )
-    return found
+    return predictions
 
 
 def _errors(values: Sequence[float]) -> dict[str, float]:
@@ -82,7 +82,7 @@ def _errors(values: Sequence[float]) -> dict[str, float]:
 
 
 def summed(trusts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of several runs' verdicts."""
+    """Return the sum of several runs' verdicts."""
     reasons: dict[str, int] = {}
     for trust in trusts:
         for name, count in trust["reasons"].items():
@@ -139,10 +139,10 @@ def _show_queue(report: Report, console: Console) -> None:
     table = _table("Figures 6 and 7: means over the runs", "", *columns)
     for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):
         for scheme in dict.fromkeys(row["scheme"] for row in rows):
-            found = [
+            cells = [
                 row for row in rows if (row["model"], row["jobs"], row["scheme"]) == (model, jobs, scheme)
             ]
-            totals = [row[JCT] for row in found]
+            totals = [row[JCT] for row in cells]
             rest = [
                 mean(rows, model, jobs, scheme, metric) or 0.0 for metric in (LESS, CONNECTIONS, "inc_jobs")
             ]
@@ -195,12 +195,12 @@ def _show_prediction(report: Report, console: Console) -> None:
         "absolute",
     )
     table = _table("Prediction and measurement: means over the runs", "", *columns)
-    for one in report["prediction"]:
-        texts = [f"{one[key]:.1f}" for key in (JCT, "predicted_total_jct_s")]
-        texts += _signed_and_absolute(one["total_jct_error"])
-        texts += [f"{one[key]:.1f}" for key in ("connections", "predicted_connections")]
-        texts += _signed_and_absolute(one["training_error"])
-        table.add_row(f"{MODELS[one['model']]}, {TITLES[one['scheme']]}", *texts)
+    for means in report["prediction"]:
+        texts = [f"{means[key]:.1f}" for key in (JCT, "predicted_total_jct_s")]
+        texts += _signed_and_absolute(means["total_jct_error"])
+        texts += [f"{means[key]:.1f}" for key in ("connections", "predicted_connections")]
+        texts += _signed_and_absolute(means["training_error"])
+        table.add_row(f"{MODELS[means['model']]}, {TITLES[means['scheme']]}", *texts)
     console.print(table)
     console.print(
         "Errors are of each run's total JCT, and of each job's training given its placement and first slot."

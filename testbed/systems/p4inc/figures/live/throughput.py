@@ -68,17 +68,17 @@ def _row(testbed: setting.Testbed, kind: Kind, case: Case, folder: Path) -> dict
     script = [str(setting.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]
     testbed.command("run", "--place", f"u1:{WORKERS}", "--sync", case.sync, "--json", str(result), *script)
-    found, run = json.loads(out.read_text()), json.loads(result.read_text())
+    layers, run = json.loads(out.read_text()), json.loads(result.read_text())
     predicted_s = iteration_s(kind, kind.volume_gigabits(testbed.topology), case.rate_gbps)
     return {
         "model": kind.model,
         "case": case.name,
-        "images_per_s": found["images_per_s"],
-        "iteration_ms": found["iteration_ms"],
-        "compute_ms": found["compute_ms"],
+        "images_per_s": layers["images_per_s"],
+        "iteration_ms": layers["iteration_ms"],
+        "compute_ms": layers["compute_ms"],
         "predicted_ms": predicted_s * 1e3,
-        "late_ms": statistics.median(found["late_ms_list"]),
-        "error_over_bound": found["error_over_bound"],
+        "late_ms": statistics.median(layers["late_ms_list"]),
+        "error_over_bound": layers["error_over_bound"],
         "verdict": run["verdict"],
         "fullest_link": max(
             (each["utilisation"]["max"] or 0.0 for each in run["telemetry"]["links"]), default=0.0
@@ -98,14 +98,14 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The paper's gain of each model, ours over each way without INC, what was predicted of them, and whether
     they agree.
     """
-    found: list[dict[str, Any]] = []
+    findings: list[dict[str, Any]] = []
     for model in dict.fromkeys(row["model"] for row in rows):
         paper = PAPER[model]
         for case in ("ps", "ps-10g"):
             ours = ratio(rows, model, case)
             said = of_gain(ours - 1, paper - 1, NOISE)
             foreseen = ratio(rows, model, case, "predicted_ms")
-            found.append(
+            findings.append(
                 {
                     "model": model,
                     "over": case,
@@ -115,12 +115,12 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "verdict": said,
                 }
             )
-    return found
+    return findings
 
 
 def larger_gains(rows: Sequence[dict[str, Any]], case: str) -> bool | None:
-    """Whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where one
-    kind is lacking.
+    """Return whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where
+    one kind is lacking.
     """
     gains = {row["model"]: ratio(rows, row["model"], case) for row in rows}
     few, many = (

@@ -1,4 +1,4 @@
-"""What the paper says of its simulations (section VII-C), number by number, and whether our runs say so too.
+"""The paper's claims on its simulations (section VII-C), number by number, held against our runs.
 Pure.
 
 Of figures 8 to 12 there is the text alone: percentages and trends. Table I is printed whole.
@@ -93,8 +93,8 @@ def _recon_gains() -> Claim:
 
 
 def _optimum(metric: str) -> Claim:
-    """With what is proven of it. The fewest circuits are those of the shortest CT-BTI that was found, not of
-    all schedules.
+    """Return the claim that the MILP has the least, with what is proven of it. The fewest circuits are those
+    of the shortest CT-BTI that was found, not of all schedules.
     """
 
     def ours(sweep: Sweep) -> Said:

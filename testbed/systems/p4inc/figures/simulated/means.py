@@ -21,7 +21,7 @@ class Sweep(AnySweep[Measured]):
         return Spread.of([(own - least) / own for own, least in zip(its, best, strict=True)])
 
     def excess(self, scheme: str, value: float) -> Spread:
-        """How far its CT-BTI is above the MILP's proven bound, as a share of the bound, by seed."""
+        """Return how far its CT-BTI is above the MILP's proven bound, as a share of the bound, by seed."""
         shares = []
         for seed in self.seeds:
             bound = self.run("milp", value, seed).bound_s

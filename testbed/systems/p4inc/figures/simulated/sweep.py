@@ -89,17 +89,17 @@ def document(
     }
 
 
-def _mean(found: Sweep, scheme: str, value: float) -> dict[str, Any]:
+def _mean(runs: Sweep, scheme: str, value: float) -> dict[str, Any]:
     metrics = {
-        name: asdict(found.spread(scheme, value, name)) for name in (CT_BTI, AOI, "mean_jct_s", "time_s")
+        name: asdict(runs.spread(scheme, value, name)) for name in (CT_BTI, AOI, "mean_jct_s", "time_s")
     }
-    metrics["reconfigurations"] = asdict(found.spread(scheme, value, "reconfigurations"))
-    if found.has(MILP):
-        metrics["delta"] = asdict(found.deviation(scheme, value))
-        metrics["above_bound"] = asdict(found.excess(scheme, value))
+    metrics["reconfigurations"] = asdict(runs.spread(scheme, value, "reconfigurations"))
+    if runs.has(MILP):
+        metrics["delta"] = asdict(runs.deviation(scheme, value))
+        metrics["above_bound"] = asdict(runs.excess(scheme, value))
     if scheme == MILP:
-        metrics |= {name: asdict(found.spread(scheme, value, name)) for name in ("bound_s", "gap")}
-    paper = TABLE1.get(round(value), {}).get(scheme) if found.has(MILP) else None
+        metrics |= {name: asdict(runs.spread(scheme, value, name)) for name in ("bound_s", "gap")}
+    paper = TABLE1.get(round(value), {}).get(scheme) if runs.has(MILP) else None
     if paper:
         metrics["paper"] = dict(
             zip(("time_s", "ct_bti_s", "delta_percent", "connections"), paper, strict=True)
@@ -108,14 +108,14 @@ def _mean(found: Sweep, scheme: str, value: float) -> dict[str, Any]:
 
 
 def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> list[dict[str, float]]:
-    """What the jobs ask for, by swept value, as means over the seeds; 1 is all there is from the first
+    """Return what the jobs ask for, by swept value, as means over the seeds; 1 is all there is from the first
     arrival to the last.
 
     `aoi_without_inc`: the bytes between units, of half of all ports' capacity, a circuit having two.
     `inc_places`: the time for which jobs with all workers in one unit would hold a place of a switch's INC,
     sending at a server's rate, or a port's. `local` is the share of such jobs.
     """
-    found = []
+    offers = []
     for value, swept in setting.swept():
         asked, held, local = [], [], []
         rate = min(swept.host_gbps, swept.port_gbps)
@@ -131,8 +131,8 @@ def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> 
             held.append(sum(job.gigabits for job in alone) / rate / span_s / places if places else 0.0)
             local.append(len(alone) / len(jobs))
         means = {"aoi_without_inc": fmean(asked), "inc_places": fmean(held), "local": fmean(local)}
-        found.append({"value": value, **means})
-    return found
+        offers.append({"value": value, **means})
+    return offers
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def title_of(scheme: str) -> str:
 
 
 def show(report: Report, console: Console) -> None:
-    """What was asked for, what came out, and the paper's claims with ours."""
+    """Print what was asked for, what came out, and the paper's claims with ours."""
     console.print(_offered(report))
     console.print(_table1(report) if report["figure"] == "table1" else _means(report))
     if report["claims"]:

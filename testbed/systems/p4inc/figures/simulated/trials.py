@@ -24,7 +24,7 @@ LEAST_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is to be run. `setting` has the swept value already."""
+    """One run of a sweep. `setting` has the swept value already."""
 
     setting: Setting
     value: float
@@ -38,7 +38,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a run came to. `time_s` is what deciding took: all calls of the policy, or the MILP.
+    """The figures of a run. `time_s` is what deciding took: all calls of the policy, or the MILP.
 
     `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS
     came to, `stages_s` where its time went. `connections_bound`: no schedule with that CT-BTI sets up fewer
@@ -69,11 +69,11 @@ def run(trial: Trial, trace: Sequence[Coflow]) -> Measured:
     assert outcome.schedule is not None
     assert outcome.policy_s is not None
     report = check(outcome.schedule)
-    told = (outcome.ct_bti_s, outcome.reconfigured_connections, outcome.reconfigurations)
-    found = (report.ct_bti_s, report.reconfigured_connections, report.reconfigurations)
-    if abs(told[0] - found[0]) > 1e-6 or told[1:] != found[1:]:
+    simulated = (outcome.ct_bti_s, outcome.reconfigured_connections, outcome.reconfigurations)
+    checked = (report.ct_bti_s, report.reconfigured_connections, report.reconfigurations)
+    if abs(simulated[0] - checked[0]) > 1e-6 or simulated[1:] != checked[1:]:
         raise TestbedError(
-            f"the simulator has CT-BTI, circuits and reconfigurations {told}, the checker {found}"
+            f"the simulator has CT-BTI, circuits and reconfigurations {simulated}, the checker {checked}"
         )
     return _measured(trial, jobs, report, outcome.policy_s)
 
@@ -136,12 +136,12 @@ def _solved(trial: Trial, jobs: Sequence[Job]) -> Measured:
 
 def trials_of(setting: Setting, seeds: Sequence[int], time_limit_s: float) -> list[Trial]:
     """All runs of a sweep. The longest first, so that no process ends long after the others."""
-    found = [
+    trials = [
         Trial(swept, value, scheme, seed, time_limit_s)
         for value, swept in setting.swept()
         for scheme in setting.schemes
         for seed in seeds
     ]
     return sorted(
-        found, key=lambda p: (p.scheme == MILP, p.setting.job_count / p.setting.units), reverse=True
+        trials, key=lambda p: (p.scheme == MILP, p.setting.job_count / p.setting.units), reverse=True
     )
