@@ -50,7 +50,7 @@ class Sum(Choice):
 
 
 class Program(Choice):
-    """What works on the contributions to a tree and on its ticks: the core's sum, or a system's own."""
+    """The work on the contributions to a tree and on its ticks: the core's sum, or a system's own."""
 
     SUM = 0, "bpf/sum.h"
 

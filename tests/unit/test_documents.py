@@ -125,6 +125,27 @@ def test_what_the_architecture_names_is_in_the_sources() -> None:
     assert sorted(name for name in names if not re.search(rf"\b{name}\b", sources)) == []
 
 
+ROOMS = r"(?:testbed|controller|workloads|tests|bpf|p4|scripts|wireshark)"
+NAMED_PATH = re.compile(rf"(?<![\w/.<-])({ROOMS}/[\w./-]*[\w/])")
+NOT_THERE = frozenset(
+    {
+        "bpf/aggregate.h",  # in a table of bugs planted before it became bpf/sum.h, which says so
+        "bpf/systems/",  # where a system's own programs would lie
+        "p4/systems/",
+    }
+)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_a_file_that_is_named_is_there(path: Path) -> None:
+    if path.name == "CHANGELOG.md":  # which tells of what was
+        return
+    named = set(NAMED_PATH.findall(path.read_text())) - NOT_THERE
+    assert (
+        sorted(file for file in named if not (ROOT / file).exists() and not any(ROOT.glob(f"{file}*"))) == []
+    )
+
+
 def test_the_readmes_folders_are_those_that_are_there() -> None:
     rows = re.findall(r"^\| (`[^|]*/`(?: `[^|]*/`)*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
     named = set()

@@ -43,7 +43,6 @@ SAY_NOTHING = frozenset({"one", "found", "there", "told"})
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 NOT_YET: tuple[tuple[str, int], ...] = (
     ("testbed/attach", 13),
-    ("testbed/contract", 1),
     ("testbed/emulation", 31),
 )
 

@@ -35,7 +35,7 @@ SCHEMES = tuple(name for name in catalogue.NAMES if name != "inc-tw-norecon")
 
 @dataclass(frozen=True, slots=True)
 class LiveFigure:
-    """Runs the paper's experiment (section VII-B) on a testbed that this brings up.
+    """Run the paper's experiment (section VII-B) on a testbed that the command brings up and ends.
 
     Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why:
     docs/studies/p4inc-aoi.md, "The testbed experiment".
@@ -90,7 +90,11 @@ def _add_options(figure: str, parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--quick", action="store_true", help="the smallest experiment that shows something")
     parser.add_argument(
-        "--scale", type=int, default=SCALE, help=f"links and gradients are divided by it ({SCALE})"
+        "--scale",
+        type=int,
+        default=SCALE,
+        metavar="N",
+        help=f"links and gradients are divided by it ({SCALE})",
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="of each job")
     parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.MODELS)}")
