@@ -321,7 +321,7 @@ class Job:
             "attempts": self.attempts,
             "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),
         }
-        if self._terms.start is not None:  # else circuits are a plan's, and are told with it
+        if self._terms.start is not None:  # else circuits are a policy's, and its session tells of them
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.lanes)

@@ -1,7 +1,7 @@
 """The supply of jobs by the network: circuits, places that sum, rates of links. Thread-safe.
 
-Circuits are asked for by the jobs themselves, all their demands together, unless somebody plans them
-(`planned`): then they are the plan's alone.
+Circuits are asked for by the jobs themselves, all their demands together, unless a policy decides
+on them (`left_to_policy`): then they are its alone.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The terms on which a job runs, from when it may. Without a plan it asks for circuits itself, and is
-    laid out by another system where there is no room (System.instead); with a plan (`is_planned`), the
+    """The terms on which a job runs, from when it may. Without a policy it asks for circuits itself, and
+    is laid out by another system where there is no room (System.instead); with a policy (`by_policy`), the
     circuits are lit, and a place without room is an error. `rate_mbps` is its workers' links'; None: as they
     are. `lanes` is how many its packets have; None: as many as fit.
     """
 
     layout: Layout
-    is_planned: bool = False
+    by_policy: bool = False
     rate_mbps: float | None = None
     lanes: int | None = None
 
@@ -78,7 +78,7 @@ class Supply:
         self._topology, self._links, self._places = topology, links, places
         self._controller, self._holdings = controller, holdings
         self._host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
-        self._is_planned = False
+        self._is_left = False
         self._optics = (
             threading.Lock()
         )  # one job at a time asks for circuits; taken before the holdings' lock
@@ -88,8 +88,8 @@ class Supply:
     def give(self, number: int, generation: int, start: Start) -> Share:
         """Give a job its circuits, places and rates: all, or it raises and the job has none of it."""
         share = (
-            self._planned(number, generation, start)
-            if start.is_planned
+            self._decided(number, generation, start)
+            if start.by_policy
             else self._asked(number, generation, start)
         )
         try:
@@ -117,7 +117,7 @@ class Supply:
         hosts = [addresses.host_name(*host) for host in layout.workers]
         self._links.set_rates(dict.fromkeys(hosts, rate_mbps))
 
-    def _planned(self, number: int, generation: int, start: Start) -> Share:
+    def _decided(self, number: int, generation: int, start: Start) -> Share:
         forest = start.layout.forest
         if forest is None or self._places is None:
             return Share(start.layout)
@@ -184,10 +184,10 @@ class Supply:
     # ------------------------------------------------------------------ circuits
 
     @contextlib.contextmanager
-    def planned(self) -> Iterator[None]:
-        """Leave the circuits to a plan, meanwhile. RequestError when a job has circuits of its own."""
+    def left_to_policy(self) -> Iterator[None]:
+        """Leave the circuits to a policy, meanwhile. RequestError when a job has circuits of its own."""
         # before the jobs with circuits are looked for, each of which looks at this when it is among them
-        self._is_planned = True
+        self._is_left = True
         try:
             joining = [number for number, layout in self._holdings.layouts().items() if layout.demands]
             if joining:
@@ -196,12 +196,12 @@ class Supply:
                 )
             yield
         finally:
-            self._is_planned = False
+            self._is_left = False
 
     @property
-    def is_planned(self) -> bool:
-        """Return whether the circuits are a plan's now."""
-        return self._is_planned
+    def is_left_to_policy(self) -> bool:
+        """Return whether the circuits are a policy's now."""
+        return self._is_left
 
     def across_units(self) -> dict[int, Layout]:
         """Return the jobs, by number, whose sums cross the optical switch."""
@@ -222,7 +222,7 @@ class Supply:
     def _ask_for_circuits(self, number: int, layout: Layout) -> None:
         if not layout.demands:
             return
-        if self._is_planned:
+        if self._is_left:
             raise RequestError(
                 "the circuits are the scheduler's while jobs are queued (testbed status): place the job "
                 "within one unit, or wait"

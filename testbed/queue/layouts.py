@@ -1,4 +1,4 @@
-"""The layouts that policies can plan for, of those that systems make: their circuits join one unit, the hub,
+"""The layouts that policies can decide on, of those that systems make: their circuits join one unit, the hub,
 with the workers' units. Pure.
 """
 
@@ -30,7 +30,7 @@ from testbed.topology.units import Unit
 def hub_of(layout: Layout) -> Unit:
     """Return the unit where a job's circuits meet: its server's, or, without one, that of the top of its
     forest or of one of its workers. RequestError where they do not all join it to a unit with workers, which
-    is all that policies plan.
+    is all that policies decide on.
     """
     tops = [tree.top.place.unit for tree in layout.forest.trees] if layout.forest else []
     able = [layout.server[0]] if layout.server else [*tops, *layout.units]
@@ -39,7 +39,7 @@ def hub_of(layout: Layout) -> Unit:
             return hub
     joined = ", ".join("-".join(addresses.unit_name(unit) for unit in pair) for pair in layout.demands)
     raise RequestError(
-        f"sync {layout.system}: it needs circuits {joined}; policies plan circuits between one unit and "
+        f"sync {layout.system}: it needs circuits {joined}; policies decide on circuits between one unit and "
         f"those of the workers: place it in fewer units, or run it by testbed run"
     )
 
@@ -109,7 +109,7 @@ def _check_lanes(job: JobSpec, topology: Topology) -> None:
 
 def _has_server(job: JobSpec, racks: list[Rack], topology: Topology, without_inc: System) -> bool:
     """Return whether there is a host for the job's parameter server on an empty testbed, if it needs any.
-    RequestError where its system has no layout, or one that policies cannot plan for; a user's own system is
+    RequestError where its system has no layout, or one that policies cannot decide on; a user's own system is
     asked when the job is to have hosts.
     """
     if job.sync is None:

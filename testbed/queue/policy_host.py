@@ -66,7 +66,7 @@ def _of_system(system: System, name: str, seed: int) -> Policy:
 
 
 def main(argv: list[str]) -> int:
-    """Answer states by plans until the other end closes."""
+    """Answer states by decisions until the other end closes."""
     parser = argparse.ArgumentParser(prog="python -m testbed.queue.policy_host", description=__doc__)
     parser.add_argument("policy", help=f"FILE.py:CLASS, MODULE:CLASS, or one of {', '.join(policies())}")
     parser.add_argument("--seed", type=int, default=1)

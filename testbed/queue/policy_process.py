@@ -45,7 +45,9 @@ Spawn = Callable[..., Started]
 
 
 class PolicyError(TestbedError):
-    """There is no plan for this slot: the policy raised, ended, or answered something that is no decision."""
+    """There is no decision for this slot: the policy raised, ended, or answered something that is no
+    decision.
+    """
 
 
 class OverrunError(PolicyError):

@@ -76,7 +76,7 @@ class Queued:
     def lay_out(self, jobs: Jobs, between: Choice, busy: frozenset[Host]) -> Layout | None:
         """Return its layout beside others, who have the hosts that are `busy`, by the system that it asks
         for, or one of those `between` which its policy chooses; None while there are too few hosts.
-        RequestError where its system has no layout, or one that policies cannot plan for.
+        RequestError where its system has no layout, or one that policies cannot decide on.
         """
         racks, spec, random = jobs.means.holdings.racks, self.spec, Random(self.seed)
         if spec.sync is None:
@@ -107,7 +107,9 @@ class Queued:
             self.arrival, self.ready_s = slot, now_s
 
     def run_from(self, slot: int, inc: UnitIndex | None, rate_gbps: float, began_s: float) -> None:
-        """Note that its job was started in this slot, by whose plan; `began_s` as for `look`."""
+        """Note that its job was started in this slot, and how its policy has it run; `began_s` as for
+        `look`.
+        """
         assert self.job is not None
         assert self.job.started_at is not None
         self.inc, self.started, self.started_s = inc, slot, self.job.started_at - began_s

@@ -204,7 +204,7 @@ class Scheduler:
     ) -> Batch:
         """Begin a session with these jobs: start the policy, and the slots when it is ready."""
         with ExitStack() as undo:
-            undo.enter_context(self._jobs.means.supply.planned())
+            undo.enter_context(self._jobs.means.supply.left_to_policy())
             policy = undo.enter_context(self._policy(wanted, request, disconnected))
             rules = Rules(wanted.policy, policy.policy, limits, wanted.seed)
             session = Session(self._topology, rules, self._jobs, self._complain, self._tell)

@@ -140,7 +140,7 @@ def test_circuits_are_asked_for_unless_they_are_a_plans(run: Run) -> None:
     run(sync="ring", place="u1:1,u2:1")
     assert run.machine.requested == [[["u1", "u2"]]]
     with (
-        run.jobs.means.supply.planned(),
+        run.jobs.means.supply.left_to_policy(),
         pytest.raises(RequestError, match="the circuits are the scheduler's"),
     ):
         run(sync="ring", place="u1:1,u2:1")

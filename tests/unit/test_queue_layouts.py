@@ -1,4 +1,4 @@
-"""The layouts that policies can plan for, of those that systems make."""
+"""The layouts that policies can decide on, of those that systems make."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_circuits_meet_at_one_unit(system: str, workers: list[Host], hub: int, m
 
 def test_a_ring_over_three_units_has_no_such_unit() -> None:
     with pytest.raises(
-        RequestError, match=r"^sync ring: it needs circuits u1-u2, u2-u3, u3-u1; policies plan"
+        RequestError, match=r"^sync ring: it needs circuits u1-u2, u2-u3, u3-u1; policies decide on"
     ):
         hub_of(find("ring").lay_out(THREE, SITE))
 

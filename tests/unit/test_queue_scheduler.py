@@ -143,13 +143,13 @@ def test_while_a_policy_starts_no_job_of_run_gets_circuits(place: Place) -> None
     place.may_start.clear()
     thread, _ = place.in_background({"name": "a"})
     place.until(lambda: bool(place.logs_before), "it starts")
-    assert place.jobs.means.supply.is_planned
+    assert place.jobs.means.supply.is_left_to_policy
     place.may_start.set()
     thread.join(WAIT_S)
-    assert place.jobs.means.supply.is_planned
+    assert place.jobs.means.supply.is_left_to_policy
     place.machine.may_end.set()
     place.until(lambda: place.scheduler.status() is None, "the session ends")
-    assert not place.jobs.means.supply.is_planned
+    assert not place.jobs.means.supply.is_left_to_policy
 
 
 def test_a_command_that_goes_away_while_the_policy_starts_queues_nothing(place: Place) -> None:
@@ -161,7 +161,7 @@ def test_a_command_that_goes_away_while_the_policy_starts_queues_nothing(place: 
     thread.join(WAIT_S)
     assert isinstance(came[0], RequestError)
     assert place.scheduler.status() is None
-    assert not place.jobs.means.supply.is_planned
+    assert not place.jobs.means.supply.is_left_to_policy
 
 
 def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: Place) -> None:

@@ -182,8 +182,8 @@ def test_the_table_of_documents_has_every_option_of_run() -> None:
         ),
         (
             {"place": "u1:1,u2:1,u3:1", "workers": 3, "sync": "ring"},
-            "job job-0: sync ring: it needs circuits u1-u2, u2-u3, u3-u1; policies plan circuits between one "
-            "unit and those of the workers: place it in fewer units, or run it by testbed run",
+            "job job-0: sync ring: it needs circuits u1-u2, u2-u3, u3-u1; policies decide on circuits "
+            "between one unit and those of the workers: place it in fewer units, or run it by testbed run",
         ),
         (
             {"place": "u3:2", "sync": "ps", "ps": "u3"},
