@@ -224,7 +224,7 @@ class Setting:
 
 
 def _read(word: str, type_: str, text: str) -> Any:
-    def one(part: str, number: type) -> Any:
+    def read_part(part: str, number: type) -> Any:
         try:
             return number(part)
         except ValueError as error:
@@ -234,8 +234,8 @@ def _read(word: str, type_: str, text: str) -> Any:
     if type_.startswith("tuple"):
         parts = [part.strip() for part in text.split(",") if part.strip()]
         sort: type = str if "str" in type_ else int if "int" in type_ else float
-        return tuple(part if sort is str else one(part, sort) for part in parts)
-    return text if type_ == "str" else one(text, int if type_ == "int" else float)
+        return tuple(part if sort is str else read_part(part, sort) for part in parts)
+    return text if type_ == "str" else read_part(text, int if type_ == "int" else float)
 
 
 _DML = Setting("fig8", "numbers of training jobs", "job_count", (800, 1000, 1200, 1400))

@@ -34,7 +34,7 @@ def rows(
     schemes: Sequence[str],
     slot_s: float,
 ) -> Iterator[dict[str, Any]]:
-    """Like those of the live runs, as far as testbed/systems/p4inc/figures/live/claims.py reads them."""
+    """Yield rows as those of the live runs, as far as claims.py beside this reads them."""
     for kind in kinds:
         for count in jobs:
             for seed in seeds:
