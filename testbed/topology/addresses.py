@@ -133,6 +133,6 @@ def oxc_port_number(unit: Unit, port: int) -> int:
 def parse_optical_port(name: str) -> tuple[Unit, int]:
     """(unit, port) of a name like "u1o2". ValueError if it is none."""
     unit, _, port = name.removeprefix("u").partition("o")
-    if not name.startswith("u") or not unit.isdecimal() or not port.isdecimal():
+    if not name.startswith("u") or not unit.isdecimal() or not port.isdecimal() or not int(unit):
         raise ValueError(f"{name!r} is no optical port; a name is like u1o2")
     return Unit(int(unit)), int(port)

@@ -46,7 +46,7 @@ def test_optical_port_names_read_back(unit: int, port: int) -> None:
     assert a.parse_optical_port(a.optical_port_name(unit, port)) == (unit, port)
 
 
-@pytest.mark.parametrize("name", ["", "u1", "o1", "1o1", "u1o", "uxo1", "u1h1"])
+@pytest.mark.parametrize("name", ["", "u1", "o1", "1o1", "u1o", "uxo1", "u1h1", "u0o1"])
 def test_what_is_no_optical_port(name: str) -> None:
     with pytest.raises(ValueError, match="no optical port"):
         a.parse_optical_port(name)
