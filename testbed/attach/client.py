@@ -90,7 +90,7 @@ class _Attendance:
             os.write(self._wake, b"\0")
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        """The command's keeper is there: it gets what is the command's."""
+        """Hand the command's streams to its keeper, which has started."""
         control = socket.socket(fileno=event["fd"])
         mask = os.umask(0o077)
         os.umask(mask)
@@ -103,7 +103,7 @@ class _Attendance:
     # ------------------------------------------------------------------ what goes on meanwhile
 
     def _step(self) -> int | None:
-        """Until something happens, and what is to be done about it; an exit code when that is to be all."""
+        """Wait until something happens and do what it asks for; return an exit code when that is all."""
         poll = select.poll()
         poll.register(self._heard, select.POLLIN)
         if self._control is not None:
@@ -134,7 +134,7 @@ class _Attendance:
         return None
 
     def _read_keys(self) -> bool:
-        """False when the terminal is gone: the command ends with it."""
+        """Take the keys typed; return False when the terminal is gone, with which the command ends."""
         try:
             self._keys = os.read(0, 4096)
         except OSError:
@@ -158,7 +158,7 @@ class _Attendance:
                 self._control.send(keeper.SIGNAL + bytes([number]))
 
     def _listen(self, control: socket.socket) -> None:
-        """To the keeper."""
+        """Take a message of the keeper's."""
         try:
             message = control.recv(keeper.LONGEST_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -173,7 +173,7 @@ class _Attendance:
             self._over.wait()
 
     def _stop(self) -> None:
-        """As the command was, and go on as it shall when somebody has this process go on."""
+        """Stop, as the command did, and have it go on when somebody has this process go on."""
         if self._terminal:
             self._terminal.restore()
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -182,7 +182,7 @@ class _Attendance:
         self._pass_on(signal.SIGCONT)
 
     def _last_words(self) -> None:
-        """What came before the answer, and has not been looked at."""
+        """Take what the keeper and the command said before the answer came."""
         if self._control is not None:
             with contextlib.suppress(OSError):
                 while message := self._control.recv(keeper.LONGEST_BYTES, socket.MSG_DONTWAIT):

@@ -31,7 +31,7 @@ PASSED_ON = (
 
 
 def start_message(mask: int, has_terminal: bool) -> bytes:
-    """What the client sends first, beside its three descriptors."""
+    """Return the client's first message, which goes with its three descriptors."""
     return START + bytes([has_terminal]) + mask.to_bytes(2, "big")
 
 
@@ -64,7 +64,7 @@ def main(fd: int, argv: list[str]) -> int:
 
 
 def _become(control: socket.socket, streams: list[int], terminal: int | None, argv: list[str]) -> None:
-    """The command's process: in a group of its own, which is the terminal's foreground one."""
+    """Become the command, in a group of its own, which is the terminal's foreground one."""
     os.setpgid(0, 0)
     if terminal is not None:
         os.tcsetpgrp(terminal, os.getpid())
@@ -89,7 +89,7 @@ def _become(control: socket.socket, streams: list[int], terminal: int | None, ar
 
 
 def _keep(control: socket.socket, changed: int, child: int) -> int:
-    """Until the command has ended."""
+    """Pass on signals until the command has ended; return its exit code."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(changed, select.POLLIN)
@@ -120,7 +120,7 @@ def _hang_up(child: int) -> None:
 
 
 def _signal(child: int, number: int) -> None:
-    """To the command and what it started in its group. It is not reaped yet: its number is its own."""
+    """Send a signal to the command's group. The command is not reaped yet, so its number is its own."""
     with contextlib.suppress(OSError):
         os.killpg(child, number)
 

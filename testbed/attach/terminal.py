@@ -42,13 +42,13 @@ class Terminal:
         os.close(self.master)
 
     def streams(self) -> list[int]:
-        """What the command gets as its standard input, output and error: those that are a terminal are this
-        one.
+        """Return the command's standard input, output and error: this terminal in place of any that is a
+        terminal.
         """
         return [self.slave if os.isatty(each) else each for each in STANDARD]
 
     def close_slave(self) -> None:
-        """Once the command has it: from then on its last holder's end is the end of what is read here."""
+        """Let go of the command's end, once the command has it: its last holder ends what is read then."""
         if self.slave >= 0:
             os.close(self.slave)
             self.slave = -1
@@ -61,7 +61,7 @@ class Terminal:
             )
 
     def take(self) -> None:
-        """Every key goes to the command from now on, those that send signals too; not while this process is
+        """Hand every key to the command from now on, those that send signals too; not while this process is
         in the background, whose terminal is somebody else's.
         """
         if self._before is None and self.is_ours():
@@ -71,21 +71,21 @@ class Terminal:
                 self._before = before
 
     def restore(self) -> None:
-        """The terminal outside, as it was."""
+        """Give the terminal outside back as it was."""
         if self._before is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self._outside, termios.TCSADRAIN, self._before)
             self._before = None
 
     def is_ours(self) -> bool:
-        """Whether this process is in the foreground, or the terminal is of no session that tells."""
+        """Return whether this process is in the foreground, or the terminal is of no session that says so."""
         try:
             return os.tcgetpgrp(self._outside) == os.getpgrp()
         except OSError:
             return True
 
     def read(self) -> bytes | None:
-        """What the command has written; None when that is nothing now, b"" when there will be no more."""
+        """Return what the command has written; None when that is nothing now, b"" when no more will come."""
         try:
             return os.read(self.master, _PIECE_BYTES)
         except BlockingIOError:
@@ -95,12 +95,12 @@ class Terminal:
             return b""
 
     def show(self, data: bytes) -> None:
-        """On the terminal outside, at whichever of the standard streams it is."""
+        """Write to the terminal outside, by whichever of the standard streams is that."""
         target = next((each for each in (1, 2, 0) if os.isatty(each)), 1)
         _write(target, data)
 
     def type(self, keys: bytes) -> int:
-        """How many of these keys it took."""
+        """Hand keys to the command; return how many of them it took."""
         try:
             return os.write(self.master, keys)
         except OSError:

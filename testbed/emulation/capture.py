@@ -43,8 +43,8 @@ _OUTGOING_ONLY = (
 
 @dataclass(slots=True)
 class Captured:
-    """What a capture came to. Forward is from end a of the link: from the host, or from the ToR to the
-    optical switch.
+    """The frames of a capture, counted. Forward is from end a of the link: from the host, or from the ToR to
+    the optical switch.
     """
 
     forward: int = 0

@@ -30,7 +30,7 @@ _RATES = ("loss", "duplicate", "reorder", "corrupt")
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """What befalls the frames of one direction. Rates are shares, 0 to 1; the last three are of the frames
+    """The fault that one direction's frames meet. Rates are shares, 0 to 1; the last three are of the frames
     that are not lost.
 
     A frame that is reordered goes out directly behind the frame that arrived `distance` after it; `distance`
@@ -125,8 +125,8 @@ class LinkFaults:
                 self._program = None
 
     def states(self) -> list[dict[str, Any]]:
-        """By link and direction: link, direction, the fault's fields, and `counters` since it was set.
-        JSON-able.
+        """Return every direction's fault, in the links' order: link, direction, the fault's fields, and
+        `counters` since it was set. It can be written as JSON.
         """
         with self._lock:
             if self._program is None:

@@ -1,4 +1,4 @@
-"""What a topology comes to in devices, wires, host addresses and bridges. Pure: a function of the topology.
+"""The layout of a topology: devices, wires, host addresses and bridges. Pure: a function of the topology.
 
 Owns the mapping; names and numbers come from topology.addresses. Nothing here touches the kernel.
 """
@@ -123,21 +123,21 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
 
 
 def _hosts(unit: UnitSpec) -> list[HostAddress]:
-    """Every host knows its unit's other hosts and its gateway, so that no address resolution crosses the
-    fabric.
+    """Return the hosts' addresses. Each host knows its unit's other hosts and its gateway, so that no address
+    resolution crosses the fabric.
     """
     gateway = addresses.tor_ip(unit.index)
     known = [
         (addresses.host_ip(unit.index, host), addresses.host_mac(unit.index, host)) for host in _numbers(unit)
     ]
     known.append((gateway, addresses.tor_mac(unit.index)))
-    found = []
+    hosts = []
     for host in _numbers(unit):
         address = addresses.host_ip(unit.index, host)
         neighbours = tuple(neighbour for neighbour in known if neighbour[0] != address)
         name = addresses.host_name(unit.index, host)
-        found.append(HostAddress(name, HOST_DEVICE, address, PREFIX, gateway, neighbours))
-    return found
+        hosts.append(HostAddress(name, HOST_DEVICE, address, PREFIX, gateway, neighbours))
+    return hosts
 
 
 def _numbers(unit: UnitSpec) -> range:

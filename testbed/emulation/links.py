@@ -98,7 +98,7 @@ class WireSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """What a host's interface is given. Neighbours are (IPv4 address, MAC); the gateway is one of them."""
+    """The addresses of a host's interface. Neighbours are (IPv4 address, MAC), the gateway among them."""
 
     namespace: str
     device: str
@@ -151,11 +151,11 @@ def check_rate(wire: WireSpec) -> None:
         return
     bytes_per_s, frame_bytes = rate_bytes_per_s(wire.rate_mbps), wire.mtu + _ETHERNET_BYTES
     frame_ns = frame_bytes * 10**9 // bytes_per_s if bytes_per_s > 0 else 0
-    found_mbps = frame_bytes * 8e3 / max(frame_ns, 1) if bytes_per_s > 0 else 0.0
-    if abs(found_mbps - wire.rate_mbps) > _RATE_ERROR * wire.rate_mbps:
+    nearest_mbps = frame_bytes * 8e3 / max(frame_ns, 1) if bytes_per_s > 0 else 0.0
+    if abs(nearest_mbps - wire.rate_mbps) > _RATE_ERROR * wire.rate_mbps:
         raise SettingError(
             f"link {wire.name}: {wire.rate_mbps:g} Mb/s was asked for, and the nearest that the kernel can "
-            f"set is {found_mbps:g} Mb/s"
+            f"set is {nearest_mbps:g} Mb/s"
         )
 
 
@@ -381,7 +381,7 @@ class Wires:
             root = self._route.devices() if everything or len(self._shaped) < len(self._wires) else {}
             inner = self._wires_route.devices() if self._shaped and everything else {}
             buckets = self._wires_route.token_buckets() if self._shaped else {}
-        found = {}
+        statistics = {}
         for wire in self._wires:
             if wire.rate_mbps is None:
                 port, ab = (wire.b, True) if wire.b.namespace is None else (wire.a, False)
@@ -392,7 +392,7 @@ class Wires:
                 lost_b, lost_a = (
                     (state.rx_dropped, state.tx_dropped) if ab else (state.tx_dropped, state.rx_dropped)
                 )
-                found[wire.name] = WireStatistics(
+                statistics[wire.name] = WireStatistics(
                     None, towards_b, towards_a, lost_b, lost_a, 0, 0, lost_b + lost_a
                 )
                 continue
@@ -402,7 +402,7 @@ class Wires:
             if everything:  # what enters at an end, or leaves the shaper at the other, and finds no room
                 late_b = inner[device_b].tx_dropped + _lost_at(wire.a, root)
                 late_a = inner[device_a].tx_dropped + _lost_at(wire.b, root)
-            found[wire.name] = WireStatistics(
+            statistics[wire.name] = WireStatistics(
                 rate_mbps=wire.rate_mbps,
                 bytes_ab=at_b.sent_bytes,
                 bytes_ba=at_a.sent_bytes,
@@ -412,7 +412,7 @@ class Wires:
                 backlog_ba_bytes=at_a.backlog_bytes,
                 device_drops=late_b + late_a,
             )
-        return found
+        return statistics
 
 
 def _lost_at(end: End, root: dict[str, DeviceState]) -> int:

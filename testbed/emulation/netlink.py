@@ -79,7 +79,7 @@ class DeviceSpec:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """What the kernel says of a device. Counters in bytes and packets since its creation."""
+    """A device as the kernel has it. Counters are bytes and packets since its creation."""
 
     name: str
     ifindex: int
@@ -94,7 +94,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What the kernel says of a token bucket: its rate and limit, and its counters since creation."""
+    """A token bucket as the kernel has it: its rate and limit, and its counters since its creation."""
 
     ifindex: int
     rate_bytes_per_s: int
@@ -105,21 +105,21 @@ class QueueState:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One netlink attribute, padded."""
+    """Return a netlink attribute, padded."""
     return struct.pack("=HH", len(value) + 4, kind) + value + b"\0" * (-len(value) % 4)
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """The attributes of a message's tail, by kind; nesting bits removed."""
-    found: dict[int, bytes] = {}
+    """Return the attributes of a message's tail, by kind; nesting bits removed."""
+    values: dict[int, bytes] = {}
     offset = 0
     while offset + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, offset)
         if length < 4:
             break
-        found[kind & 0x3FFF] = data[offset + 4 : offset + length]
+        values[kind & 0x3FFF] = data[offset + 4 : offset + length]
         offset += (length + 3) & ~3
-    return found
+    return values
 
 
 def _nested(kind: int, *parts: bytes) -> bytes:
@@ -280,7 +280,7 @@ def delete_program(ifindex: int, priority: int) -> Message:
 
 
 def set_merging(ifindex: int, limit_bytes: int) -> Message:
-    """How long a packet receive offload (GRO) may make of several; below a frame's length it makes none."""
+    """Set how long a packet receive offload (GRO) may make of several: none below a frame's length."""
     body = _link_header(ifindex) + _u32(58, limit_bytes)  # IFLA_GRO_MAX_SIZE; for IPv4 too up to 65536
     return Message(
         _NEWLINK, 0, body, f"set the longest merged packet of device {ifindex} to {limit_bytes} bytes"
@@ -353,7 +353,7 @@ class RouteSocket:
 
     def devices(self) -> dict[str, DeviceState]:
         """Every device of the namespace, by name."""
-        found = {}
+        states = {}
         for body in self._dump(_GETLINK, _link_header()):
             ifindex, flags = struct.unpack_from("=4xiI", body)
             values = attributes(body[16:])
@@ -363,35 +363,37 @@ class RouteSocket:
             mtu = struct.unpack("=I", values[4])[0]
             mac = values.get(1, b"").hex(":")
             up = bool(flags & _IFF_UP)
-            found[name] = DeviceState(name, ifindex, mtu, up, mac, rx_bytes, tx_bytes, rx_dropped, tx_dropped)
-        return found
+            states[name] = DeviceState(
+                name, ifindex, mtu, up, mac, rx_bytes, tx_bytes, rx_dropped, tx_dropped
+            )
+        return states
 
     def merging(self) -> dict[int, int]:
         """The longest IPv4 packet, in bytes, that receive offload may make, by ifindex of every device of the
         namespace.
         """
-        found = {}
+        limits = {}
         for body in self._dump(_GETLINK, _link_header()):
             values = attributes(body[16:])
             limit = values.get(64) or values[58]  # IFLA_GRO_IPV4_MAX_SIZE from Linux 6.3 on
-            found[struct.unpack_from("=4xi", body)[0]] = struct.unpack("=I", limit)[0]
-        return found
+            limits[struct.unpack_from("=4xi", body)[0]] = struct.unpack("=I", limit)[0]
+        return limits
 
     def programs(self, ifindex: int, priority: int) -> list[int]:
         """The kernel's numbers of the BPF programs of a priority at a device's ingress."""
-        found = []
+        numbers = []
         for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, _INGRESS_HANDLE)):
             values = attributes(body[20:])
             at = struct.unpack_from("=I", body, 16)[0] >> 16
             if values.get(1, b"").rstrip(b"\0") == b"bpf" and 2 in values and at == priority:
                 options = attributes(values[2])
                 if 11 in options:  # TCA_BPF_ID
-                    found.append(struct.unpack("=I", options[11])[0])
-        return found
+                    numbers.append(struct.unpack("=I", options[11])[0])
+        return numbers
 
     def token_buckets(self) -> dict[int, QueueState]:
         """Every token bucket of the namespace, by its device's ifindex."""
-        found = {}
+        buckets = {}
         for body in self._dump(_GETQDISC, _tc_header(0, 0, 0)):
             values = attributes(body[20:])
             if values.get(1, b"").rstrip(b"\0") != b"tbf":
@@ -404,8 +406,8 @@ class RouteSocket:
             limit = struct.unpack_from("=I", options[1], 24)[0]
             sent = struct.unpack_from("=Q", statistics[1])[0]
             _, backlog, drops = struct.unpack_from("=III", statistics[3])
-            found[ifindex] = QueueState(ifindex, rate, limit, sent, drops, backlog)
-        return found
+            buckets[ifindex] = QueueState(ifindex, rate, limit, sent, drops, backlog)
+        return buckets
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
@@ -423,5 +425,5 @@ def _reason(flags: int, body: bytes) -> str:
 
 
 def is_missing_feature(error: NetlinkError) -> bool:
-    """Whether a refusal means that the kernel lacks the thing, not that the request was wrong."""
+    """Return whether a refusal means that the kernel lacks the thing, not that the request was wrong."""
     return error.code in (errno.ENOENT, errno.EOPNOTSUPP)

@@ -140,12 +140,12 @@ class OpenVSwitch:
         self._delete_internal_devices()
 
     def _delete_internal_devices(self) -> None:
-        """The user-space datapath leaves each bridge's own device behind when its process ends."""
+        """Delete each bridge's own device, which the user-space datapath leaves when its process ends."""
         ours, self._bridges = {*self._bridges, "ovs-netdev"} if self._bridges else set(), []
         with RouteSocket() as route:
-            found = [name for name in route.devices() if name in ours]
-            if found:
-                route.send([*(set_group(name, ADOPTED_GROUP) for name in found), delete_group(ADOPTED_GROUP)])
+            left = [name for name in route.devices() if name in ours]
+            if left:
+                route.send([*(set_group(name, ADOPTED_GROUP) for name in left), delete_group(ADOPTED_GROUP)])
 
     # -------------------------------------------------------------- bridges
 
@@ -202,26 +202,26 @@ class OpenVSwitch:
         }
         for bridge in bridges:
             for port in bridge.ports:
-                if numbers.get(port.device) != port.number:
-                    found = numbers.get(port.device, "no port")
+                number = numbers.get(port.device, "no port")
+                if number != port.number:
                     asked = f"{port.device} was asked for as port {port.number}"
-                    raise SettingError(f"bridge {bridge.name}: {asked} and reads back {found}")
+                    raise SettingError(f"bridge {bridge.name}: {asked} and reads back {number}")
         identities = {row["name"]: row["datapath_id"] for row in self.rows("Bridge", "name", "datapath_id")}
         for bridge in bridges:
             wanted = f"{bridge.datapath_id:016x}"
-            if identities.get(bridge.name) != wanted:
-                found = identities.get(bridge.name)
+            identity = identities.get(bridge.name)
+            if identity != wanted:
                 raise SettingError(
-                    f"bridge {bridge.name}: datapath id {wanted} was set and reads back {found}"
+                    f"bridge {bridge.name}: datapath id {wanted} was set and reads back {identity}"
                 )
 
     def rows(self, table: str, *columns: str) -> list[dict[str, object]]:
-        """Columns of a table of the database, a mapping for each row."""
+        """Return columns of a table of the database, a mapping for each row."""
         answer = json.loads(self._vsctl(["--format=json", f"--columns={','.join(columns)}", "list", table]))
         return [dict(zip(answer["headings"], row, strict=True)) for row in answer["data"]]
 
     def connected(self) -> dict[str, bool]:
-        """Whether each controller connection is up, by its record's id."""
+        """Return whether each controller connection is up, by its record's id."""
         return {
             str(row["_uuid"]): row["is_connected"] is True
             for row in self.rows("Controller", "_uuid", "is_connected")
@@ -229,7 +229,7 @@ class OpenVSwitch:
 
 
 def _has_kernel_datapath() -> bool:
-    """Whether Open vSwitch's kernel module serves this network namespace: make a datapath and remove it."""
+    """Return whether Open vSwitch's kernel module serves this network namespace, by making a datapath."""
     probe = "probe"
     made = subprocess.run(
         ["ovs-dpctl", "add-dp", probe], capture_output=True, timeout=_START_TIMEOUT_S, check=False

@@ -72,10 +72,11 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         node = self.mn[first]
         if isinstance(node, RemoteHost) and node.shell is not None:
             node.is_kept = True
-            self._failed(int(node.cmd("echo $?").strip() or 1))
+            code = node.cmd("echo $?").strip()
+            self._failed(int(code) if code.isdecimal() else 1)
 
     def waitForNode(self, node: RemoteHost) -> None:
-        """Until its command has ended. Keys go to the command, those of a script to nobody."""
+        """Wait until its command has ended. Keys go to the command, those of a script to nobody."""
         keys = [self.stdin.fileno()] if self.isatty() else []
         if keys:
             subprocess.run(["stty", "-icanon", "min", "1"], check=False)

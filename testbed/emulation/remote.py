@@ -57,12 +57,12 @@ class RemoteHost(FabricHost):
     def startShell(self, mnopts: str | None = None) -> None:
         try:
             super().startShell(mnopts)
-        except EndedError:
+        except BaseException:  # Ctrl-C, too: a shell that has half begun would answer one command too late
             self.end_shell()
             raise
 
     def end_shell(self) -> None:
-        """Without it. The next command has one of its own."""
+        """End the shell. The next command has a new one."""
         if self.shell is not None:
             self.shell.kill()  # what it ran ends with it
             self.cleanup()
@@ -100,7 +100,7 @@ class RemoteHost(FabricHost):
 
 
 class EndedError(TestbedError):
-    """A host's shell ended, or never began."""
+    """The shell of a host has ended, or never began."""
 
 
 class RemoteSwitch(FabricSwitch):
@@ -121,11 +121,11 @@ class RemoteSwitch(FabricSwitch):
     cmd = sendCmd = popen = pexec = dpctl = vsctl = start = stop = _refused
 
     def connected(self) -> bool:
-        """Whether the controller has every switch."""
+        """Return whether the controller has every switch."""
         return bool(self._state()["controller"].get("ready"))
 
     def terminate(self) -> None:
-        """Nothing: it is the testbed's."""
+        """Do nothing: it is the testbed's."""
 
 
 class RemoteLink(FabricLink):
@@ -178,7 +178,7 @@ class RemoteNet(FabricView):
         raise RequestError(f"net.stop: end the testbed by: testbed down --name {self._runtime.name}")
 
     def state(self) -> dict[str, Any]:
-        """What `testbed status` says, not older than a moment: many links are asked one after the other."""
+        """Return what `testbed status` said at most a moment ago: many links are asked in a row."""
         if time.monotonic() - self._state_at > _LOOK_S:
             self._state = rpc.call(self._runtime.socket, "status")
             self._state_at = time.monotonic()
@@ -197,7 +197,7 @@ class RemoteNet(FabricView):
             host.terminate()
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
-        """Down: every frame is lost, both ways; up: no fault is left. Over the daemon's faults."""
+        """Have the daemon's faults lose every frame of a link, both ways ("down"), or end them ("up")."""
         for name in (src, dst):
             if name not in self.nameToNode:
                 raise RequestError(f"link: no node {name}; nodes are {', '.join(self.nameToNode)}")
@@ -220,8 +220,8 @@ class RemoteNet(FabricView):
         seconds: int = 5,
         port: int = 5001,
     ) -> list[str]:
-        """As Mininet's, whose own ends every iperf of this user's by name, in all hosts: here only the server
-        that was started.
+        """Measure as Mininet's does, which ends every iperf of this user's by name, in all hosts: this ends
+        only the server that it started.
         """
         client, server = hosts or (self.hosts[0], self.hosts[-1])
         if client.cmd("command -v iperf").strip() == "":
@@ -249,7 +249,7 @@ class RemoteNet(FabricView):
 
 
 def link_name(link: RemoteLink) -> str:
-    """As the testbed's commands have it: a host's link has the host's name, an optical port's the port's."""
+    """Return a link's name in the testbed's commands: the host's, or the optical port's."""
     for intf in (link.intf1, link.intf2):
         if isinstance(intf.node, FabricHost):
             return str(intf.node.name)
@@ -258,7 +258,7 @@ def link_name(link: RemoteLink) -> str:
 
 
 def _await_listening(host: Node, port: int, kind: str) -> None:
-    """Until somebody in the host has that port. RequestError if nobody does."""
+    """Wait until somebody in the host has that port. RequestError if nobody does."""
     deadline = time.monotonic() + _LISTENING_S
     look = ["grep", "-qsiE", f"^ *[0-9]+: [0-9A-F]+:{port:04X} ", f"/proc/net/{kind}", f"/proc/net/{kind}6"]
     while host.pexec(look)[2] != 0:

@@ -32,7 +32,7 @@ class Report:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(self) -> str | None:
-        """What was said, if anything was, to be asked when the process has ended; closes it."""
+        """Return the reason that was written, if any was, and close it: for when the process has ended."""
         if self._reader < 0:
             return None
         try:
@@ -54,7 +54,7 @@ class Started(subprocess.Popen[bytes]):
     report: Report | None = None
 
     def why_not(self) -> str | None:
-        """Of one that has ended: why it did not come to run its program, if so."""
+        """Return why a process that has ended did not come to run its program, if so."""
         return self.report.read() if self.report else None
 
 

@@ -53,8 +53,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
     settings: Mapping[str, Any] = {}
 
     def __init__(self, *args: Any, **params: Any) -> None:
-        """As Mininet's: `hopts`, `sopts` and `lopts` are for nodes and links that say nothing, and `build`
-        gets the rest.
+        """Take what Mininet's takes: `hopts`, `sopts` and `lopts` for nodes and links that say nothing, and
+        the rest for `build`.
         """
         self._described: Topology | None = None
         self._tors: dict[Unit, dict[str, Any]] = {}

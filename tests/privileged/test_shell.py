@@ -6,10 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from testbed.client.runtime import Runtime
-from tests.privileged.commands import ROOT, WAIT_S, Testbed, environment
+from tests.privileged.commands import ROOT, WAIT_S, Testbed, environment, wait_for
 from tests.privileged.owned import owned, rights
 from tests.terminals import Screen
 
@@ -97,6 +98,22 @@ def test_the_prompt(testbed: Testbed) -> None:
     shown.read_until("mininet> ")
     shown.type("u1h1 ping -c1 u1h2\n")
     shown.read_until("1 received")
+    shown.read_until("mininet> ")
+    shown.type("exit\n")
+    assert shown.wait() == 0
+
+
+def test_a_shell_that_is_interrupted_as_it_begins_is_not_kept(testbed: Testbed) -> None:
+    argv = [sys.executable, "-m", "testbed.shell", "--name", testbed.name]
+    shown = Screen(["/usr/bin/env", "-C", str(ROOT), "HOME=/nonesuch", *argv])
+    shown.read_until("mininet> ")
+    shown.type("u1h1 sleep 1000\n")
+    wait_for(lambda: len(psutil.Process(shown.pid).children()) > 0, "the host's shell begins")
+    shown.type("\x03")
+    shown.read_until("Interrupt")
+    shown.read_until("mininet> ")
+    shown.type("u1h1 echo $((6 * 7)) sheep\n")
+    shown.read_until("42 sheep")
     shown.read_until("mininet> ")
     shown.type("exit\n")
     assert shown.wait() == 0

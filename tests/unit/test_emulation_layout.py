@@ -23,28 +23,28 @@ def topology(*units: tuple[int, int], rate_mbps: float | None = 40_000, scale: i
     return Topology("t", made, LinkSpec(rate_mbps, 100), LinkSpec(rate_mbps, 50), OcsSpec(), IncSpec(), scale)
 
 
-def devices_of(plan: Layout) -> list[str]:
-    ends = [end for wire in plan.wires for end in (wire.a, wire.b) if end.namespace is None]
+def devices_of(made: Layout) -> list[str]:
+    ends = [end for wire in made.wires for end in (wire.a, wire.b) if end.namespace is None]
     return [end.device for end in ends]
 
 
 def test_names_and_numbers_are_those_of_the_architecture() -> None:
-    plan = layout(topology((3, 2), (2, 1)))
-    assert plan.namespaces == (WIRES, "u1h1", "u1h2", "u1h3", "u2h1", "u2h2")
+    made = layout(topology((3, 2), (2, 1)))
+    assert made.namespaces == (WIRES, "u1h1", "u1h2", "u1h3", "u2h1", "u2h2")
     bridges = {
         bridge.name: (bridge.datapath_id, [(p.device, p.number) for p in bridge.ports])
-        for bridge in plan.bridges
+        for bridge in made.bridges
     }
     assert bridges["u2"] == (2, [("u2-h1", 1), ("u2-h2", 2), ("u2-o1", 201)])
     assert bridges["oxc"] == (0x1000, [("x-u1o1", 1), ("x-u1o2", 2), ("x-u2o1", 65)])
-    second = next(host for host in plan.hosts if host.namespace == "u1h2")
+    second = next(host for host in made.hosts if host.namespace == "u1h2")
     assert (second.address, second.prefix, second.gateway) == ("10.0.1.2", 24, "10.0.1.254")
     assert dict(second.neighbours) == {
         "10.0.1.1": "02:00:0a:00:01:01",
         "10.0.1.3": "02:00:0a:00:01:03",
         "10.0.1.254": "02:00:0a:00:01:fe",
     }
-    wire = next(wire for wire in plan.wires if wire.name == "u2h1")
+    wire = next(wire for wire in made.wires if wire.name == "u2h1")
     assert (wire.a.device, wire.a.namespace, wire.a.mac, wire.a.ifindex) == (
         "eth0",
         "u2h1",
@@ -77,21 +77,21 @@ def test_an_unshaped_topology_has_unshaped_wires() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 40)), min_size=1, max_size=6))
 def test_every_device_is_named_once_and_is_a_port_of_one_bridge(units: list[tuple[int, int]]) -> None:
-    plan = layout(topology(*units))
-    devices = devices_of(plan)
-    ports = [port.device for bridge in plan.bridges for port in bridge.ports]
+    made = layout(topology(*units))
+    devices = devices_of(made)
+    ports = [port.device for bridge in made.bridges for port in bridge.ports]
     assert sorted(devices) == sorted(ports)
     assert len(set(devices)) == len(devices)
-    inner = [device for wire in plan.wires for device in inner_devices(wire)]
+    inner = [device for wire in made.wires for device in inner_devices(wire)]
     assert len(set(inner)) == len(inner)
     assert max(len(name) for name in devices + inner) < IFNAMSIZ
-    indices = [wire.a.ifindex for wire in plan.wires if wire.a.ifindex]
+    indices = [wire.a.ifindex for wire in made.wires if wire.a.ifindex]
     assert len(set(indices)) == len(indices)
 
 
 def test_the_largest_names_fit_the_kernel() -> None:
-    plan = layout(topology(*[(1, 1)] * 249, (200, 40)))
-    names = devices_of(plan) + [device for wire in plan.wires for device in inner_devices(wire)]
+    made = layout(topology(*[(1, 1)] * 249, (200, 40)))
+    names = devices_of(made) + [device for wire in made.wires for device in inner_devices(wire)]
     assert max(len(name) for name in names) < IFNAMSIZ
 
 
