@@ -55,8 +55,8 @@ def standard_error(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The count of points at which a claim that one scheme is ahead of others holds, at how many they are
-    level, and how many there are.
+    """The count of swept values at which a claim that one scheme is ahead of others holds, at how many they
+    are level, and how many there are.
     """
 
     ahead: int
@@ -69,7 +69,7 @@ class Held:
 
     @property
     def verdict(self) -> str:
-        """AGREES where it holds at every point, TIE where they are level at every one; PARTLY where it holds
+        """AGREES where it holds at every value, TIE where they are level at every one; PARTLY where it holds
         at some and is nowhere refuted, or at most.
         """
         if self.ahead == self.of:

@@ -1,7 +1,7 @@
 """TW+, first half: which waiting jobs use INC, which their PS, and which wait. Owns no rates and no circuits.
 Pure.
 
-Times are seconds from the slot that is planned.
+Times are seconds from the slot that is decided.
 """
 
 from __future__ import annotations
