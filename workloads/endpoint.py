@@ -296,10 +296,10 @@ class Endpoint:
             return
         progress = self._board.progress()
         mine = progress[self._worker] if progress else 0
-        behind = [f"worker {rank}" for rank, at in enumerate(progress) if at < mine]
+        behind = [f"worker {rank}" for rank in self._board.behind() if rank != self._worker]
         what = f"after fragment {mine}; behind: " + (
             ", ".join(behind)
-            or "nobody, so the network, the parameter server, or a worker that has not begun this sum"
+            or "nobody, all have pushed what comes next, so the network or a place that sums"
         )
         if silent_s > self._timeout_s:
             self._broken = PeersMissingError(f"job {self._job}: no result in {self._timeout_s:g} s {what}")

@@ -131,7 +131,12 @@ class Board:
 
     def progress(self) -> list[int]:
         """Every worker's progress, by rank."""
-        return [int(value) for value in self._records["progress"][: len(self._hosts)]]
+        return [int(value) >> 1 for value in self._records["progress"][: len(self._hosts)]]
+
+    def behind(self) -> list[int]:
+        """Return the ranks that have summed less than this worker, or as much and pushed nothing since."""
+        values = [int(value) for value in self._records["progress"][: len(self._hosts)]]
+        return [rank for rank, value in enumerate(values) if value < (values[self._rank] | 1)]
 
 
 def wait_at_gate(environ: Mapping[str, str] = os.environ) -> None:

@@ -50,7 +50,11 @@ SETTINGS = Record(
         Member("ways", Kind.WAYS_IN, "by tree"),
         Member("pattern", Kind.U32_IN, "the tree of each fragment modulo parts"),
         Member("rate_now", Kind.F64_IN, "what the rate has become, 0 until it changes; null: it never does"),
-        Member("progress", Kind.U64_OUT, "fragments summed so far, for who waits for us"),
+        Member(
+            "progress",
+            Kind.U64_OUT,
+            "twice the fragments summed so far, and 1 where more are pushed: for who waits for us",
+        ),
     ),
 )
 

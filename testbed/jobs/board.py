@@ -40,10 +40,10 @@ class JobBoard:
     """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
 
     Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it
-    has changed); worker N writes record N's progress (fragments that the network summed) and summed_bytes (of
-    gradients, by whatever kind of synchronisation), and left_ns (when it left its process group, by the
-    monotonic clock). Every field is an aligned word with one writer, and state is written after exit_code: no
-    lock is needed.
+    has changed); worker N writes record N's progress (twice the fragments that the network summed, and 1
+    while more are pushed), summed_bytes (of gradients, by whatever kind of synchronisation), and left_ns
+    (when it left its process group, by the monotonic clock). Every field is an aligned word with one writer,
+    and state is written after exit_code: no lock is needed.
     """
 
     def __init__(self, workers: int, has_ps: bool = False) -> None:
@@ -84,7 +84,7 @@ class JobBoard:
 
     def progress(self) -> list[int]:
         """Return each worker's progress, by rank."""
-        return [int(value) for value in self._records["progress"][: self.workers]]
+        return [int(value) >> 1 for value in self._records["progress"][: self.workers]]
 
     def summed_bytes(self) -> int:
         """Return how many bytes every worker has its sums of, of those that go through the backend `inc`."""

@@ -40,6 +40,9 @@ class Alone:
     def progress(self) -> list[int]:
         return []
 
+    def behind(self) -> list[int]:
+        return []
+
 
 def main() -> None:
     settings = json.loads(sys.argv[1])

@@ -5,6 +5,7 @@ for.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,32 @@ def test_a_job_that_starts_again_sums_by_all_its_trees(testbed: Testbed, tmp_pat
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(result["attempts"]) == 2
     assert f"{7 * rounds} sums of 3 workers are exact" in ended.stdout
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_others_are_told_in_a_line_who_is_missing(
+    testbed: Testbed, tmp_path: Path, how: str, rank: int
+) -> None:
+    """Hosts in a chain: a stopped worker's host sums on, but nothing of its own comes."""
+    words = ("--sync", f"{TOPS}:Chains", *ACROSS, str(HERE / "jobs" / "falls.py"), how, str(rank))
+    ended, result = run(testbed, tmp_path, *words)
+    assert ended.returncode == 1
+    host = result["workers"][rank]["host"]
+    if how == "SIGKILL":
+        expected = f"worker {rank} on {host} was ended by SIGKILL"
+    else:
+        expected = rf"no result in 10 s after fragment \d+; behind: worker {rank}"
+    told = [line.partition("told: ")[2] for line in ended.stdout.splitlines() if "told" in line]
+    first = [line for line in told if re.fullmatch(rf"job {result['id']}: {expected}", line)]
+    assert first, f"{expected}: {told}"
+    others = rf"job {result['id']}: (worker \d on u\dh\d exited with code 7(; )?)+"  # who was told first
+    assert all(re.fullmatch(others, line) for line in told if line not in first), told
+    assert result["failure"]
+    (failure,) = (line for line in ended.stderr.splitlines() if "failed" in line)
+    assert failure == f"testbed run: job {result['id']} failed: {result['failure']}"
+    status = json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout)
+    assert status["jobs"] == []
 
 
 # ---------------------------------------------------------------- lanes

@@ -67,7 +67,7 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(
     pattern = np.resize(mapping.pattern(shares), fragments)
     by_tree = np.bincount(pattern, minlength=len(shares))
     assert pushed == [{in_tree(tree, at) for tree, count in enumerate(by_tree) for at in range(count)}] * 3
-    assert progress == [fragments] * 3
+    assert progress == [2 * fragments] * 3, "and nothing under way"
 
 
 def test_a_tree_without_results_holds_up_no_other() -> None:

@@ -82,8 +82,19 @@ def test_a_parameter_server_that_a_scheduled_job_was_started_without_is_not_miss
 
 def test_progress_crosses_to_the_launcher(board: JobBoard, tmp_path: Path) -> None:
     worker = JobEnv.from_environ(environ(described(board, tmp_path))).board
-    ctypes.c_uint64.from_address(worker.progress_address()).value = 2**40 + 1  # as the compiled endpoint does
-    assert board.progress() == [0, 2**40 + 1, 0]
+    ctypes.c_uint64.from_address(worker.progress_address()).value = 2**40 + 6  # as the compiled endpoint does
+    assert board.progress() == [0, 2**39 + 3, 0]
+
+
+def test_who_has_pushed_nothing_since_the_last_sum_is_behind(board: JobBoard, tmp_path: Path) -> None:
+    worker = JobEnv.from_environ(environ(described(board, tmp_path))).board
+    values = board._records["progress"]
+    values[:3] = 14, 15, 15
+    assert worker.behind() == [0], "the others have pushed, and wait"
+    values[:3] = 15, 15, 13
+    assert worker.behind() == [2]
+    values[:3] = 15, 15, 17
+    assert worker.behind() == []
 
 
 def test_another_process_sees_the_board(board: JobBoard, tmp_path: Path) -> None:

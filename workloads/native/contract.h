@@ -53,7 +53,8 @@ struct settings {
 	const struct way *ways; /* by tree */
 	const __u32 *pattern; /* the tree of each fragment modulo parts */
 	const double *rate_now; /* what the rate has become, 0 until it changes; null: it never does */
-	__u64 *progress; /* fragments summed so far, for who waits for us */
+	/* twice the fragments summed so far, and 1 where more are pushed: for who waits for us */
+	__u64 *progress;
 };
 
 /* What an endpoint did. Windows are in packets; of several trees, the sum of theirs is the window now. */

@@ -196,6 +196,16 @@ static int push(struct endpoint *e, int all)
 	return pushed;
 }
 
+/* Tells how far this worker is, and whether its part of what comes next is pushed: others may lack. */
+static void tell_progress(struct endpoint *e)
+{
+	int waits = e->voted > e->known;
+
+	for (uint32_t i = 0; i < e->s.trees; i++)
+		waits |= e->trees[i].sent > e->trees[i].done;
+	*(volatile uint64_t *)e->s.progress = 2 * e->summed + waits;
+}
+
 static int any_data(struct endpoint *e)
 {
 	for (uint32_t i = 0; i < e->s.trees; i++)
@@ -246,18 +256,18 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 static int wait_or_repair(struct endpoint *e)
 {
 	int64_t next = INT64_MAX, now = now_ns();
-	uint64_t outstanding = 0;
+	uint64_t outstanding = 0; /* of the tree that has the fewest: it is not to wait for another's */
 	int expired = 0;
 
 	votes_repeat(e);
 	for (uint32_t i = 0; i < e->s.trees; i++) {
 		struct tree *t = &e->trees[i];
 		int64_t gap_ns = repair_gaps(e, t), left_ns;
+		uint64_t own = gap_ns < 0 ? t->sent - t->done + (i ? 0 : e->voted - e->known) :
+					    repair_missing(e, t);
 
-		if (gap_ns < 0)
-			outstanding += t->sent - t->done + (i ? 0 : e->voted - e->known);
-		else
-			outstanding += repair_missing(e, t);
+		if (own && (!outstanding || own < outstanding))
+			outstanding = own;
 		if (gap_ns >= 0 && gap_ns < next)
 			next = gap_ns;
 		if (!is_awaited(e, t))
@@ -291,12 +301,14 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 			e->trees[i].quiet_from = e->progress_at;
 	}
 	for (;;) {
-		int moved = take(e);
+		int moved = take(e), again;
 
 		heed_notices(e);
 		if (moved)
 			e->progress_at = now_ns();
-		if (push(e, !moved))
+		again = push(e, !moved);
+		tell_progress(e);
+		if (again)
 			continue;
 		if (e->reported < e->known && e->ops[NEXT_RING(e->reported)].event != EVENT_IDLE) {
 			struct op *op = &e->ops[NEXT_RING(e->reported)];

@@ -68,6 +68,5 @@ int results_take(struct endpoint *e, struct tree *t)
 	e->counters.window_sum += t->window.size;
 	e->counters.window_samples++;
 	e->summed += t->done - before;
-	*(volatile uint64_t *)e->s.progress = e->summed;
 	return 1;
 }
