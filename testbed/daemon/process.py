@@ -284,6 +284,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--uid", type=int, required=True, help="whose testbed it is")
     arguments = parser.parse_args(argv)
     os.set_inheritable(arguments.main, False)
+    os.environ.pop("SETUPTOOLS_USE_DISTUTILS", None)  # supervisor.py's, for imports that are done by now
     peer = Main(arguments.main)
     peer.say(phase="namespaces", done=0, total=0)
     runtime = Runtime(arguments.folder.name, arguments.folder)

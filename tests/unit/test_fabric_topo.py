@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed import up
 from testbed.client.runtime import Caller
 from testbed.emulation import user_topo
 from testbed.emulation.layout import layout
 from testbed.emulation.nodes import FabricView
 from testbed.emulation.topo import FabricTopo
 from testbed.emulation.user_topo import topology_of
-from testbed.errors import RequestError
+from testbed.errors import HostError, RequestError
 from testbed.topology.catalogue import READY, ready
 from testbed.topology.load import parse
 from testbed.topology.words import words
@@ -216,6 +217,13 @@ def test_a_network_that_is_built_keeps_its_topology() -> None:
         with pytest.raises(RequestError):
             change()
     assert (len(net.hosts), len(net.switches), len(net.links)) == (4, 1, 4)
+
+
+def test_where_mininet_is_missing_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "TOOLS", {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(HostError, match=r"^mininet not installed: apt install mininet, or make setup$"):
+        up.main(["--config", "pair.py:Pair"])
 
 
 # ------------------------------------------------------------------ a user's class
