@@ -1,7 +1,7 @@
 """Model and XDP programs through millions of packets, compared after each: verdict, frames, ports, slots,
 rings, counters.
 
-`python -m tests.bench.fuzz [--packets 10000000] [--seed N] [--json FILE] [--into docs/testing.md]`. The
+`python -m tests.bench.fuzz [--packets 10000000] [--seed N] [--json FILE] [--into FILE]`. The
 packets are shared among processes, each with a seed of its own (N, N + 1, ...) and its own programs and maps;
 a packet on which the two differ ends its place's run. The exit code is 1 then.
 """

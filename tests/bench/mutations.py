@@ -1,9 +1,9 @@
 """Plants bugs in the programs, one at a time in a copy of the tree, and says which test finds each.
 
 `python -m tests.bench.mutations [--kind xdp|links|p4|endpoint|window] [--only TEXT] [--json FILE] [--into
-docs/testing.md]`; with `--from FILE` (several) what runs before have found is put together, and nothing run.
-Every kind of test of a program is run, also after one has found the bug. The exit code is 1 if a bug was
-found by none. Those of P4 need p4c and simple_switch; without them they are left out, which is said.
+FILE]`; with `--from FILE` (several) what runs before have found is put together, and nothing run. Every kind
+of test of a program is run, also after one has found the bug. The exit code is 1 if a bug was found by none.
+Those of P4 need p4c and simple_switch; without them they are left out, which is said.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Testbed:
             raise from_exit_code(code, f"testbed {words[0]}: {lines[-1]} (all of it: {self._log})")
 
     def light_initial_circuits(self) -> None:
-        """So that every session begins with the same ones."""
+        """Light the initial circuits, so that every session begins with the same ones."""
         circuits = [list(pair) for pair in self.topology.ocs.circuits]
         rpc.call(Runtime.of(self.name).controller_socket, "apply", timeout_s=_ANSWER_S, circuits=circuits)
 
