@@ -1,8 +1,7 @@
 """Prose as readers expect it: docstrings that are sentences, names that are nouns, lines that end where an
 editor's window does.
 
-Documents end at 100 columns and programs at 110; Python's lines are ruff's. NOT_YET names the folders that
-are not there yet, with the number of what is left in each: it may only fall, and goes when it is empty.
+Documents end at 100 columns and programs at 110; Python's lines are ruff's.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ FRAGMENTS = frozenset(
 )
 SAY_NOTHING = frozenset({"one", "found", "there", "told"})
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
-NOT_YET: tuple[tuple[str, int], ...] = ()
 
 
 def name(path: Path) -> str:
@@ -95,29 +93,9 @@ def test_fragments_and_names_that_say_nothing_are_seen(source: str, number: int)
     assert len(lacking(source)) == number, lacking(source)
 
 
-def of_folder(path: Path) -> str:
-    """Return the folder that a file counts for: in testbed/ and tests/ one of theirs."""
-    parts = path.relative_to(ROOT).parts[:-1]
-    return "/".join(parts[: 2 if parts and parts[0] in ("testbed", "tests") else 1]) or "."
-
-
-LACKING = {path: lacking(path.read_text()) for path in MODULES}
-
-
-@pytest.mark.parametrize("folder", sorted({of_folder(path) for path in MODULES}))
-def test_docstrings_are_sentences_and_locals_are_nouns(folder: str) -> None:
-    wrong = [
-        f"{name(path)}:{line}"
-        for path, lines in LACKING.items()
-        if of_folder(path) == folder
-        for line in lines
-    ]
-    assert len(wrong) <= dict(NOT_YET).get(folder, 0), "\n".join(wrong)
-
-
-def test_a_folder_that_is_done_is_not_excused() -> None:
-    left = {folder for folder, _ in NOT_YET}
-    assert left <= {of_folder(path) for path, lines in LACKING.items() if lines}
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_docstrings_are_sentences_and_locals_are_nouns(path: Path) -> None:
+    assert lacking(path.read_text()) == []
 
 
 # ---------------------------------------------------------------- lines
