@@ -105,11 +105,11 @@ def test_others_are_told_in_a_line_who_is_missing(
         expected = f"worker {rank} on {host} was ended by SIGKILL"
     else:
         expected = rf"no result in 10 s after fragment \d+; behind: worker {rank}"
-    told = [line.partition("told: ")[2] for line in ended.stdout.splitlines() if "told" in line]
-    first = [line for line in told if re.fullmatch(rf"job {result['id']}: {expected}", line)]
-    assert first, f"{expected}: {told}"
+    messages = [line.partition("told: ")[2] for line in ended.stdout.splitlines() if "told" in line]
+    first = [line for line in messages if re.fullmatch(rf"job {result['id']}: {expected}", line)]
+    assert first, f"{expected}: {messages}"
     others = rf"job {result['id']}: (worker \d on u\dh\d exited with code 7(; )?)+"  # who was told first
-    assert all(re.fullmatch(others, line) for line in told if line not in first), told
+    assert all(re.fullmatch(others, line) for line in messages if line not in first), messages
     assert result["failure"]
     (failure,) = (line for line in ended.stderr.splitlines() if "failed" in line)
     assert failure == f"testbed run: job {result['id']} failed: {result['failure']}"
