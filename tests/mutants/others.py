@@ -276,13 +276,6 @@ ENDPOINT = (
             "	if (0) {",
         ),
         ("all trees have the first one's ring", "number * e->s.slots;", "0;"),
-        (
-            "only the first tree is taken from",
-            "for (uint32_t i = 0; i < e->s.trees; i++) {\n		struct tree "
-            "*t = &e->trees[i];\n\n		if (!(results_take",
-            "for (uint32_t i = 0; i < 1; i++) {\n		struct tree "
-            "*t = &e->trees[i];\n\n		if (!(results_take",
-        ),
     ),
     *_in(
         Kind.ENDPOINT,
