@@ -62,6 +62,7 @@ class Machine:
         self.lacks: list[str] = []
         self.is_full = False
         self.admitted: set[int] = set()
+        self.lanes: dict[int, int | None] = {}
 
     def fail_at_gates(self) -> None:
         """The next worker that waits ends."""
@@ -102,6 +103,7 @@ class Machine:
             raise NoRoomError("u1: no room")
         self.calls.append(f"admit {job}")
         self.admitted.add(job)
+        self.lanes[job] = lanes
         return SimpleNamespace(
             worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0]
         )

@@ -48,6 +48,17 @@ def test_a_plan_is_carried_out(world: Callable[..., World]) -> None:
     assert made.said[-1] == (1, "done")
 
 
+def test_a_job_s_packets_have_the_lanes_of_the_jobs_file(world: Callable[..., World]) -> None:
+    made = world(
+        {"name": "a", "place": "u1:2", "lanes": 101},
+        {"name": "b", "place": "u2:2", "sync": "inc", "lanes": 64},
+        {"name": "c", "place": "u1:2"},
+    ).start()
+    made.running(1, 2, 3)
+    assert made.machine.lanes == {1: 101, 2: 64, 3: None}
+    made.end()
+
+
 def test_jobs_beyond_the_hosts_wait_and_are_not_shown(world: Callable[..., World]) -> None:
     made = world(*({"name": f"j{at}", "place": "u1:2", "ps": "u3"} for at in range(3))).start()
     made.running(1, 2)
