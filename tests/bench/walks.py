@@ -1,5 +1,5 @@
 """The longest walks through the modules: a queued job's from its file to its processes, and a link's rate's
-from a configuration, and from a plan, to the kernel.
+from a configuration, and from a decision, to the kernel.
 
 `python -m tests.bench.walks [CHECKOUT ...] [--entries] [--into docs/architecture.md]`, as root; each CHECKOUT
 is a working tree that `make setup` was run in, such as one of another commit; without any, this one. Brings a
@@ -46,7 +46,7 @@ jobs: [{{script: {SCRIPT}, place: "u1:1,u2:1", iterations: 1, megabytes: 1}}]
 """
 WALKS = {
     "a queued job, from its file to its processes": ("request", "process"),
-    "a rate, from a plan to the kernel": ("rate asked for",),
+    "a rate, from a policy's decision to the kernel": ("rate asked for",),
     "a rate, from a configuration to the kernel": ("rate configured",),
 }
 

@@ -20,8 +20,8 @@ def test_no_walk_comes_to_a_module_twice() -> None:
         way = [module for module in walk.way if module not in CALL_BACK]
         once = [module for at, module in enumerate(way) if at == 0 or way[at - 1] != module]
         assert sorted(once) == sorted(set(once)), f"{name}: {' > '.join(walk.way)}"
-    job, planned, configured = walks.values()
+    job, decided, configured = walks.values()
     assert (job.way[0], job.way[-1]) == ("__main__", "emulation/spawner")
-    assert {planned.way[-1], configured.way[-1]} == {"emulation/netlink"}
+    assert {decided.way[-1], configured.way[-1]} == {"emulation/netlink"}
     assert "submit" in job.way
-    assert "queue/session" in planned.way
+    assert "queue/session" in decided.way
