@@ -59,6 +59,11 @@ P4 = (
             "} else if (meta.port.kind == PORT_CONTROL || hdr.wire.op == WIRE_OP_TICK) {",
             "} else if (meta.port.kind == PORT_CONTROL) {",
         ),
+        (
+            "the control port sends all",
+            "if (meta.port.kind != PORT_CONTROL || hdr.wire.op != WIRE_OP_TICK) {",
+            "if (meta.port.kind != PORT_CONTROL) {",
+        ),
     ),
     *_in(
         Kind.P4,
@@ -104,6 +109,16 @@ P4 = (
             "} else if (hdr.wire.op == WIRE_OP_TICK && meta.slot.state != SLOT_FILLING) {",
             "} else if (false) {",
         ),
+        (
+            "a ticked sum has the tick's count",
+            "meta.slot.count * (bit<16>) is_tick + hdr.wire.count * (bit<16>) (is_tick ^ 1);",
+            "hdr.wire.count;",
+        ),
+        (
+            "a ticked sum says no age",
+            "hdr.wire.age * (bit<16>) (is_partial | is_tick);",
+            "hdr.wire.age * (bit<16>) is_partial;",
+        ),
     ),
     *_in(
         Kind.P4,
@@ -126,6 +141,16 @@ P4 = (
             "a place's number is a worker's",
             "            expected = meta.entry.places;\n",
             "",
+        ),
+        (
+            "a tick is worker 0's",
+            "            meta.slot.mine = 64w0xffffffffffffffff;\n",
+            "",
+        ),
+        (
+            "packets of any width are the tree's",
+            "            if (hdr.wire.lanes != meta.entry.lanes) {\n",
+            "            if (false) {\n",
         ),
     ),
     *_in(
@@ -165,6 +190,66 @@ P4 = (
             "zero of a sum is said to be none",
             "meta.sum | (16w0 - (bit<16>) (bit<1>) (meta.sum == 0)); // 0xffff for 0",
             "meta.sum;",
+        ),
+    ),
+    *_in(
+        Kind.P4,
+        "testbed/dataplanes/bmv2/switch.py",
+        (
+            "the control port is a host's",
+            '_FROM_CONTROL = Action("from_control")',
+            '_FROM_CONTROL = Action("from_host")',
+        ),
+        (
+            "the control port is no port of the switch",
+            "self._process = SwitchProcess(self._unit, self._all_ports,",
+            "self._process = SwitchProcess(self._unit, self._ports,",
+        ),
+        (
+            "all trees of a job have one entry",
+            "Key(number << 8 | entry.tree, 24), action)",
+            "Key(number << 8, 24), action)",
+        ),
+        (
+            "an entry that is replaced stays as it was",
+            'self._client.replace_entry("entries", handle, action)',
+            'self._client.replace_entry("ports", self._senders[1], _FROM_HOST)',
+        ),
+        (
+            "a segment is not emptied",
+            "                self.empty(entry.base, entry.size)\n",
+            "",
+        ),
+        (
+            "a place's sums are counted where it is",
+            "getattr(entry, name)\n            for name in (",
+            "getattr(entry, name if name != 'up_base' else 'base')\n            for name in (",
+        ),
+    ),
+    *_in(
+        Kind.P4,
+        "testbed/dataplanes/bmv2/control_port.py",
+        (
+            "no tick is sent",
+            "self._socket.send(frame)",
+            "len(frame)",
+        ),
+    ),
+    *_in(
+        Kind.P4,
+        "testbed/aggregation/ticks.py",
+        ("a tick is for the first generation", "generation=entry.generation", "generation=1"),
+        ("a tick is for the first tree", "tree=entry.tree", "tree=0"),
+        ("an age wraps", "age=min(age_ms, _OLDEST_MS)", "age=age_ms & _OLDEST_MS"),
+        ("a tick is as wide as can be", "lanes=entry.lanes", "lanes=spec.LANES"),
+    ),
+    *_in(
+        Kind.P4,
+        "testbed/aggregation/admission.py",
+        (
+            "a tick is for the slot that others count",
+            "slot = admission.bases[tree, place] + offset",
+            "slot = offset",
         ),
     ),
 )

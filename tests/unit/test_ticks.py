@@ -1,0 +1,34 @@
+"""The control packet of a tick: the one that the vectors send, for the entry that it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from testbed.aggregation.ticks import tick_frame
+from testbed.contract import spec
+from testbed.contract.frame import Frame
+from tests.vectors.build import BASE, GENERATION, JOB, PS_IP, compared, job_in_unit, tick
+
+OF_THE_LINK = {"destination_mac"}  # a control port is a link of its own
+
+
+@pytest.mark.parametrize("age_ms", [0, 37, 0xFFFF, 0x10000, 0x1FFFE])
+@pytest.mark.parametrize(("tree", "lanes"), [(0, spec.LANES), (3, 64)])
+def test_a_tick_is_the_vectors(tree: int, lanes: int, age_ms: int) -> None:
+    entry = replace(job_in_unit(2), tree=tree, lanes=lanes)
+    mine = Frame.parse(tick_frame(JOB, entry, BASE + 5, 517, age_ms))
+    theirs = Frame.parse(tick(517, slot=BASE + 5, tree=tree, lanes=lanes, age=min(age_ms, 0xFFFF)))
+    fields, expected = compared(mine), compared(theirs)
+    assert {name for name in fields if fields[name] != expected[name]} <= OF_THE_LINK
+    assert mine.header == theirs.header
+    assert not mine.lanes.any()
+
+
+def test_a_tick_is_for_the_entrys_place_and_generation() -> None:
+    entry = replace(job_in_unit(2), self_ip=PS_IP, generation=GENERATION + 9)
+    frame = Frame.parse(tick_frame(JOB, entry, BASE, 1, 2))
+    assert (frame.source_ip, frame.destination_ip) == (PS_IP, PS_IP)
+    assert frame.header.generation == GENERATION + 9
+    assert tick_frame(JOB, entry, BASE, 1, 2)[40:42] != b"\0\0", "with a checksum"
