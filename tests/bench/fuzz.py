@@ -1,9 +1,9 @@
-"""Model and XDP programs through millions of packets, compared after each: verdict, frames, ports, slots,
-rings, counters.
+"""Model and XDP programs, or model and a BMv2 switch, through very many packets, compared after each:
+verdict, frames, ports, slots, rings, counters.
 
-`python -m tests.bench.fuzz [--packets 10000000] [--seed N] [--json FILE] [--into FILE]`. The
-packets are shared among processes, each with a seed of its own (N, N + 1, ...) and its own programs and maps;
-a packet on which the two differ ends its place's run. The exit code is 1 then.
+`python -m tests.bench.fuzz [--packets 10000000] [--bmv2-packets N] [--seed N] [--json FILE] [--into FILE]`.
+The packets are shared among processes, each with a seed of its own (N, N + 1, ...) and its own programs and
+maps; a packet on which the two differ ends its place's run. The exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from tests.at_once import at_once
 from tests.bench.host import facts
 from tests.bench.tables import publish, table
+from tests.privileged import bmv2_model_run
 from tests.privileged.packets import findings
 
 PLACES = {"switch": "a switch", "host": "a host", "optics": "the optical switch"}
@@ -75,7 +76,27 @@ def summary(figures: dict[str, Any]) -> str:
     ]
     packets = f"{figures['packets']:,} packets from seed {figures['seed']}"
     effort = f"in {figures['seconds']:.0f} s, {figures['processes']} processes"
-    return f"{table(head, rows)}\n\n{packets} {effort}."
+    return "\n\n".join(
+        [f"{table(head, rows)}\n\n{packets} {effort}.", *map(_sentence, figures.get("bmv2", []))]
+    )
+
+
+def _sentence(shot: dict[str, Any]) -> str:
+    counts = ", ".join(f"{verdict} {count:,}" for verdict, count in sorted(shot["verdicts"].items()))
+    outcome = f"a difference: {shot['said']}" if shot["said"] else f"no difference: {counts}"
+    effort = f"{shot['packets']:,} packets from seed {shot['seed']} in {shot['seconds']:.0f} s"
+    return f"At a BMv2 switch {effort}: {outcome}."
+
+
+def at_bmv2(packets: int, seed: int) -> dict[str, Any]:
+    """Shoot at a BMv2 switch; a packet on which it and the model differ ends the run, and is said."""
+    began, counts, said = time.monotonic(), {}, ""
+    try:
+        counts = bmv2_model_run.findings("mutated", 1, packets, seed, LIMIT_S)
+    except AssertionError as error:
+        said = next((line for line in str(error).splitlines() if "AssertionError" in line), "it failed")
+    seconds = time.monotonic() - began
+    return {"packets": packets, "seed": seed, "seconds": seconds, "verdicts": counts, "said": said}
 
 
 def main(argv: list[str]) -> int:
@@ -83,6 +104,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--packets", type=int, default=10_000_000, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
+    help_ = "and at a BMv2 switch, by one process; needs simple_switch (default: none)"
+    parser.add_argument("--bmv2-packets", type=int, default=0, metavar="N", help=help_)
     parser.add_argument(
         "--from", dest="file", type=Path, metavar="FILE", help="figures of a run before; none is made"
     )
@@ -93,7 +116,10 @@ def main(argv: list[str]) -> int:
     publish("fuzz", summary(figures), figures, arguments.json, arguments.into)
     for line in (line for row in figures["runs"] for line in row["differences"]):
         print(line)
-    return int(any(place["mismatches"] for place in figures["places"].values()))
+    return int(
+        any(place["mismatches"] for place in figures["places"].values())
+        or any(shot["said"] for shot in figures.get("bmv2", []))
+    )
 
 
 def shot(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -109,6 +135,7 @@ def shot(arguments: argparse.Namespace) -> dict[str, Any]:
             "runs": rows,
             "places": places,
         },
+        "bmv2": [at_bmv2(arguments.bmv2_packets, arguments.seed)] if arguments.bmv2_packets else [],
         **{
             "packets": sum(place["packets"] for place in places.values()),
             "seconds": time.monotonic() - began,

@@ -19,15 +19,18 @@ from tests.vectors.in_step import Trial
 
 HOSTS = range(1, 10)
 MTU = 1500
-EXAMPLES, MUTATIONS = 10, 4000
+EXAMPLES, MUTATIONS, SEED = 10, 4000, 5
 
 
-def findings(tried: str, examples: int = EXAMPLES) -> dict[str, int]:
-    """Return how often each verdict was given in a method of Trial."""
-    return dict(outcome("tests.privileged.bmv2_model_run", tried, str(examples), timeout_s=600))
+def findings(
+    tried: str, examples: int = EXAMPLES, frames: int = MUTATIONS, seed: int = SEED, timeout_s: float = 600
+) -> dict[str, int]:
+    """Return how often each verdict was given in a method of Trial; `mutated` takes `frames` and `seed`."""
+    words = [tried, *map(str, (examples, frames, seed))]
+    return dict(outcome("tests.privileged.bmv2_model_run", *words, timeout_s=timeout_s))
 
 
-def main(tried: str, examples: str) -> None:
+def main(tried: str, examples: str, frames: str, seed: str) -> None:
     private_mounts("packets")
     program = compiled("wide", MTU)
     with (
@@ -46,7 +49,7 @@ def main(tried: str, examples: str) -> None:
             assert subject.strays() == []
 
         trial = Trial(make, False, int(examples), ("final", "partial", "middle"))
-        counts = trial.mutated(MUTATIONS) if tried == "mutated" else getattr(trial, tried)()
+        counts = trial.mutated(int(frames), int(seed)) if tried == "mutated" else getattr(trial, tried)()
     print(MARK + json.dumps(counts))
 
 
