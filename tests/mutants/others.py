@@ -201,16 +201,6 @@ P4 = (
             '_FROM_CONTROL = Action("from_host")',
         ),
         (
-            "the control port is no port of the switch",
-            "self._process = SwitchProcess(self._unit, self._all_ports,",
-            "self._process = SwitchProcess(self._unit, self._ports,",
-        ),
-        (
-            "all trees of a job have one entry",
-            "Key(number << 8 | entry.tree, 24), action)",
-            "Key(number << 8, 24), action)",
-        ),
-        (
             "an entry that is replaced stays as it was",
             'self._client.replace_entry("entries", handle, action)',
             'self._client.replace_entry("ports", self._senders[1], _FROM_HOST)',
