@@ -84,16 +84,6 @@ BPF_ARRAY_OF_MAPS(rings, "ring_template", MAX_HOSTS);
 BPF_F_TABLE("array", u32, struct wake, wake_template, 1, BPF_F_MMAPABLE);
 BPF_ARRAY_OF_MAPS(wakes, "wake_template", MAX_HOSTS);
 
-/* ---- faults ---- */
-
-/*
- * Gradient packets to lose where they arrive: (device, fragment) -> how many copies still. Writer: agent,
- * then programs, which count down; two CPUs that count at once may lose one copy more, which a fault may.
- * Looked at only while faults_on holds something.
- */
-BPF_TABLE("hash", struct fault_key, u32, faults, MAX_FAULTS);
-BPF_ARRAY(faults_on, u32, 1);
-
 static void *(*inner_lookup)(void *map, void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*redirect_to_group)(void *map, u64 key, u64 flags) = (void *)BPF_FUNC_redirect_map;
 

@@ -13,7 +13,6 @@
 #define MAX_ROUTES 32768
 #define MAX_OPTICAL_PORTS 16384
 #define MAX_HOSTS 4096
-#define MAX_FAULTS 4096
 
 #define PORT_FABRIC 0 /* optical: what comes was checked where it entered */
 #define PORT_HOST 1 /* of a host, or of its loop */
@@ -122,11 +121,6 @@ struct puller {
 	__be32 ip; /* of the host */
 	__u8 mac[6]; /* of the device */
 	__u16 at_place; /* whether the host is a place of any tree: results are for that, too */
-};
-
-struct fault_key {
-	__u32 ifindex;
-	__u32 fragment;
 };
 
 #endif

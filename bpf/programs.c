@@ -12,7 +12,6 @@
 
 #include "maps.h"
 #include "parse.h"
-#include "faults.h"
 #include "forward.h"
 #include "optics.h"
 #include "sum.h"
@@ -24,7 +23,7 @@
 #define HAS_LANES 2
 
 /* What every program does first with a gradient packet. Sets the verdict if it is LOST. */
-static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex, u32 *verdict)
+static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p, u32 *verdict)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
@@ -33,10 +32,6 @@ static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p,
 		return is_intact(p, HEADER_BYTES) ? IS_NOTICE : LOST;
 	if (!gradients_of(ctx, p, data, end)) {
 		*verdict = V_MALFORMED;
-		return LOST;
-	}
-	if (is_lost(ifindex, p)) {
-		*verdict = V_FAULT;
 		return LOST;
 	}
 	return is_intact(p, UDP_BYTES) ? HAS_LANES : LOST;
@@ -155,9 +150,9 @@ static __always_inline int pass_result(struct gradient_packet *p, struct entry *
 }
 
 static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		u32 ifindex, u32 *verdict)
+		u32 *verdict)
 {
-	int kind = intake(ctx, p, ifindex, verdict);
+	int kind = intake(ctx, p, verdict);
 
 	if (kind == LOST)
 		return XDP_DROP;
@@ -173,23 +168,28 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 	return contribute(ctx, p, entry_by(p, port), port->owner, 0, verdict);
 }
 
-int tor_port(struct xdp_md *ctx)
+static __always_inline int enter_tor(struct xdp_md *ctx, struct port *port, u32 *verdict)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	u32 ifindex = ctx->ingress_ifindex, verdict = V_TO_OVS;
-	struct port *port = ports.lookup(&ifindex);
 	struct iphdr *ip = ipv4_of(data, end);
 	struct gradient_packet packet;
-	int action = XDP_PASS;
 
-	if (!port)
+	*verdict = V_TO_OVS;
+	if (!ip)
 		return XDP_PASS;
 	/* what comes from another unit to other addresses passes through */
-	if (ip && (!is_inc(ip, end) || (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
-		!is_group(ip->daddr))))
-		action = forward(data, ip, port->owner, &verdict);
-	else if (ip)
-		action = at_tor(ctx, &packet, port, ifindex, &verdict);
+	if (!is_inc(ip, end) || (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
+		!is_group(ip->daddr)))
+		return forward(data, ip, port->owner, verdict);
+	return at_tor(ctx, &packet, port, verdict);
+}
+
+int tor_port(struct xdp_md *ctx)
+{
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
+	struct port *port = ports.lookup(&ifindex);
+	int action = port ? enter_tor(ctx, port, &verdict) : XDP_PASS;
+
 	return counted(verdict, action);
 }
 
@@ -231,7 +231,7 @@ static __always_inline int take_result(struct xdp_md *ctx, struct gradient_packe
 
 static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex, u32 *verdict)
 {
-	int kind = intake(ctx, p, ifindex, verdict);
+	int kind = intake(ctx, p, verdict);
 	struct entry *entry;
 
 	if (kind == LOST)
@@ -262,9 +262,9 @@ int host_port(struct xdp_md *ctx)
 }
 
 static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		u32 ifindex, u32 *verdict)
+		u32 *verdict)
 {
-	int kind = intake(ctx, p, ifindex, verdict);
+	int kind = intake(ctx, p, verdict);
 
 	if (kind == LOST)
 		return XDP_DROP;
@@ -274,20 +274,22 @@ static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p
 	return contribute(ctx, p, entry_by(p, port), 0, port->owner, verdict);
 }
 
+static __always_inline int enter_loop(struct xdp_md *ctx, struct port *port, u32 *verdict)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = ipv4_of(data, end);
+	struct gradient_packet packet;
+
+	return ip && is_inc(ip, end) ? at_loop(ctx, &packet, port, verdict) : XDP_PASS;
+}
+
 /* Where the worker of a host that is a place pushes. */
 int loop_port(struct xdp_md *ctx)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
 	struct port *port = ports.lookup(&ifindex);
-	struct iphdr *ip = ipv4_of(data, end);
-	struct gradient_packet packet;
-	int action = XDP_PASS;
+	int action = port ? enter_loop(ctx, port, &verdict) : XDP_PASS;
 
-	if (!port)
-		return XDP_PASS;
-	if (ip && is_inc(ip, end))
-		action = at_loop(ctx, &packet, port, ifindex, &verdict);
 	return counted(verdict, action);
 }
 
@@ -296,7 +298,7 @@ int loop_port(struct xdp_md *ctx)
 static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
 		u32 ifindex, u32 *verdict)
 {
-	int kind = intake(ctx, p, ifindex, verdict);
+	int kind = intake(ctx, p, verdict);
 	u32 owner = port ? port->owner : ifindex;
 	struct entry *entry;
 

@@ -27,10 +27,9 @@
 #define V_DARK 20 /* arrived at a dark optical port */
 #define V_UNLIT 21 /* arrived at an optical port without a circuit */
 #define V_LIT 22 /* crossed the optical switch */
-#define V_FAULT 23 /* lost on purpose */
-#define V_LATE 24 /* contribution to a sum that a tick completed: the sum is sent again */
-#define V_TICKED 25 /* a tick completed the sum: sent */
-#define V_TICK_LATE 26 /* a tick for a fragment that the slot does not wait for */
-#define V_COUNT 29 /* how many counters there are */
+#define V_LATE 23 /* contribution to a sum that a tick completed: the sum is sent again */
+#define V_TICKED 24 /* a tick completed the sum: sent */
+#define V_TICK_LATE 25 /* a tick for a fragment that the slot does not wait for */
+#define V_COUNT 28 /* how many counters there are */
 
 #endif

@@ -20,11 +20,11 @@ const bit<32> V_MALFORMED = 13; // wrong length, magic, version, op or count
 const bit<32> V_CORRUPT = 14; // UDP checksum wrong or missing
 const bit<32> V_RESULT = 16; // result passed on to the job's group
 const bit<32> V_NOTICE = 19; // congestion notice passed on, or told to the worker
-const bit<32> V_LATE = 24; // contribution to a sum that a tick completed: the sum is sent again
-const bit<32> V_TICKED = 25; // a tick completed the sum: sent
-const bit<32> V_TICK_LATE = 26; // a tick for a fragment that the slot does not wait for
-const bit<32> V_SWITCHED = 27; // not IPv4 without options: routed or switched, whatever fits
-const bit<32> V_UNROUTABLE = 28; // neither fits
-const bit<32> V_COUNT = 29; // how many counters there are
+const bit<32> V_LATE = 23; // contribution to a sum that a tick completed: the sum is sent again
+const bit<32> V_TICKED = 24; // a tick completed the sum: sent
+const bit<32> V_TICK_LATE = 25; // a tick for a fragment that the slot does not wait for
+const bit<32> V_SWITCHED = 26; // not IPv4 without options: routed or switched, whatever fits
+const bit<32> V_UNROUTABLE = 27; // neither fits
+const bit<32> V_COUNT = 28; // how many counters there are
 
 #endif

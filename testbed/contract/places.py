@@ -50,7 +50,7 @@ class Sum(Choice):
 
 
 class Program(Choice):
-    """The work on the contributions to a tree and on its ticks: the core's sum, or a system's own."""
+    """The program that works on a tree's contributions and ticks: the core's sum, or a system's own."""
 
     SUM = 0, "bpf/sum.h"
 
@@ -69,7 +69,6 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_ROUTES", 32768, 32),
     Number("MAX_OPTICAL_PORTS", 16384, 32),
     Number("MAX_HOSTS", 4096, 32),
-    Number("MAX_FAULTS", 4096, 32),
 )
 """Of the XDP programs' maps."""
 
@@ -213,6 +212,4 @@ PULLER = Record(
     ),
 )
 
-FAULT_KEY = Record("fault_key", members(U32, "ifindex", "fragment"))
-
-RECORDS = (PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, PULLER_KEY, PULLER, FAULT_KEY)
+RECORDS = (PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, PULLER_KEY, PULLER)

@@ -58,7 +58,6 @@ class Verdict(StrEnum):
     DARK = "dark", Engine.XDP, "arrived at a dark optical port"
     UNLIT = "unlit", Engine.XDP, "arrived at an optical port without a circuit"
     LIT = "lit", Engine.XDP, "crossed the optical switch"
-    FAULT = "fault", Engine.XDP, "lost on purpose"
     LATE = (
         "late",
         Engine.XDP | Engine.P4,

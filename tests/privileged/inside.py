@@ -2,7 +2,7 @@
 `python -m` this file inside.
 
 A scenario is a function of a running `Network` in tests/privileged/scenarios.py, or in another module named
-before a colon; what it returns must be JSON-able.
+before a colon; what it returns must be JSON-able. A module's `prepare` is called before the network comes up.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def main(scenario: str, topology: str) -> None:
     folder = Path("/run/openvswitch/scenario")  # on a private tmpfs
     folder.mkdir()
     described = parse(json.loads(topology), "test") if topology.startswith("{") else catalogue.ready(topology)
+    scenarios = importlib.import_module(f"tests.privileged.{module or 'scenarios'}")
+    getattr(scenarios, "prepare", lambda: None)()
     with Network(described, folder) as network:
-        outcome = getattr(importlib.import_module(f"tests.privileged.{module or 'scenarios'}"), function)(
-            network
-        )
+        outcome = getattr(scenarios, function)(network)
     print(MARK + json.dumps(outcome))
 
 

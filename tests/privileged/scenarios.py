@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -91,24 +90,6 @@ def sums(network: Network) -> dict[str, Any]:
         "one": job(network, 11, [(1, 1), (1, 2), (1, 3)], None),
         "two": job(network, 12, [(1, 1), (1, 2), (2, 1)], (3, 1)),
     }
-
-
-def sums_with_drops(network: Network) -> dict[str, Any]:
-    """The same with copies of pushes, partial sums and results lost where they arrive."""
-    lose = network.plane.lose
-    lose(
-        socket.if_nametoindex(addresses.tor_port_device(1, 2)), (0, 3, 64, 131, 132, 133)
-    )  # pushes of a worker
-    lose(socket.if_nametoindex(addresses.tor_port_device(1, 2)), (901,), copies=3)
-    lose(addresses.host_ifindex(1, 1), (0, 5, 127, 200))  # results at a worker
-    lose(addresses.host_ifindex(3, 1), (7, 8, 300))  # partial sums at the PS
-    lose(
-        socket.if_nametoindex(addresses.optical_device(2, 1)), range(400, 411)
-    )  # results on their way into a unit
-    lose(socket.if_nametoindex(addresses.optical_device(2, 2)), range(400, 411))
-    jobs = sums(network)
-    jobs["lost"] = network.verdicts()["fault"]
-    return jobs
 
 
 def sums_while_rewired(network: Network) -> dict[str, Any]:

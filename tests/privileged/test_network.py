@@ -71,7 +71,7 @@ def test_sums_are_exact_in_one_unit_and_across_two() -> None:
 
 
 def test_sums_are_exact_when_packets_of_every_kind_are_lost() -> None:
-    jobs = findings("sums_with_drops")
+    jobs = findings("losses:sums_with_losses")
     judge(jobs["one"])
     judge(jobs["two"])
     assert jobs["lost"] == 27, "every loss that was asked for happened"

@@ -25,7 +25,6 @@ CIRCUIT = places.CIRCUIT.dtype()
 PULLER_KEY = places.PULLER_KEY.dtype()
 PULLER = places.PULLER.dtype()
 WAKE = rings.WAKE.dtype()
-FAULT_KEY = places.FAULT_KEY.dtype()
 DEVICE = np.dtype([("ifindex", "=u4")])
 
 
@@ -48,7 +47,6 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "routes": (ROUTE_KEY, ROUTE),
         "circuits": (DEVICE, CIRCUIT),
         "pullers": (PULLER_KEY, PULLER),
-        "faults": (FAULT_KEY, DEVICE),
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),
         "wake_template": (DEVICE, WAKE),

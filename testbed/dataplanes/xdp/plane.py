@@ -8,7 +8,7 @@ controller, opens by the pins. Times are CLOCK_MONOTONIC nanoseconds, the clock 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,10 +239,3 @@ class XdpPlane:
     def verdicts(self) -> dict[str, int]:
         """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self.programs.map_fd("verdicts"))
-
-    def lose(self, ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:
-        """Lose the next `copies` gradient packets of each of these fragments that arrive at a device."""
-        faults = self.programs.map_fd("faults")
-        for fragment in fragments:
-            map_update(faults, np.array((ifindex, fragment), layout.FAULT_KEY).tobytes(), u32(copies))
-        map_update(self.programs.map_fd("faults_on"), u32(0), u32(1))
