@@ -50,14 +50,14 @@ def means_of(
     topology: Topology,
     hosts: Hosts,
     controller: Controller,
-    places: Places | None,
+    places: Places,
     files: UserFiles,
 ) -> Means:
     """Return the means that the jobs of the testbed of this runtime folder live by."""
 
     def segments() -> dict[str, int]:
         """Return how many segments are taken, by switch, or by host."""
-        return {str(place): count for place, count in (places.occupancy() if places else {}).items()}
+        return {str(place): count for place, count in places.occupancy().items()}
 
     def holders() -> dict[str, int]:
         """Return the number of the job that has each host that is taken."""

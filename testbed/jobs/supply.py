@@ -71,7 +71,7 @@ class Supply:
         self,
         topology: Topology,
         links: Links,
-        places: Places | None,
+        places: Places,
         controller: Controller,
         holdings: Holdings,
     ) -> None:
@@ -107,7 +107,7 @@ class Supply:
     def take_back(self, number: int, start: Start) -> None:
         """Take back a job's places and its links' rates, each whatever becomes of the other."""
         with contextlib.ExitStack() as after:
-            if self._places is not None and start.layout.forest is not None:
+            if start.layout.forest is not None:
                 after.callback(self._places.release, number)
             if start.rate_mbps is not None:
                 self.set_rate(start.layout, self._host_mbps)
@@ -119,7 +119,7 @@ class Supply:
 
     def _decided(self, number: int, generation: int, start: Start) -> Share:
         forest = start.layout.forest
-        if forest is None or self._places is None:
+        if forest is None:
             return Share(start.layout)
         with self._optics:  # so that circuits which change meanwhile are followed
             return Share(start.layout, self._admit(number, generation, start.layout, start.lanes))
@@ -128,7 +128,7 @@ class Supply:
         layout = start.layout
         with self._optics:
             self._ask_for_circuits(number, layout)
-            if layout.forest is None or self._places is None:
+            if layout.forest is None:
                 return Share(layout)
             try:
                 return Share(layout, self._admit(number, generation, layout, start.lanes))
@@ -140,7 +140,6 @@ class Supply:
         return Share(layout, note=f"no INC capacity ({full}): sums at the parameter server on {server}")
 
     def _admit(self, number: int, generation: int, layout: Layout, lanes: int | None) -> Admission:
-        assert self._places is not None
         assert layout.forest is not None
         way = ways(layout.forest, self._controller)
         programs = layout.programs
@@ -158,9 +157,7 @@ class Supply:
         """Raise RequestError where a switch is to sum that has no program of the job's system, or none for
         packets of so many lanes.
         """
-        engines = {
-            unit.index: "none" if self._places is None else unit.engine for unit in self._topology.units
-        }
+        engines = {unit.index: unit.engine for unit in self._topology.units}
         check_programs(layout, programs, engines)
         check_lanes(layout, lanes, engines, self._topology.mtu)
 
@@ -179,7 +176,7 @@ class Supply:
 
     def taken(self, place: Place) -> int:
         """Return how many jobs have segments at a place."""
-        return self._places.occupancy().get(place, 0) if self._places else 0
+        return self._places.occupancy().get(place, 0)
 
     # ------------------------------------------------------------------ circuits
 
@@ -237,13 +234,13 @@ class Supply:
 
     def _reroute(self, number: int) -> None:
         layout = self._holdings.layouts().get(number)
-        if self._places and layout is not None and layout.forest:
+        if layout is not None and layout.forest:
             self._places.reroute(number, ways(layout.forest, self._controller))
 
 
 def outliving_switches(
     attempt: Callable[[], T],
-    places: Places | None,
+    places: Places,
     given_up: Callable[[], bool],
     within_s: float = BACK_WITHIN_S,
 ) -> T:
@@ -252,13 +249,13 @@ def outliving_switches(
     """
     deadline: float | None = None
     while True:
-        before = places.restarts() if places else 0
+        before = places.restarts()
         try:
             return attempt()
         except RequestError:
             raise
         except TestbedError:
-            if places is None or (before is not None and places.restarts() == before):
+            if before is not None and places.restarts() == before:
                 raise  # for another reason
             deadline = deadline or time.monotonic() + within_s
             if time.monotonic() > deadline:

@@ -37,8 +37,9 @@ def jobs(tmp_path: Path) -> Jobs:
     user's.
     """
     hosts: Any = NoHosts()
+    places: Any = object()  # no job gets as far
     runtime = Runtime("t", tmp_path)
-    means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, None, UserFiles(spawn))
+    means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, places, UserFiles(spawn))
     made = Jobs(means)
     for number, caller, host in ((1, Caller.of(os.getuid()), (1, 1)), (2, MINE, (1, 2))):
         request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
