@@ -130,7 +130,7 @@ def _compare(state: State, dpid: int, flows: frozenset[Flow], now_ns: int, rando
     if flows != wanted:
         missing, extra = len(wanted - flows), len(flows - wanted)
         difference = f"switch {dpid:#x}: {missing} flows missing and {extra} too many after the barrier"
-        if tries == TRIES:
+        if tries >= TRIES:
             return _fail(state, dpid, SettingError(difference), now_ns)
         state, steps = _tell(state, dpid)
         return _wait(state, Task(dpid, (Complain(difference), *steps) if tries else steps))
@@ -207,7 +207,8 @@ def _prepare_change(state: State, random: Random) -> Course:
         tor_flows=tor_flows(state.site.topology, target),
         dark=draw(state.site.topology.ocs, random),
     )
-    return _wait(_with_errand(state, change=change), Task(OXC_DPID, (TellTime(),)))
+    state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
+    return _wait(state, Task(OXC_DPID, (TellTime(),)))
 
 
 def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:

@@ -5,11 +5,12 @@ what must hold after every step is asserted here. No threads.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from controller.decide import decide
+from controller.decide import TRIES, decide
 from controller.flows import Flow, Routes, oxc_flows, routes_of, tor_flows
 from controller.state import State, begin
 from controller.steps import (
@@ -53,17 +54,20 @@ class Died(Exception):
 
 
 class World:
-    """A controller's state, and everything that it is about. `mishaps` is how likely a step goes wrong."""
+    """A controller's state, and everything that it is about. `mishaps` is how likely a step goes wrong,
+    `deafness` how likely a switch begins to answer for changes that it makes in part or not at all.
+    """
 
     def __init__(self, engines: tuple[str, ...], has_plane: bool, chance: Random) -> None:
         delay = {"switch_ms": {"uniform": [2, 9]}, "lock_ms": {"normal": [3, 2]}}
         units = [{"hosts": 3, "engine": engine} for engine in engines]
         self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay}, "world")
-        self.has_plane, self.chance, self.mishaps = has_plane, chance, 0.0
+        self.has_plane, self.chance, self.mishaps, self.deafness = has_plane, chance, 0.0, 0.0
         self.now_ns = self.due_ns = 1_000
         self.dpids = [unit.index for unit in self.topology.units if unit.data_plane.is_bridge] + [OXC_DPID]
         self.held: dict[int, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
         self.linked: set[int] = set()  # the switches with a connection
+        self.deaf = Counter[int]()  # how many more changes a switch does not make
         self.peers: dict[int, int] = {}
         self.routes: dict[int, Routes] = {}
         self.dark_until = dict.fromkeys(self.numbers(self.topology.optical_ports), 0)
@@ -93,6 +97,7 @@ class World:
         order. `Died` if the controller is ended half-way.
         """
         self.failed = False
+        self.told, self.unheard = set[int](), Counter[int]()
         before = self.state
         todo = list(self.decide(event))
         while not isinstance(todo[0], End):
@@ -119,6 +124,8 @@ class World:
         mishap = self.chance.random() < self.mishaps and self.chance.choice(mishaps)
         if mishap == "died":
             raise Died
+        if isinstance(first, Modify) and self.chance.random() < self.deafness:
+            self.deaf[first.dpid] = self.chance.choice((1, 1, 1, 2, 9))
         if mishap == "gone" and self.linked:
             self.part(self.chance.choice(sorted(self.linked)))
         if mishap == "before":
@@ -152,9 +159,15 @@ class World:
                 self.due_ns = self.now_ns + draw(self.topology.ocs, self.twin).total_ns
                 return Timed(self.now_ns / 1e9)
             case Read(dpid):
-                return Held(dpid, frozenset(self.switch(dpid).values()))
+                flows = frozenset(self.switch(dpid).values())
+                self.hear(dpid, flows)
+                return Held(dpid, flows)
             case Modify(dpid, remove, add):
                 switch = self.switch(dpid)
+                self.told.add(dpid)
+                if self.deaf[dpid]:
+                    self.deaf[dpid] -= 1
+                    remove, add = self.some(remove), self.some(add)
                 for flow in remove:
                     switch.pop(flow.match, None)
                 switch.update({flow.match: flow for flow in add})
@@ -184,6 +197,20 @@ class World:
             raise TestbedError(f"switch {dpid:#x}: not connected")
         return self.held[dpid]
 
+    def some(self, flows: frozenset[Flow]) -> frozenset[Flow]:
+        """Return what a deaf switch makes of a change: nothing, or a part."""
+        likelihood = self.chance.choice((0.0, 0.0, 0.5))
+        return frozenset(flow for flow in sorted(flows) if self.chance.random() < likelihood)
+
+    def hear(self, dpid: int, flows: frozenset[Flow]) -> None:
+        """Count how often in a row a switch was told its flows and reads back others. A change that follows
+        a repair is counted anew.
+        """
+        is_unheard = dpid in self.told and flows != self.state.wanted(dpid)
+        self.unheard[dpid] = self.unheard[dpid] + 1 if is_unheard else 0
+        self.told.discard(dpid)
+        self.failed |= self.unheard[dpid] == TRIES
+
     # ---- what must hold ----
 
     def staying(self) -> frozenset[Circuit]:
@@ -204,6 +231,7 @@ class World:
                 held = set(self.held[dpid].values())
                 assert remove <= held or self.failed, "flows are removed that are not there"
                 assert not add & held or self.failed, "flows are written that are there"
+                assert self.unheard[dpid] < TRIES, "a switch is told for ever"
                 if dpid == OXC_DPID:
                     assert not remove & oxc_flows(stay), "a circuit that stays is taken away"
                     self.check_dark(remove | add)
@@ -224,10 +252,9 @@ class World:
         if change is None or not change.began_ns:
             return
         numbers = {flow.in_port for flow in flows}
-        if self.state.errand.tries[OXC_DPID] == 1:
-            assert numbers <= set(self.numbers(change.ports))
+        assert numbers <= set(self.numbers(change.ports)), "a port is written to that does not change"
         if self.has_plane:
-            for port in numbers & set(self.numbers(change.ports)):
+            for port in numbers:
                 assert self.dark_until[port] == self.due_ns, "light during a change"
         elif any(flow in oxc_flows(change.added) for flow in flows):
             assert self.now_ns >= self.due_ns, "light before its time"

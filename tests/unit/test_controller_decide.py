@@ -107,11 +107,17 @@ def settle(world: World) -> None:
 
 @pytest.mark.parametrize(("engines", "has_plane"), WORLDS)
 @settings(max_examples=100, deadline=None)
-@given(chance=st.randoms(use_true_random=True), mishaps=st.sampled_from([0.0, 0.02, 0.15]))
-def test_whatever_happens(engines: tuple[str, ...], has_plane: bool, chance: Random, mishaps: float) -> None:
+@given(
+    chance=st.randoms(use_true_random=True),
+    mishaps=st.sampled_from([0.0, 0.02, 0.15]),
+    deafness=st.sampled_from([0.0, 0.1, 0.4]),
+)
+def test_whatever_happens(
+    engines: tuple[str, ...], has_plane: bool, chance: Random, mishaps: float, deafness: float
+) -> None:
     world = World(engines, has_plane, chance)
     world.run(Began())
-    world.mishaps = mishaps
+    world.mishaps, world.deafness = mishaps, deafness
     for _ in range(EVENTS):
         try:
             something_happens(world, chance)
@@ -124,7 +130,8 @@ def test_whatever_happens(engines: tuple[str, ...], has_plane: bool, chance: Ran
             world.run(Began())
         if world.state.errand is None:
             world.check_verified()
-    world.mishaps = 0.0
+    world.mishaps = world.deafness = 0.0
+    world.deaf.clear()
     settle(world)
     assert world.state.is_ready
     for dpid in world.state.verified:
@@ -208,6 +215,40 @@ def test_a_tor_that_failed_is_told_again_by_the_next_change() -> None:
     _, *tors = world.decide(Held(OXC_DPID, world.state.wanted(OXC_DPID)))
     assert [task.about for task in tors if isinstance(task, Task)] == [1, 2, 4]
     assert tors[-1] == Task(4, (Read(4),)), "what it holds is not known"
+
+
+def of_the_optical_switch(todo: tuple[Task | End, ...]) -> Task:
+    """Return the one task, which is the optical switch's."""
+    (task,) = todo
+    assert isinstance(task, Task)
+    assert task.about == OXC_DPID
+    return task
+
+
+@pytest.mark.parametrize("repairs", [0, 1, 2])
+def test_a_change_is_told_twice_whatever_was_told_in_a_repair_before_it(repairs: int) -> None:
+    """A switch that takes nothing of a change is told once more, and then has failed."""
+    world = settled(SWITCHED, False)
+    before = oxc_flows(world.state.current)
+    if repairs:  # after a change that failed
+        asked(world, world.state.current - {circuit("u1o1", "u2o1")})
+        world.decide(Failed(OXC_DPID, TestbedError("no answer")))
+    target = world.state.current - {circuit("u1o1", "u2o1")}
+    task = of_the_optical_switch(world.decide(Ordered(target)))
+    if repairs:
+        assert task.steps == (Read(OXC_DPID),)
+        for _ in range(repairs):
+            task = of_the_optical_switch(world.decide(Held(OXC_DPID, frozenset())))
+            assert Modify(OXC_DPID, frozenset(), before) in task.steps
+        task = of_the_optical_switch(world.decide(Held(OXC_DPID, before)))
+    assert task.steps == (TellTime(),)
+    change, *_ = of_the_optical_switch(world.decide(Timed(0.001))).steps
+    assert change == Modify(OXC_DPID, before - oxc_flows(target), frozenset())
+    again = of_the_optical_switch(world.decide(Held(OXC_DPID, before)))
+    assert change in again.steps, "a change that was told once is told once more"
+    (end,) = world.decide(Held(OXC_DPID, before))
+    assert isinstance(end, End)
+    assert str(end.failure) == "switch 0x1000: 0 flows missing and 2 too many after the barrier"
 
 
 def test_a_switch_that_comes_by_another_connection_is_read_before_it_is_told() -> None:
