@@ -139,7 +139,7 @@ def queue_lines(schedule: dict[str, Any]) -> list[str]:
         f" {states['ended']} ended, {states['coming']} to come",
         f"              {schedule['reconfigured_connections']} connections set up in "
         f"{schedule['reconfigurations']} reconfigurations;"
-        f" {schedule['overruns']} slots overrun, {schedule['policy_failures']} without a valid plan",
+        f" {schedule['overruns']} slots overrun, {schedule['policy_failures']} without a valid decision",
     ]
     lines += [f"  attention   {text}" for text in schedule["complaints"]]
     lines += [

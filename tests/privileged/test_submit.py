@@ -1,4 +1,4 @@
-"""Queued jobs on a real testbed: modes, circuits and rates as planned; what ends early frees what it held;
+"""Queued jobs on a real testbed: modes, circuits and rates as decided; what ends early frees what it held;
 policies that misbehave.
 """
 
@@ -155,7 +155,7 @@ def nothing_is_held(testbed: Testbed) -> bool:
     return answer["schedule"] is None and free and set(rates(answer).values()) == {PORT_MBPS}
 
 
-def test_modes_circuits_and_rates_are_the_plans(testbed: Testbed, folder: Path) -> None:
+def test_modes_circuits_and_rates_are_the_decisions(testbed: Testbed, folder: Path) -> None:
     """Two jobs of u1 sum at the two hosts of u3, over two circuits; the one of u2 sums in its switch."""
     out, leave = folder / "out" / "result.json", folder / "leave"
     places = {"ps-1": ("u1:2", {"ps": "u3"}), "ps-2": ("u1:2", {"ps": "u3"}), "inc": ("u2:2", {})}

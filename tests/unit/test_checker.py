@@ -23,13 +23,13 @@ JOBS = (
     Job(2, ((1, 2),), 0, 20.0, 9.0),
     Job(3, ((0, 1), (2, 1)), 1, 36.0, 0.5, arrival=1),
 )
-PLANS = (
+DECISIONS = (
     Decision({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1}),
     Decision({1: 20.0}, {}, {(0, 1): 1}),
     Decision({3: 20.0}, {}, {(0, 1): 1, (1, 2): 1}),
     Decision({3: 18.0}, {}, {(0, 1): 1, (1, 2): 1}),
 )
-GOOD = Schedule(LIMITS, JOBS, PLANS)
+GOOD = Schedule(LIMITS, JOBS, DECISIONS)
 
 
 def broken(schedule: Schedule) -> tuple[Violation, ...]:
@@ -39,8 +39,8 @@ def broken(schedule: Schedule) -> tuple[Violation, ...]:
     return caught.value.violations
 
 
-def planned(slot: int, **fields: Mapping[int, float] | Mapping[Pair, float]) -> Schedule:
-    decisions = list(PLANS)
+def decided(slot: int, **fields: Mapping[int, float] | Mapping[Pair, float]) -> Schedule:
+    decisions = list(DECISIONS)
     decisions[slot] = replace(decisions[slot], **fields)  # type: ignore[arg-type]
     return replace(GOOD, decisions=tuple(decisions))
 
@@ -67,7 +67,7 @@ def test_circuits_lit_before_are_not_set_up_again() -> None:
 
 
 def test_the_ct_bti_begins_with_the_first_job_that_runs() -> None:
-    later = replace(GOOD, decisions=(Decision(), *PLANS))
+    later = replace(GOOD, decisions=(Decision(), *DECISIONS))
     assert check(later).ct_bti_s == pytest.approx(4.5)
 
 
@@ -79,17 +79,18 @@ def test_an_empty_schedule_has_nothing_to_break() -> None:
 # where they are plain
 MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
     "INC where it has no workers": (
-        lambda: planned(0, inc={2: 2}),
+        lambda: decided(0, inc={2: 2}),
         Violation("2", "its workers in its unit of INC", 0, 1, slot=0, job=2, unit=2),
     ),
     "INC of a job in two units": (
         lambda: replace(
-            GOOD, decisions=(*PLANS[:2], replace(PLANS[2], inc={3: 0}), replace(PLANS[3], inc={3: 0}))
+            GOOD,
+            decisions=(*DECISIONS[:2], replace(DECISIONS[2], inc={3: 0}), replace(DECISIONS[3], inc={3: 0})),
         ),
         Violation("2", "units of a job with INC", 2, 1, slot=2, job=3, unit=0),
     ),
     "INC that begins later": (
-        lambda: planned(3, inc={3: 2}),
+        lambda: decided(3, inc={3: 2}),
         Violation("2", "its unit of INC changes, -1 being none", 2, -1, slot=3, job=3),
     ),
     "INC jobs above the switch's capacity": (
@@ -101,11 +102,11 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
         Violation("5", "Gb/s of the switch", 80.0, 79.0, slot=0, unit=1),
     ),
     "more traffic than circuits": (
-        lambda: planned(1, ports={}),
+        lambda: decided(1, ports={}),
         Violation("6", "Gb/s between two units", 40.0, 0.0, slot=1, link=(0, 1)),
     ),
     "more circuits than ports": (
-        lambda: planned(3, ports={(0, 1): 2, (1, 2): 1}),
+        lambda: decided(3, ports={(0, 1): 2, (1, 2): 1}),
         Violation("6", "optical ports in use", 3, 2, slot=3, unit=1),
     ),
     "circuits before the first slot": (
@@ -113,23 +114,23 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
         Violation("6", "optical ports in use", 3, 2, unit=0),
     ),
     "a circuit written twice": (
-        lambda: planned(2, ports={(0, 1): 1, (1, 2): 1, (2, 1): 1}),
+        lambda: decided(2, ports={(0, 1): 1, (1, 2): 1, (2, 1): 1}),
         Violation(
             "form", "circuits between units", "(2, 1)", "two of units 0 to 2, the smaller first,", slot=2
         ),
     ),
     "a circuit from a unit to itself": (
-        lambda: planned(2, ports={(0, 1): 1, (1, 2): 1, (0, 0): 1}),
+        lambda: decided(2, ports={(0, 1): 1, (1, 2): 1, (0, 0): 1}),
         Violation(
             "form", "circuits between units", "(0, 0)", "two of units 0 to 2, the smaller first,", slot=2
         ),
     ),
     "less than no circuits": (
-        lambda: planned(0, ports={(0, 1): 1, (0, 2): -1}),
+        lambda: decided(0, ports={(0, 1): 1, (0, 2): -1}),
         Violation("form", "circuits between units 0 and 2", "-1", str(form.COUNT), slot=0, link=(0, 2)),
     ),
     "half a circuit": (
-        lambda: planned(0, ports={(0, 1): 1, (0, 2): 0.5}),
+        lambda: decided(0, ports={(0, 1): 1, (0, 2): 0.5}),
         Violation("form", "circuits between units 0 and 2", "0.5", str(form.COUNT), slot=0, link=(0, 2)),
     ),
     "volume left": (
@@ -145,19 +146,19 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
         Violation("10", "Gb left at the end", 2.0, 0, slot=4, job=3),
     ),
     "a pause": (
-        lambda: replace(GOOD, decisions=(PLANS[0], Decision(), PLANS[1], *PLANS[2:])),
+        lambda: replace(GOOD, decisions=(DECISIONS[0], Decision(), DECISIONS[1], *DECISIONS[2:])),
         Violation("11", "Gb left when it stops", 20.0, 0, slot=1, job=1),
     ),
     "a slot after the last": (
-        lambda: planned(1, rates={1: 20.0, 2: 1.0}, inc={2: 1}),
+        lambda: decided(1, rates={1: 20.0, 2: 1.0}, inc={2: 1}),
         Violation("11", "it runs after its last slot", 1, 0, slot=1, job=2),
     ),
     "a rate of nothing": (
-        lambda: planned(1, rates={1: 20.0, 3: 0.0}),
+        lambda: decided(1, rates={1: 20.0, 3: 0.0}),
         Violation("form", "job 3: rate", "0.0", str(form.RATE), slot=1, job=3),
     ),
     "INC without a rate": (
-        lambda: planned(1, inc={2: 1}),
+        lambda: decided(1, inc={2: 1}),
         Violation("11", "INC for a job without a rate", 1, 0, slot=1, job=2),
     ),
     "a job that is not there yet": (
@@ -177,7 +178,7 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
         Violation("path", "Gb/s over one circuit", 40.0, 39.0, slot=0, job=1, link=(0, 1)),
     ),
     "a rate for nobody": (
-        lambda: planned(0, rates={1: 20.0, 2: 20.0, 7: 1.0}),
+        lambda: decided(0, rates={1: 20.0, 2: 20.0, 7: 1.0}),
         Violation("form", "a rate for a job that is not given", 1.0, 0, slot=0, job=7),
     ),
     "an id twice": (
@@ -235,7 +236,7 @@ def test_a_violation_says_where_and_both_sides() -> None:
 def test_all_violations_are_listed_and_the_line_stays_short() -> None:
     schedule = replace(
         GOOD,
-        decisions=tuple(replace(decision, ports={}) for decision in PLANS),
+        decisions=tuple(replace(decision, ports={}) for decision in DECISIONS),
         limits=replace(LIMITS, inc=(0, 0, 0)),
     )
     with pytest.raises(BrokenSchedule) as caught:

@@ -24,8 +24,8 @@ from testbed.systems.p4inc.simulator.fluid import simulate
 
 LIMITS = Limits.uniform(3, 2, 1, 40.0, 240.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
 JOBS = (Job(1, ((0, 2),), 1, 18.0, 0.25), Job(2, ((1, 2),), 0, 20.0, 9.0))
-PLAN = Decision({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1})
-GOOD = Schedule(LIMITS, JOBS, (PLAN,), {(1, 2): 1})
+DECISION = Decision({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1})
+GOOD = Schedule(LIMITS, JOBS, (DECISION,), {(1, 2): 1})
 
 WHOLE_BAD = (
     math.nan,
@@ -56,17 +56,17 @@ class Says:
     name = "says"
 
     def __init__(self, decision: Any) -> None:
-        self._plan = decision
+        self._decision = decision
 
     def decide(self, state: State) -> Any:
-        return self._plan
+        return self._decision
 
 
 def simulated(schedule: Schedule) -> None:
     simulate(schedule.limits, schedule.jobs, Says(schedule.decisions[0]), schedule.ports)
 
 
-def planned(schedule: Schedule) -> None:
+def decided(schedule: Schedule) -> None:
     progress = tuple(Progress(job, job.gigabits) for job in schedule.jobs)
     check_decision(State(schedule.limits, 0, progress, schedule.ports), schedule.decisions[0], "says")
 
@@ -75,7 +75,7 @@ def checked(schedule: Schedule) -> None:
     check(schedule)
 
 
-TAKERS: tuple[Callable[[Schedule], None], ...] = (simulated, planned, checked)
+TAKERS: tuple[Callable[[Schedule], None], ...] = (simulated, decided, checked)
 
 
 def bad_numbers(whole: bool, infinite: bool = False) -> tuple[Any, ...]:
@@ -121,26 +121,29 @@ def one_wrong() -> Iterator[tuple[str, Schedule]]:
         yield f"workers {whole!r}", replace(GOOD, jobs=jobs)
     yield "an id twice", replace(GOOD, jobs=(JOBS[0], JOBS[0]))
     for value in (*REAL_BAD, math.inf, 0, 0.0):
-        yield f"rate {value!r}", replace(GOOD, decisions=(replace(PLAN, rates={1: value, 2: 20.0}),))
+        yield f"rate {value!r}", replace(GOOD, decisions=(replace(DECISION, rates={1: value, 2: 20.0}),))
     for value in WHOLE_BAD:
-        yield f"inc {value!r}", replace(GOOD, decisions=(replace(PLAN, inc={2: value}),))
-        yield f"circuits {value!r}", replace(GOOD, decisions=(replace(PLAN, ports={(0, 1): value}),))
+        yield f"inc {value!r}", replace(GOOD, decisions=(replace(DECISION, inc={2: value}),))
+        yield f"circuits {value!r}", replace(GOOD, decisions=(replace(DECISION, ports={(0, 1): value}),))
         yield (
             f"idle circuits {value!r}",
-            replace(GOOD, decisions=(replace(PLAN, ports={(0, 1): 1, (1, 2): value}),)),
+            replace(GOOD, decisions=(replace(DECISION, ports={(0, 1): 1, (1, 2): value}),)),
         )
         yield f"initial circuits {value!r}", replace(GOOD, ports={(1, 2): value})
         if not isinstance(value, list) and value not in (1, -1):
             yield (
                 f"rate of job {value!r}",
-                replace(GOOD, decisions=(replace(PLAN, rates={**PLAN.rates, value: 1.0}),)),
+                replace(GOOD, decisions=(replace(DECISION, rates={**DECISION.rates, value: 1.0}),)),
             )
         if not isinstance(value, list) and value != 1:
             for pair in ((0, value), (value, 1), value):
-                yield f"pair {pair!r}", replace(GOOD, decisions=(replace(PLAN, ports={(0, 1): 1, pair: 1}),))
+                yield (
+                    f"pair {pair!r}",
+                    replace(GOOD, decisions=(replace(DECISION, ports={(0, 1): 1, pair: 1}),)),
+                )
     for value in MAPPING_BAD:
         for name in ("rates", "inc", "ports"):
-            yield f"decision.{name} {value!r}", replace(GOOD, decisions=(replace(PLAN, **{name: value}),))
+            yield f"decision.{name} {value!r}", replace(GOOD, decisions=(replace(DECISION, **{name: value}),))
         yield f"a decision {value!r}", replace(GOOD, decisions=(value,))  # type: ignore[arg-type]
         yield f"ports {value!r}", replace(GOOD, ports=value)  # type: ignore[arg-type]
 
@@ -198,7 +201,7 @@ HOSTILE: tuple[Any, ...] = (
 
 def mutated(draw: random.Random) -> Schedule:
     """One to four fields, anywhere, with anything."""
-    limits, jobs, decision, lit = LIMITS, list(JOBS), PLAN, dict(GOOD.ports)
+    limits, jobs, decision, lit = LIMITS, list(JOBS), DECISION, dict(GOOD.ports)
     for _ in range(draw.randint(1, 4)):
         value, where = draw.choice(HOSTILE), draw.randrange(6)
         if where == 0:
@@ -262,7 +265,7 @@ def test_numpys_numbers_are_numbers() -> None:
         taker(schedule)
 
 
-def test_a_policys_good_plans_pass() -> None:
+def test_a_policys_good_decisions_pass() -> None:
     for name in catalogue.NAMES:
         if "norecon" not in name:
             assert simulate(LIMITS, JOBS, catalogue.make(name), {}).finish_s

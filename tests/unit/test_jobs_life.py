@@ -136,7 +136,7 @@ def test_what_is_not_taken_back_is_a_note_and_the_hosts_are_free(run: Run) -> No
     assert not run.jobs.means.holdings.busy()
 
 
-def test_circuits_are_asked_for_unless_they_are_a_plans(run: Run) -> None:
+def test_circuits_are_asked_for_unless_a_decision_has_set_them(run: Run) -> None:
     run(sync="ring", place="u1:1,u2:1")
     assert run.machine.requested == [[["u1", "u2"]]]
     with (

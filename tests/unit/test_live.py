@@ -79,7 +79,7 @@ def test_something_is_left_as_long_as_a_job_runs() -> None:
     assert live.remaining_gigabits(10.0, 0.25, slot_gigabits=40.0) == 10.0
 
 
-def test_a_plan_comes_to_what_it_changes() -> None:
+def test_a_decision_comes_to_what_it_changes() -> None:
     limits = live.limits_of(TOPOLOGY, 1.0, None)
     rates = {1: 10.0, 2: 20.0, 3: 5.0}
     running = [Progress(replace(JOB, id=job), 1.0, 0, None, rate) for job, rate in rates.items()]
@@ -122,7 +122,7 @@ def test_a_state_crosses_as_it_is(state: State) -> None:
     st.dictionaries(st.integers(0, 9), RATES),
     st.dictionaries(st.tuples(st.integers(0, 1), st.integers(2, 4)), st.integers(0, 3)),
 )
-def test_a_plan_crosses_as_it_is(rates: dict[int, float], ports: dict[tuple[int, int], int]) -> None:
+def test_a_decision_crosses_as_it_is(rates: dict[int, float], ports: dict[tuple[int, int], int]) -> None:
     decision = Decision(rates, dict.fromkeys(rates, 1), ports)
     assert decision_from_json(json.loads(json.dumps(decision_to_json(decision)))) == decision
 
@@ -141,6 +141,6 @@ def test_a_plan_crosses_as_it_is(rates: dict[int, float], ports: dict[tuple[int,
         {"rates": [], "inc": [], "ports": [[0, 1, True]]},
     ],
 )
-def test_what_is_no_plan_is_said(data: Any) -> None:
+def test_what_is_no_decision_is_said(data: Any) -> None:
     with pytest.raises(ValueError, match="no decision"):
         decision_from_json(data)

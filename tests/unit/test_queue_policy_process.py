@@ -143,7 +143,9 @@ def test_the_callers_folder_stands_in_for_no_module_and_has_a_policys_own(
             ask(policy, 0)
 
 
-def test_one_that_exits_or_answers_in_fractions_is_no_plan(process: Callable[[str], PolicyProcess]) -> None:
+def test_one_that_exits_or_answers_in_fractions_is_no_decision(
+    process: Callable[[str], PolicyProcess],
+) -> None:
     with process("mine.py:Leaves") as policy, pytest.raises(PolicyError, match="exited with code 4"):
         ask(policy, 0)
     with (
@@ -214,7 +216,7 @@ def test_one_that_raises_is_asked_again(process: Callable[[str], PolicyProcess])
         assert policy.restarts == 0
 
 
-def test_a_late_plan_is_given_up(process: Callable[[str], PolicyProcess], tmp_path: Path) -> None:
+def test_a_late_decision_is_given_up(process: Callable[[str], PolicyProcess], tmp_path: Path) -> None:
     with process("mine.py:Moody") as policy:
         with pytest.raises(OverrunError, match="had no decision when its time was over"):
             ask(policy, 1, within_s=0.2)

@@ -31,7 +31,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worl
     return lambda *jobs: World(tmp_path, *jobs)
 
 
-def test_a_plan_is_carried_out(world: Callable[..., World]) -> None:
+def test_a_decision_is_carried_out(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2", "ps": "u3"}).start()
     made.running(1)
     queued, machine = made.all[0], made.machine
@@ -115,7 +115,7 @@ def test_a_job_that_overstays_is_ended(world: Callable[..., World]) -> None:
         (PolicyError("policy x raised"), "failures"),
     ],
 )
-def test_without_a_plan_the_last_one_stays_in_force(
+def test_without_a_decision_the_last_one_stays_in_force(
     world: Callable[..., World], error: Exception, counted: str
 ) -> None:
     made = world({"name": "a", "place": "u1:2"}, {"name": "b", "place": "u2:2"}).start(1)
@@ -140,7 +140,7 @@ def test_without_a_plan_the_last_one_stays_in_force(
     made.end()
 
 
-def test_a_plan_that_breaks_a_constraint_is_not_carried_out(world: Callable[..., World]) -> None:
+def test_a_decision_that_breaks_a_constraint_is_not_carried_out(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2"})
     made.policy.spoil = lambda state, decision: Decision(
         {job: 1000.0 for job in decision.rates}, decision.inc, decision.ports
@@ -163,7 +163,7 @@ def worker_rate(made: World, rank: int) -> ctypes.c_double:
     return rate
 
 
-def test_rates_and_circuits_follow_the_plan(world: Callable[..., World]) -> None:
+def test_rates_and_circuits_follow_the_decision(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2", "ps": "u3"})
     made.session.rules = replace(made.session.rules, policy="made up")
     rate = [10.0]
@@ -288,7 +288,7 @@ def test_a_job_that_fails_at_its_gates_waits_at_new_ones(world: Callable[..., Wo
     assert made.all[0].failure is None
 
 
-def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_plan(
+def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_decision(
     world: Callable[..., World],
 ) -> None:
     made = world({"name": "a", "place": "u1:2,u2:2", "workers": 4, "sync": "switches"})
@@ -314,7 +314,7 @@ def test_a_ring_in_one_unit_has_the_whole_rate_of_its_links(world: Callable[...,
     made.end()
 
 
-def test_results_of_jobs_across_units_follow_the_plans_circuits(world: Callable[..., World]) -> None:
+def test_results_of_jobs_across_units_follow_the_decisions_circuits(world: Callable[..., World]) -> None:
     made = world(
         {"name": "a", "place": "u1:2,u2:2", "workers": 4, "sync": "switches"},
         {"name": "b", "place": "u1:2", "ps": "u3"},

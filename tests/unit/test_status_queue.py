@@ -43,13 +43,13 @@ def test_the_queue_in_full() -> None:
         "overruns": 1,
         "policy_failures": 0,
         "complaints": [
-            "slot 9: policy inc-tw had no plan when its time was over; the last plan stays in force"
+            "slot 9: policy inc-tw had no decision when its time was over; the last decision stays in force"
         ],
     }
     assert queue_lines(schedule) == [
         "  queue       policy inc-tw, slot 14 of 1 s; 4 jobs, 1 ended, 1 to come",
-        "              3 connections set up in 2 reconfigurations; 1 slots overrun, 0 without a valid plan",
-        "  attention   slot 9: policy inc-tw had no plan when its time was over; the last plan stays in "
+        "              3 connections set up in 2 reconfigurations; 1 slots overrun, 0 without a valid decision",
+        "  attention   slot 9: policy inc-tw had no decision when its time was over; the last decision stays in "
         "force",
         "",
         "    job name             state      mode    Gb/s  done       s  hosts",

@@ -162,7 +162,7 @@ def drawn_world(seed: int, limits: Limits) -> list[Job]:
         ("noinc-tw+", {"switch_gbps": (600.0,) * 8, "ps_gbps": 200.0}, "e4c7985b5c2d0e6e"),
     ],
 )
-def test_the_plans_are_these_bit_by_bit(name: str, changed: dict[str, Any], digest: str) -> None:
+def test_the_decisions_are_these_bit_by_bit(name: str, changed: dict[str, Any], digest: str) -> None:
     """A change of the rule changes the digests, and may; one that is for speed alone may not."""
     limits = replace(Limits.uniform(8, 24, 3, 40.0, 5120.0, host_gbps=40.0, slot_s=0.25), **changed)
     outcome = simulate(limits, drawn_world(7, limits), make(name), limits.full_mesh(), record=True)
