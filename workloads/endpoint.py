@@ -3,7 +3,7 @@
 
 The protocol itself is in workloads/native/, which this module opens, feeds, and asks for results. Vectors are
 summed in the order in which they are submitted, which is the same on all workers; several are under way at
-once. A job's fragments go by the trees of its forest, each of which takes its share.
+once. A job's fragments go by the trees of its forest, each of which takes its fraction.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ class Endpoint:
         trees = settings["trees"]
         self._places = mapping.places(self._job, int(settings["slots"]) - mapping.VOTE_SLOTS)
         self._pattern = mapping.pattern([float(tree["fraction"]) for tree in trees])
-        self._ways = (_Way * len(trees))(*(_way(tree, float(settings["share"] or 0)) for tree in trees))
+        self._ways = (_Way * len(trees))(
+            *(_way(tree, float(settings["queue_packets"] or 0)) for tree in trees)
+        )
         with contextlib.ExitStack() as stack:
             udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -313,12 +315,12 @@ class Endpoint:
         self._warn_after_s *= 3
 
 
-def _way(tree: Mapping[str, Any], share: float) -> _Way:
+def _way(tree: Mapping[str, Any], queue_packets: float) -> _Way:
     """Return how fragments go by a tree. What may be under way is shared out as the fragments are, so that
     all trees together fill no queue.
     """
     return _Way(
         address=int.from_bytes(socket.inet_aton(str(tree["address"])), "little"),
         slot_base=int(tree["slot_base"]),
-        share=max(1, int(share * float(tree["fraction"]))) if share else 0,
+        queue_packets=max(1, int(queue_packets * float(tree["fraction"]))) if queue_packets else 0,
     )

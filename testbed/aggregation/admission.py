@@ -128,7 +128,7 @@ class Admission:
             "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
             "rate_mbps": self.rate_mbps,
             # what is under way may meet in one queue, from every contributor of the place behind it
-            "share": self.rate_mbps and max(1, self.queue_packets // self.forest.meeting()),
+            "queue_packets": self.rate_mbps and max(1, self.queue_packets // self.forest.meeting()),
             "ring_fd": ring.fd,
             "ring_entries": ring.entries,
             "ring_lanes": ring.lanes,
@@ -141,7 +141,7 @@ class Admission:
         return {
             "address": addresses.LOOP_PLACE_IP if is_own else place.address,
             "slot_base": self.bases[tree, place],
-            "fraction": self.forest.trees[tree].share / sum(tree.share for tree in self.forest.trees),
+            "fraction": self.forest.fractions()[tree],
         }
 
     def worker_fds(self, worker: int) -> list[int]:

@@ -1,7 +1,7 @@
 """A job's forest: which place sums whose contributions, and where each sum goes. Pure.
 
 A tree has a place at its top; a contributor of a place is a worker, by its rank, or another place. Trees have
-any depth. A job whose fragments go several ways has several trees, each with a share of the fragments.
+any depth. A job whose fragments go several ways has several trees, each with a fraction of the fragments.
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One way up and down: the node at the top, and the share of the job's fragments that goes this way."""
+    """One way up and down: the node at the top, and how many of the job's fragments go this way,
+    as a weight beside the other trees' (`Forest.fractions`).
+    """
 
     top: Node
-    share: float = 1.0
+    weight: float = 1.0
     owner: Host | None = None  # who alone gets the sum; None: every worker
 
     def node_of(self, rank: int) -> Node:
@@ -79,8 +81,8 @@ class Forest:
         if len(set(self.workers)) < len(self.workers):
             raise RequestError("a forest with two workers on one host; each worker has a host of its own")
         for number, tree in enumerate(self.trees):
-            if not (math.isfinite(tree.share) and tree.share > 0):
-                raise RequestError(f"tree {number}: a share of {tree.share}; a number above 0 is accepted")
+            if not (math.isfinite(tree.weight) and tree.weight > 0):
+                raise RequestError(f"tree {number}: a weight of {tree.weight}; a number above 0 is accepted")
             self._check(number, tree)
 
     def _check(self, number: int, tree: Tree) -> None:
@@ -119,6 +121,11 @@ class Forest:
         places = {place.at for place in self.places if place.at}
         owners = {tree.owner for tree in self.trees if tree.owner}
         return {*self.workers, *places, *owners}
+
+    def fractions(self) -> tuple[float, ...]:
+        """Return the part of the fragments that goes by each tree; 1 in all."""
+        total = sum(tree.weight for tree in self.trees)
+        return tuple(tree.weight / total for tree in self.trees)
 
     def demands(self) -> tuple[UnitPair, ...]:
         """The pairs of units that the job's traffic joins, lower tree first, each pair once."""

@@ -61,12 +61,12 @@ def layout_from_json(data: Any) -> Layout:
 
 
 def _tree_to_json(tree: Tree) -> dict[str, Any]:
-    return {"top": _node_to_json(tree.top), "share": float(tree.share), "owner": tree.owner}
+    return {"top": _node_to_json(tree.top), "weight": float(tree.weight), "owner": tree.owner}
 
 
 def _tree_from_json(data: Any) -> Tree:
     owner = None if data["owner"] is None else _host(data["owner"])
-    return Tree(_node_from_json(data["top"]), float(data["share"]), owner)
+    return Tree(_node_from_json(data["top"]), float(data["weight"]), owner)
 
 
 def _node_to_json(node: Node) -> dict[str, Any]:

@@ -27,7 +27,7 @@ WAY = Record(
     (
         Member("address", Kind.BE32, "of the place that the worker contributes to"),
         Member("slot_base", U32, "where the tree's segment begins there"),
-        Member("share", U32, "of the fragments that the shortest queue holds; 0: unknown"),
+        Member("queue_packets", U32, "what the shortest queue holds for this tree; 0: unknown"),
         Member("pad", U32),
     ),
     "How a worker's fragments go by a tree of its job.",

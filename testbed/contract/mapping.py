@@ -14,7 +14,7 @@ MIN_SLOTS = VOTE_SLOTS + 16
 FIRST_VOTE = 2**31  # votes have fragment numbers of their own
 
 MOST_PARTS = 1024  # of the pattern by which fragments go to trees
-_EXACT = 1e-9  # of a share
+_EXACT = 1e-9  # of a fraction
 
 _GOLDEN = 0x9E3779B1  # 2**32 over the golden ratio, odd: Knuth's multiplicative hash
 
@@ -36,13 +36,13 @@ def places(job: int, size: int) -> npt.NDArray[np.uint32]:
     return slots
 
 
-def pattern(shares: Sequence[float]) -> npt.NDArray[np.uint32]:
+def pattern(weights: Sequence[float]) -> npt.NDArray[np.uint32]:
     """The tree of each fragment number modulo the pattern's length, the same on every worker.
 
-    Each tree has its share of the pattern, in the shortest one in which all shares are whole, or else the
-    nearest in MOST_PARTS, one at least; and its fragments lie as evenly as they can.
+    Each tree has its fraction of the pattern, in the shortest one in which all fractions are whole, or else
+    the nearest in MOST_PARTS, one at least; and its fragments lie as evenly as they can.
     """
-    fractions = np.array(shares, np.float64) / sum(shares)
+    fractions = np.array(weights, np.float64) / sum(weights)
     parts = next((parts for parts in range(1, MOST_PARTS) if _is_whole(fractions * parts)), MOST_PARTS)
     counts = _counts(fractions, parts)
     ends = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])

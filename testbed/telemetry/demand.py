@@ -78,11 +78,10 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
         return tuple(Need(host, DOWN, heard) for host in traffic.hosts)
     size_bytes = _worker_bytes(traffic, collective)
     if traffic.forest is not None:
-        shares = _shares(traffic.forest)
         return tuple(
             need
-            for number, share in enumerate(shares)
-            for need in _of_tree(traffic.forest, number, share * size_bytes)
+            for number, fraction in enumerate(traffic.forest.fractions())
+            for need in _of_tree(traffic.forest, number, fraction * size_bytes)
         )
     sent = [Need(traffic.hosts[worker], UP, size_bytes, (worker,)) for worker in everybody]
     sent += [Need(host, DOWN, size_bytes) for host in traffic.hosts]
@@ -90,12 +89,6 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
         sent.append(Need(traffic.ps_host, DOWN, workers * size_bytes, tuple(everybody)))
         sent.append(Need(traffic.ps_host, UP, workers * size_bytes))
     return tuple(sent)
-
-
-def _shares(forest: Forest) -> list[float]:
-    """Return the part of the fragments that each tree takes."""
-    total = sum(tree.share for tree in forest.trees)
-    return [tree.share / total for tree in forest.trees]
 
 
 def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
@@ -142,9 +135,9 @@ def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
     from.
     """
     if traffic.forest is not None:
-        for number, share in enumerate(_shares(traffic.forest)):
+        for number, fraction in enumerate(traffic.forest.fractions()):
             for sender, receiver, sent in _flows_of_tree(traffic.forest, number):
-                yield addresses.unit_name(sender), addresses.unit_name(receiver), share * sent, share
+                yield addresses.unit_name(sender), addresses.unit_name(receiver), fraction * sent, fraction
         return
     units = [unit_of(host) for host in traffic.hosts]
     if traffic.ps_host is None:  # a ring, in the order of ranks

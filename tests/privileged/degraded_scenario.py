@@ -32,7 +32,7 @@ def without_the_last(network: Network) -> list[dict[str, Any]]:
     """Return what each worker that came had."""
     hosts = [(1, 1), (1, 2), (1, 3)]
     node = Node(switch(1), (0, 1, 2))
-    forest = Forest(tuple(hosts), (Tree(node, share=1), Tree(node, share=2)))
+    forest = Forest(tuple(hosts), (Tree(node, weight=1), Tree(node, weight=2)))
     admission = network.places.admit(NUMBER, NUMBER, forest)
     processes = [
         network.fabric.popen_in(

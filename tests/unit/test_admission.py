@@ -327,7 +327,7 @@ def test_lanes_that_do_not_fit_hold_nothing(world: World, lanes: int) -> None:
 
 
 def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
-    trees = (Tree(Node(Place(1), (0, 1)), share=3), Tree(Node(Place(2, 3), (0, 1)), share=1))
+    trees = (Tree(Node(Place(1), (0, 1)), weight=3), Tree(Node(Place(2, 3), (0, 1)), weight=1))
     admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: ["u2-o1"]}])
     assert [admission.worker_env(0)["trees"][tree]["fraction"] for tree in (0, 1)] == [0.75, 0.25]
     assert admission.size == 256

@@ -13,8 +13,8 @@ from testbed.topology.places import Host, Place, at_host, switch
 HOSTS: tuple[Host, ...] = ((1, 1), (1, 2), (2, 1))
 
 
-def forest_of(*tops: Node, workers: tuple[Host, ...] = HOSTS, share: float = 1.0) -> Forest:
-    return Forest(workers, tuple(Tree(top, share) for top in tops))
+def forest_of(*tops: Node, workers: tuple[Host, ...] = HOSTS, weight: float = 1.0) -> Forest:
+    return Forest(workers, tuple(Tree(top, weight) for top in tops))
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def forest_of(*tops: Node, workers: tuple[Host, ...] = HOSTS, share: float = 1.0
             "tree 0: u1 is in it 2 times; a place sums once",
         ),
         (
-            lambda: forest_of(Node(switch(1), (0, 1, 2)), share=0.0),
-            "tree 0: a share of 0.0; a number above 0",
+            lambda: forest_of(Node(switch(1), (0, 1, 2)), weight=0.0),
+            "tree 0: a weight of 0.0; a number above 0",
         ),
-        (lambda: forest_of(Node(switch(1), (0, 1, 2)), share=float("nan")), "tree 0: a share of nan"),
+        (lambda: forest_of(Node(switch(1), (0, 1, 2)), weight=float("nan")), "tree 0: a weight of nan"),
     ],
 )
 def test_what_is_no_forest_is_refused_in_one_line(make: object, message: str) -> None:

@@ -48,9 +48,10 @@ def test_the_queue_in_full() -> None:
     }
     assert queue_lines(schedule) == [
         "  queue       policy inc-tw, slot 14 of 1 s; 4 jobs, 1 ended, 1 to come",
-        "              3 connections set up in 2 reconfigurations; 1 slots overrun, 0 without a valid decision",
-        "  attention   slot 9: policy inc-tw had no decision when its time was over; the last decision stays in "
-        "force",
+        "              3 connections set up in 2 reconfigurations; 1 slots overrun, 0 without a valid "
+        "decision",
+        "  attention   slot 9: policy inc-tw had no decision when its time was over; the last decision "
+        "stays in force",
         "",
         "    job name             state      mode    Gb/s  done       s  hosts",
         "      2 vgg-1            running    PS        20   25%     4.5  u1h1 u1h2, ps on u3h1",

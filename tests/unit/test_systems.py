@@ -62,7 +62,7 @@ def test_what_is_no_layout_is_told_from_one() -> None:
     layout_from_json(good)
     for key, wrong in (
         ("workers", [[1, 1.0]]), ("workers", "u1"), ("server", [1]), ("trees", [{}]), ("demands", [[1]]),
-        ("system", 3), ("trees", [{"top": {"place": [1, 0], "workers": [True], "below": []}, "share": 1}]),
+        ("system", 3), ("trees", [{"top": {"place": [1, 0], "workers": [True], "below": []}, "weight": 1}]),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="no layout"):
             layout_from_json({**good, key: wrong})
@@ -70,7 +70,7 @@ def test_what_is_no_layout_is_told_from_one() -> None:
     for _ in range(3000):
         deep = {"place": [1, 0], "workers": [0], "below": [deep]}
     with pytest.raises(ValueError, match="no layout: RecursionError"):
-        layout_from_json({**good, "trees": [{"top": deep, "share": 1.0, "owner": None}]})
+        layout_from_json({**good, "trees": [{"top": deep, "weight": 1.0, "owner": None}]})
 
 
 def test_a_users_system_lays_out_in_a_process_of_its_own(tmp_path: Path) -> None:

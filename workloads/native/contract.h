@@ -25,7 +25,7 @@ enum event {
 struct way {
 	__be32 address; /* of the place that the worker contributes to */
 	__u32 slot_base; /* where the tree's segment begins there */
-	__u32 share; /* of the fragments that the shortest queue holds; 0: unknown */
+	__u32 queue_packets; /* what the shortest queue holds for this tree; 0: unknown */
 	__u32 pad;
 };
 

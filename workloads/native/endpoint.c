@@ -67,7 +67,9 @@ static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 		return 0;
 	for (uint32_t i = 0; i < e->limit; i++)
 		packets_open(e, t, packet(e, t, i));
-	window_open(&t->window, way->share ? lesser(way->share, e->limit) : e->limit, e->s.rate_mbps > 0);
+	window_open(&t->window,
+		    way->queue_packets ? lesser(way->queue_packets, e->limit) : e->limit,
+		    e->s.rate_mbps > 0);
 	timing_open(&t->timing);
 	return 1;
 }
@@ -93,7 +95,7 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->ring = mapped(e->s.ring_fd, e->ring_bytes);
 	e->wake = mapped(e->s.wake_fd, page);
 	e->votes = calloc(e->vote_limit, e->packet_bytes);
-	if (!e->ring || !e->wake || !e->votes || !share_open(e))
+	if (!e->ring || !e->wake || !e->votes || !mapping_open(e))
 		goto failed;
 	for (uint32_t i = 0; i < e->s.trees; i++)
 		if (!open_tree(e, &e->trees[i], i))

@@ -107,9 +107,9 @@ static inline struct wire_header *vote_packet(struct endpoint *e, uint64_t vote)
 	return (struct wire_header *)(e->votes + vote % e->vote_limit * e->packet_bytes);
 }
 
-/* ---- share.c: which fragments are whose ---- */
+/* ---- mapping.c: which fragments are whose ---- */
 
-int share_open(struct endpoint *e);
+int mapping_open(struct endpoint *e);
 
 /* A tree's fragment, counted over all trees. */
 static inline uint64_t over_all(struct endpoint *e, struct tree *t, uint64_t fragment)

@@ -1,4 +1,4 @@
-"""Forests of several trees, for tests: each unit's switch is the top of one, with a share of the
+"""Forests of several trees, for tests: each unit's switch is the top of one, with a weight of the
 fragments.
 """
 
@@ -13,19 +13,19 @@ from testbed.topology.places import Host, at_host, switch
 
 
 class Halves:
-    """The units' switches are tops in turn, with equal shares."""
+    """The units' switches are tops in turn, with equal weights."""
 
     programs: Mapping[str, str] = {"xdp": "sum", "bmv2": "sum"}
-    shares: tuple[float, ...] = (1, 1)
+    weights: tuple[float, ...] = (1, 1)
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """Return as many trees as there are shares."""
+        """Return as many trees as there are weights."""
         units = sorted(by_unit(workers))
-        tops = [switch(units[at % len(units)]) for at in range(len(self.shares))]
+        tops = [switch(units[at % len(units)]) for at in range(len(self.weights))]
         trees = (below_top(workers, top) for top in tops)
         forest = Forest(
             tuple(workers),
-            tuple(Tree(tree.top, share) for tree, share in zip(trees, self.shares, strict=True)),
+            tuple(Tree(tree.top, weight) for tree, weight in zip(trees, self.weights, strict=True)),
         )
         return Layout(type(self).__name__, tuple(workers), PACKETS, None, forest, forest.demands())
 
@@ -33,13 +33,13 @@ class Halves:
 class Thirds(Halves):
     """One tree takes a third, the other two."""
 
-    shares = (1 / 3, 2 / 3)
+    weights = (1 / 3, 2 / 3)
 
 
 class Three(Halves):
     """Three trees, of which two have one unit's switch at the top."""
 
-    shares = (0.5, 0.3, 0.2)
+    weights = (0.5, 0.3, 0.2)
 
 
 class Chains(Halves):

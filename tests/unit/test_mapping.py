@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from testbed.contract import mapping
 
 NATIVE = Path(__file__).resolve().parents[2] / "workloads/native"
-SHARES = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40)
+WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40)
 SHIM = """
 #include "endpoint.h"
 #include <stdlib.h>
@@ -25,7 +25,7 @@ void opened(uint32_t trees, uint32_t parts, const uint32_t *pattern)
     e->s.trees = trees;
     e->s.parts = parts;
     e->s.pattern = pattern;
-    share_open(e);
+    mapping_open(e);
 }
 uint64_t number(uint32_t tree, uint64_t fragment) { return over_all(e, &e->trees[tree], fragment); }
 uint64_t before(uint32_t tree, uint64_t next) { return given(e, &e->trees[tree], next); }
@@ -34,7 +34,7 @@ uint64_t before(uint32_t tree, uint64_t next) { return given(e, &e->trees[tree],
 
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    folder = tmp_path_factory.mktemp("share")
+    folder = tmp_path_factory.mktemp("mapping")
     (folder / "shim.c").write_text(SHIM)
     argv = [
         "gcc",
@@ -45,7 +45,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         "-o",
         "shim.so",
         "shim.c",
-        str(NATIVE / "share.c"),
+        str(NATIVE / "mapping.c"),
     ]
     subprocess.run(argv, cwd=folder, check=True)
     library = ctypes.CDLL(str(folder / "shim.so"))
@@ -56,23 +56,23 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return library
 
 
-@given(SHARES)
-def test_each_tree_has_its_share_as_near_as_the_pattern_allows(shares: list[float]) -> None:
-    pattern = mapping.pattern(shares)
-    counts = np.bincount(pattern, minlength=len(shares))
+@given(WEIGHTS)
+def test_each_tree_has_its_fraction_as_near_as_the_pattern_allows(weights: list[float]) -> None:
+    pattern = mapping.pattern(weights)
+    counts = np.bincount(pattern, minlength=len(weights))
     assert 1 <= pattern.size <= mapping.MOST_PARTS
     assert counts.min() >= 1
-    fractions = np.array(shares) / sum(shares)
+    fractions = np.array(weights) / sum(weights)
     tiny = int((fractions * pattern.size < 1).sum())  # has one part, which others lack
     assert (np.abs(counts - fractions * pattern.size) <= 1 + tiny).all()
 
 
 @pytest.mark.parametrize(
-    ("shares", "counts"),
+    ("weights", "counts"),
     [([1.0], [1]), ([1, 1], [1, 1]), ([1, 2], [1, 2]), ([1 / 3, 2 / 3], [1, 2]), ([3, 4, 5], [3, 4, 5])],
 )
-def test_shares_that_are_whole_are_kept_exactly(shares: list[float], counts: list[int]) -> None:
-    assert np.bincount(mapping.pattern(shares)).tolist() == counts
+def test_fractions_that_are_whole_are_kept_exactly(weights: list[float], counts: list[int]) -> None:
+    assert np.bincount(mapping.pattern(weights)).tolist() == counts
 
 
 def test_a_tree_s_fragments_lie_evenly() -> None:
@@ -81,14 +81,14 @@ def test_a_tree_s_fragments_lie_evenly() -> None:
     assert np.abs(ahead).max() <= 1
 
 
-@given(SHARES, st.lists(st.integers(0, 3000), max_size=5))
+@given(WEIGHTS, st.lists(st.integers(0, 3000), max_size=5))
 def test_every_fragment_goes_by_exactly_one_tree(
-    native: ctypes.CDLL, shares: list[float], sizes: list[int]
+    native: ctypes.CDLL, weights: list[float], sizes: list[int]
 ) -> None:
-    """Whatever the shares, and however many fragments each vector brings."""
-    pattern = mapping.pattern(shares)
-    native.opened(len(shares), pattern.size, pattern.ctypes.data)
-    end, trees, done = 0, range(len(shares)), [0] * len(shares)
+    """Whatever the weights, and however many fragments each vector brings."""
+    pattern = mapping.pattern(weights)
+    native.opened(len(weights), pattern.size, pattern.ctypes.data)
+    end, trees, done = 0, range(len(weights)), [0] * len(weights)
     for size in sizes:
         end += size
         given_now = [native.before(tree, end) for tree in trees]

@@ -8,7 +8,7 @@
 #include "endpoint.h"
 
 /* What over_all and given look up. Whether there was memory; endpoint_close frees it. */
-int share_open(struct endpoint *e)
+int mapping_open(struct endpoint *e)
 {
 	for (uint32_t number = 0; number < e->s.trees; number++) {
 		struct tree *t = &e->trees[number];
