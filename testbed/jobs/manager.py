@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -188,10 +187,7 @@ class Jobs:
         """Lay out these workers by the system that the request names. RequestError where it has no layout for
         them, or no program for a switch of it or for its lanes.
         """
-        system = self._system(request)
-        layout = system.lay_out(workers, site)
-        self.means.supply.check(layout, system.programs, request.lanes)
-        return replace(layout, programs=system.programs)
+        return self.means.supply.lay_out(self._system(request), workers, site, request.lanes)
 
     def _system(self, request: JobRequest) -> System:
         if not is_users(request.sync):

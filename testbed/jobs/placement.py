@@ -7,7 +7,8 @@ testbed/topology/addresses.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from testbed.aggregation.registry import systems
@@ -18,6 +19,9 @@ from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES, HOSTS
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
+
+LayOut = Callable[[Sequence[Host], Site], Layout]
+"""Lays out a job's workers on a site: `laid_out` by some system."""
 
 _PLACE = re.compile(r"u([1-9][0-9]*):([0-9]+)")
 
@@ -117,10 +121,10 @@ def place_in_queue(
     together: bool,
     ps_unit: Unit | None,
     random: Random,
-    system: System,
+    lay_out: LayOut,
 ) -> Layout | None:
     """Return hosts for a queued job whose policy decides how it is summed: it has a host for its parameter
-    server until a switch is to sum for it, and is laid out by `system`. None while there are too few hosts.
+    server until a switch is to sum for it, and `lay_out` lays it out. None while there are too few hosts.
     """
     chosen = draw_workers(racks, busy, workers, wanted, together, ps_unit, random)
     if chosen is None:
@@ -128,7 +132,7 @@ def place_in_queue(
     server = draw_server(racks, {*busy, *chosen}, ps_unit, random)
     if server is None:
         return None
-    return system.lay_out(chosen, Site(tuple(racks), frozenset(busy), frozenset(), server))
+    return lay_out(chosen, Site(tuple(racks), frozenset(busy), frozenset(), server))
 
 
 def _drawn(
@@ -184,6 +188,17 @@ def check_narrow(lanes: int, engines: Mapping[Unit, str], mtu: int) -> None:
                 f"--lanes {lanes}: {addresses.unit_name(unit)} has engine: {engine}, whose program takes "
                 f"packets of {lanes_for(mtu)} lanes only"
             )
+
+
+def laid_out(system: System, workers: Sequence[Host], site: Site, engines: Mapping[Unit, str]) -> Layout:
+    """Return the layout that a system makes, with the programs that its places run: nothing else asks a
+    system for the layout of a job that is to run. RequestError where there is none, or no program for a place
+    of it. `engines` is by unit.
+    """
+    layout = system.lay_out(workers, site)
+    programs = system.programs  # a user's system has told them with its layout
+    check_programs(layout, programs, engines)
+    return replace(layout, programs=programs)
 
 
 def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping[Unit, str]) -> None:

@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from testbed.aggregation.admission import Admission, Places
 from testbed.aggregation.registry import find
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.system import Layout, Site, System
 from testbed.aggregation.ways import ways
 from testbed.contract.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
-from testbed.jobs.placement import check_lanes, check_programs
+from testbed.jobs.placement import check_lanes, laid_out
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
@@ -75,7 +75,8 @@ class Supply:
         controller: Controller,
         holdings: Holdings,
     ) -> None:
-        self._topology, self._links, self._places = topology, links, places
+        self._links, self._places, self._mtu = links, places, topology.mtu
+        self._engines = {unit.index: unit.engine for unit in topology.units}
         self._controller, self._holdings = controller, holdings
         self._host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
         self._is_left = False
@@ -134,10 +135,13 @@ class Supply:
                 return Share(layout, self._admit(number, generation, layout, start.lanes))
             except NoRoomError as error:
                 full = error
-                layout = self._laid_out_instead(number, layout, full)
+                layout = self._laid_out_instead(number, layout, start.lanes, full)
                 self._ask_for_circuits(number, layout)
-        server = addresses.host_name(*layout.server) if layout.server else "none"
-        return Share(layout, note=f"no INC capacity ({full}): sums at the parameter server on {server}")
+            admission = None
+            if layout.forest is not None:
+                admission = self._admit(number, generation, layout, start.lanes)
+        server = f", whose server is on {addresses.host_name(*layout.server)}" if layout.server else ""
+        return Share(layout, admission, note=f"no room ({full}): summed by {layout.system}{server}")
 
     def _admit(self, number: int, generation: int, layout: Layout, lanes: int | None) -> Admission:
         assert layout.forest is not None
@@ -153,24 +157,27 @@ class Supply:
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept)
 
-    def check(self, layout: Layout, programs: Mapping[str, str], lanes: int | None) -> None:
-        """Raise RequestError where a switch is to sum that has no program of the job's system, or none for
-        packets of so many lanes.
+    def lay_out(self, system: System, workers: Sequence[Host], site: Site, lanes: int | None) -> Layout:
+        """Lay these workers out by a system. RequestError where it has no layout for them, no program for a
+        switch that is to sum, or none for packets of so many lanes.
         """
-        engines = {unit.index: unit.engine for unit in self._topology.units}
-        check_programs(layout, programs, engines)
-        check_lanes(layout, lanes, engines, self._topology.mtu)
+        layout = laid_out(system, workers, site, self._engines)
+        check_lanes(layout, lanes, self._engines, self._mtu)
+        return layout
 
-    def _laid_out_instead(self, number: int, layout: Layout, full: NoRoomError) -> Layout:
+    def _laid_out_instead(self, number: int, layout: Layout, lanes: int | None, full: NoRoomError) -> Layout:
         """Lay the job out by the system that its own names for when no place has room, on the same workers
         and, where it has a server, with the same. Raises `full` where there is no such system, RequestError
-        where it finds no host.
+        where it finds no host or has no program. Packets have lanes only where they are summed at a place.
         """
         instead = None if is_users(layout.system) else find(layout.system).instead
         if instead is None:
             raise full
         while True:  # others may take hosts while a system lays the job out
-            other = find(instead).lay_out(layout.workers, self.site(number, layout.server))
+            site = self.site(number, layout.server)
+            other = laid_out(find(instead), layout.workers, site, self._engines)
+            if other.forest is not None:
+                check_lanes(other, lanes, self._engines, self._mtu)
             if self._holdings.replace(number, other):
                 return other
 

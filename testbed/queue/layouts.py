@@ -4,6 +4,7 @@ with the workers' units. Pure.
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from testbed.aggregation.policies import Choice, choice
@@ -15,14 +16,15 @@ from testbed.errors import RequestError
 from testbed.jobs.placement import (
     check_lanes,
     check_narrow,
-    check_programs,
     check_width,
     draw_server,
     draw_workers,
+    laid_out,
     place_in_queue,
 )
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
+from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
 
@@ -56,9 +58,17 @@ def served_where_asked(layout: Layout, unit: Unit | None) -> bool:
     return layout.server is None or unit is None or layout.server[0] == unit
 
 
-def summed_in_unit(layout: Layout, between: Choice) -> Layout:
-    """Return a job's layout when its policy has a switch sum for it, in whose unit all its workers are."""
-    return between.with_inc.lay_out(layout.workers, Site((), frozenset(), frozenset()))
+def check_choice(policy: str, between: Choice, topology: Topology) -> None:
+    """Raise RequestError where the system by which switches are to sum, as this policy chooses, names a
+    program for an engine of this testbed that the engine does not have.
+    """
+    for engine in sorted({unit.engine for unit in topology.units}):
+        program, known = between.with_inc.programs.get(engine), DATA_PLANES[engine].programs
+        if program is not None and program not in known:
+            raise RequestError(
+                f"policy {policy}: its jobs are summed by {between.with_inc.name}, whose program for "
+                f"engine: {engine} is {program!r}; accepted are {', '.join(known) or 'none'}"
+            )
 
 
 def check_against(submission: Submission, topology: Topology) -> None:
@@ -66,7 +76,8 @@ def check_against(submission: Submission, topology: Topology) -> None:
     units = {unit.index: unit for unit in topology.units}
     known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
-    without_inc = choice(submission.policy).without_inc
+    between = choice(submission.policy)
+    check_choice(submission.policy, between, topology)
     for job in submission.jobs:
         for unit, count in job.place or ():
             if unit not in units or count > units[unit].hosts:
@@ -85,15 +96,15 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 f"{'in one' if job.together else 'in all'}"
                 f"{beside}; there are {known}"
             )
-        _check_lanes(job, topology)
-        if not _has_server(job, racks, topology, without_inc):
+        _check_lanes(job, topology, between)
+        if not _has_server(job, racks, topology, between.without_inc):
             of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
             raise RequestError(
                 f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
             )
 
 
-def _check_lanes(job: JobSpec, topology: Topology) -> None:
+def _check_lanes(job: JobSpec, topology: Topology, between: Choice) -> None:
     """Raise RequestError where the job's packets do not fit, or its policy may have a switch sum that has no
     program for them.
     """
@@ -102,7 +113,10 @@ def _check_lanes(job: JobSpec, topology: Topology) -> None:
     try:
         check_width(job.lanes, topology.mtu)
         if job.sync is None:
-            check_narrow(job.lanes, {unit.index: unit.engine for unit in topology.units}, topology.mtu)
+            summing = {
+                unit.index: unit.engine for unit in topology.units if unit.engine in between.with_inc.programs
+            }
+            check_narrow(job.lanes, summing, topology.mtu)
     except RequestError as error:
         raise RequestError(f"job {job.name}: {str(error).removeprefix('--')}") from error
 
@@ -112,9 +126,11 @@ def _has_server(job: JobSpec, racks: list[Rack], topology: Topology, without_inc
     RequestError where its system has no layout, or one that policies cannot decide on; a user's own system is
     asked when the job is to have hosts.
     """
+    engines = {unit.index: unit.engine for unit in topology.units}
     if job.sync is None:
         wanted = (job.workers, job.place, job.together, job.ps)
-        return place_in_queue(racks, (), *wanted, Random(0), without_inc) is not None
+        lay_out = partial(laid_out, without_inc, engines=engines)
+        return place_in_queue(racks, (), *wanted, Random(0), lay_out) is not None
     if is_users(job.sync):
         return True
     system = find(job.sync)
@@ -123,9 +139,8 @@ def _has_server(job: JobSpec, racks: list[Rack], topology: Topology, without_inc
         return True
     kept = draw_server(racks, chosen, job.ps, Random(0))
     try:
-        layout = system.lay_out(chosen, Site(tuple(racks), frozenset(), frozenset(), kept))
-        engines = {unit.index: unit.engine for unit in topology.units}
-        check_programs(layout, system.programs, engines)
+        site = Site(tuple(racks), frozenset(), frozenset(), kept)
+        layout = laid_out(system, chosen, site, engines)
         check_lanes(layout, job.lanes, engines, topology.mtu)
         hub_of(layout)
     except RequestError as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -81,7 +82,8 @@ class Queued:
         racks, spec, random = jobs.means.holdings.racks, self.spec, Random(self.seed)
         if spec.sync is None:
             wanted = (spec.workers, spec.place, spec.together, spec.ps)
-            return place_in_queue(racks, busy, *wanted, random, between.without_inc)
+            lay_out = partial(jobs.means.supply.lay_out, between.without_inc, lanes=None)
+            return place_in_queue(racks, busy, *wanted, random, lay_out)
         chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
         if chosen is None:
             return None

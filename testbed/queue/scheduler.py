@@ -155,7 +155,8 @@ class Scheduler:
     def _queue(
         self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], disconnected: threading.Event
     ) -> Batch:
-        limits = live.limits_of(self._topology, wanted.slot_s, wanted.step_gbps)
+        programs = choice(wanted.policy).with_inc.programs
+        limits = live.limits_of(self._topology, wanted.slot_s, wanted.step_gbps, programs)
         while True:
             if self._closed:
                 raise TestbedError("the testbed is ending")

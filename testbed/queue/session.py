@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from testbed.aggregation.policies import choice
 from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.system import Layout, Site
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
@@ -25,7 +26,6 @@ from testbed.jobs.supply import Start
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
 from testbed.queue.account import Account, Rules
-from testbed.queue.layouts import summed_in_unit
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
 from testbed.scheduling import live
@@ -355,7 +355,7 @@ class Session:
                 job = queued.job
                 if queued.state != "ready" or job is None:
                     return
-                layout = job.layout if inc is None else summed_in_unit(job.layout, self._between)
+                layout = job.layout if inc is None else self._in_unit(job.layout, queued.spec.lanes)
                 rate_mbps = live.emulated_mbps(self._topology, rate_gbps)
                 if not job.start(Start(layout, True, rate_mbps, queued.spec.lanes)):
                     return
@@ -363,6 +363,11 @@ class Session:
                 self._tell(queued, f"{queued.mode} at {rate_gbps:g} Gb/s")
         except (NoRoomError, TestbedError) as error:  # it is shown to the policy again
             self._complain(f"slot {self.slot}: job {queued.id} ({queued.spec.name}) was not started: {error}")
+
+    def _in_unit(self, layout: Layout, lanes: int | None) -> Layout:
+        """Return the layout of a job that a switch is to sum for, in whose unit all its workers are."""
+        nowhere_else = Site((), frozenset(), frozenset())
+        return self._supply.lay_out(self._between.with_inc, layout.workers, nowhere_else, lanes)
 
     def _changed(self, queued: Queued) -> None:
         if queued.state == "ended":

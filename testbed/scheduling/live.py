@@ -24,9 +24,12 @@ LEAST_SHARE = 1e-3
 """Of a job's volume: what is left of it, as policies see it, while its processes still run."""
 
 
-def limits_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Limits:
-    """The limits that a topology declares. Where no engine sums, no job can use INC. RequestError where links
-    have no rate.
+def limits_of(
+    topology: Topology, slot_s: float, step_gbps: float | None, programs: Mapping[str, str]
+) -> Limits:
+    """Return the limits that a topology declares. `programs`, by engine, are those of the system that sums at
+    switches (System.programs): where a unit's engine has none of them, no job can use INC. RequestError where
+    links have no rate.
     """
     for key, link in (("host_rate_mbps", topology.host_link), ("optical_rate_mbps", topology.optical_link)):
         if link.rate_mbps is None:
@@ -36,7 +39,10 @@ def limits_of(topology: Topology, slot_s: float, step_gbps: float | None) -> Lim
     )
     return Limits(
         ports=tuple(unit.optical_ports for unit in topology.units),
-        inc=tuple(topology.inc.jobs if unit.data_plane.sums else 0 for unit in topology.units),
+        inc=tuple(
+            topology.inc.jobs if programs.get(unit.engine) in unit.data_plane.programs else 0
+            for unit in topology.units
+        ),
         switch_gbps=(float("inf"),) * len(topology.units),
         port_gbps=port_gbps,
         host_gbps=host_gbps,

@@ -55,10 +55,8 @@ def test_without_capacity_a_job_sums_at_a_parameter_server_and_says_so(narrow: P
             first.communicate(timeout=END_S)
         result = json.loads(out.read_text())
         assert (result["asked_sync"], result["sync"], result["ps_host"]) == ("inc", "ps", "u1h5")
-        note = (
-            "no INC capacity (admit job 2: u1: it sums for 1 jobs at most, and has them: job 1 (1024 slots))"
-        )
-        assert result["notes"] == [f"{note}: sums at the parameter server on u1h5"]
+        full = "admit job 2: u1: it sums for 1 jobs at most, and has them: job 1 (1024 slots)"
+        assert result["notes"] == [f"no room ({full}): summed by ps, whose server is on u1h5"]
         assert result["notes"][0] in done.stderr
         again = run(testbed, "--place", "u1:2", "--json", str(out), str(JOBS / "many.py"))
         assert again.returncode == 0, again.stderr

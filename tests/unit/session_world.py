@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from testbed.aggregation.policies import choice
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
 from testbed.client.runtime import Caller, Runtime
@@ -62,7 +63,9 @@ class Machine:
         self.lacks: list[str] = []
         self.is_full = False
         self.admitted: set[int] = set()
+        self.is_full_once = False
         self.lanes: dict[int, int | None] = {}
+        self.programs: dict[int, Mapping[str, str]] = {}
 
     def fail_at_gates(self) -> None:
         """The next worker that waits ends."""
@@ -99,11 +102,12 @@ class Machine:
     def admit(
         self, job: int, generation: int, forest: Any, ways: Any, lanes: int | None, programs: Any
     ) -> Any:
-        if self.is_full:
+        if self.is_full or self.is_full_once:
+            self.is_full_once = False
             raise NoRoomError("u1: no room")
         self.calls.append(f"admit {job}")
         self.admitted.add(job)
-        self.lanes[job] = lanes
+        self.lanes[job], self.programs[job] = lanes, programs
         return SimpleNamespace(
             worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0]
         )
@@ -205,7 +209,12 @@ class World:
         self.jobs = jobs_on(self.machine, tmp_path)
         self.notes: list[str] = []
         self.said: list[tuple[int, str]] = []
-        rules = Rules("inc-fcfs", "inc-fcfs", live.limits_of(TOPOLOGY, SLOT_S, None), 1)
+        rules = Rules(
+            "inc-fcfs",
+            "inc-fcfs",
+            live.limits_of(TOPOLOGY, SLOT_S, None, choice("inc-fcfs").with_inc.programs),
+            1,
+        )
         self.session = Session(
             TOPOLOGY,
             rules,

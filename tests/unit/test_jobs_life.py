@@ -18,6 +18,8 @@ from testbed.client.runtime import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.jobs.manager import Jobs
+from testbed.systems.p4inc.system import P4inc
+from testbed.systems.switches.system import Switches
 from tests.unit.session_world import Machine, NoObservation, jobs_on
 
 ME = Caller.of(os.getuid())
@@ -71,11 +73,30 @@ def test_a_job_without_room_is_summed_by_the_system_named_for_that(run: Run) -> 
     run.machine.is_full = True
     result = run(sync="inc")
     assert (result["sync"], result["asked_sync"]) == ("ps", "inc")
-    note = "no INC capacity (u1: no room): sums at the parameter server on u4h1"
+    note = "no room (u1: no room): summed by ps, whose server is on u4h1"
     assert result["notes"] == [note]
     assert {"note": note} in run.events
     with pytest.raises(NoRoomError, match="u1: no room"):
         run(sync="switches")
+    assert run.nothing_is_held()
+
+
+def test_a_job_without_room_may_be_summed_at_places_by_the_programs_of_the_other_system(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(P4inc, "instead", "switches")
+    monkeypatch.setattr(Switches, "programs", {"xdp": "sum"})
+    run.machine.is_full_once = True
+    result = run(sync="inc", lanes=64)
+    assert (result["sync"], result["notes"]) == ("switches", ["no room (u1: no room): summed by switches"])
+    assert (run.machine.programs, run.machine.lanes) == ({1: {"xdp": "sum"}}, {1: 64})
+    assert run.nothing_is_held()
+    monkeypatch.setattr(Switches, "programs", {"xdp": "of another engine"})
+    run.machine.is_full_once = True
+    with pytest.raises(
+        RequestError, match="--sync switches: u1 has engine: xdp, which has no program 'of an"
+    ):
+        run(sync="inc")
     assert run.nothing_is_held()
 
 

@@ -21,20 +21,21 @@ from testbed.topology import catalogue
 from testbed.topology.model import LinkSpec
 
 TOPOLOGY = catalogue.ready("default")
+PROGRAMS = {"xdp": "sum", "bmv2": "sum"}  # of the system that sums at switches
 JOB = Job(7, ((0, 2), (1, 1)), 3, 12.5, 0.25, 4)
 
 
 def test_policies_see_the_declared_rates() -> None:
-    limits = live.limits_of(TOPOLOGY, 0.5, None)
+    limits = live.limits_of(TOPOLOGY, 0.5, None, PROGRAMS)
     assert (limits.port_gbps, limits.host_gbps, limits.ps_gbps, limits.step_gbps) == (40.0, 40.0, 40.0, 10.0)
     assert (limits.ports, limits.inc, limits.slot_s) == ((2,) * 4, (4,) * 4, 0.5)
     assert limits.reconfiguration_s == pytest.approx(0.020)
-    assert live.limits_of(TOPOLOGY, 0.5, 2.5).step_gbps == 2.5
+    assert live.limits_of(TOPOLOGY, 0.5, 2.5, PROGRAMS).step_gbps == 2.5
     assert live.emulated_mbps(TOPOLOGY, 40.0) == 200.0
 
 
 def test_what_goes_to_one_server_takes_one_circuit() -> None:
-    narrow = replace(live.limits_of(TOPOLOGY, 1.0, None), port_gbps=15.0)
+    narrow = replace(live.limits_of(TOPOLOGY, 1.0, None, PROGRAMS), port_gbps=15.0)
     adds_up = replace(narrow, one_path=False)
     in_a_unit, across, beside = (
         Job(1, workers, 2, 1.0) for workers in (((0, 4),), ((0, 3), (1, 1)), ((2, 4),))
@@ -55,12 +56,21 @@ def test_what_takes_a_second_at_the_declared_rate_takes_one_at_the_emulated_rate
 
 def test_units_whose_engine_sums_nothing_have_no_place() -> None:
     units = tuple(replace(unit, engine="none") if unit.index == 2 else unit for unit in TOPOLOGY.units)
-    assert live.limits_of(replace(TOPOLOGY, units=units), 1.0, None).inc == (4, 0, 4, 4)
+    assert live.limits_of(replace(TOPOLOGY, units=units), 1.0, None, PROGRAMS).inc == (4, 0, 4, 4)
+
+
+@pytest.mark.parametrize("programs", [{"xdp": "sum"}, {"xdp": "sum", "bmv2": "of another engine"}, {}])
+def test_units_whose_engine_has_no_program_of_the_summing_system_have_no_place(
+    programs: dict[str, str],
+) -> None:
+    units = tuple(replace(unit, engine="bmv2") if unit.index == 2 else unit for unit in TOPOLOGY.units)
+    inc = live.limits_of(replace(TOPOLOGY, units=units), 1.0, None, programs).inc
+    assert inc == ((4, 0, 4, 4) if programs else (0, 0, 0, 0))
 
 
 def test_links_without_a_rate_cannot_be_scheduled() -> None:
     with pytest.raises(RequestError, match="host_rate_mbps: unshaped"):
-        live.limits_of(replace(TOPOLOGY, host_link=LinkSpec(None)), 1.0, None)
+        live.limits_of(replace(TOPOLOGY, host_link=LinkSpec(None)), 1.0, None, PROGRAMS)
 
 
 def test_units_count_from_0_in_the_model() -> None:
@@ -80,7 +90,7 @@ def test_something_is_left_as_long_as_a_job_runs() -> None:
 
 
 def test_a_decision_comes_to_what_it_changes() -> None:
-    limits = live.limits_of(TOPOLOGY, 1.0, None)
+    limits = live.limits_of(TOPOLOGY, 1.0, None, PROGRAMS)
     rates = {1: 10.0, 2: 20.0, 3: 5.0}
     running = [Progress(replace(JOB, id=job), 1.0, 0, None, rate) for job, rate in rates.items()]
     state = State(

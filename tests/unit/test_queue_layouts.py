@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
+from testbed.aggregation.policies import Choice
 from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site
 from testbed.contract.transports import GLOO
 from testbed.errors import RequestError
-from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
+from testbed.queue.layouts import check_choice, hub_of, meeting_of, served_where_asked
+from testbed.systems.p4inc.system import P4inc
+from testbed.topology import catalogue
 from testbed.topology.places import Host
 
 RACKS = (Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "gpu", 4), Rack(4, "cpu", 2))
@@ -52,3 +57,23 @@ def test_a_server_is_where_it_was_asked_for() -> None:
     served, alone = (find(name).lay_out(TWO, SITE) for name in ("ps", "ring"))
     assert [served_where_asked(served, unit) for unit in (None, 4, 1)] == [True, True, False]
     assert served_where_asked(alone, 1), "it needs none"
+
+
+class Voting(P4inc):
+    """A system with another program for its switches."""
+
+    name = "voting"
+
+
+@pytest.mark.parametrize(
+    ("programs", "is_refused"), [({"xdp": "vote"}, True), ({"bmv2": "vote"}, False), ({"xdp": "sum"}, False)]
+)
+def test_a_policy_whose_summing_system_has_no_such_program_here_is_refused(
+    programs: dict[str, str], is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Voting, "programs", programs)
+    refused = (
+        r"^policy mine: its jobs are summed by voting, whose program for engine: xdp is 'vote'; accepted"
+    )
+    with pytest.raises(RequestError, match=refused) if is_refused else nullcontext():
+        check_choice("mine", Choice(Voting(), find("ps")), catalogue.ready("default"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Site
 from testbed.contract.transports import GLOO
 from testbed.errors import RequestError
@@ -38,6 +39,7 @@ def test_a_decision_is_carried_out(world: Callable[..., World]) -> None:
     assert queued.mode == "INC", "the default topology's switches sum"
     assert machine.rates == {"u1h1": 200.0, "u1h2": 200.0}
     assert machine.admitted == {1}
+    assert machine.programs == {1: find("inc").programs}, "its places run what its system names"
     assert machine.told[1]["transport"] == "packets"
     assert machine.told[1]["endpoint"] == {"slots": 64, "ring_fd": 0, "rate_mbps": 200.0}
     assert queued.job is not None

@@ -236,7 +236,7 @@ def test_what_it_can_place_is_not() -> None:
 def test_as_few_units_as_possible_hold_the_workers(
     workers: int, busy: set[tuple[int, int]], seed: int
 ) -> None:
-    placed = place_in_queue(RACKS, busy, workers, None, False, None, Random(seed), PS)
+    placed = place_in_queue(RACKS, busy, workers, None, False, None, Random(seed), PS.lay_out)
     free = {unit: sum(host not in busy for host in RACKS[unit - 1].members()) for unit in (1, 2, 3, 4)}
     if free[1] + free[2] < workers or free[3] + free[4] == 0:
         assert placed is None
@@ -251,16 +251,18 @@ def test_as_few_units_as_possible_hold_the_workers(
 
 
 def test_placement_is_random_by_the_seed() -> None:
-    drawn = [place_in_queue(RACKS, set(), 2, None, False, None, Random(seed), PS) for seed in range(29)]
+    drawn = [
+        place_in_queue(RACKS, set(), 2, None, False, None, Random(seed), PS.lay_out) for seed in range(29)
+    ]
     assert drawn == [
-        place_in_queue(RACKS, set(), 2, None, False, None, Random(seed), PS) for seed in range(29)
+        place_in_queue(RACKS, set(), 2, None, False, None, Random(seed), PS.lay_out) for seed in range(29)
     ]
     assert {placed.workers[0][0] for placed in drawn if placed} == {1, 2}
     assert {placed.server[0] for placed in drawn if placed and placed.server} == {3, 4}
 
 
 def test_a_parameter_server_in_a_gpu_unit_keeps_a_host_there() -> None:
-    placed = [place_in_queue(RACKS, set(), 4, None, False, 1, Random(seed), PS) for seed in range(29)]
+    placed = [place_in_queue(RACKS, set(), 4, None, False, 1, Random(seed), PS.lay_out) for seed in range(29)]
     assert {placement.workers[0][0] for placement in placed if placement} == {2}, (
         "u1 has room for three beside it"
     )
@@ -268,8 +270,8 @@ def test_a_parameter_server_in_a_gpu_unit_keeps_a_host_there() -> None:
         placement is not None and placement.server is not None and placement.server[0] == 1
         for placement in placed
     )
-    assert place_in_queue(RACKS, set(), 7, None, False, 1, Random(1), PS) is not None
-    assert place_in_queue(RACKS, set(), 8, None, False, 1, Random(1), PS) is None
+    assert place_in_queue(RACKS, set(), 7, None, False, 1, Random(1), PS.lay_out) is not None
+    assert place_in_queue(RACKS, set(), 8, None, False, 1, Random(1), PS.lay_out) is None
 
 
 def test_who_submits_is_told_how_many() -> None:
@@ -279,21 +281,23 @@ def test_who_submits_is_told_how_many() -> None:
 
 def test_together_waits_for_one_unit() -> None:
     busy = {(1, 1), (2, 1)}
-    assert place_in_queue(RACKS, busy, 4, None, True, None, Random(1), PS) is None
-    assert place_in_queue(RACKS, busy, 4, None, False, None, Random(1), PS) is not None
+    assert place_in_queue(RACKS, busy, 4, None, True, None, Random(1), PS.lay_out) is None
+    assert place_in_queue(RACKS, busy, 4, None, False, None, Random(1), PS.lay_out) is not None
 
 
 def test_what_is_asked_for_is_waited_for() -> None:
-    assert place_in_queue(RACKS, {(1, 1)}, 4, ((1, 4),), False, None, Random(1), PS) is None
-    placed = place_in_queue(RACKS, {(3, 1)}, 3, ((1, 2), (2, 1)), False, 3, Random(1), PS)
+    assert place_in_queue(RACKS, {(1, 1)}, 4, ((1, 4),), False, None, Random(1), PS.lay_out) is None
+    placed = place_in_queue(RACKS, {(3, 1)}, 3, ((1, 2), (2, 1)), False, 3, Random(1), PS.lay_out)
     assert placed is not None
     assert (placed.workers, placed.server) == (((1, 1), (1, 2), (2, 1)), (3, 2))
-    assert place_in_queue(RACKS, {(3, 1), (3, 2)}, 3, ((1, 2), (2, 1)), False, 3, Random(1), PS) is None
+    assert (
+        place_in_queue(RACKS, {(3, 1), (3, 2)}, 3, ((1, 2), (2, 1)), False, 3, Random(1), PS.lay_out) is None
+    )
 
 
 def test_without_cpu_units_the_parameter_server_takes_any_free_host() -> None:
     racks = [Rack(1, "gpu", 3)]
-    placed = place_in_queue(racks, set(), 2, None, False, None, Random(1), PS)
+    placed = place_in_queue(racks, set(), 2, None, False, None, Random(1), PS.lay_out)
     assert placed is not None
     assert placed.server == (1, 3)
-    assert place_in_queue(racks, {(1, 1)}, 2, None, False, None, Random(1), PS) is None
+    assert place_in_queue(racks, {(1, 1)}, 2, None, False, None, Random(1), PS.lay_out) is None

@@ -43,7 +43,7 @@ from testbed.topology.load import parse
 from workloads import models
 
 TOPOLOGY = parse(setting.configuration(400, 40.0, 2), "made up")
-LIMITS = limits_of(TOPOLOGY, 1.0, 10.0)
+LIMITS = limits_of(TOPOLOGY, 1.0, 10.0, {"xdp": "sum", "bmv2": "sum"})
 RACKS = [Rack(unit.index, unit.kind, unit.hosts) for unit in TOPOLOGY.units]
 
 # ------------------------------------------------------------------ an iteration

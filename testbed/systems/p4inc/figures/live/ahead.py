@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from testbed.aggregation.policies import choice
 from testbed.aggregation.system import Rack
 from testbed.scheduling import live
 from testbed.scheduling.model import Pair, pair
@@ -64,7 +65,7 @@ def of(
     topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float
 ) -> Predicted:
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
-    limits = live.limits_of(topology, slot_s, STEP_GBPS)
+    limits = live.limits_of(topology, slot_s, STEP_GBPS, choice(scheme).with_inc.programs)
     queue = Queue(racks, asked, start_up_s=0.0, handling_s=0.0)
     policy = catalogue.make(scheme, seed)
     return predict(limits, queue, policy, initial_ports(topology), pace(kind, topology))

@@ -98,7 +98,7 @@ class Queue:
             first = self._waiting[0]
             busy = {host for hosts in self._hosts.values() for host in hosts}
             placed = place_in_queue(
-                self.racks, busy, first.workers, None, False, None, Random(first.seed), without_inc
+                self.racks, busy, first.workers, None, False, None, Random(first.seed), without_inc.lay_out
             )
             if placed is None:
                 break

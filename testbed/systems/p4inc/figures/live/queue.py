@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.policies import choice
 from testbed.aggregation.system import Rack
 from testbed.client.runtime import Caller
 from testbed.errors import TestbedError
@@ -249,7 +250,7 @@ def predicted_ahead(trial: Trial, result: dict[str, Any], topology: Topology, co
     model = result["model"]
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
     policy = catalogue.make(trial.scheme, trial.seed)
-    limits = limits_of(topology, slot_s, STEP_GBPS)
+    limits = limits_of(topology, slot_s, STEP_GBPS, choice(trial.scheme).with_inc.programs)
     return predict(limits, queue, policy, ports_from_json(model["ports"]), pace(trial.kind, topology))
 
 
