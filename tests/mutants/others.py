@@ -351,6 +351,11 @@ ENDPOINT = (
             "	if (0) {",
         ),
         ("all trees have the first one's ring", "number * e->s.slots;", "0;"),
+        (
+            "a result before its push keeps a worker from its timers",
+            "if (t->done < t->sent && has_data(e, t, t->done))",
+            "if (has_data(e, t, t->done))",
+        ),
     ),
     *_in(
         Kind.ENDPOINT,
@@ -391,6 +396,11 @@ ENDPOINT = (
             "votes have the gradients' slots",
             "slot_base + e->data_slots + e->voted % e->s.vote_slots",
             "slot_base + e->voted % e->s.vote_slots",
+        ),
+        (
+            "a vote is late after its tree was idle",
+            "		if (!is_expecting(e, t)) /*",
+            "		if (0) /*",
         ),
         (
             "three workers vote as two",

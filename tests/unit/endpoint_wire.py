@@ -64,6 +64,7 @@ class End:
     lanes: dict[int, np.ndarray] = field(default_factory=dict)  # fragment -> what it was pushed with
     had: set[int] = field(default_factory=set)  # data fragments whose results it has
     done: list[int] = field(default_factory=list)  # by tree: the first that it lacks
+    vectors: list[np.ndarray] = field(default_factory=list)  # those that it was given
     contributors: list[np.ndarray] = field(default_factory=list)  # by vector, of its fragments
 
 
@@ -194,20 +195,13 @@ class Rack:
 
         def work(at: int, end: End) -> None:
             for vector in vectors[at]:
-                of = np.zeros(max(1, -(-vector.size // self.width)), np.uint32)
-                end.contributors.append(of)
-                self._library.endpoint_submit(
-                    end.handle, vector.ctypes.data, vector.size, raw, of.ctypes.data
-                )
-            number, detail, silent = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
+                self.submit(end, vector, raw)
             deadline, silences = time.monotonic() + LATE_S, 0
             while len(events[at]) < len(vectors[at]) and time.monotonic() < deadline and silences < quiet:
-                event = self._library.endpoint_run(
-                    end.handle, ctypes.byref(number), ctypes.byref(detail), ctypes.byref(silent)
-                )
+                event, detail = self.step(end)
                 silences += event == QUIET
                 if event != QUIET:
-                    events[at].append((event, detail.value))
+                    events[at].append((event, detail))
 
         threads = [threading.Thread(target=work, args=pair) for pair in enumerate(self.ends)]
         for thread in threads:
@@ -215,10 +209,25 @@ class Rack:
         for thread in threads:
             thread.join()
         for end in self.ends:
-            self._wait_for_pushes(end)
+            self.wait_for_pushes(end)
         return events
 
-    def _wait_for_pushes(self, end: End) -> None:
+    def submit(self, end: End, vector: np.ndarray, raw: bool = False) -> None:
+        """Give a worker a vector to be summed in place."""
+        of = np.zeros(max(1, -(-vector.size // self.width)), np.uint32)
+        end.contributors.append(of)
+        end.vectors.append(vector)
+        self._library.endpoint_submit(end.handle, vector.ctypes.data, vector.size, raw, of.ctypes.data)
+
+    def step(self, end: End) -> tuple[int, int]:
+        """Have a worker work until a vector is settled or a timer expires; the event and what it told."""
+        number, detail, silent = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
+        event = self._library.endpoint_run(
+            end.handle, ctypes.byref(number), ctypes.byref(detail), ctypes.byref(silent)
+        )
+        return event, detail.value
+
+    def wait_for_pushes(self, end: End) -> None:
         """Wait until the switch has looked at all that the worker sent."""
         counters, deadline = self.counters(end), time.monotonic() + LATE_S
         sent = counters.pushed + counters.retransmitted
@@ -244,6 +253,16 @@ class Rack:
             lanes=self.width,
         )  # fmt: skip
         self._model.receive(Frame(header, lanes, worker_ip(worker), TOR_IP).pack(), worker + 1)
+
+    def result_for(self, worker: int, tree: int, fragment: int) -> None:
+        """A result of zeros, as of a sum that was ticked, for a worker that may not have pushed its part."""
+        slot = BASE + tree * SIZE + int(self._places[fragment % DATA_SLOTS])
+        header = Header(
+            spec.Op.RESULT, JOB, 0, 1, GENERATION, slot, fragment, self.width,
+            tree=tree, flags=spec.Flag.DEGRADED, lanes=self.width,
+        )  # fmt: skip
+        lanes = np.zeros(self.width, np.uint32)
+        self._arrive(worker, Frame(header, lanes, TOR_IP, worker_ip(worker)).pack())
 
     # ------------------------------------------------------------------ switch and hosts
 

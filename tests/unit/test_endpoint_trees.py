@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +11,11 @@ import pytest
 
 from testbed.contract import mapping, spec
 from testbed.contract.frame import Frame
-from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, NOT_FINITE, in_tree, rack
+from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, LATE_S, NOT_FINITE, Rack, in_tree, rack
 from workloads import quantiser
 
 LENGTHS = (5_003, 1, 40 * spec.LANES, 0, 361, 97, 30_011)
+SILENCE_S = 0.005  # after which a worker pushes again what nobody answered
 
 
 def vectors(workers: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[np.ndarray]]:
@@ -80,6 +83,54 @@ def test_a_tree_without_results_holds_up_no_other() -> None:
     assert in_tree(0, 7) in pushes
     assert in_tree(1, 7) in pushes
     assert max(times for key, times in pushes.items() if key >= in_tree(1, 0)) > 1
+
+
+def test_a_tree_that_lost_a_result_is_repaired_while_another_has_one_too_early() -> None:
+    """Others, whose sums were ticked, are ahead by the second tree: its next fragment's result came before
+    this worker has anything to push for it. That is no reason not to look at the first tree's timer.
+    """
+    with rack(2, absent=[1], shares=(1, 1)) as network:
+        network.vote_for(1, np.ones(2 * spec.LANES, np.float32))
+        network.result_for(0, tree=1, fragment=0)
+        network.result_for(0, tree=1, fragment=1)
+        rescue = threading.Timer(LATE_S / 3, network.result_for, (0, 0, 0))
+        rescue.start()
+        events = network.run([[np.ones(2 * spec.LANES, np.float32)]], quiet=3)
+        rescue.cancel()
+        pushes, timeouts = network.ends[0].pushes, network.counters(network.ends[0]).timeouts
+    assert network.wrong == []
+    assert events == [[]], "it was told of the silences instead of waiting for ever"
+    assert timeouts >= 3
+    assert pushes[in_tree(0, 0)] > 1
+    assert pushes[in_tree(1, 0)] == 1
+
+
+def stepped(network: Rack, key: int, times: int) -> float:
+    """Have the first worker work until it has pushed something so often; the seconds that it took."""
+    (end, *_), began = network.ends, time.monotonic()
+    while True:
+        network.step(end)
+        took_s = time.monotonic() - began
+        network.wait_for_pushes(end)
+        if end.pushes.get(key, 0) >= times:
+            return took_s
+        assert took_s < LATE_S, f"{key}: {end.pushes}"
+
+
+def test_the_silence_of_a_tree_that_was_idle_begins_with_its_next_vote() -> None:
+    """The first tree has all its results, the second one none. A vote that goes by the first tree after a
+    while is not a late one.
+    """
+    with rack(2, absent=[1], shares=(1, 1)) as network:
+        network.vote_for(1, np.ones(2 * spec.LANES, np.float32))
+        network.result_for(0, tree=0, fragment=0)
+        network.submit(network.ends[0], np.ones(2 * spec.LANES, np.float32))
+        idle_s = stepped(network, in_tree(1, 0), 4)
+        network.submit(network.ends[0], np.ones(2 * spec.LANES, np.float32))
+        waited_s = stepped(network, mapping.FIRST_VOTE + 1, 2)
+    assert network.wrong == []
+    assert idle_s > SILENCE_S
+    assert waited_s >= SILENCE_S
 
 
 def without_one(fragments: set[int], lacking: dict[int, np.ndarray] | None = None) -> object:

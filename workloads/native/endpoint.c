@@ -165,9 +165,7 @@ static void heed_notices(struct endpoint *e)
 /* Whether something is to come by a tree. Where vectors are under way, it is so of one at least. */
 static int is_awaited(struct endpoint *e, struct tree *t)
 {
-	if (t->sent > t->done || given(e, t, e->next_fragment) > t->sent)
-		return 1;
-	return !t->number && atomic_load_explicit(&e->submitted, memory_order_relaxed) > e->known;
+	return is_expecting(e, t) || given(e, t, e->next_fragment) > t->sent;
 }
 
 /* Takes all that came; whether anything did. */
@@ -208,11 +206,18 @@ static void tell_progress(struct endpoint *e)
 	*(volatile uint64_t *)e->s.progress = 2 * e->summed + waits;
 }
 
+/*
+ * Whether a result can be taken. Of a fragment that is not pushed yet it cannot: others, whose sums were
+ * ticked, are ahead.
+ */
 static int any_data(struct endpoint *e)
 {
-	for (uint32_t i = 0; i < e->s.trees; i++)
-		if (has_data(e, &e->trees[i], e->trees[i].done))
+	for (uint32_t i = 0; i < e->s.trees; i++) {
+		struct tree *t = &e->trees[i];
+
+		if (t->done < t->sent && has_data(e, t, t->done))
 			return 1;
+	}
 	return 0;
 }
 

@@ -149,6 +149,12 @@ int packets_push(struct endpoint *e, struct tree *t, int all);
 
 int results_take(struct endpoint *e, struct tree *t);
 
+/* Whether a result is to come by a tree of what is pushed. Where none was, its silence begins with a push. */
+static inline int is_expecting(struct endpoint *e, struct tree *t)
+{
+	return t->sent > t->done || (!t->number && e->voted > e->known);
+}
+
 static inline struct result *at_place(struct endpoint *e, uint32_t place)
 {
 	return (struct result *)(e->ring + place * e->result_bytes);

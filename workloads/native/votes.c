@@ -55,6 +55,7 @@ uint64_t votes_allowed(struct endpoint *e)
 void votes_push(struct endpoint *e)
 {
 	uint64_t submitted = atomic_load_explicit(&e->submitted, memory_order_acquire);
+	struct tree *t = &e->trees[0];
 
 	for (; e->voted < submitted && e->voted - e->known < votes_allowed(e); e->voted++) {
 		struct op *op = &e->ops[NEXT_RING(e->voted)];
@@ -79,10 +80,12 @@ void votes_push(struct endpoint *e)
 			lanes[VOTE_FIRST + cell / VOTE_PER_LANE] = htonl(1U << 8 * (cell % VOTE_PER_LANE));
 		}
 		h->flags = 0;
-		h->slot = htonl(e->trees[0].slot_base + e->data_slots + e->voted % e->s.vote_slots);
+		h->slot = htonl(t->slot_base + e->data_slots + e->voted % e->s.vote_slots);
 		h->fragment = htonl((uint32_t)(e->s.first_vote + e->voted));
-		packets_send(e, &e->trees[0], h, 1);
+		packets_send(e, t, h, 1);
 		e->vote_sent_at[NEXT_RING(e->voted)] = now_ns();
+		if (!is_expecting(e, t)) /* it was none's silence, while other trees worked */
+			t->quiet_from = e->vote_sent_at[NEXT_RING(e->voted)];
 		e->counters.pushed++;
 	}
 }
