@@ -21,12 +21,18 @@ class Choice:
 
 def policies() -> dict[str, Policies]:
     """Return by the name of each policy those of the system that brings it. TestbedError for a name that two
-    systems have.
+    systems have, or a choice of a system that there is not.
     """
     named: dict[str, Policies] = {}
     for system in systems().values():
         if system.policies is None:
             continue
+        for chosen in (system.policies.with_inc, system.policies.without_inc):
+            if chosen not in systems():
+                raise TestbedError(
+                    f"system {system.name!r}: its policies choose {chosen!r}; "
+                    f"there are {', '.join(systems())}"
+                )
         for name in system.policies.factories:
             if name in named:
                 raise TestbedError(f"policy {name!r}: two systems have one, the second is {system.name}")

@@ -126,6 +126,8 @@ def test_another_system_with_instead_changes_no_policys_choice(registered: Regis
         ("SYSTEMS =", "SYSTEM =", "import testbed.systems.aaextra: AttributeError: module .*SYSTEMS"),
         ('name = "extra"', 'name = "ring"', "system 'ring': two have this name, "),
         ('{"idle": Idle}', '{"inc-tw": Idle}', "policy 'inc-tw': two systems have one, the second is inc"),
+        ('with_inc="inc"', 'with_inc="ink"', "system 'extra': its policies choose 'ink'; there are .*inc, "),
+        ('without_inc="ps"', 'without_inc="pc"', "system 'extra': its policies choose 'pc'; there are "),
         ("(Answer(),)", "(Answer(), Answer())", "paper deep: two figures have the name 'fig42'"),
         (
             'without_inc="ps"',
