@@ -53,15 +53,14 @@ def main(argv: list[str]) -> int:
     from testbed.jobs.placement import parse_place
     from testbed.report import document, host
     from testbed.run import series_path
-    from testbed.topology import catalogue
+    from testbed.up import topology_of_config
 
     if options.epochs < 1:
         raise RequestError(f"--epochs {options.epochs}: at least 1 is accepted")
     if options.place:
         parse_place(options.place)
     caller = Caller.of_this_process()
-    with caller.acting():
-        topology = catalogue.find(options.config)
+    topology = topology_of_config(options.config, caller)
     if os.geteuid() != 0:
         raise HostError(f"needs root for network namespaces and XDP; run: sudo {environment.typed('demo')}")
     out = options.out.absolute()
@@ -97,7 +96,8 @@ def main(argv: list[str]) -> int:
             words += ["--epochs", str(options.epochs), "--scale", str(topology.scale)]
             if code := command("run", "--name", name, *words):
                 raise from_exit_code(code, f"train with {sync}: the job failed; its lines are above")
-            runs[job], trainings[job] = json.loads(result.read_text()), json.loads(trained.read_text())
+            with caller.acting():
+                runs[job], trainings[job] = json.loads(result.read_text()), json.loads(trained.read_text())
 
     report = document.document(host.facts(), topology, runs, trainings)
     from testbed.report import plots, tables

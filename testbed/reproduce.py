@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,53 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed.aggregation.papers import figures_of
-    from testbed.errors import HostError, RequestError
+    from testbed.contract.user_class import in_a_line, is_users
+    from testbed.errors import RequestError, TestbedError
 
     paper, name, rest = _named(argv)
+    if not is_users(paper):
+        return _reproduce(paper, name, rest)
+    _become_the_caller(paper, argv)
+    try:
+        return _reproduce(paper, name, rest)
+    except (TestbedError, BrokenPipeError):
+        raise
+    except Exception as error:  # a user's code may raise anything
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise RequestError(
+            f"{paper} {name}: {in_a_line(error)} ({Path(at.filename).name}:{at.lineno})"
+        ) from error
+
+
+def _become_the_caller(paper: str, argv: list[str]) -> None:
+    """Continue this very command as the user behind sudo, for good: what a file of a user's does, root does
+    not. Return where there is no root to give up, or root asks itself.
+    """
+    from testbed.client.runtime import Caller
+    from testbed.emulation.namespaces import fresh_keys
+    from testbed.errors import HostError
+    from testbed.jobs.environment import worker_environment
+
+    caller = Caller.of_this_process()
+    if os.geteuid() != 0 or caller.uid == 0:
+        return
+    fresh_keys()
+    caller.become()
+    # -P: what lies in the caller's folder must not stand in for Python's own modules
+    words = [sys.executable, "-P", "-m", "testbed.reproduce", *argv]
+    try:
+        os.execve(sys.executable, words, worker_environment(os.environ, caller))
+    except OSError as error:
+        raise HostError(
+            f"run {paper} as {caller.user}: {sys.executable}: {error.strerror}; install where {caller.user} "
+            f"may read"
+        ) from error
+
+
+def _reproduce(paper: str, name: str, rest: list[str]) -> int:
+    from testbed.aggregation.papers import figures_of
+    from testbed.errors import RequestError
+
     figures = figures_of(paper)
     if name not in figures:
         raise RequestError(f"no figure {name!r}; accepted: {', '.join(figures)}")
@@ -39,10 +83,27 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(rest)
     figure.check(options)
     if figure.on_testbed and os.geteuid() != 0:
-        words = environment.typed(f"reproduce {paper} {name}")
-        raise HostError(f"needs root for network namespaces and XDP; run: sudo {words}")
+        _check_testbed(paper, name)
     _run(paper, figure, options, _folder(options.out))
     return 0
+
+
+def _check_testbed(paper: str, name: str) -> None:
+    """Raise HostError, which says what to do, where a figure without root's rights has no testbed: one of the
+    project's own brings testbeds up, and a user's takes one that is.
+    """
+    from testbed.client.runtime import running
+    from testbed.contract.user_class import is_users
+    from testbed.errors import HostError
+
+    if not is_users(paper):
+        words = environment.typed(f"reproduce {paper} {name}")
+        raise HostError(f"needs root for network namespaces and XDP; run: sudo {words}")
+    if not running():
+        raise HostError(
+            f"{paper} {name}: needs a testbed, and is never run with root's rights; run: "
+            f"sudo {environment.typed('up')} --detach, and then this without sudo"
+        )
 
 
 def _named(argv: list[str]) -> tuple[str, str, list[str]]:
@@ -78,17 +139,23 @@ def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path) -> 
 
     from testbed.client.runtime import Caller
     from testbed.report import document
+    from testbed.report.files import replacing
     from testbed.reproduction.document import stamped
 
     began = time.monotonic()
     report = figure.run(options, out)
-    report["claims"] = list(figure.claims(report))
     took_s = time.monotonic() - began
     report |= stamped(paper, figure.name, took_s, environment.CHECKOUT)
-    figure.show(report, Console(width=None if sys.stdout.isatty() else 140))
-    with Caller.of_this_process().acting():
+    caller = Caller.of_this_process()
+    with caller.acting():
+        # at once: what took hours outlives an error in what is made of it
         document.write_json(out / f"{figure.name}.json", report)
-        figure.draw(report, out / f"{figure.name}.png")
+    report["claims"] = list(figure.claims(report))
+    with caller.acting():
+        document.write_json(out / f"{figure.name}.json", report)
+    figure.show(report, Console(width=None if sys.stdout.isatty() else 140))
+    with caller.acting(), replacing(out / f"{figure.name}.png") as draft:
+        figure.draw(report, draft)
     print(f"{options.out}: {figure.name}.json {figure.name}.png; {took_s:.0f} s")
 
 

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     caller = Caller.of_this_process()
-    topology = _topology(arguments.config, caller)
+    topology = topology_of_config(arguments.config, caller)
     if arguments.log_packets:
         topology = replace(topology, bmv2=replace(topology.bmv2, log=True))
     if arguments.controller:
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
         screen.close()
 
 
-def _topology(name: str, caller: Caller) -> Topology:
+def topology_of_config(name: str, caller: Caller) -> Topology:
     """Return what a file or a class of the caller's describes, read or called as that user."""
     from testbed.contract.user_class import is_users
     from testbed.emulation.user_topo import topology_of

@@ -20,7 +20,8 @@ class Figure(Protocol):
     """A figure of a system's paper, run again. It says its options, checks what is asked, runs, compares with
     what the paper says, and shows both. To make one imports nothing heavy: its methods do.
 
-    `on_testbed` tells one that brings testbeds up, and so needs root, from a simulation.
+    `on_testbed` tells one that needs a testbed from a simulation. One of the project's own brings testbeds
+    up, as root; one of a user's file never has root's rights behind sudo, and takes a testbed that is up.
     """
 
     @property

@@ -104,6 +104,12 @@ class Caller:
                 f"user id {self.uid}"
             )
 
+    def become(self) -> None:
+        """Make this process this user's for good: none of root's identities is left to return to."""
+        os.setgroups(self.groups)
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
         """Make file operations in the body this user's. For one thread only: the change is the whole

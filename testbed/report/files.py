@@ -14,7 +14,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """The path of a draft, which takes the place of `path` at the end. HostError, and no draft left, where it
     cannot be written.
     """
-    draft = path.with_suffix(".draft")
+    draft = path.with_stem(f"{path.stem}.draft")  # the suffix says to some what to write
     try:
         yield draft
         draft.replace(path)

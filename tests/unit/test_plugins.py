@@ -5,6 +5,7 @@ file of a user's; what is wrong with one is a line.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -168,6 +169,43 @@ def test_a_users_file_brings_a_figure_and_a_policy(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text(EXTRA.replace('with_inc="inc"', 'with_inc="switches"'))
     with pytest.raises(RequestError, match="it chooses between switches and ps; a policy of a file can"):
         policy_of(f"{tmp_path}/other.py:Extra/idle", 3)
+
+
+def reproduced(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "testbed.reproduce", "mine.py:Extra", "fig42", "--out", "out"],
+        cwd=folder,
+        env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "answers"),
+    [
+        ('return {"answers"', '1 / 0; return {"answers"', None),
+        ("ours = sum", "1 / 0; ours = sum", [42]),
+        ("console.print", "1 / 0; console.print", [42]),
+        ('path.write_bytes(b"drawn")', 'path.write_bytes(b"dra"); 1 / 0', [42]),
+    ],
+    ids=["run", "claims", "show", "draw"],
+)
+def test_what_a_users_figure_raises_is_a_line_and_loses_no_runs(
+    tmp_path: Path, old: str, new: str, answers: list[int] | None
+) -> None:
+    assert old in EXTRA
+    (tmp_path / "mine.py").write_text(EXTRA.replace(old, new))
+    ended = reproduced(tmp_path)
+    line = r"testbed reproduce: mine.py:Extra fig42: ZeroDivisionError: division by zero \(mine.py:\d+\)\n"
+    assert re.fullmatch(line, ended.stderr), ended.stderr
+    assert ended.returncode == RequestError.exit_code
+    written = {path.name: path for path in (tmp_path / "out").iterdir()}
+    assert set(written) == (set() if answers is None else {"fig42.json"})
+    if answers is not None:
+        assert json.loads(written["fig42.json"].read_text())["answers"] == answers
 
 
 @pytest.mark.parametrize(

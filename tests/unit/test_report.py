@@ -281,14 +281,14 @@ def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
-    kept, draft = tmp_path / "report.json", tmp_path / "report.draft"
+    kept, draft = tmp_path / "report.json", tmp_path / "report.draft.json"
     document.write_json(kept, {"first": True})
     draft.symlink_to("/dev/full")
     with pytest.raises(HostError, match=r"^write .*report\.json: No space left on device$"):
         document.write_json(kept, {"first": False})
     assert json.loads(kept.read_text()) == {"first": True}
     assert not draft.is_symlink()
-    draft.symlink_to("/dev/full")
+    (tmp_path / "report.draft.png").symlink_to("/dev/full")
     with (
         plots.drawing() as plt,
         pytest.raises(HostError, match=r"^write .*report\.png: No space left on device$"),

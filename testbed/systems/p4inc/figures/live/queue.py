@@ -130,16 +130,18 @@ def run(
     wanted, result = folder / f"{trial.stem}.jobs.yaml", folder / f"{trial.stem}.run.json"
     data = submission(trial, testbed.topology, slot_s, folder, asked)
     logs = folder / f"{trial.stem}.logs"
-    with Caller.of_this_process().acting():
+    caller = Caller.of_this_process()
+    with caller.acting():
         wanted.write_text(yaml.safe_dump(data, sort_keys=False))
         logs.mkdir(exist_ok=True)
     testbed.light_initial_circuits()
     testbed.command("submit", "--preload", "--json", str(result), "--logs", str(logs), str(wanted))
-    answer: dict[str, Any] = json.loads(result.read_text())
-    for job, of_job in zip(
-        data["jobs"], sorted(answer["jobs"], key=lambda ended: ended["arrival_s"]), strict=True
-    ):
-        of_job["script"] = json.loads(Path(job["arguments"][-1]).read_text())
+    with caller.acting():
+        answer: dict[str, Any] = json.loads(result.read_text())
+        for job, of_job in zip(
+            data["jobs"], sorted(answer["jobs"], key=lambda ended: ended["arrival_s"]), strict=True
+        ):
+            of_job["script"] = json.loads(Path(job["arguments"][-1]).read_text())
     return answer
 
 

@@ -52,10 +52,14 @@ class Testbed:
 
     def command(self, *words: str) -> None:
         """Raises the error that its exit code stands for, with its last line."""
-        with self._log.open("ab") as log:
+        caller = Caller.of_this_process()
+        with caller.acting():
+            log = self._log.open("ab")
+        with log:
             code = temporary.command(words[0], "--name", self.name, *words[1:], output=log)
         if code:
-            lines = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            with caller.acting():
+                lines = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
             raise from_exit_code(code, f"testbed {words[0]}: {lines[-1]} (all of it: {self._log})")
 
     def light_initial_circuits(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.client.runtime import Caller
 from testbed.reproduction.verdicts import of_gain
 from testbed.systems.p4inc.figures.live import setting
 from testbed.systems.p4inc.figures.live.claims import NOISE
@@ -68,7 +69,8 @@ def _row(testbed: setting.Testbed, kind: Kind, case: Case, folder: Path) -> dict
     script = [str(setting.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]
     testbed.command("run", "--place", f"u1:{WORKERS}", "--sync", case.sync, "--json", str(result), *script)
-    layers, run = json.loads(out.read_text()), json.loads(result.read_text())
+    with Caller.of_this_process().acting():
+        layers, run = json.loads(out.read_text()), json.loads(result.read_text())
     predicted_s = iteration_s(kind, kind.volume_gigabits(testbed.topology), case.rate_gbps)
     return {
         "model": kind.model,

@@ -126,6 +126,7 @@ class SimulatedFigure:
 
 
 def _trace(setting: Setting, path: Path | None) -> tuple[Coflow, ...]:
+    from testbed.client.runtime import Caller
     from testbed.errors import RequestError
     from testbed.systems.p4inc.simulator import coflows
 
@@ -137,4 +138,5 @@ def _trace(setting: Setting, path: Path | None) -> tuple[Coflow, ...]:
         raise RequestError(
             f"{setting.name} draws its jobs from the Facebook coflow trace; --trace FILE is accepted"
         )
-    return coflows.load(path)
+    with Caller.of_this_process().acting():
+        return coflows.load(path)
