@@ -29,21 +29,20 @@ class SwitchesApp(Application):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._switches: dict[int, Switch] = {}
+        self._switches: dict[Any, Switch] = {}  # by connection: a switch may be back before its last one ends
 
     @on(API.events.EventOFPStateChange, [MAIN, DEAD])
     def on_state(self, event: Any) -> None:
         datapath = event.datapath
         if event.state == MAIN:
-            switch = self._switches[datapath.id] = Switch(datapath)
+            switch = self._switches[datapath] = Switch(datapath)
             # not on this thread: it brings the replies that `connected` waits for
             threading.Thread(
                 target=self._connected, args=(switch,), name=f"switch-{datapath.id:#x}", daemon=True
             ).start()
             return
-        gone = self._switches.get(datapath.id)
-        if gone is not None and gone.speaks_by(datapath):  # and not by a newer connection of the same switch
-            del self._switches[datapath.id]
+        gone = self._switches.pop(datapath, None)
+        if gone is not None:
             gone.handle_end()
             self.conductor.disconnected(gone)
 
@@ -61,12 +60,12 @@ class SwitchesApp(Application):
         LOG.error(
             "switch %#x: OpenFlow error type %d code %d", message.datapath.id or 0, message.type, message.code
         )
-        switch = self._switches.get(message.datapath.id)
+        switch = self._switches.get(message.datapath)
         if switch:
             switch.handle_error(f"OpenFlow error type {message.type} code {message.code}")
 
     def _reply(self, message: Any, entries: list[Any]) -> None:
-        switch = self._switches.get(message.datapath.id)
+        switch = self._switches.get(message.datapath)
         if switch:
             more = bool(getattr(message, "flags", 0) & message.datapath.ofproto.OFPMPF_REPLY_MORE)
             switch.handle_reply(message.xid, entries, more)

@@ -74,7 +74,7 @@ class Conductor:
             _
         ) in self._state.history:  # go on in the model's sequence where the process before this one stopped
             draw(topology.ocs, self._random)
-        self._busy, self._deciding = threading.Lock(), threading.Lock()
+        self._busy, self._deciding = threading.Lock(), threading.RLock()
         self._watcher = ThreadPoolExecutor(1, "watch")
 
     @property
@@ -97,19 +97,24 @@ class Conductor:
 
     def connected(self, switch: Switch) -> None:
         """Brings a switch that is there to what it should hold. What it holds already stays, and its circuits
-        are taken over.
+        are taken over. TestbedError if its connection ended while something else was going on.
         """
         with self._busy:
-            self._switches[switch.dpid] = switch
-            self._run(Came(switch.dpid))
+            with self._deciding:  # its end is decided before this, and seen here, or after it
+                if switch.is_gone:
+                    raise TestbedError(f"set switch {switch.dpid:#x}: it disconnected")
+                self._switches[switch.dpid] = switch
+                todo = self._decide(Came(switch.dpid))
+            self._run(todo)
 
     def disconnected(self, switch: Switch) -> None:
-        """A switch is gone; what it forwards it goes on forwarding. One that is back already by another
-        connection stays.
+        """A switch is gone, and `is_gone` says so; what it forwards it goes on forwarding. One that is back
+        already by another connection stays. Waits for nothing that is going on.
         """
-        if self._switches.get(switch.dpid) is switch:
-            del self._switches[switch.dpid]
-            self._decide(Gone(switch.dpid))
+        with self._deciding:
+            if self._switches.get(switch.dpid) is switch:
+                del self._switches[switch.dpid]
+                self._decide(Gone(switch.dpid))
 
     def resettle(self, unit: Unit) -> None:
         """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until
@@ -135,14 +140,14 @@ class Conductor:
 
     def _conduct(self, event: Event) -> dict[str, Any] | None:
         with self._busy:
-            return self._run(event)
+            return self._run(self._decide(event))
 
-    def _run(self, event: Event) -> dict[str, Any] | None:
+    def _run(self, decided: Iterable[Task | End]) -> dict[str, Any] | None:
         """Carries out all that an event leads to. What a switch's answer leads to comes before the next
         switch's task.
         """
         watched: Future[Event] | None = None
-        todo = deque(self._decide(event))
+        todo = deque(decided)
         while True:
             if todo:
                 task = todo.popleft()

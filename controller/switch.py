@@ -28,9 +28,10 @@ class Switch:
     def dpid(self) -> int:
         return int(self._datapath.id)
 
-    def speaks_by(self, datapath: Any) -> bool:
-        """Say whether this is the conversation over that connection: a switch that comes back has another."""
-        return self._datapath is datapath
+    @property
+    def is_gone(self) -> bool:
+        """Say whether the connection has ended; a switch that comes back has another `Switch`."""
+        return self._gone
 
     def change(self, remove: Iterable[Flow], add: Iterable[Flow]) -> None:
         """Deletes and adds flows and waits for the barrier. TestbedError if the switch refuses or does not

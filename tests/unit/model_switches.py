@@ -10,6 +10,8 @@ from testbed.topology import addresses
 class ModelSwitch:
     """Holds flows as a switch does, and writes down every change."""
 
+    is_gone = False
+
     def __init__(self, dpid: int, flows: frozenset[Flow] = frozenset()) -> None:
         self.dpid, self.held, self.log = dpid, flows, list[tuple[frozenset[Flow], frozenset[Flow]]]()
 

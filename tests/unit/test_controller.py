@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -170,15 +167,6 @@ def test_a_change_that_failed_half_way_is_made_good_by_the_next(tmp_path: Path) 
     assert plane.peers == {flow.in_port: flow.out_port for flow in oxc.held}
 
 
-def test_the_end_of_an_old_connection_leaves_the_new_one(tmp_path: Path) -> None:
-    conductor, switches = connected(tmp_path)
-    again = ModelSwitch(2, switches[2].held)
-    conductor.connected(again)  # type: ignore[arg-type]
-    conductor.disconnected(switches[2])  # type: ignore[arg-type]
-    assert conductor.state.is_ready
-    assert not again.log
-
-
 def test_one_switch_that_connects_does_not_read_back_the_others(tmp_path: Path) -> None:
     conductor, switches = connected(tmp_path)
 
@@ -237,26 +225,3 @@ def test_a_changed_flow_is_replaced_and_not_deleted_before() -> None:
     gone = Flow(100, out_port=201, ip="10.0.4.0", prefix=24)
     switch.change([old, gone], [new])
     assert switch.sent == [(4, gone), (0, new), "barrier"]
-
-
-def test_a_wait_for_a_switch_ends_with_its_connection() -> None:
-    class Silent:
-        id = 5
-
-        def __init__(self) -> None:
-            self.asked = threading.Event()
-
-        def set_xid(self, request: SimpleNamespace) -> None:
-            request.xid = 7
-
-        def send_msg(self, request: SimpleNamespace) -> None:
-            self.asked.set()
-
-    silent = Silent()
-    switch = Switch(silent)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(switch._ask, SimpleNamespace(xid=None), "a barrier")
-        assert silent.asked.wait(60)
-        switch.handle_end()
-        with pytest.raises(TestbedError, match="switch 0x5 for a barrier: it disconnected"):
-            waiting.result(60)
