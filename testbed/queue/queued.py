@@ -51,6 +51,7 @@ class Queued:
     arrival: int | None = None
     started: int | None = None
     inc: UnitIndex | None = None
+    mode: str | None = None  # the system that it is summed by, once it was started
     rates: list[tuple[int, float]] = field(default_factory=list)
     placed_s: float | None = None
     ready_s: float | None = None
@@ -64,15 +65,6 @@ class Queued:
     @property
     def rate_gbps(self) -> float:
         return self.rates[-1][1] if self.state == "running" else 0.0
-
-    @property
-    def mode(self) -> str | None:
-        """Return how it is summed: PS or INC, as policies choose, or the system that it asks for."""
-        if self.started is None:
-            return None
-        if self.spec.sync is not None:
-            return self.spec.sync
-        return "PS" if self.inc is None else "INC"
 
     def lay_out(self, jobs: Jobs, between: Choice, busy: frozenset[Host]) -> Layout | None:
         """Return its layout beside others, who have the hosts that are `busy`, by the system that it asks
@@ -108,13 +100,14 @@ class Queued:
         if self.state == "ready" and self.arrival is None:
             self.arrival, self.ready_s = slot, now_s
 
-    def run_from(self, slot: int, inc: UnitIndex | None, rate_gbps: float, began_s: float) -> None:
-        """Note that its job was started in this slot, and how its policy has it run; `began_s` as for
-        `look`.
+    def run_from(self, slot: int, inc: UnitIndex | None, mode: str, rate_gbps: float, began_s: float) -> None:
+        """Note that its job was started in this slot, and how its policy has it run: summed by the system
+        `mode`, at a rate; `began_s` as for `look`.
         """
         assert self.job is not None
         assert self.job.started_at is not None
-        self.inc, self.started, self.started_s = inc, slot, self.job.started_at - began_s
+        self.inc, self.mode = inc, mode
+        self.started, self.started_s = slot, self.job.started_at - began_s
         self.rates.append((slot, rate_gbps))
         self.state = "running"
 

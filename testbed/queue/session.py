@@ -359,7 +359,7 @@ class Session:
                 rate_mbps = live.emulated_mbps(self._topology, rate_gbps)
                 if not job.start(Start(layout, True, rate_mbps, queued.spec.lanes)):
                     return
-                queued.run_from(self.slot, inc, rate_gbps, self._began)
+                queued.run_from(self.slot, inc, layout.system, rate_gbps, self._began)
                 self._tell(queued, f"{queued.mode} at {rate_gbps:g} Gb/s")
         except (NoRoomError, TestbedError) as error:  # it is shown to the policy again
             self._complain(f"slot {self.slot}: job {queued.id} ({queued.spec.name}) was not started: {error}")

@@ -26,8 +26,8 @@ def test_two_jobs_by_two_schemes(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "fig7.json").read_text())
     by = {row["scheme"]: row for row in report["rows"]}
     assert list(by) == ["noinc-fcfs", "inc-tw"]
-    assert {job["mode"] for job in by["noinc-fcfs"]["per_job"]} == {"PS"}
-    assert {job["mode"] for job in by["inc-tw"]["per_job"]} == {"INC"}
+    assert {job["mode"] for job in by["noinc-fcfs"]["per_job"]} == {"ps"}
+    assert {job["mode"] for job in by["inc-tw"]["per_job"]} == {"inc"}
     assert all(0 < job["error_over_bound"] <= 1 for row in by.values() for job in row["per_job"])
     # a sleep may end late and never early: no job is faster than what it declares to compute
     assert all(job["training_s"] >= 5 * 0.2 for row in by.values() for job in row["per_job"])

@@ -194,7 +194,7 @@ def test_modes_circuits_and_rates_are_the_decisions(testbed: Testbed, folder: Pa
     result = json.loads(out.read_text())
     assert (result["policy"], result["done"], result["failed"]) == ("halves", 3, 0), result["complaints"]
     assert (result["reconfigured_connections"], result["reconfigurations"]) == (2, 1)
-    assert {job["name"]: job["mode"] for job in result["jobs"]} == {"ps-1": "PS", "ps-2": "PS", "inc": "INC"}
+    assert {job["name"]: job["mode"] for job in result["jobs"]} == {"ps-1": "ps", "ps-2": "ps", "inc": "inc"}
     by_name = {job["name"]: job for job in result["jobs"]}
     assert sorted(by_name[name]["ps_host"] for name in ("ps-1", "ps-2")) == ["u3h1", "u3h2"]
     assert by_name["inc"]["ps_host"] is None
@@ -250,8 +250,8 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
     assert result["overstays"]["failure"] == "not done 1 s after its start"
     assert result["cancelled"]["failure"] == result["behind"]["failure"] == "testbed cancel"
     assert {name: job["mode"] for name, job in result.items() if name != "behind"} == {
-        **dict.fromkeys(("fails", "cancelled", "after-1"), "INC"),  # one after the other in u1
-        **dict.fromkeys(("overstays", "after-2"), "INC"),  # and in u2
+        **dict.fromkeys(("fails", "cancelled", "after-1"), "inc"),  # one after the other in u1
+        **dict.fromkeys(("overstays", "after-2"), "inc"),  # and in u2
     }
     assert result["after-1"]["failure"] is result["after-2"]["failure"] is None
     wait_for(lambda: nothing_is_held(testbed), "all is free")
@@ -276,7 +276,7 @@ def test_systems_across_units_and_jobs_that_start_again(testbed: Testbed, folder
     assert {name: (job["mode"], job["run"]["sync"]) for name, job in result.items()} == {
         "across": ("switches", "switches"),
         "around": ("ring", "ring"),
-        "again": ("PS", "ps"),
+        "again": ("ps", "ps"),
     }
     assert [job["restarts"] for job in result.values()] == [0, 0, 1]
     failures = [attempt["failure"] for attempt in result["again"]["run"]["attempts"]]

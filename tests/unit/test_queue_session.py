@@ -36,7 +36,7 @@ def test_a_decision_is_carried_out(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2", "ps": "u3"}).start()
     made.running(1)
     queued, machine = made.all[0], made.machine
-    assert queued.mode == "INC", "the default topology's switches sum"
+    assert queued.mode == "inc", "the default topology's switches sum"
     assert machine.rates == {"u1h1": 200.0, "u1h2": 200.0}
     assert machine.admitted == {1}
     assert machine.programs == {1: find("inc").programs}, "its places run what its system names"
@@ -258,7 +258,7 @@ def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
     assert (second.number, second.rate_mbps) == (1, 100.0), "and the rate that it had last"
     assert second.generation > first.generation
     assert machine.rates == {"u1h1": 100.0, "u1h2": 100.0}
-    assert (queued.state, queued.started is not None, queued.mode) == ("running", True, "INC")
+    assert (queued.state, queued.started is not None, queued.mode) == ("running", True, "inc")
     slot = made.session.slot
     made.until(lambda: made.session.slot > slot + 2, "slots pass")
     assert {progress.started for state in made.policy.states for progress in state.jobs} == {

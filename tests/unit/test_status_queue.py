@@ -21,7 +21,7 @@ def job(id_: int, name: str, state: str, **other: Any) -> dict[str, Any]:
 
 def test_the_queue_in_full() -> None:
     running = {
-        "mode": "PS",
+        "mode": "ps",
         "rate_gbps": 20.0,
         "progress": 0.25,
         "hosts": ["u1h1", "u1h2"],
@@ -54,6 +54,6 @@ def test_the_queue_in_full() -> None:
         "stays in force",
         "",
         "    job name             state      mode    Gb/s  done       s  hosts",
-        "      2 vgg-1            running    PS        20   25%     4.5  u1h1 u1h2, ps on u3h1",
+        "      2 vgg-1            running    ps        20   25%     4.5  u1h1 u1h2, ps on u3h1",
         "      3 vgg-2            queued     -          0    0%    11.5  -",
     ]

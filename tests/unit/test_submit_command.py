@@ -92,7 +92,7 @@ def test_a_result_that_was_not_written_is_not_success(
 def test_the_columns_of_the_summary_are_as_wide_as_what_is_in_them() -> None:
     times = dict.fromkeys(("waiting_s", "training_s", "jct_s"), 1.0)
     jobs = [
-        {"name": f"job-{mode}", "mode": mode, "failure": None, **times} for mode in ("PS", "chain.py:Chain")
+        {"name": f"job-{mode}", "mode": mode, "failure": None, **times} for mode in ("ps", "chain.py:Chain")
     ]
     counts = dict.fromkeys(("done", "reconfigured_connections", "reconfigurations", "overruns"), 0)
     result = {"policy": "inc-tw", "jobs": jobs, "total_jct_s": 0.0, "policy_s_max": 0.0, **counts}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import pkgutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,15 +18,18 @@ from testbed.aggregation.registry import systems
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = frozenset(info.name for info in pkgutil.iter_modules(package.__path__) if info.ispkg)
 NAMES = frozenset(
-    {*systems(), *FOLDERS, *policies(), *(name for paper in papers().values() for name in paper)}
+    name.casefold()
+    for name in (*systems(), *FOLDERS, *policies(), *(name for paper in papers().values() for name in paper))
 )
 PAPERS = frozenset(papers())
+CAPITALS = re.compile(r"\b[A-Z][A-Z0-9+-]*\b")  # a system's name, as prose writes it
 # What is called as a system is, and is none: (module, word) and why.
 OTHERS = {
     ("testbed/topology/load.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/topology/load.py", "ring"): "units wired in a ring",
     ("testbed/topology/model.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/topology/words.py", "inc"): "the topology's key of the jobs that a switch sums for",
+    ("testbed/scheduling/constraints.py", "inc"): "the model's word for computing in the network",
     ("testbed/scheduling/form.py", "inc"): "the model's field of the units whose switches sum",
     ("testbed/scheduling/form.py", "ps"): "the model's field of the unit of a job's parameter server",
     ("testbed/scheduling/messages.py", "inc"): "the model's field of the units whose switches sum",
@@ -44,7 +48,9 @@ OTHERS = {
 
 
 def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and word of each name of a system, or of what it brings, in code: docstrings aside."""
+    """Yield line and word of each name of a system, or of what it brings, in code: docstrings aside. A text
+    names one that is its name, whatever its letters' case, or has it in capitals among its words.
+    """
     prose = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -54,12 +60,10 @@ def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-            text = node.value
-            if text in NAMES:
-                yield node.lineno, text
-            yield from (
-                (node.lineno, paper) for paper in PAPERS if paper in text.lower() and text not in NAMES
-            )
+            text = node.value.casefold()
+            words = {text, *(word.casefold() for word in CAPITALS.findall(node.value))} & NAMES
+            papers_said = {paper for paper in PAPERS if paper in text and text not in NAMES}
+            yield from ((node.lineno, word) for word in sorted(words | papers_said))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = (
                 [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
@@ -98,5 +102,8 @@ def test_what_is_excused_is_there() -> None:
 def test_a_name_is_found_in_each_kind_of_code() -> None:
     code = '"""Says inc."""\nimport testbed.systems.p4inc.milp\nfrom testbed.systems.p4inc import x\n'
     code += 'SYNC = "inc"\nPOLICY = "inc-tw"\nPATH = "out/p4inc"\nP4INC_DEFAULTS = 1\nf(figure="fig8")\n'
+    code += (
+        'MODE = "INC"\nPLAIN = "Ring"\nNOTE = f"no INC capacity ({PATH}): sums at {PLAIN}"\nOK = "its ring"\n'
+    )
     lines = [line for line, _ in said(ast.parse(code))]
-    assert sorted(set(lines)) == [2, 3, 4, 5, 6, 7, 8]
+    assert sorted(set(lines)) == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]

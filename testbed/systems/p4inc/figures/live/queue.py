@@ -197,7 +197,7 @@ def measured(trial: Trial, result: dict[str, Any], topology: Topology, costs_: C
         "total_jct_less_start_ups_s": math.fsum(less),
         "connections": result["reconfigured_connections"],
         "reconfigurations": result["reconfigurations"],
-        "inc_jobs": sum(job["mode"] == "INC" for job in jobs),
+        "inc_jobs": sum(job["mode"] == choice(trial.scheme).with_inc.name for job in jobs),
         "ct_bti_s": result["ct_bti_s"],
         "start_up_s": math.fsum(job["start_up_s"] for job in jobs) / len(jobs),
         "policy_s_max": result["policy_s_max"],
