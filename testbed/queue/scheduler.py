@@ -254,7 +254,7 @@ class Scheduler:
         jobs = []
         for index, spec in enumerate(wanted.jobs):
             number, own = self._jobs.means.holdings.number(), requested(request, spec)
-            volume = live.gigabits(self._topology, spec.megabytes, spec.iterations)
+            volume = live.gigabits(self._topology, spec.megabytes, spec.iterations, spec.lanes)
             place_seed = f"{wanted.seed}/place/{index}"
             jobs.append(Queued(number, spec, own, place_seed, now_s + spec.arrival_s, volume))
         file = None if asked.get("json") is None else absolute(asked["json"], "json")

@@ -58,14 +58,14 @@ def _mean_ms(delay: Delay) -> float:
     return (delay.a + delay.b) / 2 if delay.kind == "uniform" else delay.a
 
 
-def gigabits(topology: Topology, megabytes: float, iterations: int) -> float:
+def gigabits(topology: Topology, megabytes: float, iterations: int, lanes: int | None = None) -> float:
     """Return the Gb that a worker sends, headers included, as at the declared rates, when its script sends
-    `megabytes` in an iteration.
+    `megabytes` in an iteration, in packets of so many lanes; None: as many as the MTU holds.
     """
-    lanes = lanes_for(topology.mtu)
+    lanes = lanes or lanes_for(topology.mtu)
     with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (
         4 * lanes
-    )  # TCP's share is the same to half a per cent
+    )  # TCP's share is that of full packets, to half a per cent
     return megabytes * 8e-3 * iterations * topology.scale * with_headers
 
 

@@ -54,6 +54,12 @@ def test_what_takes_a_second_at_the_declared_rate_takes_one_at_the_emulated_rate
     assert volume / 40.0 == pytest.approx(10 * 2.5 * 8 / 200.0 * 1514 / 1440, rel=1e-3), "headers included"
 
 
+def test_packets_with_fewer_lanes_are_more_headers() -> None:
+    full, narrow = (live.gigabits(TOPOLOGY, 2.5, 10, lanes) for lanes in (None, 64))
+    assert full == live.gigabits(TOPOLOGY, 2.5, 10, 360)
+    assert narrow / full == pytest.approx((74 + 256) / 256 / ((74 + 1440) / 1440))
+
+
 def test_units_whose_engine_sums_nothing_have_no_place() -> None:
     units = tuple(replace(unit, engine="none") if unit.index == 2 else unit for unit in TOPOLOGY.units)
     assert live.limits_of(replace(TOPOLOGY, units=units), 1.0, None, PROGRAMS).inc == (4, 0, 4, 4)

@@ -128,6 +128,16 @@ def test_one_after_the_other_and_both_at_once(place: Place) -> None:
     assert [came[0]["done"] for _, came in both] == [1, 1]
 
 
+def test_policies_know_the_headers_of_a_job_with_few_lanes(place: Place) -> None:
+    place.machine.may_end.set()
+    assert place.submit({"name": "full"}, {"name": "narrow", "lanes": 64}, wait=True)["done"] == 2
+    volumes = {
+        progress.job.id: progress.job.gigabits for state in place.policy.states for progress in state.jobs
+    }
+    full, narrow = (volumes[number] for number in sorted(volumes))
+    assert narrow / full == pytest.approx((74 + 256) / 256 / ((74 + 1440) / 1440))
+
+
 def test_while_a_policy_starts_others_may_cancel_and_the_testbed_may_end(place: Place) -> None:
     place.may_start.clear()
     thread, came = place.in_background({"name": "a"})
