@@ -18,7 +18,7 @@ from testbed.topology.places import Host, switch
 from workloads.endpoint import Endpoint
 from workloads.job_env import JobEnv
 from workloads.outcome import Outcome
-from workloads.quantiser import Floats
+from workloads.quantiser import Floats, NotFiniteError
 
 
 class MajorityVote:
@@ -44,7 +44,12 @@ class Signs:
         self._under_way: deque[tuple[Floats, np.ndarray]] = deque()
 
     def submit(self, array: Floats) -> None:
-        """Signs as 0, 1 or 2: sums of 64 workers stay below 256, so that none carries into the next one."""
+        """Push signs as 0, 1 or 2: sums of 64 workers stay below 256, so that none carries into the next one.
+
+        Raises NotFiniteError where a gradient is NaN, which has no sign, or an infinity.
+        """
+        if not np.isfinite(array).all():
+            raise NotFiniteError("this worker has NaN or infinity in its gradients")
         votes = np.zeros(-(-array.size // 4) * 4, np.uint8)
         votes[: array.size] = np.sign(array) + 1
         lanes = votes.view(np.uint32)

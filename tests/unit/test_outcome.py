@@ -12,6 +12,7 @@ import pytest
 
 from testbed.contract.emit import ROOT
 from workloads.outcome import Outcome, Record
+from workloads.quantiser import NotFiniteError
 
 
 def outcome(*by_fragment: int, workers: int = 4, lanes: int = 3) -> Outcome:
@@ -70,3 +71,15 @@ def test_votes_of_those_who_came_decide(absent: tuple[int, ...]) -> None:
     signs._endpoint.finish = lambda: outcome(*map(len, present), workers=5, lanes=2)
     assert signs.finish().degraded == (1 if absent else 0)
     assert [array[8 * at : 8 * at + 8].tolist() for at in range(3)] == due
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_no_vote(bad: float) -> None:
+    module = majority_vote()
+    submitted: list[np.ndarray] = []
+    signs = module.Signs.__new__(module.Signs)
+    signs._under_way = deque()
+    signs._endpoint = SimpleNamespace(submit_lanes=submitted.append)
+    with pytest.raises(NotFiniteError, match="this worker has NaN or infinity in its gradients"):
+        signs.submit(np.array([1.0, bad, -2.0], np.float32))
+    assert (submitted, len(signs._under_way)) == ([], 0)
