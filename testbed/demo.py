@@ -124,7 +124,7 @@ def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]
     With a place of the user's own, each kind there. Raises RequestError where a host for the parameter server
     is lacking.
     """
-    from testbed.aggregation.showing import shown_jobs
+    from testbed.discovery.showing import shown_jobs
     from testbed.errors import RequestError
 
     shown = shown_jobs()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed.contract.user_class import in_a_line, is_users
+    from testbed.discovery.user_class import in_a_line, is_users
     from testbed.errors import RequestError, TestbedError
 
     paper, name, rest = _named(argv)
@@ -65,7 +65,7 @@ def _become_the_caller(paper: str, argv: list[str]) -> None:
 
 
 def _reproduce(paper: str, name: str, rest: list[str]) -> int:
-    from testbed.aggregation.papers import figures_of
+    from testbed.discovery.papers import figures_of
     from testbed.errors import RequestError
 
     figures = figures_of(paper)
@@ -93,7 +93,7 @@ def _check_testbed(paper: str, name: str) -> None:
     project's own brings testbeds up, and a user's takes one that is.
     """
     from testbed.client.runtime import running
-    from testbed.contract.user_class import is_users
+    from testbed.discovery.user_class import is_users
     from testbed.errors import HostError
 
     if not is_users(paper):
@@ -108,7 +108,7 @@ def _check_testbed(paper: str, name: str) -> None:
 
 def _named(argv: list[str]) -> tuple[str, str, list[str]]:
     """The paper, the figure, and what is left. Without both it says which there are, and ends."""
-    from testbed.aggregation.papers import papers
+    from testbed.discovery.papers import papers
 
     known = papers()
     parser = argparse.ArgumentParser(

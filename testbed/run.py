@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
-    from testbed.aggregation.policies import choice, usual
-    from testbed.aggregation.registry import systems
     from testbed.client.runtime import DEFAULT_NAME
+    from testbed.discovery.policies import choice, usual
+    from testbed.discovery.registry import systems
 
     sums = choice(usual()).with_inc.name
     parser = argparse.ArgumentParser(prog="testbed run", description="Run a training job on a testbed.")
@@ -66,9 +66,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
-    from testbed.aggregation.registry import find
     from testbed.client.runtime import Caller, Runtime
-    from testbed.contract.user_class import is_users
+    from testbed.discovery.registry import find
+    from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError, TestbedError
     from testbed.jobs.placement import parse_place
     from testbed.jobs.request import MOST_RESTARTS, lanes

@@ -25,8 +25,8 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every job ended well and its result is written,
     or all are queued (--detach).
     """
-    from testbed.aggregation.policies import policies
     from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.discovery.policies import policies
     from testbed.errors import HostError, RequestError, TestbedError
     from testbed.queue import submission
     from testbed.topology.fields import read_yaml

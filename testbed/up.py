@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
 
 def topology_of_config(name: str, caller: Caller) -> Topology:
     """Return what a file or a class of the caller's describes, read or called as that user."""
-    from testbed.contract.user_class import is_users
+    from testbed.discovery.user_class import is_users
     from testbed.emulation.user_topo import topology_of
     from testbed.jobs.environment import worker_environment
     from testbed.topology.catalogue import find

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from testbed.contract.transports import PACKETS, SERVER
-from testbed.contract.user_class import is_users, load
+from testbed.discovery.user_class import is_users, load
 from workloads.job_env import JobEnv
 from workloads.outcome import Outcome
 from workloads.quantiser import Floats

@@ -14,7 +14,7 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from testbed.contract.user_class import in_a_line, load
+from testbed.discovery.user_class import in_a_line, load
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
 from testbed.topology.model import Topology

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.aggregation.admission import Places
-from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site, System
 from testbed.client.runtime import Caller, Runtime
-from testbed.contract.user_class import is_users
+from testbed.discovery.registry import find
+from testbed.discovery.user_class import is_users
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from testbed.aggregation.registry import systems
 from testbed.aggregation.system import Layout, Rack, Site, System
 from testbed.contract.spec import MIN_LANES, lanes_for
+from testbed.discovery.registry import systems
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES, HOSTS

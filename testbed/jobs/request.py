@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.registry import find
 from testbed.client.runtime import Caller
 from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
-from testbed.contract.user_class import is_users
+from testbed.discovery.registry import find
+from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
 from testbed.topology.fields import integer, is_number, shown

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from testbed.aggregation.admission import Admission, Places
-from testbed.aggregation.registry import find
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout, Site, System
 from testbed.aggregation.ways import ways
-from testbed.contract.user_class import is_users
+from testbed.discovery.registry import find
+from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
 from testbed.jobs.placement import check_lanes, laid_out

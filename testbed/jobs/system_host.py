@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed.aggregation.messages import layout_to_json, site_from_json
 from testbed.aggregation.system import Layout
-from testbed.contract.user_class import in_a_line, load
+from testbed.discovery.user_class import in_a_line, load
 from testbed.errors import RequestError
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from testbed.aggregation.policies import Choice, choice
-from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site, System
 from testbed.contract.transports import SERVER
-from testbed.contract.user_class import is_users
+from testbed.discovery.policies import Choice, choice
+from testbed.discovery.registry import find
+from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
     check_lanes,

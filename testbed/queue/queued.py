@@ -10,8 +10,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from testbed.aggregation.policies import Choice
 from testbed.aggregation.system import Layout, Site
+from testbed.discovery.policies import Choice
 from testbed.jobs.life import Job
 from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import draw_server, draw_workers, place_in_queue

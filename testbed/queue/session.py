@@ -16,9 +16,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from testbed.aggregation.policies import choice
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout, Site
+from testbed.discovery.policies import choice
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from testbed.aggregation.policies import usual
 from testbed.contract.spec import MAX_WORKERS
+from testbed.discovery.policies import usual
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
 from testbed.jobs.request import MOST_RESTARTS, lanes, system_name

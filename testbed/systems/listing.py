@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from testbed.aggregation.papers import papers
-from testbed.aggregation.policies import policies, usual
-from testbed.aggregation.registry import systems
 from testbed.aggregation.system import System
+from testbed.discovery.papers import papers
+from testbed.discovery.policies import policies, usual
+from testbed.discovery.registry import systems
 
 
 def main(argv: list[str]) -> int:

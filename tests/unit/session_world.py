@@ -16,10 +16,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from testbed.aggregation.policies import choice
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
 from testbed.client.runtime import Caller, Runtime
+from testbed.discovery.policies import choice
 from testbed.errors import SettingError
 from testbed.jobs.attempt import Attempt
 from testbed.jobs.manager import Jobs, means_of

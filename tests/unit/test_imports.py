@@ -1,5 +1,5 @@
-"""The layers: imports go downward only, packages import each other in no circle, and each heavy library has
-one importer. All of it is read from the source, and nothing is imported.
+"""The layers: imports go downward only, packages import each other in no circle, each heavy library has one
+importer, and what loads by name is on a list. All of it is read from the source, and nothing is imported.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         {"testbed.topology", "testbed.ocs", "testbed.aggregation", "testbed.scheduling", "testbed.reference"}
     ),
     # mechanism
+    frozenset({"testbed.discovery"}),
     frozenset({"testbed.client"}),
     frozenset({"testbed.attach", "testbed.probing"}),
     frozenset({"testbed.dataplanes.xdp", "testbed.telemetry", "testbed.report"}),
@@ -57,6 +58,22 @@ IMPURE = frozenset(
         *("bm_runtime", "sswitch_runtime", "thrift"),
     )
 )
+# What finds modules by names that no import statement has, so that no layer is seen; and what runs code.
+LOADING = frozenset({"importlib", "imp", "pkgutil", "runpy"})
+READING = ("importlib.metadata", "importlib.resources", "importlib.machinery")  # these load nothing
+RUNNING = frozenset({"__import__", "compile", "eval", "exec"})
+LOADERS = {
+    "testbed/__main__.py": "the command that was typed, alone",
+    "testbed/up.py": "loads nothing: asks whether the host has the modules that a testbed needs",
+    "testbed/discovery/registry.py": "the systems, which are above whoever asks for one by its name",
+    "testbed/discovery/user_class.py": "a user's class, in a process of that user's",
+    "testbed/dataplanes/folders.py": "an engine's folder, whose libraries need not be there for another's",
+    "testbed/emulation/prompt.py": "a line of `py` at the prompt, for the user who typed it",
+    "controller/adapter.py": "Ryu or os-ken, whichever the host has",
+    "workloads/backend.py": "a module of torch that has no types",
+    "workloads/hook.py": "a module of torch that has no types",
+    "workloads/template.py": "a worker's script, which becomes the process",
+}
 # library -> the packages that alone import it
 SOLE_IMPORTERS = {
     "mininet": ("testbed.emulation",),
@@ -80,8 +97,8 @@ CONTROLLER_MAY = frozenset(
         "testbed.dataplanes.xdp",
     }
 )
-# Of another layer's packages only these; both are pure tables of numbers that jobs share with the data plane.
-WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.contract"})
+# Errors, the numbers that jobs share with the data plane, and the loading of a user's reducer, alone.
+WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.contract", "testbed.discovery.user_class"})
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.
 BARE = ("testbed.client.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
@@ -223,6 +240,29 @@ def test_pure_packages_touch_nothing() -> None:
     assert not broken, _told(broken)
 
 
+def _loads(file: Path) -> bool:
+    """Return whether a file imports what loads by name, or runs code."""
+    tree = ast.parse(file.read_text(), str(file))
+    names = [statement.name for statement in _imports(tree, file) if statement.name not in READING]
+    called = {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    return bool({name.split(".")[0] for name in names} & LOADING or called & RUNNING)
+
+
+def test_what_loads_by_name_is_on_a_list() -> None:
+    files = [file for top in OURS for file in sorted((CHECKOUT / top).rglob("*.py"))]
+    loading = {str(file.relative_to(CHECKOUT)) for file in files if _loads(file)}
+    assert sorted(loading) == sorted(LOADERS)
+
+
+def test_nothing_pure_loads_by_name() -> None:
+    pure = [file for file in LOADERS if _noun(file.removesuffix(".py").replace("/", ".")) in PURE]
+    assert not pure
+
+
 @pytest.mark.parametrize("library", SOLE_IMPORTERS)
 def test_a_library_has_one_importer(library: str) -> None:
     users = [statement for statement in ALL if statement.name.split(".")[0] == library]
@@ -235,7 +275,7 @@ def test_the_other_processes_import_little_of_testbed(top: str, may: frozenset[s
     of_testbed = [
         statement for statement in ALL if statement.importer == top and statement.name.startswith("testbed")
     ]
-    broken = [statement for statement in of_testbed if statement.imported not in may]
+    broken = [statement for statement in of_testbed if not {statement.imported, statement.name} & may]
     assert not broken, _told(broken)
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site
 from testbed.contract.transports import PACKETS
+from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.jobs.placement import check_lanes, check_programs, parse_place, place_workers
 from testbed.topology.places import Host

@@ -15,7 +15,7 @@ import pytest
 
 from testbed import reproduce
 from testbed import systems as package
-from testbed.aggregation import policies, registry
+from testbed.discovery import policies, registry
 from testbed.errors import RequestError, TestbedError
 from testbed.queue.policy_host import policy_of
 from testbed.scheduling.model import Limits, State

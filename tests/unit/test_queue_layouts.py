@@ -6,10 +6,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from testbed.aggregation.policies import Choice
-from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Rack, Site
 from testbed.contract.transports import GLOO
+from testbed.discovery.policies import Choice
+from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.queue.layouts import check_choice, hub_of, meeting_of, served_where_asked
 from testbed.systems.p4inc.system import P4inc

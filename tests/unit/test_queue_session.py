@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from testbed.aggregation.registry import find
 from testbed.aggregation.system import Layout, Site
 from testbed.contract.transports import GLOO
+from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.jobs import life, manager
 from testbed.queue.policy_process import OverrunError, PolicyError

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from testbed.aggregation.showing import shown_jobs
+from testbed.discovery.showing import shown_jobs
 from testbed.errors import HostError, TestbedError
 from testbed.report import document, host, measures, plots, style, tables
 from testbed.topology.catalogue import find

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed import systems as package
-from testbed.aggregation.papers import papers
-from testbed.aggregation.policies import policies
-from testbed.aggregation.registry import systems
+from testbed.discovery.papers import papers
+from testbed.discovery.policies import policies
+from testbed.discovery.registry import systems
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = frozenset(info.name for info in pkgutil.iter_modules(package.__path__) if info.ispkg)

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from testbed.aggregation.policies import choice
 from testbed.aggregation.system import Rack
+from testbed.discovery.policies import choice
 from testbed.scheduling import live
 from testbed.scheduling.model import Pair, pair
 from testbed.systems.p4inc.figures.live.claims import CONNECTIONS, JCT, LESS

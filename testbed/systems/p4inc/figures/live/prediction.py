@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
-from testbed.aggregation.policies import choice
 from testbed.aggregation.system import Rack
+from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
 from testbed.jobs.placement import place_in_queue
 from testbed.scheduling import live

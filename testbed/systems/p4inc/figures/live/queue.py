@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.policies import choice
 from testbed.aggregation.system import Rack
 from testbed.client.runtime import Caller
+from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.scheduling.live import gigabits, limits_of

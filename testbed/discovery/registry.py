@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 
 from testbed.aggregation.system import System
-from testbed.contract.user_class import in_a_line
+from testbed.discovery.user_class import in_a_line
 from testbed.errors import RequestError, TestbedError
 
 PACKAGE = "testbed.systems"

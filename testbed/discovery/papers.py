@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from testbed.aggregation.figure import Figure
-from testbed.aggregation.registry import systems
 from testbed.aggregation.system import System
-from testbed.contract.user_class import in_a_line, is_users, load
+from testbed.discovery.registry import systems
+from testbed.discovery.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
 
 Figures = Mapping[str, Figure]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.aggregation.registry import systems
 from testbed.aggregation.system import SERVER_ALWAYS
+from testbed.discovery.registry import systems
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.aggregation.registry import find, systems
 from testbed.aggregation.system import Policies, System
-from testbed.contract.user_class import is_users
+from testbed.discovery.registry import find, systems
+from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling.model import Policy
 
