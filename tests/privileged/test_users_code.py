@@ -143,7 +143,7 @@ def test_a_figure_reads_nothing_of_roots(folder: Path) -> None:
 def test_a_log_beside_a_report_is_appended_to_with_its_users_rights(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who owns the folder may put a link there to what is root's."""
+    """The owner of the folder may put a link there to what is root's."""
     secret, log = folder / "secret", folder / "log"
     secret.touch(0o600)
     log.symlink_to(secret)
