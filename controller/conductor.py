@@ -53,6 +53,7 @@ from controller.switch import Switch
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import checked
 from testbed.ocs.latency import draw
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit, UnitPair
 
@@ -67,7 +68,7 @@ class Conductor:
 
     def __init__(self, topology: Topology, plane: Plane | None, history: Path) -> None:
         self._topology, self._plane, self._history = topology, plane, History(history)
-        self._switches: dict[int, Switch] = {}
+        self._switches: dict[Dpid, Switch] = {}
         self._state = begin(topology, plane is not None, self._history.read())
         self._random = Random(topology.ocs.seed)
         for (
@@ -180,7 +181,7 @@ class Conductor:
             raise end.failure
         return end.record
 
-    def _carry_out(self, about: int, steps: Sequence[Step]) -> Event:
+    def _carry_out(self, about: Dpid, steps: Sequence[Step]) -> Event:
         answer: Event | None = None
         try:
             for step in steps:
@@ -216,7 +217,7 @@ class Conductor:
                 LOG.error("%s", text)
         return None
 
-    def _switch(self, dpid: int) -> Switch:
+    def _switch(self, dpid: Dpid) -> Switch:
         switch = self._switches.get(dpid)
         if switch is None:
             raise TestbedError(f"set flows of switch {dpid:#x}: it is not connected")

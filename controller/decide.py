@@ -50,7 +50,7 @@ from testbed.errors import SettingError, TestbedError
 from testbed.ocs.circuits import Circuit, ports_of
 from testbed.ocs.latency import draw
 from testbed.topology import addresses
-from testbed.topology.addresses import OXC_DPID
+from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.units import Unit
 
 TRIES = 2  # how often a switch is told its flows before it has failed
@@ -119,7 +119,7 @@ def _settle(state: State, units: Iterable[Unit], now_ns: int) -> Course:
     return _wait(_with_change(state, settled_ns=now_ns), *tasks)
 
 
-def _compare(state: State, dpid: int, flows: frozenset[Flow], now_ns: int, random: Random) -> Course:
+def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int, random: Random) -> Course:
     """Goes on with a switch that has shown its flows; tells it the difference where they are others than it
     should hold.
     """
@@ -141,13 +141,13 @@ def _compare(state: State, dpid: int, flows: frozenset[Flow], now_ns: int, rando
     return _wait(state, Task(dpid, (ReadLight(),)) if dpid == OXC_DPID else _set_routes(state, dpid))
 
 
-def _tell(state: State, dpid: int) -> tuple[State, tuple[Step, ...]]:
+def _tell(state: State, dpid: Dpid) -> tuple[State, tuple[Step, ...]]:
     """The steps from what a switch is known to hold to what it should, in one go, and read back."""
     held, wanted = state.held[dpid], state.wanted(dpid)
     return _told(state, dpid), (Modify(dpid, held - wanted, wanted - held), Read(dpid))
 
 
-def _told(state: State, dpid: int) -> State:
+def _told(state: State, dpid: Dpid) -> State:
     """The state once a switch was told something once more."""
     tries = _errand(state).tries
     return _with_errand(state, tries={**tries, dpid: tries.get(dpid, 0) + 1})
@@ -161,11 +161,11 @@ def _align(state: State, peers: Mapping[int, int]) -> Course:
     return _wait(state, Task(OXC_DPID, (Disconnect(stale), Connect(missing))))
 
 
-def _verify(state: State, dpid: int, now_ns: int, random: Random) -> Course:
+def _verify(state: State, dpid: Dpid, now_ns: int, random: Random) -> Course:
     """Counts a switch as one that holds what it should. The optical switch's circuits known, what waited for
     them goes on: a change that was asked for, or else the ToRs.
     """
-    if dpid not in state.connected and dpid not in state.site.without_openflow:
+    if dpid not in state.connected and state.site.speaks_openflow(dpid):
         return _fail(state, dpid, TestbedError(f"set switch {dpid:#x}: it disconnected"), now_ns)
     state = replace(state, verified=state.verified | {dpid})
     if dpid != OXC_DPID:
@@ -256,7 +256,7 @@ def _connect(state: State, now_ns: int) -> Course:
 # ---- how it ends ----
 
 
-def _fail(state: State, about: int, error: Exception, now_ns: int) -> Course:
+def _fail(state: State, about: Dpid, error: Exception, now_ns: int) -> Course:
     """Gives a task up. What its switch holds is not known then."""
     state = state.without_trust(OXC_DPID if about == LIGHT else about)
     failures = (*_errand(state).failures, (about, error))
@@ -325,15 +325,15 @@ def _with_change(state: State, **fields: Any) -> State:
     return _with_errand(state, change=replace(change, **fields)) if change else state
 
 
-def _answered(state: State, about: int) -> State:
+def _answered(state: State, about: Dpid) -> State:
     return _with_errand(state, out=_errand(state).out - {about})
 
 
-def _read(dpid: int) -> Task:
+def _read(dpid: Dpid) -> Task:
     return Task(dpid, (Read(dpid),))
 
 
-def _set_routes(state: State, dpid: int) -> Task:
+def _set_routes(state: State, dpid: Dpid) -> Task:
     unit = addresses.tor_unit(dpid)
     return Task(dpid, (SetRoutes(unit, routes_of(unit, state.tor_flows[unit])),))
 

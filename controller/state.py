@@ -13,6 +13,7 @@ from testbed.ocs.latency import DarkTime
 from testbed.ocs.plan import Plan, plan
 from testbed.ocs.routes import tree
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit, UnitPair
 
@@ -27,6 +28,10 @@ class Site:
     has_plane: bool
     ports: Mapping[Unit, tuple[str, ...]]
     without_openflow: frozenset[Unit]
+
+    def speaks_openflow(self, dpid: Dpid) -> bool:
+        """Say whether this switch connects to the controller: all but ToRs without OpenFlow do."""
+        return dpid == addresses.OXC_DPID or addresses.tor_unit(dpid) not in self.without_openflow
 
     def check_unit(self, unit: Unit) -> None:
         """RequestError if there is no such unit."""
@@ -70,9 +75,9 @@ class Errand:
 
     target: frozenset[Circuit] | None = None
     change: Change | None = None
-    out: frozenset[int] = frozenset()
-    tries: Mapping[int, int] = field(default_factory=dict)
-    failures: tuple[tuple[int, Exception], ...] = ()
+    out: frozenset[Dpid] = frozenset()
+    tries: Mapping[Dpid, int] = field(default_factory=dict)
+    failures: tuple[tuple[Dpid, Exception], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,9 @@ class State:
     circuits: frozenset[Circuit] | None
     tor_flows: TorFlows
     history: tuple[dict[str, Any], ...] = ()
-    connected: frozenset[int] = frozenset()
-    held: Mapping[int, frozenset[Flow]] = field(default_factory=dict)
-    verified: frozenset[int] = frozenset()
+    connected: frozenset[Dpid] = frozenset()
+    held: Mapping[Dpid, frozenset[Flow]] = field(default_factory=dict)
+    verified: frozenset[Dpid] = frozenset()
     errand: Errand | None = None
 
     @property
@@ -146,7 +151,7 @@ class State:
             return self.site.has_plane
         return addresses.tor_dpid(unit) in self.connected
 
-    def wanted(self, dpid: int) -> frozenset[Flow]:
+    def wanted(self, dpid: Dpid) -> frozenset[Flow]:
         """The flows that a switch should hold; at the optical switch those that a change is to bring."""
         if dpid != addresses.OXC_DPID:
             return self.tor_flows[addresses.tor_unit(dpid)]
@@ -157,7 +162,7 @@ class State:
         """The state in which these circuits are decided."""
         return replace(self, circuits=circuits, tor_flows=tor_flows(self.site.topology, circuits))
 
-    def without_trust(self, *dpids: int) -> State:
+    def without_trust(self, *dpids: Dpid) -> State:
         """The state in which nobody knows what these switches hold."""
         held = {dpid: flows for dpid, flows in self.held.items() if dpid not in dpids}
         return replace(self, held=held, verified=self.verified - set(dpids))

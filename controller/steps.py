@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from controller.flows import Flow, Routes
 from testbed.ocs.circuits import Circuit
+from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit, UnitPair
 
-LIGHT: Final = 0  # what a task that waits for new circuits to carry light is about; no switch's number
+LIGHT: Final = Dpid(0)  # what a task that waits for new circuits to carry light is about; no switch has it
 
 
 # ---- what may happen ----
@@ -30,14 +31,14 @@ class Began:
 class Came:
     """A switch has connected; what it holds is not known."""
 
-    dpid: int
+    dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
     """A switch's connection has ended; what it forwards it goes on forwarding."""
 
-    dpid: int
+    dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Timed:
 class Held:
     """The answer to `Read`: the flows of ours that a switch holds."""
 
-    dpid: int
+    dpid: Dpid
     flows: frozenset[Flow]
 
 
@@ -98,14 +99,14 @@ class Lit:
 class Done:
     """The answer to a task whose last step only does something."""
 
-    about: int
+    about: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """A step of the task was not carried out, and none after it."""
 
-    about: int
+    about: Dpid
     error: Exception
 
 
@@ -126,14 +127,14 @@ class TellTime:
 class Read:
     """Ask a switch for its flows."""
 
-    dpid: int
+    dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class Modify:
     """Take flows of a switch away and add others, up to its barrier."""
 
-    dpid: int
+    dpid: Dpid
     remove: frozenset[Flow]
     add: frozenset[Flow]
 
@@ -206,7 +207,7 @@ Step = (
 class Task:
     """Steps about one switch (its datapath number) or about `LIGHT`."""
 
-    about: int
+    about: Dpid
     steps: tuple[Step, ...]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.flows import COOKIE, Flow
 from testbed.errors import TestbedError
+from testbed.topology.addresses import Dpid
 
 REPLY_TIMEOUT_S = 10.0
 
@@ -25,8 +26,8 @@ class Switch:
         self._lock = threading.Lock()
 
     @property
-    def dpid(self) -> int:
-        return int(self._datapath.id)
+    def dpid(self) -> Dpid:
+        return Dpid(self._datapath.id)
 
     @property
     def is_gone(self) -> bool:

@@ -19,6 +19,7 @@ from testbed.emulation.namespaces import die_with_parent
 from testbed.emulation.netlink import ADOPTED_GROUP, RouteSocket, delete_group, set_group
 from testbed.emulation.sockets import shared_sockets
 from testbed.errors import HostError, SettingError, TestbedError
+from testbed.topology.addresses import Dpid
 
 RUN_DIR = Path("/run/openvswitch")
 _DATABASE = RUN_DIR / "conf.db"
@@ -41,7 +42,7 @@ class Bridge:
     """A switch and its ports."""
 
     name: str
-    datapath_id: int
+    datapath_id: Dpid
     ports: tuple[Port, ...]
 
 

@@ -4,13 +4,18 @@ docs/interfaces.md.
 
 from __future__ import annotations
 
+from typing import NewType
+
 from testbed.topology.units import Unit
+
+Dpid = NewType("Dpid", int)
+"""An OpenFlow switch's datapath number: a ToR's, made of its unit's, or the optical switch's."""
 
 MAX_UNITS = 250
 MAX_HOSTS_PER_UNIT = 200
 MAX_OPTICAL_PORTS_PER_UNIT = 40
 OXC_BRIDGE = "oxc"
-OXC_DPID = 0x1000
+OXC_DPID = Dpid(0x1000)
 _OXC_STRIDE = 64
 _OPTICAL_BASE = 200
 HOST_DEVICE = "eth0"  # a host's one link
@@ -72,12 +77,12 @@ def loop_place_ifindex(unit: Unit, host: int) -> int:
     return 0x70000 + (unit << 8) + host
 
 
-def tor_dpid(unit: Unit) -> int:
+def tor_dpid(unit: Unit) -> Dpid:
     """Return the datapath number of a unit's ToR."""
-    return unit
+    return Dpid(unit)
 
 
-def tor_unit(dpid: int) -> Unit:
+def tor_unit(dpid: Dpid) -> Unit:
     """Return the unit whose ToR has this datapath number."""
     return Unit(dpid)
 

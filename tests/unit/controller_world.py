@@ -42,8 +42,9 @@ from testbed.errors import TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.ocs.latency import draw
 from testbed.topology import addresses
-from testbed.topology.addresses import OXC_DPID
+from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.load import parse
+from testbed.topology.units import Unit
 
 SWITCHED = ("xdp", "xdp", "xdp", "xdp")
 MIXED = ("xdp", "bmv2", "xdp", "xdp", "bmv2")
@@ -64,12 +65,13 @@ class World:
         self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay}, "world")
         self.has_plane, self.chance, self.mishaps, self.deafness = has_plane, chance, 0.0, 0.0
         self.now_ns = self.due_ns = 1_000
-        self.dpids = [unit.index for unit in self.topology.units if unit.data_plane.is_bridge] + [OXC_DPID]
-        self.held: dict[int, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
-        self.linked: set[int] = set()  # the switches with a connection
-        self.deaf = Counter[int]()  # how many more changes a switch does not make
+        self.tors = {addresses.tor_dpid(unit.index): unit for unit in self.topology.units}
+        self.dpids = [dpid for dpid, unit in self.tors.items() if unit.data_plane.is_bridge] + [OXC_DPID]
+        self.held: dict[Dpid, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
+        self.linked: set[Dpid] = set()  # the switches with a connection
+        self.deaf = Counter[Dpid]()  # how many more changes a switch does not make
         self.peers: dict[int, int] = {}
-        self.routes: dict[int, Routes] = {}
+        self.routes: dict[Unit, Routes] = {}
         self.dark_until = dict.fromkeys(self.numbers(self.topology.optical_ports), 0)
         self.written: list[dict[str, Any]] = []  # the history's file
         self.restart()
@@ -97,7 +99,7 @@ class World:
         order. `Died` if the controller is ended half-way.
         """
         self.failed = False
-        self.told, self.unheard = set[int](), Counter[int]()
+        self.told, self.unheard = set[Dpid](), Counter[Dpid]()
         before = self.state
         todo = list(self.decide(event))
         while not isinstance(todo[0], End):
@@ -145,7 +147,7 @@ class World:
             return Task(task.about, tuple(rest))
         return answer or Done(task.about)
 
-    def part(self, dpid: int) -> None:
+    def part(self, dpid: Dpid) -> None:
         self.failed = True
         self.linked.discard(dpid)
         assert self.decide(Gone(dpid)) == ()
@@ -192,7 +194,7 @@ class World:
                 pass
         return None
 
-    def switch(self, dpid: int) -> dict[object, Flow]:
+    def switch(self, dpid: Dpid) -> dict[object, Flow]:
         if dpid not in self.linked:
             raise TestbedError(f"switch {dpid:#x}: not connected")
         return self.held[dpid]
@@ -202,7 +204,7 @@ class World:
         likelihood = self.chance.choice((0.0, 0.0, 0.5))
         return frozenset(flow for flow in sorted(flows) if self.chance.random() < likelihood)
 
-    def hear(self, dpid: int, flows: frozenset[Flow]) -> None:
+    def hear(self, dpid: Dpid, flows: frozenset[Flow]) -> None:
         """Count how often in a row a switch was told its flows and reads back others. A change that follows
         a repair is counted anew.
         """
@@ -279,10 +281,10 @@ class World:
 
     def check_verified(self) -> None:
         for dpid in self.state.verified:
-            assert dpid in self.linked or dpid in self.state.site.without_openflow, "who is gone counts"
+            assert dpid in self.linked or not self.state.site.speaks_openflow(dpid), "who is gone counts"
             self.check_settled(dpid)
 
-    def check_settled(self, dpid: int) -> None:
+    def check_settled(self, dpid: Dpid) -> None:
         """A switch has what the circuits say: computed anew, from the circuits alone."""
         circuits = self.state.current
         if dpid == OXC_DPID:
@@ -291,14 +293,15 @@ class World:
                 ends = [tuple(self.numbers(c.ports)) for c in circuits]
                 assert self.peers == dict(itertools.chain(ends, [pair[::-1] for pair in ends]))
             return
-        flows = tor_flows(self.topology, circuits)[dpid]
-        if dpid not in self.state.site.without_openflow:
+        unit = addresses.tor_unit(dpid)
+        flows = tor_flows(self.topology, circuits)[unit]
+        if self.state.site.speaks_openflow(dpid):
             assert frozenset(self.held[dpid].values()) == flows
         if self.has_plane:
-            assert self.routes[dpid] == routes_of(dpid, flows)
+            assert self.routes[unit] == routes_of(unit, flows)
 
     # ---- what happens to it ----
 
-    def come(self, dpid: int) -> End:
+    def come(self, dpid: Dpid) -> End:
         self.linked.add(dpid)
         return self.run(Came(dpid))

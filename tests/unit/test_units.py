@@ -1,5 +1,5 @@
-"""The numbers of units, from 1, and scheduling's indices, from 0: types that mypy keeps apart, and checks
-where they come in.
+"""The numbers of units, from 1, scheduling's indices, from 0, and switches' datapath numbers: types that mypy
+keeps apart, and checks where they come in.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from testbed.topology.units import Unit, checked_unit, unit_named
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTS = """
+from controller.state import State as Known
+from controller.steps import Came
 from testbed.ocs.exact import exact
 from testbed.scheduling.live import circuits_of, index_of, unit_at
 from testbed.scheduling.model import Decision, Job, State, UnitIndex
-from testbed.topology.addresses import unit_name
+from testbed.topology.addresses import OXC_DPID, Dpid, tor_dpid, tor_unit, unit_name
 from testbed.topology.places import Place, switch
 from testbed.topology.units import Unit
 """
@@ -36,11 +38,19 @@ MIXED = (
     "index_of(UnitIndex(0))",
     "exact(frozenset(), {(UnitIndex(0), UnitIndex(1)): 1}, {})",
     "Decision(inc={1: Unit(1)})",
+    "def wrong(state: Known) -> bool: return Dpid(1) in state.site.without_openflow",
+    "def wrong_too(state: Known) -> bool: return Unit(1) in state.connected",
+    "OXC_DPID == Unit(1)",
+    "tor_unit(Unit(1))",
+    "tor_dpid(OXC_DPID)",
+    "Came(Unit(1))",
 )
 RIGHT = (
     "unit_name(unit_at(UnitIndex(0)))",
     "Job(1, ((index_of(Unit(1)), 4),), UnitIndex(2), 8.0)",
     "exact(frozenset(), circuits_of({(UnitIndex(0), UnitIndex(1)): 1}), {})",
+    "def right(state: Known) -> bool: return tor_dpid(Unit(1)) in state.connected",
+    "Came(OXC_DPID), tor_unit(tor_dpid(Unit(1)))",
 )
 
 
