@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from testbed.aggregation.entries import NO_IP, Entry, Sender
+from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import Forest, Node
 from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.contract import spec
@@ -49,10 +49,10 @@ class SummingPlace(Protocol):
         which is there from then on. None: nobody.
         """
 
-    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
+    def tick(self, tick: Tick) -> None:
         """Have the place send the sum of a fragment as it is, without those who have not contributed, if the
-        slot still waits for that fragment: a tick that comes too late changes nothing. `age` is how long the
-        fragment has waited, in milliseconds. TestbedError if the tree is not summed here.
+        slot still waits for that fragment in the tick's generation: a tick that comes too late changes
+        nothing. Called beside all the others, from any thread. TestbedError if the tree is not summed here.
         """
 
     def release(self, number: int) -> None:
@@ -151,7 +151,7 @@ class Admission:
 
 class Places:
     """All places of one testbed, and who holds what of them. As safe for threads as `lock` makes it, which is
-    held while places are told.
+    held while places are told, but for ticks.
     """
 
     def __init__(
@@ -265,16 +265,22 @@ class Places:
             if failures:
                 raise failures[0]
 
-    def tick(self, job: int, tree: int, place: Place, offset: int, fragment: int, age: int) -> None:
-        """Tick a place of a job's tree (`SummingPlace.tick`); `offset` is the slot's in the segment.
-        TestbedError if the job has no such place.
+    def tick(self, job: int, tree: int, place: Place, offset: int, fragment: int, age_ms: int) -> None:
+        """Tick a place of a job's tree (`SummingPlace.tick`) for a fragment that has waited for `age_ms`;
+        `offset` is the slot's in the segment. TestbedError if the job has no such place.
+
+        The place is told without the lock, so that ticks hold up no admission and no restart, nor each other.
+        The job may be gone by then, or be here again in other slots. That is sound: the tick names job,
+        generation, slot and fragment, and the program looks under the slot's lock whether all of it is still
+        so. Whoever ticks ends before the places are closed.
         """
         with self._lock:
             admission = self._admitted.get(job)
             if admission is None or (tree, place) not in admission.bases:
                 raise TestbedError(f"tick job {job}, tree {tree}: it is not summed at {place}")
-            slot = admission.bases[tree, place] + offset
-            self._at(place).tick(job, tree, slot, fragment, age)
+            slot, at = admission.bases[tree, place] + offset, self._at(place)
+            tick = Tick(job, admission.generation, tree, slot, fragment, age_ms)
+        at.tick(tick)
 
     def restart(self, unit: Unit, restart: Callable[[], None]) -> dict[int, int]:
         """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or

@@ -54,6 +54,20 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """A word to a place that the sum of a fragment has waited for `age_ms`. `slot` is as the place counts
+    slots; `generation` is the job's when the tick was made: a place whose entry is of another drops it.
+    """
+
+    job: int
+    generation: int
+    tree: int
+    slot: int
+    fragment: int
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sender:
     """The one who runs at a host's port: a worker of a job (or None), and whether the host is a place of the
     job's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.aggregation.entries import Entry
+from testbed.aggregation.entries import Entry, Tick
 from testbed.contract import spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import Frame
@@ -13,15 +13,15 @@ from testbed.topology import addresses
 _OLDEST_MS = 0xFFFF  # of the header's field
 
 
-def tick_frame(number: int, entry: Entry, slot: int, fragment: int, age_ms: int) -> bytes:
-    """Return the frame that asks the place of job `number`'s entry to send what a slot has of a fragment.
+def tick_frame(tick: Tick, entry: Entry) -> bytes:
+    """Return the frame that asks the place whose entry it is to send what a slot has of a fragment.
 
-    It names the slot as the place counts slots. A fragment that has waited for longer than the header's field
-    holds says the most that it holds.
+    The generation is the tick's, not the entry's: one made before the job was admitted anew counts for
+    nothing. A fragment that has waited for longer than the header's field holds says the most that it holds.
     """
     header = Header(
-        op=spec.Op.TICK, job=number, worker=0, contributors=0, generation=entry.generation, slot=slot,
-        fragment=fragment, count=0, tree=entry.tree, age=min(age_ms, _OLDEST_MS), lanes=entry.lanes,
+        op=spec.Op.TICK, job=tick.job, worker=0, contributors=0, generation=tick.generation, slot=tick.slot,
+        fragment=tick.fragment, count=0, tree=tick.tree, age=min(tick.age_ms, _OLDEST_MS), lanes=entry.lanes,
     )  # fmt: skip
     mac = addresses.mac_of(entry.self_ip)
     return Frame(header, np.zeros(entry.lanes, np.uint32), entry.self_ip, entry.self_ip, mac, mac).pack()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.aggregation.entries import Sender
+from testbed.aggregation.entries import Sender, Tick
 from testbed.contract import spec
 from testbed.contract.frame import HEADERS_BYTES, Frame
 from testbed.contract.places import Port
@@ -77,13 +77,13 @@ def ticked(programs: Programs) -> dict[str, Any]:
         try:
             run_live(program, push(1, 2), devices[2])
             began = time.monotonic()
-            switch.tick(JOB, 0, BASE + 2, 2, 250)
+            switch.tick(Tick(JOB, GENERATION, 0, BASE + 2, 2, 250))
             seconds = time.monotonic() - began
             for worker in (0, 1):
                 run_live(program, push(worker, 3), devices[worker + 1])
-            switch.tick(JOB, 0, BASE + 3, 3, 250)  # too late: nothing leaves for it
+            switch.tick(Tick(JOB, GENERATION, 0, BASE + 3, 3, 250))  # too late: nothing leaves for it
             run_live(program, push(0, 4), devices[1])
-            switch.tick(JOB, 0, BASE + 4, 4, 1)
+            switch.tick(Tick(JOB, GENERATION, 0, BASE + 4, 4, 1))
             came = {port: _results(wires.sockets[port], 3) for port in ports}
         finally:
             switch.release(JOB)
@@ -166,7 +166,7 @@ def looped(programs: Programs) -> dict[str, Any]:
             for place in (2, 3)
         ]
         outer.send(partial(1, 4, contributors=4))
-        place.tick(JOB, 0, UP_BASE + 4, 4, 9)
+        place.tick(Tick(JOB, GENERATION, 0, UP_BASE + 4, 4, 9))
         (last,) = _results(outer, 1)
         seen["ticked"] = [last.header.fragment, last.header.flags, last.header.contributors, last.header.age]
         place.release(JOB)

@@ -5,12 +5,12 @@ switch that restarts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from testbed.aggregation.admission import Places, Ring, SummingPlace, group_ip
-from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.segments import NoRoomError
 from testbed.contract import spec
@@ -35,7 +35,8 @@ class Tor:
         self.entries: dict[tuple[int, int], Entry] = {}
         self.groups: dict[tuple[int, int], list[str]] = {}
         self.senders: dict[int, Sender] = {}
-        self.ticks: list[tuple[int, int, int, int]] = []  # (tree, slot, fragment, age)
+        self.ticks: list[Tick] = []
+        self.before_tick: Callable[[], object] = lambda: None
         self.broken: str | None = None
 
     def admit(self, number: int, entry: Entry) -> None:
@@ -58,9 +59,10 @@ class Tor:
         if sender:
             self.senders[host] = sender
 
-    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
-        self._say("tick", number)
-        self.ticks.append((tree, slot, fragment, age))
+    def tick(self, tick: Tick) -> None:
+        self.before_tick()
+        self._say("tick", tick.job)
+        self.ticks.append(tick)
 
     def restart(self) -> None:
         self._say("restart", 0)
@@ -359,11 +361,38 @@ def test_a_tick_is_told_to_its_place_as_that_counts_slots(world: World) -> None:
     assert base > 0, "another job is before it"
     world.all.tick(7, 0, Place(1), 5, 517, 40)
     world.all.tick(7, 0, Place(3, 2), 5, 517, 41)
-    assert world.tors[1].ticks == [(0, base + 5, 517, 40)]
-    assert world.hosts.places[3, 2].ticks == [(0, world.hosts.places[3, 2].entries[7, 0].base + 5, 517, 41)]
+    assert world.tors[1].ticks == [Tick(7, 3, 0, base + 5, 517, age_ms=40)]
+    above = world.hosts.places[3, 2]
+    assert above.ticks == [Tick(7, 3, 0, above.entries[7, 0].base + 5, 517, age_ms=41)]
     for job, tree, place in ((8, 0, Place(1)), (7, 1, Place(1)), (7, 0, Place(3))):
         with pytest.raises(TestbedError, match=f"^tick job {job}, tree {tree}: it is not summed at {place}$"):
             world.all.tick(job, tree, place, 5, 517, 40)
     world.all.release(7)
     with pytest.raises(TestbedError, match=r"^tick job 7, tree 0: it is not summed at u1$"):
         world.all.tick(7, 0, Place(1), 5, 517, 40)
+
+
+def test_a_tick_holds_up_nobody_and_what_becomes_of_its_job_meanwhile_is_the_programs_to_see(
+    world: World,
+) -> None:
+    """While a tick is under way its job ends, another comes into its slots, and it is back in others."""
+    world.all.admit(7, 3, ACROSS, WAYS)
+    base, tor = world.tors[1].entries[7, 0].base, world.tors[1]
+
+    def meanwhile() -> None:
+        world.all.release(7)
+        world.all.admit(8, 4, WITHIN)
+        world.all.admit(7, 5, p4inc([(1, 3)]))
+
+    tor.before_tick = lambda: run_within(meanwhile)
+    world.all.tick(7, 0, Place(1), 5, 517, 40)
+    assert tor.ticks == [Tick(7, 3, 0, base + 5, 517, age_ms=40)], "in the generation that waited"
+    assert (tor.entries[8, 0].base, tor.entries[7, 0].generation) == (base, 5)
+
+
+def run_within(work: Callable[[], None], within_s: float = 60.0) -> None:
+    """Do work on a thread of its own, which must be done within this time."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(within_s)
+    assert not thread.is_alive(), "it waits for the tick"

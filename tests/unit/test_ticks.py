@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from testbed.aggregation.entries import Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import spec
 from testbed.contract.frame import Frame
@@ -18,7 +19,7 @@ OF_THE_LINK = {"destination_mac"}  # a control port is a link of its own
 @pytest.mark.parametrize(("tree", "lanes"), [(0, spec.LANES), (3, 64)])
 def test_a_tick_is_the_vectors(tree: int, lanes: int, age_ms: int) -> None:
     entry = replace(job_in_unit(2), tree=tree, lanes=lanes)
-    mine = Frame.parse(tick_frame(JOB, entry, BASE + 5, 517, age_ms))
+    mine = Frame.parse(tick_frame(Tick(JOB, GENERATION, tree, BASE + 5, 517, age_ms), entry))
     theirs = Frame.parse(tick(517, slot=BASE + 5, tree=tree, lanes=lanes, age=min(age_ms, 0xFFFF)))
     fields, expected = compared(mine), compared(theirs)
     assert {name for name in fields if fields[name] != expected[name]} <= OF_THE_LINK
@@ -26,9 +27,9 @@ def test_a_tick_is_the_vectors(tree: int, lanes: int, age_ms: int) -> None:
     assert not mine.lanes.any()
 
 
-def test_a_tick_is_for_the_entrys_place_and_generation() -> None:
-    entry = replace(job_in_unit(2), self_ip=PS_IP, generation=GENERATION + 9)
-    frame = Frame.parse(tick_frame(JOB, entry, BASE, 1, 2))
+def test_a_tick_is_for_the_entrys_place_in_the_generation_that_it_was_made_in() -> None:
+    entry, made = replace(job_in_unit(2), self_ip=PS_IP), Tick(JOB, GENERATION + 9, 0, BASE, 1, 2)
+    frame = Frame.parse(tick_frame(made, entry))
     assert (frame.source_ip, frame.destination_ip) == (PS_IP, PS_IP)
-    assert frame.header.generation == GENERATION + 9
-    assert tick_frame(JOB, entry, BASE, 1, 2)[40:42] != b"\0\0", "with a checksum"
+    assert (entry.generation, frame.header.generation) == (GENERATION, GENERATION + 9)
+    assert tick_frame(made, entry)[40:42] != b"\0\0", "with a checksum"

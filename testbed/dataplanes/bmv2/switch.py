@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Self
 
-from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places as contract
 from testbed.contract.places import P4_ENTRY, SLOTS
@@ -189,12 +189,12 @@ class Bmv2Switch:
                 self._entries.pop(key, None)
                 self._groups.pop(key, None)
 
-    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
+    def tick(self, tick: Tick) -> None:
         """Send a tick to the control port. It is worked on behind what has arrived already."""
         with self._asking():
-            if (number, tree) not in self._entries:
-                raise TestbedError(f"tick job {number}, tree {tree}: it is not summed at {self._name}")
-            self._control.send(tick_frame(number, self._entries[number, tree][1], slot, fragment, age))
+            if (tick.job, tick.tree) not in self._entries:
+                raise TestbedError(f"tick job {tick.job}, tree {tick.tree}: it is not summed at {self._name}")
+            self._control.send(tick_frame(tick, self._entries[tick.job, tick.tree][1]))
 
     def verdicts(self) -> dict[str, int]:
         """Count what became of packets since the process started."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from testbed.aggregation.entries import Entry, Role, Sender
+from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places
@@ -168,11 +168,14 @@ class _Place:
             self._senders[host] = sender
         self._set_sender(host)
 
-    def tick(self, number: int, tree: int, slot: int, fragment: int, age: int) -> None:
-        """Run the control port's program on a tick: it is done when this returns."""
-        if (number, tree) not in self._entries:
-            raise TestbedError(f"tick job {number}, tree {tree}: it is not summed at this place")
-        data = tick_frame(number, self._entries[number, tree][1], slot, fragment, age)
+    def tick(self, tick: Tick) -> None:
+        """Run the control port's program on a tick: it is done when this returns. Another thread may take the
+        entry away meanwhile: it is looked up once here, and then by the program.
+        """
+        held = self._entries.get((tick.job, tick.tree))
+        if held is None:
+            raise TestbedError(f"tick job {tick.job}, tree {tick.tree}: it is not summed at this place")
+        data = tick_frame(tick, held[1])
         program, device = self._programs.program_fd("control_port"), self._device()
         self._inside(lambda: run_live(program, data, device))
 
