@@ -43,6 +43,7 @@ class FabricNet(FabricView):
         self._faults: LinkFaults | None = None
         self._spawner: Spawner | None = None
         self._release = contextlib.ExitStack()
+        self._is_stopped = False
         self.openvswitch = OpenVSwitch(log_dir)
         super().__init__(topo, build)
 
@@ -57,27 +58,35 @@ class FabricNet(FabricView):
 
     def build(self) -> None:
         """Make hosts and links, in batches, and Mininet's nodes over them. A failure takes down what was
-        made, then raises what failed.
+        made, then raises what failed. RequestError if the network was stopped.
         """
+        self._refuse_if_stopped("build")
         with self._whole_or_nothing():
             self._make_devices()
             super().build()
 
     def start(self) -> None:
         """Make all switches at once, after what is not built yet. A failure takes everything down, then
-        raises what failed.
+        raises what failed. RequestError if the network was stopped.
         """
+        self._refuse_if_stopped("start")
         with self._whole_or_nothing():
             super().start()
             self._make_switches()
 
     def stop(self) -> None:
-        """Take everything down, in reverse order. Processes started by `popen_in` are killed."""
+        """Take everything down, in reverse order, for good. Processes started by `popen_in` are killed."""
+        self._is_stopped = True
         try:
             super().stop()
         finally:
             self._release.close()
             self._wires = self._spawner = self._faults = self._marks = None
+
+    def _refuse_if_stopped(self, step: str) -> None:
+        """RequestError if the network was stopped: Mininet's nodes end with it, and have no shells again."""
+        if self._is_stopped:
+            raise RequestError(f"{step}: a network that was stopped does not start again; make another")
 
     @contextlib.contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:

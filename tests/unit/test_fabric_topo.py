@@ -18,6 +18,7 @@ from testbed import up
 from testbed.client.runtime import Caller
 from testbed.emulation import user_topo
 from testbed.emulation.layout import layout
+from testbed.emulation.net import FabricNet
 from testbed.emulation.nodes import FabricView
 from testbed.emulation.topo import FabricTopo
 from testbed.emulation.user_topo import topology_of
@@ -271,3 +272,22 @@ def test_what_a_users_class_comes_to(
         topology_of("mine.py:made", ME, ENVIRON)
     assert str(refusal.value).startswith(f"--config mine.py:made: {says}")
     assert "\n" not in str(refusal.value)
+
+
+def test_a_network_that_was_stopped_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices and switches are made once, and no more after that."""
+    made: list[str] = []
+    for part in ("_make_devices", "_make_switches"):
+        monkeypatch.setattr(FabricNet, part, lambda self, part=part: made.append(part))
+    net = FabricNet(FabricTopo(ready("default")), tmp_path)
+    net.start()
+    net.stop()
+    for step in (net.start, net.build):
+        with pytest.raises(
+            RequestError, match=f"^{step.__name__}: a network that was stopped does not start"
+        ):
+            step()
+    net.stop()
+    assert made == ["_make_devices", "_make_switches"]
