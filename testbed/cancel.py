@@ -10,7 +10,8 @@ from testbed.client import environment
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.client import rpc
-    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import RequestError
 
     parser = argparse.ArgumentParser(

@@ -17,7 +17,8 @@ COUNT, SECONDS = 10_000, 10.0
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.client import rpc
-    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
 
     parser = argparse.ArgumentParser(
         prog="testbed capture",

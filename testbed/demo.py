@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
 
-    from testbed.client.runtime import Caller
+    from testbed.client.caller import Caller
     from testbed.client.temporary import command, running
     from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
     from testbed.jobs.placement import parse_place

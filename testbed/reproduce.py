@@ -43,7 +43,7 @@ def _become_the_caller(paper: str, argv: list[str]) -> None:
     """Continue this very command as the user behind sudo, for good: what a file of a user's does, root does
     not. Return where there is no root to give up, or root asks itself.
     """
-    from testbed.client.runtime import Caller
+    from testbed.client.caller import Caller
     from testbed.emulation.namespaces import fresh_keys
     from testbed.errors import HostError
     from testbed.jobs.environment import worker_environment
@@ -137,7 +137,7 @@ def _listed(figures: list[Figure]) -> str:
 def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path) -> None:
     from rich.console import Console
 
-    from testbed.client.runtime import Caller
+    from testbed.client.caller import Caller
     from testbed.report import document
     from testbed.report.files import replacing
     from testbed.reproduction.document import stamped
@@ -161,7 +161,7 @@ def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path) -> 
 
 def _folder(path: Path) -> Path:
     """The folder, made by whoever asks. RequestError where he cannot write there: before anything runs."""
-    from testbed.client.runtime import Caller
+    from testbed.client.caller import Caller
     from testbed.errors import RequestError
 
     caller = Caller.of_this_process()

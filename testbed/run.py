@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.client.runtime import Caller, Runtime
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import Runtime
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,7 +67,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
-    from testbed.client.runtime import Caller, Runtime
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import Runtime
     from testbed.discovery.registry import find
     from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError, TestbedError

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.client.runtime import Caller, Runtime
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import Runtime
     from testbed.queue.submission import Submission
 
 
@@ -25,7 +26,8 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every job ended well and its result is written,
     or all are queued (--detach).
     """
-    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.discovery.policies import policies
     from testbed.errors import HostError, RequestError, TestbedError
     from testbed.queue import submission

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.client.runtime import Caller
+    from testbed.client.caller import Caller
     from testbed.topology.model import Topology
 
 TOOLS = {
@@ -34,7 +34,8 @@ def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     from dataclasses import replace
 
-    from testbed.client.runtime import DEFAULT_NAME, Caller, Runtime
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.client.screen import Screen
     from testbed.daemon.supervisor import bring_up, bring_up_detached
     from testbed.dataplanes.folders import require

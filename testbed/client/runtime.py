@@ -14,120 +14,24 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from testbed.client.caller import NOGROUP, Caller
 from testbed.client.environment import typed
-from testbed.client.rpc import Peer
 from testbed.errors import HostError, RequestError, TestbedError
 
 RUN_DIR = Path("/run/optinc")
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _PROBE_S = 0.5  # longer than any probe of the lock holds it
-NOGROUP = 65534  # of a user that the user database does not have
 _REMOVE_S = 30.0
-_NO_USER = 2**32 - 1  # to the kernel: leave the user as it is
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The user on whose behalf something is done, with all its groups. Behind sudo, the one who called it."""
-
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
-    user: str
-    home: str
-
-    @classmethod
-    def of_this_process(cls, environ: Mapping[str, str] = os.environ) -> Caller:
-        """Return the user of this process; SUDO_UID counts for root only, for anyone can set a variable.
-        Raises RequestError if it is no number.
-        """
-        if os.geteuid() != 0 or "SUDO_UID" not in environ:
-            return cls.with_groups(os.geteuid(), os.getegid(), tuple(os.getgroups()))
-        number = environ["SUDO_UID"]
-        if not number.isdecimal() or int(number) >= _NO_USER:
-            raise RequestError(f"SUDO_UID={number!r}: the number of a user is accepted")
-        return cls.of(int(number))
-
-    @classmethod
-    def of(cls, uid: int) -> Caller:
-        """Return a user with the groups that the user database gives it; without an entry there, with none
-        but nogroup.
-        """
-        try:
-            entry = pwd.getpwuid(uid)
-        except KeyError:
-            return cls(uid, NOGROUP, (), str(uid), "/")
-        groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
-        return cls(uid, entry.pw_gid, groups, entry.pw_name, entry.pw_dir)
-
-    @classmethod
-    def with_groups(cls, uid: int, gid: int, groups: tuple[int, ...]) -> Caller:
-        """Return a user with these groups, which the kernel said that it has."""
-        known = cls.of(uid)
-        return cls(uid, gid, groups, known.user, known.home)
-
-    @classmethod
-    def asking(cls, peer: Peer, named: object = None) -> Caller:
-        """Return whom a request acts as: who sent it, as the kernel knows it. Root alone may name another,
-        behind sudo, who then has the groups of the user database. Raises RequestError.
-        """
-        if named is not None and (
-            not isinstance(named, int) or isinstance(named, bool) or not 0 <= named < _NO_USER
-        ):
-            raise RequestError("uid: the number of a user is accepted")
-        if named is None or named == peer.uid:
-            return cls.with_groups(peer.uid, peer.gid, peer.groups)
-        if peer.uid != 0:
-            raise RequestError(
-                f"uid: {named}; user id {peer.uid} asks, and only root may act as somebody else"
-            )
-        return cls.of(named)
-
-    def check_may_act(self, owner: Caller) -> None:
-        """Raise RequestError unless something may run, or be written, as this user on the owner's testbed:
-        root's serves anybody.
-        """
-        if owner.uid not in (0, self.uid):
-            raise RequestError(
-                f"this testbed is {owner.user}'s: it runs jobs and writes files as {owner.user} only, not as "
-                f"user id {self.uid}"
-            )
-
-    def become(self) -> None:
-        """Make this process this user's for good: none of root's identities is left to return to."""
-        os.setgroups(self.groups)
-        os.setresgid(self.gid, self.gid, self.gid)
-        os.setresuid(self.uid, self.uid, self.uid)
-
-    @contextlib.contextmanager
-    def acting(self) -> Iterator[None]:
-        """Make file operations in the body this user's. For one thread only: the change is the whole
-        process's.
-        """
-        if os.geteuid() != 0 or self.uid == 0:
-            yield
-            return
-        groups = os.getgroups()
-        os.setgroups(self.groups)
-        os.setegid(self.gid)
-        os.seteuid(self.uid)
-        try:
-            yield
-        finally:
-            os.seteuid(0)
-            os.setegid(0)
-            os.setgroups(groups)
 
 
 def check_name(name: str) -> str:

@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.emulation import capture
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.request import absolute

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from testbed.attach import keeper
+from testbed.client.caller import Caller
 from testbed.client.rpc import Emit
-from testbed.client.runtime import Caller
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.leftovers import end_leftovers, end_session

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client import rpc
-from testbed.client.runtime import Caller, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
 from testbed.daemon import capture
 from testbed.daemon.commands import Commands
 from testbed.daemon.names import mount_names

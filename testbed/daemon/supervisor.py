@@ -23,7 +23,8 @@ from typing import Any
 
 import psutil
 
-from testbed.client.runtime import Caller, HeldName, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.emulation import namespaces
 from testbed.errors import HostError, TestbedError, disk_is_full, from_exit_code

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent, fresh_keys
 from testbed.emulation.question import ask
 from testbed.emulation.spawner import Started

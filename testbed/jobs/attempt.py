@@ -17,7 +17,8 @@ from typing import Any
 
 from testbed.aggregation.admission import Admission
 from testbed.aggregation.system import Layout
-from testbed.client.runtime import Caller, remove_tree
+from testbed.client.caller import Caller
+from testbed.client.runtime import remove_tree
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description, worker_environment

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
-from testbed.client.runtime import Caller
 
 VARIABLE = "TESTBED_JOB"
 MASTER_PORT_BASE = 29500

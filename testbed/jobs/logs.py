@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 
 _LONGEST_LINE_BYTES = 65536
 _PIECE_BYTES = 65536

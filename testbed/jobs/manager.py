@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.system import Layout, Rack, Site, System
-from testbed.client.runtime import Caller, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.emulation.spawner import Started

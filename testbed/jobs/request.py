@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users

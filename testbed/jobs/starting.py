@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.emulation.spawner import Started
 from testbed.jobs.processes import Process, ProcessSpec
 from testbed.jobs.template import Template

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.jobs import file_host
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.aggregation.messages import layout_from_json, site_to_json
 from testbed.aggregation.system import Layout, Site, System
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.emulation.question import ask
 from testbed.emulation.spawner import Started

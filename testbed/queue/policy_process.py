@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.environment import worker_environment

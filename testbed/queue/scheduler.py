@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.client.caller import Caller
 from testbed.client.rpc import Emit
-from testbed.client.runtime import Caller
 from testbed.discovery.policies import choice
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs

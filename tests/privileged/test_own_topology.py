@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.client.runtime import Caller, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
 from testbed.emulation.user_topo import topology_of
 from testbed.jobs.environment import worker_environment
 from tests.privileged.commands import ROOT, environment, fresh_name, open_folder

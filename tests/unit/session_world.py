@@ -18,7 +18,8 @@ from typing import Any
 
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
-from testbed.client.runtime import Caller, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
 from testbed.discovery.policies import choice
 from testbed.errors import SettingError
 from testbed.jobs.attempt import Attempt

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from testbed.client import rpc
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.daemon import commands
 from testbed.daemon.commands import Commands
 from testbed.emulation.spawner import Spawner, Started

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.daemon.capture import answer
 from testbed.emulation import capture
 from testbed.errors import RequestError

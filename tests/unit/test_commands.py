@@ -20,7 +20,7 @@ import pytest
 from testbed import run, status, up
 from testbed.__main__ import COMMANDS
 from testbed.client import environment
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.client.screen import Screen
 from testbed.errors import HostError, RequestError
 

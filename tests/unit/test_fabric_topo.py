@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import up
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.emulation import user_topo
 from testbed.emulation.layout import layout
 from testbed.emulation.net import FabricNet

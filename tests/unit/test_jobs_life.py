@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.segments import NoRoomError
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.jobs.manager import Jobs

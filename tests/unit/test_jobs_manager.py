@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.system import Layout
-from testbed.client.runtime import Caller, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Terms

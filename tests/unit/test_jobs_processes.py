@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import JobBoard, State

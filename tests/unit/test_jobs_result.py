@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.aggregation.system import Layout
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.contract.transports import GLOO
 from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError

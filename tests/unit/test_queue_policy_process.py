@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.queue import policy_process
 from testbed.queue.policy_process import GoneError, Options, OverrunError, PolicyError, PolicyProcess

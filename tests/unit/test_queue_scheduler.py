@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.queue import scheduler

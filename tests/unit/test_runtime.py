@@ -14,15 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.client.caller import Caller
 from testbed.client.rpc import Peer
-from testbed.client.runtime import Caller, HeldName, Runtime, check_name, running, sweep
+from testbed.client.runtime import HeldName, Runtime, check_name, running, sweep
 from testbed.errors import RequestError, TestbedError
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import os, sys
 from pathlib import Path
-from testbed.client.runtime import Caller, HeldName, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import HeldName, Runtime
 with HeldName(Runtime.of("one", Path(sys.argv[1])), Caller.of(os.geteuid())) as name:
     name.write_main({"pid": 4242})
     print("held", flush=True)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from testbed import submit
-from testbed.client.runtime import Caller, Runtime
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
 from testbed.errors import HostError, RequestError
 from testbed.queue.submission import parse
 

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from testbed.aggregation.messages import layout_from_json, layout_to_json, site_from_json, site_to_json
 from testbed.aggregation.system import Layout, Rack, Site
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.contract.transports import PACKETS
 from testbed.discovery.registry import find, systems
 from testbed.errors import RequestError

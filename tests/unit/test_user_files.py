@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.client.runtime import Caller, remove_tree
+from testbed.client.caller import Caller
+from testbed.client.runtime import remove_tree
 from testbed.errors import RequestError
 from testbed.jobs import user_files
 from testbed.jobs.logs import own_log

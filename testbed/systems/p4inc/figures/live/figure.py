@@ -55,7 +55,7 @@ class LiveFigure:
         _check(self.name, options)
 
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from testbed.client.runtime import Caller
+        from testbed.client.caller import Caller
 
         runs = out / f"{self.name}.runs"
         with Caller.of_this_process().acting():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.system import Rack
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
 from testbed.scheduling.draws import poisson_s, stream

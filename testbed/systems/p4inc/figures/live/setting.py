@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client import rpc, temporary
+from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
-from testbed.client.runtime import Caller, Runtime
+from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError, from_exit_code
 from testbed.topology.load import parse
 from testbed.topology.model import Topology

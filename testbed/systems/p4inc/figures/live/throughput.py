@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.client.runtime import Caller
+from testbed.client.caller import Caller
 from testbed.reproduction.verdicts import of_gain
 from testbed.systems.p4inc.figures.live import setting
 from testbed.systems.p4inc.figures.live.claims import NOISE

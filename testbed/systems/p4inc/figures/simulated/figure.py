@@ -126,7 +126,7 @@ class SimulatedFigure:
 
 
 def _trace(setting: Setting, path: Path | None) -> tuple[Coflow, ...]:
-    from testbed.client.runtime import Caller
+    from testbed.client.caller import Caller
     from testbed.errors import RequestError
     from testbed.systems.p4inc.simulator import coflows
 
