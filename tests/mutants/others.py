@@ -388,6 +388,16 @@ ENDPOINT = (
             "	packets_send(e, t, h, 1);\n	*sent_at = now;",
             "	*sent_at = now;",
         ),
+        (
+            "a fragment is late after its tree was idle",
+            "		if (t->sent == t->done) /*",
+            "		if (0) /*",
+        ),
+    ),
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/repair.c",
+        ("a vote that has its result is pushed again", "		if (!votes_has(e, v))\n", ""),
     ),
     *_in(
         Kind.ENDPOINT,

@@ -245,18 +245,18 @@ class Rack:
         end = self.ends[worker]
         struct.pack_into("=I", end.wake, _NOTICES, struct.unpack_from("=I", end.wake, _NOTICES)[0] + 1)
 
-    def vote_for(self, worker: int, vector: np.ndarray) -> None:
-        """The first vote of a worker that never comes, on a vector of floats."""
+    def vote_for(self, worker: int, vector: np.ndarray, number: int = 0) -> None:
+        """The vote of a worker that never comes, on a vector of floats; the first one, or another's."""
         lanes = quantiser.scale_lanes(quantiser.largest_exponent(vector), vector.size, self.width)
         header = Header(
-            spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS, mapping.FIRST_VOTE, self.width,
-            lanes=self.width,
+            spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS + number, mapping.FIRST_VOTE + number,
+            self.width, lanes=self.width,
         )  # fmt: skip
         self._model.receive(Frame(header, lanes, worker_ip(worker), TOR_IP).pack(), worker + 1)
 
     def result_for(self, worker: int, tree: int, fragment: int) -> None:
         """A result of zeros, as of a sum that was ticked, for a worker that may not have pushed its part."""
-        slot = BASE + tree * SIZE + int(self._places[fragment % DATA_SLOTS])
+        slot = BASE + tree * SIZE + self._offset(fragment)
         header = Header(
             spec.Op.RESULT, JOB, 0, 1, GENERATION, slot, fragment, self.width,
             tree=tree, flags=spec.Flag.DEGRADED, lanes=self.width,
@@ -293,16 +293,17 @@ class Rack:
                 if self._random.random() >= self._loss:
                     self._arrive(port - 1, emission.data)
 
+    def _offset(self, fragment: int) -> int:
+        """The slot of a tree's segment that a fragment or a vote goes to."""
+        if fragment >= mapping.FIRST_VOTE:
+            return DATA_SLOTS + (fragment - mapping.FIRST_VOTE) % mapping.VOTE_SLOTS
+        return int(self._places[fragment % DATA_SLOTS])
+
     def _watch(self, end: End, header: Header, lanes: np.ndarray) -> None:
         tree, fragment, is_vote = header.tree, header.fragment, header.fragment >= mapping.FIRST_VOTE
         key = in_tree(tree, fragment)
         same = np.array_equal(end.lanes.setdefault(key, lanes), lanes)
         times = end.pushes[key] = end.pushes.get(key, 0) + 1
-        place = (
-            DATA_SLOTS + (fragment - mapping.FIRST_VOTE) % mapping.VOTE_SLOTS
-            if is_vote
-            else int(self._places[fragment % DATA_SLOTS])
-        )
         said = (
             header.op,
             header.job,
@@ -312,7 +313,7 @@ class Rack:
             header.age,
             header.lanes,
         )
-        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + tree * SIZE + place, 0, self.width)
+        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + tree * SIZE + self._offset(fragment), 0, self.width)
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
             (is_vote and tree > 0, f"a vote by tree {tree}"),

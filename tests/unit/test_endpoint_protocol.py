@@ -88,6 +88,18 @@ def test_a_worker_that_hears_nothing_pushes_its_vote_again() -> None:
     assert pushes[mapping.FIRST_VOTE] > 1
 
 
+def test_a_vote_that_has_its_result_is_not_pushed_again() -> None:
+    """An earlier one's is lost."""
+    with rack(2, absent=[1]) as network:
+        network.result_for(0, tree=0, fragment=mapping.FIRST_VOTE + 1)
+        network.run([[np.ones(spec.LANES, np.float32) for _ in range(2)]], quiet=3)
+        pushes = network.ends[0].pushes
+    assert network.wrong == []
+    assert set(pushes) == {mapping.FIRST_VOTE, mapping.FIRST_VOTE + 1}
+    assert pushes[mapping.FIRST_VOTE] > 1
+    assert pushes[mapping.FIRST_VOTE + 1] == 1
+
+
 def test_the_window_is_half_a_segment() -> None:
     """Nobody sums here: the votes' results are given, so that data flow until the window is full."""
     with rack(2, absent=[1]) as network:

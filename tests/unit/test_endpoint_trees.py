@@ -133,6 +133,22 @@ def test_the_silence_of_a_tree_that_was_idle_begins_with_its_next_vote() -> None
     assert waited_s >= SILENCE_S
 
 
+def test_the_silence_of_a_tree_that_was_idle_begins_with_its_next_fragment() -> None:
+    """The second tree has all its results, the first one lacks one."""
+    with rack(2, absent=[1], shares=(1, 1)) as network:
+        for number, fragments in enumerate((3, 1)):
+            network.vote_for(1, np.ones(fragments * spec.LANES, np.float32), number)
+        network.result_for(0, tree=0, fragment=0)
+        network.result_for(0, tree=1, fragment=0)
+        network.submit(network.ends[0], np.ones(3 * spec.LANES, np.float32))
+        idle_s = stepped(network, in_tree(0, 1), 4)
+        network.submit(network.ends[0], np.ones(spec.LANES, np.float32))
+        waited_s = stepped(network, in_tree(1, 1), 2)
+    assert network.wrong == []
+    assert idle_s > SILENCE_S
+    assert waited_s >= SILENCE_S
+
+
 def without_one(fragments: set[int], lacking: dict[int, np.ndarray] | None = None) -> object:
     """A change of results: worker 2's lanes, `lacking` by fragment, come off those of these fragments."""
 

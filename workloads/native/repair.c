@@ -85,7 +85,8 @@ void repair_expired(struct endpoint *e, struct tree *t)
 	t->quiet_from = now;
 	t->clean_from = t->sent;
 	for (uint64_t v = e->known; v < e->voted && !t->number; v++)
-		packets_again(e, t, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
+		if (!votes_has(e, v))
+			packets_again(e, t, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
 	while (last > t->done && has_data(e, t, last - 1))
 		last--;
 	if (last > t->done) {
