@@ -5,7 +5,7 @@ takes the packages that the project imports itself, as they are pinned there; `t
 else the host needs.
 
 The endpoint is compiled for the machine that compiles it. A wheel for others: OPTINC_MARCH=x86-64-v3 pip
-wheel --no-deps .
+wheel --no-deps . The backend of torch is not compiled here, but where torch is (workloads/native/build.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ setup(
     python_requires=">=3.11",
     install_requires=direct_requirements((HERE / "scripts" / "requirements.txt").read_text(encoding="utf-8")),
     packages=find_packages(include=["testbed*", "controller*", "workloads*"]),
-    package_data={"": ["*.yaml", "*.json", "py.typed"]},
+    package_data={"": ["*.yaml", "*.json", "py.typed"], "workloads.native": ["*.cpp", "*.hpp"]},
     data_files=DATA,
     # called through ctypes: no Python headers, only a C compiler
     ext_modules=[

@@ -34,6 +34,7 @@ from scripts.installing import (
     one_at_a_time,
     output_of,
     python_version,
+    run_logged,
     say,
 )
 
@@ -59,7 +60,9 @@ def needed_packages() -> list[str]:
         "python3-venv",
         # for workloads/native
         "gcc",
+        "g++",
         "libc6-dev",
+        "python3-dev",
     ]
 
 
@@ -85,7 +88,7 @@ def fingerprint() -> str:
         processor_features(),
     ]
     sources = (CHECKOUT / "setup.py", *endpoint_sources())
-    parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, Path(__file__))]
+    parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, *backend_sources(), Path(__file__))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
@@ -95,6 +98,12 @@ def endpoint_sources() -> tuple[Path, ...]:
     """
     native = CHECKOUT / "workloads" / "native"
     return (*sorted(native.glob("*.[ch]")), CHECKOUT / "bpf" / "wire.h", CHECKOUT / "bpf" / "ring.h")
+
+
+def backend_sources() -> tuple[Path, ...]:
+    """Return the files that torch's backend is made of; the torch itself is pinned in REQUIREMENTS."""
+    native = CHECKOUT / "workloads" / "native"
+    return (*sorted(native.glob("*.[ch]pp")), *sorted(native.glob("build.py")))
 
 
 def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> bytes:
@@ -129,6 +138,13 @@ def install_environment(with_checkout: bool = True) -> None:
         "this checkout",
         CACHE / "setup-pip-self.log",
         *("--no-deps", "--no-build-isolation", "-e", str(CHECKOUT)),
+    )
+    # after torch, of whose headers and libraries it is made
+    run_logged(
+        "the backend inc for the torch that is installed",
+        [str(ENVIRONMENT.python), "-m", "workloads.native.build"],
+        CACHE / "setup-backend.log",
+        {**os.environ, "PYTHONPATH": str(CHECKOUT)},
     )
     ENVIRONMENT.complete(fingerprint())
 

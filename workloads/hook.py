@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 _c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
-_sums: Any = None  # the job's group for sums: aggregators serve one in the life of a process
+_sums: Any = None  # what sums where the script's group is another's
 
 
 def inc_hook(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
@@ -43,15 +43,13 @@ def _group_for_sums() -> Any:
     workers make together.
     """
     global _sums
+    if dist.get_backend() == "inc":
+        return dist.group.WORLD
     if _sums is None:
         from workloads import backend
 
-        world = dist.group.WORLD
-        if isinstance(world, backend.IncProcessGroup):
-            _sums = world
-        else:
-            store = _c10d.PrefixStore("inc-hook", _c10d._get_default_store())
-            timeout = _c10d.default_pg_timeout
-            _sums = backend.create(store, dist.get_rank(), dist.get_world_size(), timeout)
-            _sums.stands_beside_another()
+        store = _c10d.PrefixStore("inc-hook", _c10d._get_default_store())
+        timeout = _c10d.default_pg_timeout
+        _sums = backend.create(store, dist.get_rank(), dist.get_world_size(), timeout)
+        backend.stands_beside_another()
     return _sums

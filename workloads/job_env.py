@@ -125,6 +125,10 @@ class Board:
         """Says that this worker has the sums of so many bytes of gradients more."""
         self._records["summed_bytes"][self._rank] += size_bytes
 
+    def join(self) -> None:
+        """Says that this worker sums from now on."""
+        self._records["left_ns"][self._rank] = 0
+
     def leave(self) -> None:
         """Says that this worker will sum nothing more."""
         self._records["left_ns"][self._rank] = time.monotonic_ns()
@@ -154,6 +158,20 @@ def _is_gate(fd: int) -> bool:
             return (end.family, end.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError:
         return False
+
+
+def _require_worker(settings: Mapping[str, Any]) -> None:
+    """Refuse a process that a worker started: it has the worker's environment, and not its descriptors."""
+    try:
+        is_board = os.readlink(f"/proc/self/fd/{int(settings['board']['fd'])}").startswith("/memfd:job-board")
+    except OSError:
+        is_board = False
+    if not is_board:
+        raise NotInJobError(
+            f"job {settings['job_id']}: this process was started by worker {settings['rank']} and not by "
+            f"`testbed run`: it has no part in the job's sums; make the group in the worker itself, or take "
+            f"gloo here"
+        )
 
 
 @functools.cache
@@ -193,6 +211,7 @@ class JobEnv:
     stats: Path
     endpoint: Mapping[str, Any]
     ps: tuple[str, int] | None
+    strict_finite: bool
 
     @property
     def host(self) -> str:
@@ -206,9 +225,10 @@ class JobEnv:
             raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
         try:
             settings = json.loads(text)
+            hosts = tuple(settings["hosts"])
+            _require_worker(settings)
             if "gate" in settings:
                 settings |= _through_gate(int(settings["gate"]))
-            hosts = tuple(settings["hosts"])
             ps = None if settings["ps"] is None else (str(settings["ps"][0]), int(settings["ps"][1]))
             return cls(
                 testbed=settings["testbed"],
@@ -223,6 +243,7 @@ class JobEnv:
                 stats=Path(settings["stats"]),
                 endpoint=settings["endpoint"],
                 ps=ps,
+                strict_finite=bool(settings.get("strict_finite")),
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem

@@ -108,8 +108,11 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     # a process of its own would have drawn these from the system
     random.seed()
     import numpy
+    import torch
 
     numpy.random.seed()
+    if (threads := asked["env"].get("OMP_NUM_THREADS", "")).isdecimal():  # read before the fork
+        torch.set_num_threads(max(1, int(threads)))
 
 
 def _give_up_root(

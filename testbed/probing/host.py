@@ -115,6 +115,7 @@ def torch() -> str:
     return _imported(
         "import torch, torch.distributed as d;"
         "assert 'inc' in d.Backend.backend_list, 'torch does not know the backend inc';"
+        "from workloads.native import build; build.load();"
         "print(torch.__version__)"
     )
 

@@ -45,7 +45,7 @@ def running() -> Iterator[None]:
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize("place", ["u1:3", "u1:2,u2:1"])
 def test_ddp_equals_a_plain_all_reduce_within_the_bound(place: str) -> None:
-    ended = call("run", "--place", place, str(JOBS / "equality.py"))
+    ended = call("run", "--place", place, "--strict-finite", str(JOBS / "equality.py"))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     findings = [json.loads(text) for text in re.findall(r"finding: (\{.*\})", ended.stdout)]
     assert sorted(finding["rank"] for finding in findings) == [0, 1, 2]
@@ -61,7 +61,8 @@ def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path
     for way in ("backend", "hook"):
         saved, result = tmp_path / f"{way}.pt", tmp_path / f"{way}.json"
         ended = call(
-            "run", "--place", "u1:3", "--json", str(result), str(JOBS / "hooked.py"), way, str(saved)
+            *("run", "--place", "u1:3", "--strict-finite", "--json", str(result)),
+            *(str(JOBS / "hooked.py"), way, str(saved)),
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         trained[way] = torch.load(saved)

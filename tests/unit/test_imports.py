@@ -72,6 +72,7 @@ LOADERS = {
     "controller/adapter.py": "Ryu or os-ken, whichever the host has",
     "workloads/backend.py": "a module of torch that has no types",
     "workloads/hook.py": "a module of torch that has no types",
+    "workloads/native/build.py": "the backend of the torch that is installed",
     "workloads/template.py": "a worker's script, which becomes the process",
 }
 # library -> the packages that alone import it

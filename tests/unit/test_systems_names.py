@@ -41,7 +41,7 @@ OTHERS = {
     ("testbed/emulation/net.py", "switches"): "the word for what is being made, in the progress of `up`",
     ("testbed/telemetry/summary.py", "switches"): "the switches of which segments are counted",
     ("workloads/autoload.py", "inc"): "the backend's name, by which torch finds it",
-    ("workloads/backend.py", "inc"): "the backend's name, by which torch finds it",
+    ("workloads/hook.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/digits.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/layers.py", "inc"): "the backend's name, by which torch finds it",
 }

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The C++ half of the torch backend `inc`: a c10d::Backend that hands sums to workloads/backend.py (Sums) and
+ * everything else to a backend of gloo's within it. Compiled against the torch that is installed
+ * (workloads/native/build.py); docs/backend.md says why it is not Python.
+ *
+ * Three rules keep it from hanging. Gloo is never entered by a thread that holds the interpreter's lock. A sum
+ * is alive until it has ended, whoever lets go of it. A callback never runs on the thread that sums, so that it
+ * may wait for a later sum.
+ */
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <atomic>
+
+#include "works.hpp"
+
+using namespace c10d;
+
+namespace inc {
+
+using BackendPtr = c10::intrusive_ptr<Backend>;
+
+/* What all groups of this process were asked for that gloo carries: of tensors, not of packets. */
+std::atomic<int64_t> by_gloo_bytes{0};
+
+int64_t size_of(const at::Tensor &tensor)
+{
+	return tensor.defined() && !tensor.is_sparse() ? (int64_t)tensor.nbytes() : 0;
+}
+
+template <typename Item> int64_t size_of(const std::vector<Item> &items)
+{
+	int64_t size_bytes = 0;
+
+	for (const auto &item : items)
+		size_bytes += size_of(item);
+	return size_bytes;
+}
+
+/* Whether the job's reducer sums these so. */
+bool is_summed(const Tensors &tensors, const ReduceOp &operation)
+{
+	if (tensors.empty() || !(operation == ReduceOp::SUM || operation == ReduceOp::AVG))
+		return false;
+	for (const auto &tensor : tensors) {
+		auto type = tensor.scalar_type();
+
+		if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() ||
+		    (type != at::kFloat && type != at::kHalf && type != at::kBFloat16))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Sums and averages of floats go to the script's reducer, where there is one. Each other method that gloo has
+ * is gloo's; tests/unit/test_backend_methods.py compares them with torch's own list.
+ */
+class IncBackend : public Backend {
+  public:
+	IncBackend(BackendPtr gloo, ScriptPtr script)
+	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), script_(std::move(script))
+	{
+	}
+
+	~IncBackend() override
+	{
+		Unlocked unlocked; /* gloo waits for its threads, which may wait for the interpreter */
+
+		gloo_.reset();
+	}
+
+	const std::string getBackendName() const override { return "inc"; }
+
+	WorkPtr allreduce(Tensors &tensors, const AllreduceOptions &options) override
+	{
+		if (script_ && is_summed(tensors, options.reduceOp))
+			return sum(tensors, options.reduceOp == ReduceOp::AVG);
+		return seen(tensors, [&] { return gloo_->allreduce(tensors, options); });
+	}
+
+	WorkPtr allreduce_coalesced(Tensors &tensors, const AllreduceCoalescedOptions &options) override
+	{
+		if (script_ && is_summed(tensors, options.reduceOp))
+			return sum(tensors, options.reduceOp == ReduceOp::AVG);
+		return seen(tensors, [&] { return gloo_->allreduce_coalesced(tensors, options); });
+	}
+
+	WorkPtr allreduce_sparse(Tensors &tensors, const AllreduceOptions &options) override
+	{
+		return seen(tensors, [&] { return gloo_->allreduce_sparse(tensors, options); });
+	}
+
+	WorkPtr broadcast(Tensors &tensors, const BroadcastOptions &options) override
+	{
+		return seen(tensors, [&] { return gloo_->broadcast(tensors, options); });
+	}
+
+	WorkPtr reduce(Tensors &tensors, const ReduceOptions &options) override
+	{
+		return seen(tensors, [&] { return gloo_->reduce(tensors, options); });
+	}
+
+	WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs,
+			  const AllgatherOptions &options) override
+	{
+		return seen(outputs, [&] { return gloo_->allgather(outputs, inputs, options); });
+	}
+
+	WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input,
+				const AllgatherOptions &options) override
+	{
+		return seen(output, [&] { return gloo_->_allgather_base(output, input, options); });
+	}
+
+	WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
+				    const AllgatherOptions &options) override
+	{
+		return seen(outputs, [&] { return gloo_->allgather_coalesced(outputs, inputs, options); });
+	}
+
+	WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+						const AllgatherOptions &options) override
+	{
+		return seen(outputs, [&] {
+			return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options);
+		});
+	}
+
+	WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const GatherOptions &options) override
+	{
+		return seen(outputs, [&] { return gloo_->gather(outputs, inputs, options); });
+	}
+
+	WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const ScatterOptions &options) override
+	{
+		return seen(outputs, [&] { return gloo_->scatter(outputs, inputs, options); });
+	}
+
+	WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+			       const ReduceScatterOptions &options) override
+	{
+		return seen(outputs, [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
+	}
+
+	WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+				     const ReduceScatterOptions &options) override
+	{
+		return seen(output, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
+	}
+
+	WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+						const ReduceScatterOptions &options) override
+	{
+		return seen(outputs, [&] {
+			return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
+		});
+	}
+
+	WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_sizes,
+			      std::vector<int64_t> &input_sizes, const AllToAllOptions &options) override
+	{
+		return seen(output, [&] {
+			return gloo_->alltoall_base(output, input, output_sizes, input_sizes, options);
+		});
+	}
+
+	WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const AllToAllOptions &options) override
+	{
+		return seen(outputs, [&] { return gloo_->alltoall(outputs, inputs, options); });
+	}
+
+	WorkPtr barrier(const BarrierOptions &options) override
+	{
+		return seen(Tensors(), [&] { return gloo_->barrier(options); });
+	}
+
+	/* Between two workers, or waited for within: of no timeline. */
+	WorkPtr send(Tensors &tensors, int rank, int tag) override
+	{
+		Unlocked unlocked;
+
+		by_gloo_bytes += size_of(tensors);
+		return gloo_->send(tensors, rank, tag);
+	}
+
+	WorkPtr recv(Tensors &tensors, int rank, int tag) override
+	{
+		Unlocked unlocked;
+
+		return gloo_->recv(tensors, rank, tag);
+	}
+
+	WorkPtr recvAnysource(Tensors &tensors, int tag) override
+	{
+		Unlocked unlocked;
+
+		return gloo_->recvAnysource(tensors, tag);
+	}
+
+	void monitoredBarrier(const BarrierOptions &options, bool wait_all_ranks) override
+	{
+		Unlocked unlocked;
+
+		gloo_->monitoredBarrier(options, wait_all_ranks);
+	}
+
+	void setSequenceNumberForGroup() override
+	{
+		Unlocked unlocked;
+
+		gloo_->setSequenceNumberForGroup();
+	}
+
+	uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
+	c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
+	void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
+	void enableCollectivesTiming() override { gloo_->enableCollectivesTiming(); }
+	bool supportsSplitting() const override { return gloo_->supportsSplitting(); }
+
+	/* A part of the workers, whose sums are gloo's; null where this worker is in none. */
+	BackendPtr split(const c10::intrusive_ptr<Store> &store, const std::vector<int> &ranks,
+			 const c10::intrusive_ptr<Options> &options) override
+	{
+		Unlocked unlocked;
+
+		return beside(gloo_->split(store, ranks, options));
+	}
+
+	BackendPtr merge(const c10::intrusive_ptr<Store> &store, const c10::intrusive_ptr<Options> &options,
+			 const int &rank, const int &size) override
+	{
+		Unlocked unlocked;
+
+		return beside(gloo_->merge(store, options, rank, size));
+	}
+
+	void abort() override
+	{
+		Unlocked unlocked;
+
+		gloo_->abort();
+	}
+
+	void shutdown() override
+	{
+		Unlocked unlocked;
+
+		gloo_->shutdown();
+		if (script_)
+			script_->shutdown();
+	}
+
+  private:
+	WorkPtr sum(const Tensors &tensors, bool average)
+	{
+		Unlocked unlocked;
+		auto work = c10::make_intrusive<SumWork>(rank_, tensors, script_);
+		int64_t number;
+
+		{
+			py::gil_scoped_acquire locked;
+
+			Discarded::all().let_go();
+			number = script_->start(py::cast(work), tensors, average);
+		}
+		work->is_numbered(number);
+		return work;
+	}
+
+	template <typename Data, typename Collective> WorkPtr seen(const Data &data, Collective collective)
+	{
+		Unlocked unlocked;
+		int64_t size_bytes = size_of(data), number;
+
+		by_gloo_bytes += size_bytes;
+		if (!script_)
+			return collective();
+		number = script_->ask(size_bytes);
+
+		return c10::make_intrusive<SeenWork>(rank_, collective(), script_, number);
+	}
+
+	static BackendPtr beside(BackendPtr gloo)
+	{
+		return gloo ? c10::make_intrusive<IncBackend>(std::move(gloo), nullptr) : nullptr;
+	}
+
+	BackendPtr gloo_;
+	ScriptPtr script_;
+};
+
+} // namespace inc
+
+PYBIND11_MODULE(_backend, module)
+{
+	using namespace inc;
+
+	py::module_::import("torch._C._distributed_c10d");
+	py::class_<SumWork, Work, c10::intrusive_ptr<SumWork>>(module, "SumWork")
+		.def_property("outcomes", &SumWork::outcomes, &SumWork::set_outcomes)
+		.def("done", &SumWork::done, py::call_guard<py::gil_scoped_release>())
+		.def("fail", &SumWork::fail, py::arg("text"), py::call_guard<py::gil_scoped_release>());
+	py::class_<IncBackend, Backend, c10::intrusive_ptr<IncBackend>>(module, "IncBackend")
+		.def(py::init([](BackendPtr gloo, const py::object &sums) {
+			     return c10::make_intrusive<IncBackend>(
+				     std::move(gloo),
+				     sums.is_none() ? nullptr : std::make_shared<const Script>(sums));
+		     }),
+		     py::arg("gloo"), py::arg("sums"));
+	module.def("by_gloo_bytes", [] { return by_gloo_bytes.load(); });
+	module.def(
+		"drain", [](double seconds) { return Completions::all().drain(seconds); },
+		py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
+}

@@ -1,0 +1,150 @@
+"""The compiled half of the torch backend `inc`: where its file is, and its making. `python -m
+workloads.native.build` makes it where it is missing; set-up does so once torch is installed.
+
+It is of the torch that is installed, to the version, and so is none of a wheel's files: where it is missing
+when a worker first needs it, it is compiled then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+from types import ModuleType
+
+NAME = "workloads._backend"
+SOURCE = Path(__file__).with_name("backend.cpp")
+_LIMIT_S = 900.0  # a quiet machine takes 15 s
+_TAIL_LINES = 3
+
+
+class BuildError(RuntimeError):
+    """The backend cannot be compiled; the message is one line and says what is missing."""
+
+
+def load() -> ModuleType:
+    """Return the module, compiled before where it is missing. Raises BuildError."""
+    if NAME in sys.modules:  # torch takes its classes once
+        return sys.modules[NAME]
+    import torch  # noqa: F401  # its libraries are those that the module needs
+
+    file = compiled()
+    loader = ExtensionFileLoader(NAME, str(file))
+    spec = importlib.util.spec_from_file_location(NAME, file, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[NAME] = module
+    return module
+
+
+def compiled() -> Path:
+    """Return the file for this torch, this Python and this source, made where it is missing. Raises
+    BuildError.
+    """
+    for folder in _folders():
+        if (file := folder / _file_name()).exists():
+            return file
+    for folder in _folders():
+        if _is_writable(folder):
+            return _made(folder / _file_name())
+    raise BuildError(f"{SOURCE.name}: no folder to compile it in: {', '.join(map(str, _folders()))}")
+
+
+def _torch_version() -> str:
+    """Return the version that pip installed: asking torch itself would take its import."""
+    return importlib.metadata.version("torch")
+
+
+def _file_name() -> str:
+    sources = (SOURCE, *sorted(SOURCE.parent.glob("*.hpp")))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    tag = f"{sys.implementation.cache_tag}-{platform.machine()}"
+    return f"_backend.torch-{_torch_version()}.{tag}.{digest}.so"
+
+
+def _folders() -> tuple[Path, ...]:
+    """Return where the file may be: beside the package, where all users read it; else the caller's own."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return (SOURCE.parents[1], Path(cache) / "optinc")
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+
+
+def _made(file: Path) -> Path:
+    """Compile it, once, however many workers ask at once."""
+    folder = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if file.exists():
+            return file
+        print(f"inc: compiling the backend for torch {_torch_version()}, once", file=sys.stderr, flush=True)
+        draft = file.with_suffix(f".{os.getpid()}.draft")
+        try:
+            _compile(draft)
+            draft.chmod(0o755)
+            for stale in file.parent.glob(f"{file.name.rsplit('.', 2)[0]}.*.so"):
+                stale.unlink()
+            draft.rename(file)
+        finally:
+            draft.unlink(missing_ok=True)
+    finally:
+        os.close(folder)
+    return file
+
+
+def _compile(target: Path) -> None:
+    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    python = Path(sysconfig.get_path("include"))
+    if compiler is None or not (python / "Python.h").exists():
+        missing = "a C++ compiler" if compiler is None else f"Python's headers ({python}/Python.h)"
+        raise BuildError(
+            f"the backend inc is compiled for the torch that is installed, and {missing} is missing; on "
+            f"Debian: sudo apt-get install g++ python3-dev"
+        )
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    home = Path(torch.origin).parent
+    argv = [
+        *(compiler, "-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w"),
+        *(f"-I{home / folder}" for folder in ("include", "include/torch/csrc/api/include")),
+        *(f"-I{python}", str(SOURCE), f"-L{home / 'lib'}"),
+        *("-lc10", "-ltorch_cpu", "-ltorch_python", "-o", str(target)),
+    ]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    if ended.returncode:
+        errors = [line for line in ended.stderr.splitlines() if "error" in line] or ["nothing"]
+        raise BuildError(
+            f"{SOURCE.name} does not compile for torch {_torch_version()}; {Path(compiler).name} says: "
+            f"{'; '.join(errors[:_TAIL_LINES])}"
+        )
+
+
+def main() -> int:
+    """Return 0 when the file is there."""
+    try:
+        load()
+    except (BuildError, ImportError) as error:
+        print(f"inc: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

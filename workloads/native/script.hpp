@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Python half of the torch backend as its C++ half sees it, and the interpreter's lock. */
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+namespace inc {
+
+namespace py = pybind11;
+using Tensors = std::vector<at::Tensor>;
+
+/* Lets go of the interpreter's lock where the thread holds it: torch calls with it and without. */
+class Unlocked {
+  public:
+	Unlocked()
+	{
+		if (Py_IsInitialized() && PyGILState_Check())
+			release_.emplace();
+	}
+
+  private:
+	std::optional<py::gil_scoped_release> release_;
+};
+
+/*
+ * Sums of workloads/backend.py. Its methods are never let go of: they last as long as the process, and whoever
+ * lets go of a work need not hold the interpreter's lock.
+ */
+class Script {
+  public:
+	explicit Script(const py::object &sums)
+	    : start_(method(sums, "start")), ask_(method(sums, "ask")), wait_(method(sums, "wait")),
+	      resume_(method(sums, "resume")), shutdown_(method(sums, "shutdown"))
+	{
+	}
+
+	/* The number of the collective, for `wait` and `resume`. */
+	int64_t start(const py::object &work, const Tensors &tensors, bool average) const
+	{
+		return called<int64_t>(start_, work, tensors, average);
+	}
+
+	int64_t ask(int64_t size_bytes) const { return called<int64_t>(ask_, size_bytes); }
+
+	void wait(int64_t number) const { called<void>(wait_, number); }
+
+	void resume(int64_t number, bool summed) const { called<void>(resume_, number, summed); }
+
+	void shutdown() const { called<void>(shutdown_); }
+
+  private:
+	static PyObject *method(const py::object &sums, const char *name)
+	{
+		return py::object(sums.attr(name)).release().ptr();
+	}
+
+	/* An error of Python's is a plain one here: it may be let go of without the interpreter's lock. */
+	template <typename Result, typename... Arguments>
+	static Result called(PyObject *method, Arguments &&...arguments)
+	{
+		py::gil_scoped_acquire locked;
+
+		try {
+			py::object result = py::reinterpret_borrow<py::object>(method)(
+				std::forward<Arguments>(arguments)...);
+
+			if constexpr (!std::is_void_v<Result>)
+				return result.template cast<Result>();
+		} catch (py::error_already_set &error) {
+			throw std::runtime_error(error.what());
+		}
+	}
+
+	PyObject *start_, *ask_, *wait_, *resume_, *shutdown_;
+};
+
+using ScriptPtr = std::shared_ptr<const Script>;
+
+/*
+ * What works had of Python's. A work may end on any thread, which must not wait for the interpreter's lock;
+ * who holds it anyway lets go of these.
+ */
+class Discarded {
+  public:
+	static Discarded &all()
+	{
+		static auto *discarded = new Discarded;
+
+		return *discarded;
+	}
+
+	void put(PyObject *object)
+	{
+		std::lock_guard<std::mutex> lock(mutex_);
+
+		if (object)
+			objects_.push_back(object);
+	}
+
+	void let_go()
+	{
+		std::vector<PyObject *> objects;
+
+		{
+			std::lock_guard<std::mutex> lock(mutex_);
+
+			objects.swap(objects_);
+		}
+		for (auto *object : objects)
+			Py_DECREF(object);
+	}
+
+  private:
+	std::mutex mutex_;
+	std::vector<PyObject *> objects_;
+};
+
+} // namespace inc
