@@ -60,6 +60,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lanes", type=int, metavar="N", help="put N gradients in a packet, 64 or more (what the MTU holds)"
     )
+    parser.add_argument(
+        "--strict-finite",
+        action="store_true",
+        help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
+    )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="of the script")
     return parser
@@ -101,6 +106,7 @@ def main(argv: list[str]) -> int:
         "restarts": options.restarts,
         "preload": options.preload,
         "lanes": options.lanes,
+        "strict_finite": options.strict_finite,
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,

@@ -116,6 +116,9 @@ class Executor:
         """
         workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
         stats, notes = self._stats([spec.stats for spec in workers if spec.stats is not None], request.caller)
+        unused = result.unused_network(layout.transport, stats)
+        if unused is not None and ending.failure is None:
+            notes.append(unused)
         return {
             "id": job,
             "testbed": self._name,
@@ -124,6 +127,7 @@ class Executor:
             "placement": [addresses.unit_name(unit) for unit, _ in layout.workers],
             "ps_host": addresses.host_name(*layout.server) if layout.server else None,
             "failure": ending.failure,
+            "bytes_by": result.bytes_by_way(stats),
             "workers": [
                 {
                     "rank": spec.index,
@@ -165,6 +169,7 @@ class Executor:
         request, layout = attempt.request, attempt.layout
         hosts = [addresses.host_name(*host) for host in layout.workers]
         settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
+        settings["strict_finite"] = request.strict_finite
         gate = attempt.gates.fd(rank) if attempt.gates else None
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
         board = attempt.board.settings()
@@ -180,6 +185,7 @@ class Executor:
             job_id=attempt.job,
             description=description,
             attempt=attempt.number,
+            restarts=request.restarts,
         )
         passed = (attempt.board.fd, *fds, *([] if gate is None else [gate]))
         argv = (sys.executable, "-u", request.script, *request.arguments)

@@ -30,6 +30,7 @@ def worker_environment(
     job_id: int = 0,
     description: str = "",
     attempt: int = 0,
+    restarts: int = 0,
 ) -> dict[str, str]:
     """Return the caller's environment as the user's own process would have it; without a rank, that of a
     parameter server.
@@ -41,7 +42,7 @@ def worker_environment(
         "LOGNAME": caller.user,
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": ":".join(part for part in (str(CHECKOUT), environ.get("PYTHONPATH")) if part),
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or "1",  # as torchrun
     }
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     if rank is None:
@@ -51,12 +52,20 @@ def worker_environment(
         "WORLD_SIZE": str(world_size),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
+        # a group, as torchrun calls a machine's workers, is a host here, with one worker
         "GROUP_RANK": str(rank),
+        "GROUP_WORLD_SIZE": str(world_size),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": master,
         "MASTER_PORT": str(MASTER_PORT_BASE + job_id % 1000),
         "GLOO_SOCKET_IFNAME": "eth0",
         "TP_SOCKET_IFNAME": "eth0",
         "TORCHELASTIC_RESTART_COUNT": str(attempt),  # as torchrun tells scripts that resume
+        "TORCHELASTIC_MAX_RESTARTS": str(restarts),
+        "TORCHELASTIC_RUN_ID": str(job_id),
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # worker 0 serves the store
         VARIABLE: description,
     }
 

@@ -38,6 +38,7 @@ class JobRequest:
     with_series: bool = False
     preload: bool = False
     lanes: int | None = None  # of its packets; None: as many as fit
+    strict_finite: bool = False
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
@@ -59,6 +60,7 @@ class JobRequest:
             with_series=request.get("series") is True,
             preload=request.get("preload") is True,
             lanes=lanes(request, "lanes"),
+            strict_finite=request.get("strict_finite") is True,
         )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.telemetry.samples import LinkCounters
 
 # Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of workloads/timeline.py,
@@ -13,6 +15,7 @@ from testbed.telemetry.samples import LinkCounters
 # second, nothing else in the daemon runs.
 MOST_BYTES = 8 << 20
 _MOST_VALUES = 1_000_000
+_MOST = 1 << 62  # bytes
 _MOST_DEPTH = 64  # Python's JSON ends at some hundreds
 
 
@@ -86,6 +89,29 @@ def _is_flat(value: object) -> bool:
         if not layer:
             return True
     return False
+
+
+def bytes_by_way(stats: Iterable[Mapping[str, Any] | None]) -> dict[str, int]:
+    """Return the bytes of tensors that went each way, over all workers: by places that sum (`packets`), a
+    `server`, or `gloo`, which has every collective that is no sum.
+    """
+    ways: Counter[str] = Counter()
+    for left in stats:
+        by = left.get("bytes_by") if left else None
+        if isinstance(by, dict):
+            ways.update({way: size for way, size in by.items() if type(size) is int and 0 < size < _MOST})
+    return {way: ways[way] for way in (PACKETS, SERVER, GLOO) if ways[way]}
+
+
+def unused_network(transport: str, stats: Sequence[Mapping[str, Any] | None]) -> str | None:
+    """Return a line for a job whose workers could sum in the network, and summed nothing there."""
+    ways = bytes_by_way(stats)
+    if transport != PACKETS or PACKETS in ways:
+        return None
+    if not any(stats):
+        return "nothing was summed in the network: the script made no process group of the backend inc"
+    carried = ways.get(GLOO, 0)
+    return f"nothing was summed in the network: gloo carried all that the script summed ({carried} bytes)"
 
 
 def without_timelines(report: dict[str, Any]) -> dict[str, Any]:

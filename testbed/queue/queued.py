@@ -164,6 +164,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         timeout_s=spec.limit_s,
         restarts=spec.restarts,
         lanes=spec.lanes,
+        strict_finite=spec.strict_finite,
     )
 
 

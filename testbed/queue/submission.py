@@ -24,7 +24,7 @@ MAX_JOBS = 10_000
 MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
-SAME_AS_RUN = ("script", "arguments", "place", "sync", "restarts", "lanes")
+SAME_AS_RUN = ("script", "arguments", "place", "sync", "restarts", "lanes", "strict_finite")
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
     "preload": "its jobs are forks of one process, or none is: testbed submit --preload",
@@ -44,7 +44,7 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s", "sync", "restarts", "lanes"),
+    *("at_s", "limit_s", "sync", "restarts", "lanes", "strict_finite"),
 )
 
 
@@ -53,7 +53,8 @@ class JobSpec:
     """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic,
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
-    started again at most; `lanes` is of its packets, None: as many as fit.
+    started again at most; `lanes` is of its packets, None: as many as fit; `strict_finite` makes an error of
+    gradients that are not finite.
     """
 
     name: str
@@ -71,6 +72,7 @@ class JobSpec:
     sync: str | None = None
     restarts: int = 0
     lanes: int | None = None
+    strict_finite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 sync=_sync(data, path),
                 restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
                 lanes=lanes(data, "lanes", f"{path}."),
+                strict_finite=_flag(data, "strict_finite", path),
             )
         )
     return made
@@ -167,6 +170,13 @@ def _mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any
         if key in raw and key not in accepted:
             raise RequestError(f"{'' if path == 'jobs file' else f'{path}.'}{key}: {ELSEWHERE[key]}")
     return mapping(raw, path, accepted)
+
+
+def _flag(data: Mapping[str, Any], key: str, path: str) -> bool:
+    value = data.get(key, False)
+    if not isinstance(value, bool):
+        raise RequestError(f"{path}.{key}: {shown(value)}; true and false are accepted")
+    return value
 
 
 def _workers(

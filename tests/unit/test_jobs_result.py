@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
-from testbed.contract.transports import GLOO
+from testbed.contract.transports import GLOO, PACKETS
 from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
@@ -21,16 +23,19 @@ from testbed.jobs.request import JobRequest
 from testbed.jobs.result import (
     MOST_BYTES,
     StatsError,
+    bytes_by_way,
     events_after,
     last_id,
     link_deltas,
     parse_stats,
+    unused_network,
     without_timelines,
 )
 from testbed.topology.catalogue import ready
 from workloads import timeline
 from workloads.job_env import VARIABLE
 
+LAUNCHER = "distributed/elastic/agent/server/local_elastic_agent.py"  # of torch
 ALICE = Caller(4242, 4242, (4242, 100), "alice", "/home/alice")
 
 
@@ -143,6 +148,17 @@ def test_stats_that_are_nested_as_deep_as_may_be_can_be_written() -> None:
     assert json.dumps({"jobs": [stats]}, indent=2)
 
 
+def test_a_result_says_how_many_bytes_went_which_way() -> None:
+    workers = [{"bytes_by": {"packets": 4, "gloo": 3, "other": 9}}, {"bytes_by": {"packets": 5}}, None]
+    assert bytes_by_way(workers) == {"packets": 9, "gloo": 3}
+    for odd in ({"bytes_by": [1]}, {"bytes_by": {"gloo": "5"}}, {"bytes_by": {"gloo": True, "packets": -1}}):
+        assert bytes_by_way([odd]) == {}
+    assert unused_network(PACKETS, workers) is None
+    assert unused_network(GLOO, [None]) is None
+    assert "no process group" in str(unused_network(PACKETS, [None, None]))
+    assert "(7 bytes)" in str(unused_network(PACKETS, [{"bytes_by": {"gloo": 7}}]))
+
+
 def test_environment_of_a_worker() -> None:
     environ = {
         "PATH": "/bin",
@@ -153,7 +169,15 @@ def test_environment_of_a_worker() -> None:
         "PYTHONPATH": "/p",
     }
     env = worker_environment(
-        environ, ALICE, rank=3, world_size=5, master="10.0.1.1", job_id=1007, description="{}"
+        environ,
+        ALICE,
+        rank=3,
+        world_size=5,
+        master="10.0.1.1",
+        job_id=1007,
+        description="{}",
+        attempt=1,
+        restarts=2,
     )
     assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == (
         "3",
@@ -169,9 +193,30 @@ def test_environment_of_a_worker() -> None:
     assert (env["HOME"], env["USER"], env["MINE"], env[VARIABLE]) == ("/home/alice", "alice", "1", "{}")
     assert env["PYTHONPATH"].endswith(":/p")
     assert not [name for name in env if name.startswith("SUDO_")]
-    assert [env[name] for name in env if name.startswith("TORCHELASTIC_")] == ["0"], (
-        "the job's own count of restarts"
-    )
+    assert {name: env[name] for name in env if name.startswith("TORCHELASTIC_")} == {
+        "TORCHELASTIC_RESTART_COUNT": "1",
+        "TORCHELASTIC_MAX_RESTARTS": "2",
+        "TORCHELASTIC_RUN_ID": "1007",  # the job's own, whatever launched the command
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+def test_a_worker_has_what_torchrun_gives_one() -> None:
+    """The names are of torch's own launcher, to which scripts and libraries are written."""
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    text = (Path(torch.origin).parent / LAUNCHER).read_text()
+    match = re.search(r"worker_env = \{(.*?)\n            \}", text, re.DOTALL)
+    assert match is not None
+    names = {name for name in re.findall(r'"([A-Z_]+)": ', match[1]) if "NCCL" not in name}
+    assert {"GROUP_WORLD_SIZE", "ROLE_RANK", "TORCHELASTIC_MAX_RESTARTS"} <= names
+    assert names <= set(worker_environment({}, ALICE, rank=0, world_size=1, job_id=1))
+
+
+@pytest.mark.parametrize(("callers", "workers"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
+def test_a_worker_has_the_callers_number_of_threads(callers: dict[str, str], workers: str) -> None:
+    assert worker_environment(callers, ALICE, rank=0)["OMP_NUM_THREADS"] == workers
 
 
 def test_a_parameter_server_has_no_rank() -> None:

@@ -128,6 +128,7 @@ TOLD_OF_RUN = {
     "sync": "ring",
     "restarts": 3,
     "lanes": 64,
+    "strict_finite": True,
     "script": "x.py",
     "arguments": ["--fast"],
 }
