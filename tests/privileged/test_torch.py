@@ -1,0 +1,161 @@
+"""Torch's own library over a job's sums: hooks, join, DTensor, sharding, compiled models, the profiler, loss
+scaling, groups made again.
+
+The cases are in jobs/habits.py. One job runs all of them for a system; a case that hangs is ended after its
+own time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.privileged.commands import Testbed, command, running
+from tests.privileged.jobs import habits
+
+JOBS = Path(__file__).resolve().parent / "jobs"
+ELSEWHERE = ("mismatched_collectives", "sharded_and_parallel")  # with settings of their own
+BY_ALL = ("power_sgd", "join", "sums_within_then", "gradients_that_are_not_finite", "begun_again")
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def testbed() -> Iterator[Testbed]:
+    with running() as it:
+        yield it
+
+
+def run(testbed: Testbed, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return command("testbed.run", "--name", testbed.name, *words, env=env or {})
+
+
+def outcomes(ended: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
+    """Return the words of each worker about each case."""
+    words: dict[str, list[str]] = {}
+    for name, outcome in re.findall(r"\] habit: (\w+): (.*)", ended.stdout):
+        words.setdefault(name, []).append(outcome)
+    return words
+
+
+@pytest.fixture(scope="module")
+def by_inc(testbed: Testbed) -> subprocess.CompletedProcess[str]:
+    names = [name for name in habits.HABITS if name not in ELSEWHERE]
+    return run(testbed, "--place", "u1:3", str(JOBS / "habits.py"), *names)
+
+
+@pytest.mark.parametrize("name", [name for name in habits.HABITS if name not in ELSEWHERE])
+def test_a_habit_of_torchs(name: str, by_inc: subprocess.CompletedProcess[str]) -> None:
+    assert outcomes(by_inc).get(name) == ["ok"] * 3, by_inc.stdout[-4000:] + by_inc.stderr
+
+
+@pytest.mark.parametrize("sync", ["ring", "ps"])
+def test_what_waits_within_callbacks_works_with_every_kind_of_sums(testbed: Testbed, sync: str) -> None:
+    ended = run(testbed, "--place", "u1:2", "--sync", sync, str(JOBS / "habits.py"), *BY_ALL)
+    assert outcomes(ended) == {name: ["ok"] * 2 for name in BY_ALL}, ended.stdout + ended.stderr
+    assert ended.returncode == 0
+
+
+def test_a_mesh_of_two_dimensions_trains(testbed: Testbed) -> None:
+    name = "sharded_and_parallel"
+    ended = run(testbed, "--place", "u1:2,u2:2", str(JOBS / "habits.py"), name)
+    assert outcomes(ended) == {name: ["ok"] * 4}, ended.stdout + ended.stderr
+
+
+def test_torchs_debugging_finds_mismatched_collectives(testbed: Testbed) -> None:
+    cases = ("dtensor", "mismatched_collectives", "begun_again")
+    ended = run(
+        testbed,
+        *("--place", "u1:2", str(JOBS / "habits.py"), *cases),
+        env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
+    )
+    assert outcomes(ended) == {name: ["ok"] * 2 for name in cases}, ended.stdout + ended.stderr
+
+
+def test_strictly_finite_gradients_are_an_error_and_the_group_goes_on(testbed: Testbed) -> None:
+    script = str(JOBS / "not_finite.py")
+    strict = run(testbed, "--place", "u1:2", "--strict-finite", script)
+    assert strict.returncode == 0, strict.stdout + strict.stderr
+    error = "RuntimeError: NotFiniteError: 1 of 2 workers have NaN or infinity in their gradients"
+    assert strict.stdout.count(error) == 4
+    usual = run(testbed, "--place", "u1:2", script)
+    assert usual.stdout.count("sum: nan 2.0 2.0") == 4, usual.stdout + usual.stderr
+    assert strict.stdout.count("after: 2.0") == usual.stdout.count("after: 2.0") == 2
+
+
+def test_a_child_of_a_worker_is_told_why_it_has_no_sums(testbed: Testbed, tmp_path: Path) -> None:
+    script = tmp_path / "spawns.py"
+    script.write_text(
+        "import torch.distributed as dist\n"
+        "import torch.multiprocessing as mp\n"
+        "def train(rank):\n"
+        "    dist.init_process_group('inc')\n"
+        "if __name__ == '__main__':\n"
+        "    mp.spawn(train, nprocs=1)\n"
+    )
+    ended = run(testbed, "--place", "u1:2", str(script))
+    assert ended.returncode == 1
+    for rank in (0, 1):
+        assert f"this process was started by worker {rank} and not by `testbed run`" in ended.stdout
+
+
+def test_a_group_of_another_size_than_the_job_is_refused(testbed: Testbed, tmp_path: Path) -> None:
+    script = tmp_path / "fewer.py"
+    script.write_text(
+        "import os\n"
+        "import torch.distributed as dist\n"
+        "os.environ['WORLD_SIZE'] = '2'\n"
+        "if int(os.environ['RANK']) < 2:\n"
+        "    dist.init_process_group('inc')\n"
+    )
+    ended = run(testbed, "--place", "u1:3", str(script))
+    assert ended.returncode == 1
+    assert ended.stdout.count("has 3 workers, and its process group was to have 2") == 2
+
+
+GLOOS = {
+    "gloo": "the script made no process group of the backend inc",
+    "inc": "gloo carried all that the script summed (",
+}
+
+
+@pytest.mark.parametrize("backend", list(GLOOS))
+def test_a_job_that_sums_nothing_in_the_network_has_a_note(
+    testbed: Testbed, tmp_path: Path, backend: str
+) -> None:
+    script, result = tmp_path / "doubles.py", tmp_path / "result.json"
+    script.write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        f"dist.init_process_group('{backend}')\n"
+        "dist.all_reduce(torch.ones(1003, dtype=torch.float64))\n"
+        "dist.destroy_process_group()\n"
+    )
+    ended = run(testbed, "--place", "u1:2", "--json", str(result), str(script))
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(result.read_text())
+    assert any(GLOOS[backend] in note for note in report["notes"]), report["notes"]
+    assert report["bytes_by"] == ({"gloo": 2 * 8 * 1003} if backend == "inc" else {})
+
+
+def test_a_script_may_end_without_destroying_its_group(testbed: Testbed, tmp_path: Path) -> None:
+    script = tmp_path / "leaves.py"
+    script.write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('inc')\n"
+        "work = dist.all_reduce(torch.ones(1003), async_op=True)\n"
+        "future = work.get_future().then(lambda done: done.value()[0])\n"
+        "work.wait()\n"
+        "print('sum:', future.wait()[0].item(), work.outcomes[0].contributors)\n"
+        "part = dist.new_group([0, 1])\n"
+    )
+    ended = run(testbed, "--place", "u1:2", str(script))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("sum: 2.0 2") == 2
+    assert "terminate" not in ended.stdout
