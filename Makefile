@@ -3,11 +3,12 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help container setup test-setup p4-tools ryu demo test unit lint contract bench clean root
+.PHONY: help container setup test-setup p4-tools ryu demo test test-torch unit lint contract bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
 	@echo "sudo make test    set up, lint, type check, run every test"
+	@echo "sudo make test-torch  torch's own distributed tests, by inc and by gloo"
 	@echo "sudo make bench   set up, measure, write out/bench/"
 	@echo "sudo make setup   install what is missing, and nothing else"
 	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
@@ -63,6 +64,10 @@ lint: setup
 	@$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-actions action.yml
 	@echo "types: mypy --strict"
 	@$(PYTHON) -m mypy --strict $(SOURCES)
+
+# some ten minutes; the gate runs the rest of tests/privileged/test_torch.py
+test-torch: root test-setup
+	@$(PYTHON) -m tests.torch --json out/torch.json
 
 bench: root setup
 	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json

@@ -1,0 +1,24 @@
+"""The tests of torch's that pass by gloo and not by `inc`, each with its reason."""
+
+from __future__ import annotations
+
+# These choose what to do by the names gloo, mpi and nccl, and have nothing for another:
+# here inc has gloo's name.
+CALLED_GLOO = frozenset(
+    {
+        "test_accumulate_gradients_no_sync",
+        "test_accumulate_gradients_no_sync_allreduce_hook",
+        "test_accumulate_gradients_no_sync_allreduce_with_then_hook",
+        "test_accumulate_gradients_no_sync_grad_is_view",
+    }
+)
+
+_NAME = (
+    "torch.distributed.monitored_barrier refuses every backend but gloo by its name; the group's own works"
+)
+
+EXCEPTIONS: dict[str, str] = {
+    "test_monitored_barrier_gloo": _NAME,
+    "test_monitored_barrier_gloo_subgroup": _NAME,
+    "test_ddp_logging_data_cpu": "DDP's log has torch's one name of all plugins, custom, for the backend",
+}

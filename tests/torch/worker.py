@@ -1,0 +1,101 @@
+"""A worker that runs tests of torch's own distributed module: `worker.py BACKEND FOLDER TEST...`, as a job.
+
+torch starts processes of its own for each of these tests; here the job's workers are those processes. Each
+test has a process group of its own and prints one JSON line a worker. After a test that fails on any worker
+the job ends, since what the others still wait for would spoil the next one; so does it after one that hangs.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import traceback
+import unittest
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tests.torch.exceptions import CALLED_GLOO
+
+LIMIT_S = 60.0  # of a test, where a quiet machine takes seconds
+MARK = "torch-test: "
+
+
+def main() -> None:
+    backend, folder, *names = sys.argv[1:]
+    os.environ["BACKEND"] = backend
+    torch.set_num_threads(1)
+    from torch.testing._internal.distributed import distributed_test as tests
+
+    tests.DistTestCases.backend_feature["plugin"].add("inc")  # as torch asks of other backends' authors
+
+    class Case(tests.TestDistBackend, tests.DistributedTest._DistTestBase):  # type: ignore[misc]
+        """The tests, as torch's own test/distributed/test_distributed_spawn.py gathers them."""
+
+    for name in names:
+        tests.BACKEND = "gloo" if name in CALLED_GLOO else backend
+        faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+        outcome, why = run(Case, tests, name, Path(folder) / name)
+        faulthandler.cancel_dump_traceback_later()
+        said = {"test": name, "rank": int(os.environ["RANK"]), "outcome": outcome, "why": why}
+        print(MARK + json.dumps(said), flush=True)
+        if outcome == "failed":
+            os._exit(1)  # whatever still runs
+    os._exit(0)
+
+
+def run(case: Any, tests: Any, name: str, folder: Path) -> tuple[str, str]:
+    """Run a test. Return its outcome, passed, skipped or failed, and why."""
+    from torch.testing._internal import common_utils
+
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    os.environ["TEMP_DIR"] = str(folder)
+    for part in ("barrier", "test_dir", "init_dir"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    test = case(name)
+    test.rank, test.file_name = rank, str(folder / "store")
+    tests.Barrier.barrier_id = 0
+    timeout_s = tests.CUSTOM_PG_TIMEOUT.get(name, 2 * LIMIT_S)
+    try:
+        dist.init_process_group(
+            os.environ["BACKEND"],
+            init_method=f"file://{test.file_name}",
+            world_size=world,
+            rank=rank,
+            timeout=timedelta(seconds=timeout_s),
+        )
+        test._barrier()
+        common_utils.set_rng_seed()
+        outcome = "passed", ""
+        try:
+            getattr(test, name)()
+        except unittest.SkipTest as skip:
+            outcome = "skipped", str(skip)
+        except SystemExit as end:
+            outcome = "skipped", skip_of(tests, end.code)
+        test._barrier()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except Exception:
+        return "failed", last_lines(traceback.format_exc())
+    return outcome
+
+
+def skip_of(tests: Any, code: object) -> str:
+    """Return the meaning that torch gives to an exit code."""
+    skips = sys.modules["torch.testing._internal.common_distributed"].TEST_SKIPS
+    return next((skip.message for skip in skips.values() if skip.exit_code == code), f"exit code {code}")
+
+
+def last_lines(text: str) -> str:
+    lines: Sequence[str] = [line for line in text.splitlines() if line.strip()]
+    return " | ".join(line.strip() for line in lines[-6:])[:600]
+
+
+if __name__ == "__main__":
+    main()
