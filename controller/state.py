@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.flows import Flow, oxc_flows, routes_of, tor_flows, unit_ports
 from testbed.errors import RequestError, TestbedError
-from testbed.ocs.circuits import Circuit, checked, circuit
+from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.latency import DarkTime
 from testbed.ocs.plan import Plan, plan
 from testbed.ocs.routes import tree
@@ -113,14 +113,17 @@ class State:
 
     @property
     def last_decided(self) -> frozenset[Circuit]:
-        """The initial circuits, and all changes since."""
+        """The initial circuits, and all changes since. A circuit that was lost without a change gives way to
+        what a later change made at its ports.
+        """
         topology = self.site.topology
         circuits = checked(topology.ocs.circuits, topology.optical_ports)
         for record in self.history:
             removed, added = (
                 frozenset(circuit(*pair) for pair in record[key]) for key in ("removed", "added")
             )
-            circuits = circuits - removed | added
+            taken = set(ports_of(added))
+            circuits = frozenset(c for c in circuits - removed if taken.isdisjoint(c.ports)) | added
         return circuits
 
     @property

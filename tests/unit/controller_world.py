@@ -265,6 +265,8 @@ class World:
         """The history has every change of circuits, and what counts as verified holds what it should."""
         state = self.state
         assert state.errand is None
+        decided = state.last_decided
+        assert len(ports_of(decided)) == 2 * len(decided), "by the history a port is in two circuits"
         assert self.failed or OXC_DPID not in self.linked or end.failure is None
         if before.circuits is not None:
             made = state.circuits != before.circuits

@@ -145,6 +145,17 @@ def test_an_empty_optical_switch_gets_the_circuits_last_decided(tmp_path: Path) 
     }
 
 
+def test_a_circuit_that_was_lost_without_a_change_leaves_its_ports_to_a_later_one(tmp_path: Path) -> None:
+    """The history's first change begins with fewer circuits than the initial ones."""
+    lost, new = {circuit("u1o1", "u2o1"), circuit("u2o2", "u3o1")}, circuit("u1o1", "u3o1")
+    left = checked(TOPOLOGY.ocs.circuits, TOPOLOGY.optical_ports) - lost
+    first, _ = connected(tmp_path, oxc=ModelSwitch(addresses.OXC_DPID, oxc_flows(left)))
+    first.apply(c.ports for c in (*left, new))
+    second, _ = connected(tmp_path)
+    assert circuits(second) == circuits(first)
+    assert second.state.current == left | {new}
+
+
 def test_a_change_that_failed_half_way_is_made_good_by_the_next(tmp_path: Path) -> None:
     plane = ModelPlane()
     conductor, switches = connected(tmp_path, plane)
