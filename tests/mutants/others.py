@@ -428,6 +428,11 @@ ENDPOINT = (
             "if (0) {",
         ),
         (
+            "a late worker's NaN is a number in a small vector",
+            "op->event == EVENT_DONE && lanes_exponent(op->data, op->length) == VOTE_SPECIAL",
+            "0",
+        ),
+        (
             "lengths are not compared",
             "			op->event = EVENT_DISAGREE;\n		} else if (is_carried",
             "			op->event = op->event;\n		} else if (is_carried",

@@ -223,12 +223,28 @@ def test_a_worker_whose_vote_is_missing_tells_of_its_own_nan() -> None:
     assert events[:2] == [[], []], "the others wait for it, or for a tick"
 
 
+def carried_by_the_last_of_three(vector: np.ndarray) -> dict[int, np.ndarray]:
+    vote = np.zeros(spec.LANES, np.uint32)
+    vote[:2] = vector.size, quantiser.length_check(vector.size)
+    first = quantiser.FIRST_LANE + 2 * vector.size
+    vote[first : first + vector.size] = vector.view(np.uint32)
+    return {mapping.FIRST_VOTE: vote}
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_worker_whose_small_vector_is_missing_tells_of_its_own_nan(bad: float) -> None:
+    """The others have what they carried to each other."""
+    given = [[np.array(values, np.float32)] for values in ((1.0, 2.0), (3.0, 4.0), (5.0, bad))]
+    change = without_one({mapping.FIRST_VOTE}, carried_by_the_last_of_three(given[2][0]))
+    with rack(3, change=change) as network:
+        assert network.run(given) == [[(DONE, 0)], [(DONE, 0)], [(NOT_FINITE, 1)]]
+    assert [summed.tolist() for (summed,) in given[:2]] == [[6.0, 9.0]] * 2
+
+
 def test_values_that_a_degraded_vote_carries_are_the_mean_of_those_who_voted() -> None:
     given = [[np.array([value, -value], np.float32)] for value in (1.0, 2.0, 3.0)]
-    vote = np.zeros(spec.LANES, np.uint32)
-    vote[:2] = 2, quantiser.length_check(2)
-    vote[quantiser.FIRST_LANE + 4 : quantiser.FIRST_LANE + 6] = given[2][0].view(np.uint32)
-    with rack(3, change=without_one({mapping.FIRST_VOTE}, {mapping.FIRST_VOTE: vote})) as network:
+    change = without_one({mapping.FIRST_VOTE}, carried_by_the_last_of_three(given[2][0]))
+    with rack(3, change=change) as network:
         network.run(given)
         contributors = [end.contributors[0].tolist() for end in network.ends]
     assert contributors == [[2]] * 3

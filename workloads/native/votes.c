@@ -102,6 +102,10 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 				op->told++;
 				break;
 			}
+	if (op->event == EVENT_DONE && lanes_exponent(op->data, op->length) == VOTE_SPECIAL) {
+		op->event = EVENT_NOT_FINITE;
+		op->told = 1; /* this one, whose vote came too late */
+	}
 	for (uint64_t i = 0; i < op->length && op->event == EVENT_DONE; i++) {
 		double sum = 0;
 
