@@ -14,7 +14,7 @@ from testbed.client import environment
 from testbed.errors import HostError
 
 if TYPE_CHECKING:
-    from testbed.probing.features import Finding
+    from testbed.probing.features import ProbeResult
 
 
 def main(argv: list[str]) -> int:
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def row(finding: Finding) -> str:
+def row(finding: ProbeResult) -> str:
     """Return a line of the table, and below it the remedy of what was tried and does not work."""
     from testbed.probing.features import BY_NAME, remedy_of
 
@@ -70,7 +70,7 @@ def row(finding: Finding) -> str:
     )
 
 
-def report(findings: Sequence[Finding]) -> dict[str, object]:
+def report(findings: Sequence[ProbeResult]) -> dict[str, object]:
     """Return what --json prints."""
     from testbed.probing.features import BY_NAME, remedy_of
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from testbed.probing import tried
-from testbed.probing.features import BY_NAME, Finding
+from testbed.probing.features import BY_NAME, ProbeResult
 from tests import gate
 
 # no limit on the time of an example: a busy machine is no failure
@@ -33,7 +33,7 @@ CONDITIONS = {
 VARIABLE = "TESTBED_REQUIRE"
 
 Require = Callable[..., None]
-_findings: dict[str, Finding] = {}
+_findings: dict[str, ProbeResult] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,7 +79,7 @@ def lacking(name: str, reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def _finding(name: str) -> Finding:
+def _finding(name: str) -> ProbeResult:
     if name not in BY_NAME:
         raise pytest.UsageError(f"no feature {name!r}; known: {', '.join(BY_NAME)}")
     if name not in _findings:
@@ -106,7 +106,7 @@ def require_features(*names: str) -> None:
         lacking(name, f"needs {feature.what}: {finding.detail}; remedy: {feature.remedy}")
 
 
-def _broken(name: str) -> Finding | None:
+def _broken(name: str) -> ProbeResult | None:
     """The broken probe on which `name` depends, if there is one."""
     if _findings[name].broken:
         return _findings[name]

@@ -22,12 +22,12 @@ PolicyFactory = Callable[[int], Policy]
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """A unit as a system must know it: its number, its role (gpu, cpu or optimizer) and how many hosts
+    """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer) and how many hosts
     it has.
     """
 
     unit: Unit
-    role: str
+    kind: str
     hosts: int
 
     def members(self) -> list[Host]:
@@ -54,11 +54,11 @@ class Site:
             return self.kept
         taken = {*self.busy, *workers}
         units = {unit for unit, _ in workers}
-        roles = {rack.unit: rack.role for rack in self.racks}
+        kinds = {rack.unit: rack.kind for rack in self.racks}
 
         def cost(host: Host) -> tuple[bool, int, Host]:
             new = sum(unit != host[0] and frozenset((unit, host[0])) not in self.joined for unit in units)
-            return roles[host[0]] != "cpu", new, host
+            return kinds[host[0]] != "cpu", new, host
 
         free = [host for rack in self.racks for host in rack.members() if host not in taken]
         if not free:

@@ -62,7 +62,7 @@ def bring_up(
         name.write_main({**facts, "state": "starting"})
         if held:
             held(facts)
-        with _signals() as asked, Daemon(runtime, caller) as daemon:
+        with _signals() as asked, DaemonTree(runtime, caller) as daemon:
 
             def on_message(message: dict[str, Any]) -> None:
                 if "ready" in message:
@@ -95,7 +95,7 @@ def _signals() -> Iterator[int]:
         os.close(writer)
 
 
-class Daemon:
+class DaemonTree:
     """The daemon's process tree, from outside. A context manager: leaving it kills what is left, and waits
     until it is gone.
     """
@@ -110,7 +110,7 @@ class Daemon:
         self._error: TestbedError | None = None
         self._heard = False
 
-    def __enter__(self) -> Daemon:
+    def __enter__(self) -> DaemonTree:
         self._socket, theirs = socket.socketpair()
         argv = [sys.executable, "-m", "testbed.daemon.process", "--folder", str(self._runtime.folder)]
         argv += ["--main", str(theirs.fileno()), "--main-pid", str(os.getpid())]

@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Self
 
 from testbed.contract import pcap
-from testbed.emulation.layout import layout
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
+from testbed.emulation.parts import parts
 from testbed.errors import RequestError
 from testbed.topology.model import Topology
 
@@ -57,7 +57,7 @@ def link(topology: Topology, name: str) -> WireSpec:
     """The link of this name. RequestError for none such, and for one without a rate, which has no place to
     look.
     """
-    wires = {wire.name: wire for wire in layout(topology).wires}
+    wires = {wire.name: wire for wire in parts(topology).wires}
     if name not in wires:
         raise RequestError(f"link {name}: there is none; links are {_listed(list(wires))}")
     if wires[name].rate_mbps is None:

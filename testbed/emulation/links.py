@@ -73,7 +73,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class WireEnd:
     """One end of a wire. `namespace` None is the testbed's root namespace; ifindex 0 lets this module
     choose.
     """
@@ -89,8 +89,8 @@ class WireSpec:
     """A wire between two ends. `rate_mbps` None: unshaped. `buffer_bytes` is each direction's queue."""
 
     name: str
-    a: End
-    b: End
+    a: WireEnd
+    b: WireEnd
     rate_mbps: float | None
     buffer_bytes: int
     mtu: int = 1500
@@ -239,7 +239,7 @@ class Wires:
         return [end.device for wire in self._wires for end in (wire.a, wire.b) if end.namespace is None]
 
     def _creation(self, wire: WireSpec, at: int) -> list[Message]:
-        def outer(end: End, side: int) -> DeviceSpec:
+        def outer(end: WireEnd, side: int) -> DeviceSpec:
             namespace = self._root if end.namespace is None else self._namespaces[end.namespace]
             return DeviceSpec(
                 end.device, namespace, wire.mtu, end.mac, end.ifindex or _PORT_IFINDEX + 2 * at + side
@@ -415,7 +415,7 @@ class Wires:
         return statistics
 
 
-def _lost_at(end: End, root: dict[str, DeviceState]) -> int:
+def _lost_at(end: WireEnd, root: dict[str, DeviceState]) -> int:
     return root[end.device].tx_dropped if end.namespace is None else 0
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.emulation.faults import LinkFaults
-from testbed.emulation.layout import OxcDevice, SwitchDevice, layout
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.marks import LinkMarks
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces
 from testbed.emulation.nodes import FabricView
 from testbed.emulation.openvswitch import OpenVSwitch
+from testbed.emulation.parts import OxcDevice, SwitchDevice, parts
 from testbed.emulation.spawner import Spawner, Started
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
@@ -35,7 +35,7 @@ class FabricNet(FabricView):
     def __init__(
         self, topo: FabricTopo, log_dir: Path, progress: Progress = _silent, build: bool = True
     ) -> None:
-        self._layout = layout(topo.topology)
+        self._parts = parts(topo.topology)
         self._progress = progress
         self._namespaces = NetworkNamespaces()
         self._wires: Wires | None = None
@@ -100,27 +100,27 @@ class FabricNet(FabricView):
         # Open vSwitch starts, and the marking program is compiled, while the devices are made.
         self._release.callback(self.openvswitch.stop)
         self.openvswitch.launch()
-        marks = self._release.enter_context(LinkMarks(self._layout.wires))
+        marks = self._release.enter_context(LinkMarks(self._parts.wires))
         self._release.callback(self._namespaces.remove_all)
-        names = self._layout.namespaces
+        names = self._parts.namespaces
         for path, value in SYSCTLS.items():
             Path("/proc/sys", path).write_text(value)
         self._progress("namespaces", 0, len(names))
         self._namespaces.add(names, SYSCTLS)
         self._progress("namespaces", len(names), len(names))
-        self._wires = Wires(self._namespaces, self._layout.wires)
+        self._wires = Wires(self._namespaces, self._parts.wires)
         self._release.callback(self._wires.close)
         self._wires.make(self._progress)
-        self._wires.configure_hosts(self._layout.hosts, self._progress)
+        self._wires.configure_hosts(self._parts.hosts, self._progress)
         marks.attach(self._namespaces[WIRES])
         self._marks = marks
-        self._faults = LinkFaults(self._namespaces[WIRES], self._layout.wires)
+        self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires)
         self._release.callback(self._faults.close)
         self._spawner = Spawner()
         self._release.callback(self._spawner.close)
 
     def _make_switches(self) -> None:
-        bridges = self._layout.bridges
+        bridges = self._parts.bridges
         self._progress("switches", 0, len(bridges))
         self.openvswitch.wait_for_database()
         self._release.callback(self.openvswitch.stop)  # first its ports, then the devices that they are
@@ -181,8 +181,8 @@ class FabricNet(FabricView):
 
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
         """Every ToR port, for whoever attaches programs to them."""
-        return self._layout.switch_devices
+        return self._parts.switch_devices
 
     def oxc_devices(self) -> tuple[OxcDevice, ...]:
         """Every port of the optical switch."""
-        return self._layout.oxc_devices
+        return self._parts.oxc_devices

@@ -23,7 +23,7 @@ _LONGEST_REASON_BYTES = 4096
 Stream = int | IO[Any] | None
 
 
-class Report:
+class ErrorPipe:
     """A pipe on which a process says what keeps it from running its program; `writer` is to be inherited, and
     closed here then.
     """
@@ -51,7 +51,7 @@ class Report:
 class Started(subprocess.Popen[bytes]):
     """A process, and what it reports."""
 
-    report: Report | None = None
+    report: ErrorPipe | None = None
 
     def why_not(self) -> str | None:
         """Return why a process that has ended did not come to run its program, if so."""
@@ -90,7 +90,7 @@ class Spawner:
         def start() -> Started:
             if uid is None or cwd is None:
                 return popen(argv, cwd, pass_fds)
-            report = Report()
+            report = ErrorPipe()
             enter = [sys.executable, "-I", "-S", entering.__file__, str(report.writer), str(cwd)]
             try:
                 started = popen([*enter, *argv], None, (*pass_fds, report.writer))

@@ -13,7 +13,7 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from testbed.emulation.layout import HOST_DEVICE, PREFIX
+from testbed.emulation.parts import HOST_DEVICE, PREFIX
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_BRIDGE, host_name, unit_name

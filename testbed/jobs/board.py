@@ -30,7 +30,7 @@ FIELDS = (
 LAYOUT = np.dtype([*FIELDS])
 
 
-class State(enum.IntEnum):
+class WorkerState(enum.IntEnum):
     STARTING = 0
     RUNNING = 1
     EXITED = 2
@@ -65,22 +65,22 @@ class JobBoard:
             "fd": self.fd,
             "records": self._records_count,
             "fields": [list(field) for field in FIELDS],
-            "exited": int(State.EXITED),
+            "exited": int(WorkerState.EXITED),
         }
 
     def started(self, index: int) -> None:
-        self._records["state"][index] = State.RUNNING
+        self._records["state"][index] = WorkerState.RUNNING
 
     def exited(self, index: int, exit_code: int) -> None:
         self._records["exit_code"][index] = exit_code
-        self._records["state"][index] = State.EXITED
+        self._records["state"][index] = WorkerState.EXITED
 
     def set_rate(self, rate_mbps: float) -> None:
         """Tell every worker what the rate of its link is from now on."""
         self._records["rate_mbps"][: self.workers] = rate_mbps
 
-    def state(self, index: int) -> State:
-        return State(int(self._records["state"][index]))
+    def state(self, index: int) -> WorkerState:
+        return WorkerState(int(self._records["state"][index]))
 
     def progress(self) -> list[int]:
         """Return each worker's progress, by rank."""

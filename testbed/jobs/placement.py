@@ -52,7 +52,7 @@ def place_workers(
     """
     by_unit = {rack.unit: rack for rack in racks}
     if wanted is None:
-        first = next((rack for rack in racks if rack.role == "gpu"), None)
+        first = next((rack for rack in racks if rack.kind == "gpu"), None)
         if first is None:
             raise RequestError(f"no gpu unit to place workers in: say --place; units are {_names(by_unit)}")
         wanted = [(first.unit, first.hosts)]
@@ -92,7 +92,7 @@ def draw_workers(
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
     if wanted is None:
         room = {
-            rack.unit: len(free[rack.unit]) - (rack.unit == ps_unit) for rack in racks if rack.role == "gpu"
+            rack.unit: len(free[rack.unit]) - (rack.unit == ps_unit) for rack in racks if rack.kind == "gpu"
         }
         wanted = _drawn(room, workers, together, random)
     if wanted is None or any(count > len(free[unit]) for unit, count in wanted):
@@ -107,7 +107,7 @@ def draw_server(
     unless in `ps_unit`. None while there is none.
     """
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
-    cpu = [rack.unit for rack in racks if rack.role == "cpu"]
+    cpu = [rack.unit for rack in racks if rack.kind == "cpu"]
     allowed = [ps_unit] if ps_unit is not None else cpu or list(free)
     able = [unit for unit in allowed if free[unit]]
     return free[random.choice(able)][0] if able else None

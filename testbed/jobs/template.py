@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.environment import CHECKOUT
-from testbed.emulation.spawner import Report
+from testbed.emulation.spawner import ErrorPipe
 from testbed.errors import TestbedError
 
 READY_S = 120.0
@@ -29,7 +29,7 @@ class Forked:
     before.
     """
 
-    def __init__(self, template: Template, pid: int, report: Report) -> None:
+    def __init__(self, template: Template, pid: int, report: ErrorPipe) -> None:
         self._template, self.pid, self._report = template, pid, report
 
     def why_not(self) -> str | None:
@@ -77,7 +77,7 @@ class Template:
             "groups": list(groups),
             "fds": list(pass_fds),
         }
-        report = Report()
+        report = ErrorPipe()
         try:
             with namespace.open("rb") as entered:
                 pid = self._fork(

@@ -33,7 +33,7 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """The finding of a feature that was tried: `detail` is what was seen, or why it failed, in one line.
 
     `broken`: nothing is known of the feature, for what tries it failed by a fault of this project's own.
@@ -57,10 +57,10 @@ class ProbeFailure(Exception):
         self.remedy = remedy
 
 
-def broken(name: str, error: Exception) -> Finding:
+def broken(name: str, error: Exception) -> ProbeResult:
     """Return the finding of a probe that raised what no lack of a host explains."""
     said = " ".join(str(error).split())
-    return Finding(
+    return ProbeResult(
         name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True
     )
 
@@ -153,7 +153,7 @@ FEATURES: tuple[Feature, ...] = (
 BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
-def lacks(findings: Sequence[Finding]) -> list[Finding]:
+def lacks(findings: Sequence[ProbeResult]) -> list[ProbeResult]:
     """Return the required features among `findings` that were tried and do not work: the ones to mend, and so
     the rest.
     """
@@ -164,7 +164,7 @@ def lacks(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def remedy_of(finding: Finding, checkout: bool = True) -> str:
+def remedy_of(finding: ProbeResult, checkout: bool = True) -> str:
     """Return what to do where a feature is lacking; `checkout`: this is a checkout, and its set-up installs
     what is missing.
     """

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from testbed.client import environment
 from testbed.errors import TestbedError
-from testbed.probing.features import Finding, ProbeFailure, broken
+from testbed.probing.features import ProbeFailure, ProbeResult, broken
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
 from testbed.probing.host import UNSHARE, ProbeFault, output_of, said_by_ours
 
@@ -29,7 +29,7 @@ OVS_READY_S = 15
 PRIVATE = Path("/run")  # a tmpfs of our own is mounted there, so that a killed probe leaves no file
 
 
-def findings(names: Sequence[str]) -> list[Finding]:
+def findings(names: Sequence[str]) -> list[ProbeResult]:
     """Return what became of the features `names`, all keys of PROBES, tried in the same namespaces."""
     try:
         python = str(environment.interpreter())
@@ -38,10 +38,10 @@ def findings(names: Sequence[str]) -> list[Finding]:
     try:
         said = said_by_ours([*UNSHARE, python, "-m", "testbed.probing.kernel", *names], ALL_S)
     except ProbeFailure as failure:
-        return [Finding(name, False, str(failure)) for name in names]
+        return [ProbeResult(name, False, str(failure)) for name in names]
     except ProbeFault as fault:
         return [broken(name, fault) for name in names]
-    return [Finding(**json.loads(line)) for line in said.splitlines()]
+    return [ProbeResult(**json.loads(line)) for line in said.splitlines()]
 
 
 def veth() -> str:
@@ -206,9 +206,9 @@ def main(names: Sequence[str]) -> int:
     tool("mount", "-t", "tmpfs", "optinc-doctor", str(PRIVATE))
     for name in names:
         try:
-            finding = Finding(name, True, PROBES[name]())
+            finding = ProbeResult(name, True, PROBES[name]())
         except ProbeFailure as failure:
-            finding = Finding(name, False, str(failure))
+            finding = ProbeResult(name, False, str(failure))
         except Exception as error:  # a fault of ours, which must not pass for a lack of the host's
             finding = broken(name, error)
         print(json.dumps(asdict(finding)), flush=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from testbed.probing import host, kernel
-from testbed.probing.features import BY_NAME, Finding, ProbeFailure, broken, with_needs
+from testbed.probing.features import BY_NAME, ProbeFailure, ProbeResult, broken, with_needs
 
 
-def findings(names: Sequence[str]) -> Iterator[Finding]:
+def findings(names: Sequence[str]) -> Iterator[ProbeResult]:
     """Yield what became of `names` and of all that they need, as it becomes known. A feature whose needs fail
     is not tried.
     """
@@ -28,19 +28,19 @@ def findings(names: Sequence[str]) -> Iterator[Finding]:
         findings_by_name = {finding.name: finding for finding in _try(tried)} if tried else {}
         for name in batch:
             lacking = [need for need in BY_NAME[name].needs if not works.get(need)]
-            finding = findings_by_name.get(name) or Finding(
+            finding = findings_by_name.get(name) or ProbeResult(
                 name, False, f"not tried, for it needs {' and '.join(lacking)}", tried=False
             )
             works[name] = finding.works
             yield finding
 
 
-def _try(names: Sequence[str]) -> list[Finding]:
+def _try(names: Sequence[str]) -> list[ProbeResult]:
     if names[0] in kernel.PROBES:
         return kernel.findings(names)
     try:
-        return [Finding(names[0], True, host.PROBES[names[0]]())]
+        return [ProbeResult(names[0], True, host.PROBES[names[0]]())]
     except ProbeFailure as failure:
-        return [Finding(names[0], False, str(failure), remedy=failure.remedy)]
+        return [ProbeResult(names[0], False, str(failure), remedy=failure.remedy)]
     except Exception as error:  # a fault of ours, which must not pass for a lack of the host's
         return [broken(names[0], error)]

@@ -86,7 +86,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 )
         if job.ps is not None and job.ps not in units:
             raise RequestError(f"job {job.name}: ps: {addresses.unit_name(job.ps)}; there are {known}")
-        gpu = {rack.unit: rack.hosts - (rack.unit == job.ps) for rack in racks if rack.role == "gpu"}
+        gpu = {rack.unit: rack.hosts - (rack.unit == job.ps) for rack in racks if rack.kind == "gpu"}
         most = max(gpu.values(), default=0) if job.together else sum(gpu.values())
         ps_unit = None if job.ps is None else addresses.unit_name(job.ps)
         if job.place is None and job.workers > most:
@@ -98,7 +98,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
             )
         _check_lanes(job, topology, between)
         if not _has_server(job, racks, topology, between.without_inc):
-            of = ps_unit or ("a cpu unit" if any(rack.role == "cpu" for rack in racks) else "any unit")
+            of = ps_unit or ("a cpu unit" if any(rack.kind == "cpu" for rack in racks) else "any unit")
             raise RequestError(
                 f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
             )

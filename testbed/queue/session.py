@@ -173,7 +173,7 @@ class Session:
             self._look()
             shown = [queued for queued in self.all if queued.state in ("ready", "running")]
             progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in shown)
-            state = State(self._fabric_now(shown), self.slot, progress, live.ports_of(counted(lit)))
+            state = State(self._limits_now(shown), self.slot, progress, live.ports_of(counted(lit)))
         if not shown:
             return
         decision, took_s = self._decided(policy, state, deadline)
@@ -271,7 +271,7 @@ class Session:
     def _lit(self) -> frozenset[Circuit]:
         return checked(self._controller("circuits")["circuits"], self._topology.optical_ports)
 
-    def _fabric_now(self, shown: Sequence[Queued]) -> Limits:
+    def _limits_now(self, shown: Sequence[Queued]) -> Limits:
         """Return the limits with the places that jobs of `testbed run` leave."""
         ours = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from testbed.reproduction.verdicts import Held, level
+from testbed.reproduction.verdicts import Tally, level
 
 
 class Run(Protocol):
@@ -85,7 +85,7 @@ class Sweep(Generic[AnyRun]):
             shares_of_seeds.append(statistics.fmean(shares) if shares else 0.0)
         return shares_of_seeds
 
-    def ahead(self, metric: str, scheme: str, others: Sequence[str]) -> Held:
+    def ahead(self, metric: str, scheme: str, others: Sequence[str]) -> Tally:
         """Return at how many swept values a scheme has less than every one of the others, seed by seed; and
         at how many it is level with one of them, and behind none.
         """
@@ -100,4 +100,4 @@ class Sweep(Generic[AnyRun]):
             ]
             ahead += not any(behind) and not any(levels)
             tied += not any(behind) and any(levels)
-        return Held(ahead, tied, len(self.values))
+        return Tally(ahead, tied, len(self.values))

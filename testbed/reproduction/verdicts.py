@@ -54,7 +54,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Tally:
     """The count of swept values at which a claim that one scheme is ahead of others holds, at how many they
     are level, and how many there are.
     """

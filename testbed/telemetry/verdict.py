@@ -18,8 +18,8 @@ from testbed.telemetry.left import number
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of what is still trusted. docs/verdict.md says how the first was chosen."""
+class Tolerances:
+    """The limits of what is trusted. docs/verdict.md says how the first was chosen."""
 
     ratio: float = 1.12  # measured over what the links allow
     least_ratio: float = 0.95  # a result that is faster than its links did not come over them
@@ -66,14 +66,14 @@ class Verdict:
         return {"trustworthy": self.trustworthy, "line": self.line, **lists}
 
 
-LIMITS = Limits()
+TOLERANCES = Tolerances()
 
 
 def verdict(
     evidence: Evidence,
     bound: Bound | None,
     workers: Sequence[Mapping[str, Any] | None] = (),
-    limits: Limits = LIMITS,
+    tolerances: Tolerances = TOLERANCES,
     failure: str | None = None,
     faults: Sequence[str] = (),
     hosts: Sequence[str] = (),
@@ -83,29 +83,29 @@ def verdict(
     """
     own = [link for link in evidence.links if link.name in hosts]
     sent = max((link.most_bytes for link in own), default=0)
-    if sent < limits.traffic_bytes and failure is None and evidence.failure is None:
-        return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, limits)),))
+    if sent < tolerances.traffic_bytes and failure is None and evidence.failure is None:
+        return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, tolerances)),))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
     reasons += [
-        *_set_by_links(evidence, bound, own, limits),
-        *_above_rate(evidence, limits),
-        *_sampling(evidence, limits),
+        *_set_by_links(evidence, bound, own, tolerances),
+        *_above_rate(evidence, tolerances),
+        *_sampling(evidence, tolerances),
     ]
     notes = (
         [Reason("faults", f"faults were set on links: {'; '.join(faults)}; the bound is without them")]
         if faults
         else []
     )
-    notes += _notes(evidence, bound, workers, limits, not reasons)
+    notes += _notes(evidence, bound, workers, tolerances, not reasons)
     return Verdict(not reasons, tuple(reasons), tuple(notes), bound)
 
 
-def _no_traffic(sent: int, limits: Limits) -> str:
+def _no_traffic(sent: int, tolerances: Tolerances) -> str:
     if not sent:
         return "this job sent nothing over links, so there is nothing to judge"
     return (
         f"this job sent {sent / 1e3:.3g} kB over its fullest link, which is too little to judge "
-        f"(limit {limits.traffic_bytes / 1e3:g} kB)"
+        f"(limit {tolerances.traffic_bytes / 1e3:g} kB)"
     )
 
 
@@ -113,7 +113,7 @@ def _no_traffic(sent: int, limits: Limits) -> str:
 
 
 def _set_by_links(
-    evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse], limits: Limits
+    evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse], tolerances: Tolerances
 ) -> Iterator[Reason]:
     if bound is None:
         if any(link.rate_mbps is not None for link in own):
@@ -123,9 +123,9 @@ def _set_by_links(
         busiest = max(own or evidence.links, key=lambda link: link.utilisation[1], default=None)
         speed = f": {busiest.name} {busiest.utilisation[0]:.0f} Mb/s" if busiest else ""
         yield Reason("no_rate", f"no rates: the machine is what is measured{speed}")
-    elif bound.ratio > limits.ratio:
-        yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(bound, limits)}")
-    elif bound.ratio < limits.least_ratio:
+    elif bound.ratio > tolerances.ratio:
+        yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(bound, tolerances)}")
+    elif bound.ratio < tolerances.least_ratio:
         yield Reason(
             "beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates"
         )
@@ -146,29 +146,29 @@ def _numbers(bound: Bound) -> str:
     return f"{bound.measured_ms:.4g} ms a round, {bound.bound_ms:.4g} allowed"
 
 
-def _remedy(bound: Bound, limits: Limits) -> str:
+def _remedy(bound: Bound, tolerances: Tolerances) -> str:
     """Return what would make the machine's part, as it is, small enough beside the links'."""
-    enough_ms = (bound.measured_ms - bound.bound_ms) / (limits.ratio - 1)
+    enough_ms = (bound.measured_ms - bound.bound_ms) / (tolerances.ratio - 1)
     slower = (enough_ms - (bound.bound_ms - bound.link_ms)) / bound.link_ms
     return f"lower the rates about {slower:.1f} times (a larger scale), or use fewer workers"
 
 
-def _above_rate(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
-    above = [link for link in evidence.links if link.excess > limits.excess]
+def _above_rate(evidence: Evidence, tolerances: Tolerances) -> Iterator[Reason]:
+    above = [link for link in evidence.links if link.excess > tolerances.excess]
     if above:
         worst = max(above, key=lambda link: link.excess)
         others = f", and {len(above) - 1} more links were above theirs" if len(above) > 1 else ""
         text = f"link {worst.name} sent {percent(worst.excess)} more than its {worst.rate_mbps:g} Mb/s allow"
-        yield Reason("above_rate", f"{text} (limit {percent(limits.excess)}){others}")
+        yield Reason("above_rate", f"{text} (limit {percent(tolerances.excess)}){others}")
 
 
-def _sampling(evidence: Evidence, limits: Limits) -> Iterator[Reason]:
+def _sampling(evidence: Evidence, tolerances: Tolerances) -> Iterator[Reason]:
     if evidence.failure:
         yield Reason("not_sampled", f"sampling failed ({evidence.failure})")
     share = evidence.unsampled_s / evidence.sampled_s if evidence.sampled_s else 1.0
-    if share > limits.unsampled_share:
+    if share > tolerances.unsampled_share:
         text = f"{evidence.unsampled_s:.1f} s of {evidence.sampled_s:.1f} s were not sampled"
-        yield Reason("not_sampled", f"{text} (limit {percent(limits.unsampled_share)})")
+        yield Reason("not_sampled", f"{text} (limit {percent(tolerances.unsampled_share)})")
 
 
 # -------------------------------------------------------------- notes
@@ -178,7 +178,7 @@ def _notes(
     evidence: Evidence,
     bound: Bound | None,
     workers: Sequence[Mapping[str, Any] | None],
-    limits: Limits,
+    tolerances: Tolerances,
     trusted: bool,
 ) -> Iterator[Reason]:
     if bound and bound.shared:
@@ -188,7 +188,7 @@ def _notes(
         yield Reason("shared", text)
     if bound and not trusted and evidence.seconds:
         yield Reason("processors", _processors(evidence, bound))
-    if trusted and (steal := _mean(evidence.seconds, "steal")) >= limits.steal_share:
+    if trusted and (steal := _mean(evidence.seconds, "steal")) >= tolerances.steal_share:
         text = f"the hypervisor took {percent(steal)} of the cores, some of which may count as computing"
         yield Reason(STEAL, text)
     if drops := sum(link.queue_drops for link in evidence.links):
@@ -197,7 +197,7 @@ def _notes(
         yield Reason(
             "queue_drops", f"links dropped {counted(drops)} at a full queue, as a finite buffer does; {where}"
         )
-    if evidence.softnet_dropped > limits.lost_share * evidence.frames:
+    if evidence.softnet_dropped > tolerances.lost_share * evidence.frames:
         text = f"the kernel dropped {counted(evidence.softnet_dropped)} before it looked at them"
         yield Reason("softnet_drops", text)
     if sum(evidence.device_drops.values()):

@@ -110,7 +110,7 @@ def tcp(workers: int, size_bytes: int, kind: str, core: int) -> dict[str, Any]:
     """Hosts and a switch's ports as the testbed's, without programs; the aggregator is where the XDP programs
     would be.
     """
-    from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec, set_offloads
+    from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec, set_offloads
     from testbed.emulation.namespaces import NetworkNamespaces, entered
     from testbed.emulation.netlink import RouteSocket, set_merging
 
@@ -121,7 +121,7 @@ def tcp(workers: int, size_bytes: int, kind: str, core: int) -> dict[str, Any]:
         for path, value in SYSCTLS.items():
             Path("/proc/sys", path).write_text(value)
         namespaces.add([WIRES, *names], SYSCTLS)
-        specs = [WireSpec(name, End("eth0", name), End(f"s{name}"), None, 1 << 20) for name in names]
+        specs = [WireSpec(name, WireEnd("eth0", name), WireEnd(f"s{name}"), None, 1 << 20) for name in names]
         wires = Wires(namespaces, specs)
         stack.callback(wires.close)
         wires.make(lambda *_: None)

@@ -24,7 +24,7 @@ from typing import Any
 from testbed.contract.spec import MAX_MTU
 from testbed.dataplanes.xdp.compiled import Compiled
 from testbed.dataplanes.xdp.syscall import pin
-from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec
+from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
 from testbed.emulation.namespaces import BPFFS_DIR, NetworkNamespaces, command, entered, private_mounts
 from testbed.emulation.spawner import Spawner
 from testbed.topology import addresses
@@ -65,7 +65,12 @@ class Rig:
         self.namespaces.add([WIRES, *self.names], SYSCTLS)
         specs = [
             WireSpec(
-                name, End("eth0", name), End(f"p-{name}", ifindex=_IFINDEX + at), None, 1 << 20, self.mtu
+                name,
+                WireEnd("eth0", name),
+                WireEnd(f"p-{name}", ifindex=_IFINDEX + at),
+                None,
+                1 << 20,
+                self.mtu,
             )
             for at, name in enumerate(self.names)
         ]

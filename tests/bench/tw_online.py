@@ -25,7 +25,7 @@ from typing import Any
 from testbed.scheduling.model import Decision, Job, Limits, Load, Progress, State
 from testbed.scheduling.room import Loads
 from testbed.systems.p4inc import milp as exact
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.policies.catalogue import make
 from testbed.systems.p4inc.policies.time_window_plus import with_rates
 from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning
@@ -59,7 +59,7 @@ class Choice:
     running: Sequence[Progress]
     waiting: Sequence[Progress]
     loads: Loads
-    program: Program = field(default_factory=Program)
+    program: LinearProgram = field(default_factory=LinearProgram)
     starts: dict[tuple[int, int], int] = field(default_factory=dict)
     uses_ps: dict[int, int] = field(default_factory=dict)
     end: int = 0

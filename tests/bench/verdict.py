@@ -31,7 +31,7 @@ from typing import Any
 
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
-from testbed.telemetry.verdict import LIMITS
+from testbed.telemetry.verdict import TOLERANCES
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import publish, table
 from tests.privileged.commands import Testbed, running
@@ -247,7 +247,7 @@ def judged(series: Series, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         alone_ms = series.pause_s * 1e3 + row["spin_ms"] + slope / row["rate_mbps"]
         stretch = row["measured_ms"] / alone_ms
-        row = {**row, "trustworthy": row["ratio"] <= LIMITS.ratio}
+        row = {**row, "trustworthy": row["ratio"] <= TOLERANCES.ratio}
         results.append(
             {**row, "alone_ms": alone_ms, "stretch": stretch, "links_set_it": stretch <= 1 + TRUTH}
         )
@@ -334,7 +334,7 @@ def main(argv: list[str]) -> int:
                     rows.append(run(testbed, series, rate, kind, load))
                     print(json.dumps(rows[-1]), flush=True)
     rows.sort(key=lambda row: int(row["rate_mbps"]))
-    figures = {"host": facts(), "rows": rows, "limit": LIMITS.ratio}
+    figures = {"host": facts(), "rows": rows, "limit": TOLERANCES.ratio}
     publish(series.name, tables(series, figures), figures, arguments.json, arguments.into)
     return 0
 

@@ -132,13 +132,13 @@ class Wire:
 @contextmanager
 def wire() -> Iterator[Wire]:
     from testbed.emulation.faults import LinkFaults
-    from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec
+    from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
     from testbed.emulation.namespaces import NetworkNamespaces
 
     namespaces = NetworkNamespaces()
     namespaces.add([WIRES, "one", "two"], SYSCTLS)
     known = (("10.0.0.1", "02:00:00:00:00:01"), ("10.0.0.2", "02:00:00:00:00:02"))
-    ends = [End("eth0", name, mac) for name, (_, mac) in zip(("one", "two"), known, strict=True)]
+    ends = [WireEnd("eth0", name, mac) for name, (_, mac) in zip(("one", "two"), known, strict=True)]
     specs = [WireSpec("w", ends[0], ends[1], RATE_MBPS, 1 << 24)]
     wires = Wires(namespaces, specs)
     wires.make(lambda *_: None)

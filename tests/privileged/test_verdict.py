@@ -26,7 +26,7 @@ import psutil
 import pytest
 
 from testbed.run import series_path
-from testbed.telemetry.verdict import LIMITS
+from testbed.telemetry.verdict import TOLERANCES
 from tests.conftest import lacking
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, running, start, wait_for
 
@@ -185,7 +185,7 @@ def test_a_script_that_uses_gloo_itself_is_judged_by_how_full_its_links_were(
     assert line.startswith("verdict: trustworthy: within "), (line, result["bound"])
     full_share = re.search(r"coarse: a link was full (\d+) %", line)
     assert full_share, line
-    assert 100 / LIMITS.ratio - 0.5 <= int(full_share.group(1)) <= 100, line
+    assert 100 / TOLERANCES.ratio - 0.5 <= int(full_share.group(1)) <= 100, line
     result, line = run(testbed, tmp_path, "--sync", "ring", str(script), "5", "31253", "0.1")
     assert line.startswith("verdict: not trustworthy: machine-bound: "), (
         line

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed.emulation.links import SYSCTLS, WIRES, End, HostAddress, Wires, WireSpec, WireStatistics
+from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec, WireStatistics
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, command, entered
 from testbed.emulation.spawner import Spawner
 from testbed.topology import addresses
@@ -168,7 +168,8 @@ class Rig:
         tag = "open" if rate is None else f"{rate:g}"
         if self._kinds & {"tcp", "udp"}:
             ends = [
-                End("eth0", host.name, host.mac) for host in (self._host(f"d{tag}s"), self._host(f"d{tag}t"))
+                WireEnd("eth0", host.name, host.mac)
+                for host in (self._host(f"d{tag}s"), self._host(f"d{tag}t"))
             ]
             self._links.append(WireSpec(f"d{tag}", ends[0], ends[1], rate, self._buffer_bytes))
         for name, kind in (("x", "xdp"), ("m", "multicast"), ("n", "multicast")):
@@ -182,7 +183,7 @@ class Rig:
     def _add_port(self, name: str, rate: float | None) -> None:
         host = self._host(name)
         self._links.append(
-            WireSpec(name, End("eth0", name, host.mac), End(f"p-{name}"), rate, self._buffer_bytes)
+            WireSpec(name, WireEnd("eth0", name, host.mac), WireEnd(f"p-{name}"), rate, self._buffer_bytes)
         )
 
     def __enter__(self) -> Rig:

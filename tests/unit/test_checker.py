@@ -10,7 +10,7 @@ import pytest
 
 from testbed.scheduling import form
 from testbed.scheduling.model import Decision, Job, Limits, Pair, Schedule
-from testbed.systems.p4inc.checker import BrokenSchedule, Report, Violation, check
+from testbed.systems.p4inc.checker import BrokenSchedule, Checked, Violation, check
 
 # Two ports a unit, a place for INC in each; slots of 1 s; a reconfiguration takes 0.1 s. B_PDP is what unit 1
 # takes in slot 0.
@@ -58,7 +58,7 @@ def with_fabric(**fields: object) -> Schedule:
 def test_the_schedule_by_hand_comes_to_its_numbers() -> None:
     # 1 ends with slot 1 and an update of 0.25 s; 2 with slot 0, the switch updating at once; 3 with slot 3
     # and 0.5 s
-    assert check(GOOD) == Report({1: 2.25, 2: 1.0, 3: 4.5}, 4.5, 2, 2)
+    assert check(GOOD) == Checked({1: 2.25, 2: 1.0, 3: 4.5}, 4.5, 2, 2)
 
 
 def test_circuits_lit_before_are_not_set_up_again() -> None:
@@ -72,7 +72,7 @@ def test_the_ct_bti_begins_with_the_first_job_that_runs() -> None:
 
 
 def test_an_empty_schedule_has_nothing_to_break() -> None:
-    assert check(Schedule(LIMITS, (), ())) == Report({}, 0.0, 0, 0)
+    assert check(Schedule(LIMITS, (), ())) == Checked({}, 0.0, 0, 0)
 
 
 # name -> the schedule with one thing wrong; the equation, job, unit, pair and slot to be named; both sides,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.reproduction.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE, Held, level, of_gain
+from testbed.reproduction.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE, Tally, level, of_gain
 from testbed.systems.p4inc.figures.simulated.claims import CLAIMS, TABLE1, findings, headline
-from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
+from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, BoundedSweep
 from testbed.systems.p4inc.figures.simulated.trials import Measured, trials_of
 from testbed.systems.p4inc.simulator.settings import FOUR, SETTINGS
 
@@ -17,9 +17,9 @@ def made_up(
     return Measured(value, scheme, seed, ct_bti_s, connections, connections, 1.0, 0.1, bound_s)
 
 
-def swept(rows: dict[str, list[tuple[float, int]]], values: tuple[float, ...] = (1, 2)) -> Sweep:
+def swept(rows: dict[str, list[tuple[float, int]]], values: tuple[float, ...] = (1, 2)) -> BoundedSweep:
     """(CT-BTI, AOI) by scheme, one for each value; two seeds around them."""
-    return Sweep(
+    return BoundedSweep(
         [
             made_up(scheme, value, seed, ct_bti_s * (1 + (seed - 1.5) / 5), connections, ct_bti_s / 2)
             for scheme, cells in rows.items()
@@ -29,7 +29,7 @@ def swept(rows: dict[str, list[tuple[float, int]]], values: tuple[float, ...] = 
     )
 
 
-def verdicts(figure: str, sweep: Sweep) -> dict[str, tuple[str, str]]:
+def verdicts(figure: str, sweep: BoundedSweep) -> dict[str, tuple[str, str]]:
     return {finding.text: (finding.ours, finding.verdict) for finding in findings(figure, sweep)}
 
 
@@ -134,8 +134,8 @@ def test_a_gain_agrees_within_a_band_of_the_papers(
 
 
 def test_at_how_many_values_a_claim_holds() -> None:
-    counts = {Held(4, 0, 4): AGREES, Held(0, 4, 4): TIE, Held(1, 3, 4): PARTLY, Held(3, 0, 4): PARTLY}
-    counts |= {Held(2, 1, 4): DIFFERS, Held(0, 3, 4): DIFFERS, Held(0, 0, 4): DIFFERS}
+    counts = {Tally(4, 0, 4): AGREES, Tally(0, 4, 4): TIE, Tally(1, 3, 4): PARTLY, Tally(3, 0, 4): PARTLY}
+    counts |= {Tally(2, 1, 4): DIFFERS, Tally(0, 3, 4): DIFFERS, Tally(0, 0, 4): DIFFERS}
     assert {held: held.verdict for held in counts} == counts
 
 

@@ -16,7 +16,7 @@ import pytest
 from testbed.aggregation.admission import Places
 from testbed.dataplanes import folders
 from testbed.dataplanes.tors import AllTors, Restart
-from testbed.emulation.layout import layout
+from testbed.emulation.parts import parts
 from testbed.topology.dataplanes import DATA_PLANES, DataPlane
 from testbed.topology.load import parse
 
@@ -91,7 +91,7 @@ def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch
     assert needed == ["mixed"]
     assert folders.used_by(topology) == ["xdp", "third"]
     assert folders.routers(topology) == {2: "router of u2"}
-    assert [bridge.name for bridge in layout(topology).bridges] == ["u1", "oxc"]
+    assert [bridge.name for bridge in parts(topology).bridges] == ["u1", "oxc"]
     every = AllTors(topology, tmp_path, lambda *_: None)
     assert (every.by_unit, every.restarts, every.verdicts()) == (
         {2: "ToR of unit 2"},

@@ -12,7 +12,7 @@ from scripts.setup import needed_packages
 from testbed import doctor
 from testbed.errors import HostError
 from testbed.probing import container, features, host, kernel, tried
-from testbed.probing.features import BY_NAME, FEATURES, Finding, ProbeFailure, with_needs
+from testbed.probing.features import BY_NAME, FEATURES, ProbeFailure, ProbeResult, with_needs
 
 
 def test_each_feature_has_one_probe() -> None:
@@ -46,8 +46,8 @@ def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> str:
         raise ProbeFailure("user id 1000")
 
-    def tried_in_kernel(names: Sequence[str]) -> list[Finding]:
-        return [Finding(name, True, "fine") for name in names]
+    def tried_in_kernel(names: Sequence[str]) -> list[ProbeResult]:
+        return [ProbeResult(name, True, "fine") for name in names]
 
     for name in host.PROBES:
         monkeypatch.setitem(host.PROBES, name, lambda: "fine")
@@ -60,7 +60,7 @@ def test_what_needs_a_lacking_feature_is_not_tried() -> None:
     by_name = {finding.name: finding for finding in tried.findings(list(BY_NAME))}
     assert list(by_name) == list(BY_NAME)
     assert by_name["torch"].works
-    assert by_name["namespaces"] == Finding(
+    assert by_name["namespaces"] == ProbeResult(
         "namespaces", False, "not tried, for it needs root and capabilities", tried=False
     )
     assert not by_name["broadcast"].works
@@ -90,7 +90,7 @@ def test_json_holds_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_only_required_features_count() -> None:
     report = doctor.report(
-        [Finding("root", True, ""), Finding("netem", False, "Specified qdisc kind is unknown")]
+        [ProbeResult("root", True, ""), ProbeResult("netem", False, "Specified qdisc kind is unknown")]
     )
     assert report["ok"] is True
 
@@ -170,17 +170,17 @@ def test_the_device_that_open_vswitch_needs(tmp_path: Path, monkeypatch: pytest.
 
 def test_an_installed_copy_is_told_packages_that_set_up_installs() -> None:
     for feature in FEATURES:
-        lack = Finding(feature.name, False, "")
+        lack = ProbeResult(feature.name, False, "")
         assert (
             "make" not in features.remedy_of(lack, checkout=False).split()
             or feature.remedy != features.SET_UP
         )
         assert set(feature.packages) <= set(needed_packages())
-    said = features.remedy_of(Finding("bcc", False, ""), checkout=False)
+    said = features.remedy_of(ProbeResult("bcc", False, ""), checkout=False)
     assert said.startswith(
         "apt-get install python3-bpfcc, and install optinc into an environment that sees it"
     )
-    assert features.remedy_of(Finding("bcc", False, "")) == "sudo make setup"
+    assert features.remedy_of(ProbeResult("bcc", False, "")) == "sudo make setup"
 
 
 def test_a_chroot_without_proc_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from testbed import up
 from testbed.client.caller import Caller
 from testbed.emulation import user_topo
-from testbed.emulation.layout import layout
 from testbed.emulation.net import FabricNet
 from testbed.emulation.nodes import FabricView
+from testbed.emulation.parts import parts
 from testbed.emulation.topo import FabricTopo
 from testbed.emulation.user_topo import topology_of
 from testbed.errors import HostError, RequestError
@@ -93,7 +93,7 @@ def test_a_topology_is_the_same_in_a_file_s_words_and_in_mininet_s(configuration
 @pytest.mark.parametrize("name", READY)
 def test_nodes_links_and_ports_are_those_that_are_made(name: str) -> None:
     topology = ready(name)
-    net, made = FabricView(FabricTopo(topology)), layout(topology)
+    net, made = FabricView(FabricTopo(topology)), parts(topology)
     assert [host.name for host in net.hosts] == list(topology.host_names)
     assert [(host.IP(), host.MAC()) for host in net.hosts] == [
         (address.address, wire.a.mac)

@@ -18,7 +18,7 @@ from testbed import doctor
 from testbed.dataplanes.xdp import probe
 from testbed.errors import TestbedError
 from testbed.probing import host, kernel, tried
-from testbed.probing.features import Finding, ProbeFailure
+from testbed.probing.features import ProbeFailure, ProbeResult
 from tests import conftest, gate
 from tests.processes import alive
 from tests.skips import ALLOWED
@@ -203,7 +203,7 @@ def broken_headers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("broken_headers")
 def test_a_broken_probe_fails_what_needs_it_whatever_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESTBED_REQUIRE", "")
-    monkeypatch.setattr(kernel, "findings", lambda names: [Finding(name, True, "") for name in names])
+    monkeypatch.setattr(kernel, "findings", lambda names: [ProbeResult(name, True, "") for name in names])
     for name in ("headers", "xdp", "broadcast"):
         with pytest.raises(
             pytest.fail.Exception, match="what tries headers is broken: NameError: name 'candidate'"
@@ -215,7 +215,7 @@ def test_a_broken_probe_fails_what_needs_it_whatever_is_required(monkeypatch: py
 def test_the_doctor_says_that_the_fault_is_ours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kernel, "findings", lambda names: [Finding(name, True, "") for name in names])
+    monkeypatch.setattr(kernel, "findings", lambda names: [ProbeResult(name, True, "") for name in names])
     for name in set(host.PROBES) - {"headers"}:
         monkeypatch.setitem(host.PROBES, name, lambda: "fine")
     with pytest.raises(TestbedError, match="own, not of this host, in what tries headers") as raised:
@@ -242,8 +242,8 @@ def test_a_kernel_probe_that_breaks_says_so_and_the_others_go_on(monkeypatch: py
 
     monkeypatch.setattr(subprocess, "run", instead)
     assert kernel.findings(["veth", "tbf"]) == [
-        Finding("veth", False, "IndexError: list index out of range", broken=True),
-        Finding("tbf", True, "fine"),
+        ProbeResult("veth", False, "IndexError: list index out of range", broken=True),
+        ProbeResult("tbf", True, "fine"),
     ]
 
 

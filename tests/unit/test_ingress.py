@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.emulation import ingress, marks
-from testbed.emulation.links import End, WireSpec
+from testbed.emulation.links import WireEnd, WireSpec
 from testbed.emulation.netlink import Message, NetlinkError
 from testbed.errors import HostError, SettingError, TestbedError
 
@@ -80,7 +80,7 @@ def test_what_reads_back_different_is_an_error_and_leaves_nothing() -> None:
 
 def test_a_testbed_does_not_come_up_without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not left out in silence: windows are made for links that mark (docs/protocol.md)."""
-    wire = WireSpec("u1h1", End("a"), End("b"), 200.0, 64 * 1514, 1500)
+    wire = WireSpec("u1h1", WireEnd("a"), WireEnd("b"), 200.0, 64 * 1514, 1500)
     devices = {name: SimpleNamespace(ifindex=at) for at, name in enumerate(marks.inner_devices(wire), 11)}
 
     class Route(Kernel):

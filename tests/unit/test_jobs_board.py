@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from testbed.jobs.board import JobBoard, State
+from testbed.jobs.board import JobBoard, WorkerState
 from workloads.job_env import JobEnv, NotInJobError, how_it_ended
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,11 +117,11 @@ def test_a_worker_cannot_shrink_the_board_under_its_peers(board: JobBoard) -> No
 
 
 def test_state_follows_the_process(board: JobBoard) -> None:
-    assert board.state(0) is State.STARTING
+    assert board.state(0) is WorkerState.STARTING
     board.started(0)
-    assert board.state(0) is State.RUNNING
+    assert board.state(0) is WorkerState.RUNNING
     board.exited(0, 0)
-    assert board.state(0) is State.EXITED
+    assert board.state(0) is WorkerState.EXITED
 
 
 def test_close_twice_is_harmless() -> None:

@@ -121,7 +121,7 @@ def test_lanes_that_a_job_can_have() -> None:
 
 racks_strategy = st.lists(
     st.tuples(st.sampled_from(["gpu", "cpu"]), st.integers(1, 5)), min_size=1, max_size=6
-).map(lambda rows: [Rack(unit, role, hosts) for unit, (role, hosts) in enumerate(rows, 1)])
+).map(lambda rows: [Rack(unit, kind, hosts) for unit, (kind, hosts) in enumerate(rows, 1)])
 
 
 @st.composite

@@ -17,7 +17,7 @@ import pytest
 from testbed.client.caller import Caller
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.board import JobBoard, State
+from testbed.jobs.board import JobBoard, WorkerState
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.processes import Ending, JobProcesses, Orders, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
@@ -122,7 +122,7 @@ def test_all_done(job: Fixture) -> None:
     assert ending.exit_codes == {0: 0, 1: 0}
     assert sorted(job.lines()) == ["[u1h1] one", "[u1h2] two", "[u1h2] unfinished"]
     assert (job.folder / "worker-1.log").read_text() == "two\nunfinished"
-    assert job.board.state(0) is State.EXITED
+    assert job.board.state(0) is WorkerState.EXITED
 
 
 def test_a_failure_is_named_and_the_others_end_after_their_grace(job: Fixture) -> None:
@@ -315,7 +315,7 @@ def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:
         specs = [job.spec(0, WAIT_FOREVER), bad]
         with pytest.raises(TestbedError, match=r"start worker 1: .*No such file"):
             processes.start(specs, open_logs([spec.log for spec in specs]))
-    assert job.board.state(0) is State.EXITED
+    assert job.board.state(0) is WorkerState.EXITED
 
 
 def test_a_log_that_cannot_be_written(job: Fixture) -> None:

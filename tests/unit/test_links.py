@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.links import End, WireSpec, check_bucket, check_rate, rate_bytes_per_s
+from testbed.emulation.links import WireEnd, WireSpec, check_bucket, check_rate, rate_bytes_per_s
 from testbed.emulation.netlink import QueueState
 from testbed.errors import RequestError, SettingError
 from testbed.topology.load import MAX_MBPS, MIN_MBPS, parse
@@ -18,7 +18,7 @@ WAYS = (Direction("l", "ab", 101.0, 5, 1.0, 101.0), Direction("l", "ba", 90.0, 0
 
 
 def wire(rate_mbps: float | None, mtu: int = 1500) -> WireSpec:
-    return WireSpec("u1h1", End("eth0", "u1h1"), End("u1-h1"), rate_mbps, 100 * 1514, mtu)
+    return WireSpec("u1h1", WireEnd("eth0", "u1h1"), WireEnd("u1-h1"), rate_mbps, 100 * 1514, mtu)
 
 
 def bucket(rate_mbps: float, limit_bytes: int) -> QueueState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.emulation import marks
-from testbed.emulation.links import End, WireSpec
+from testbed.emulation.links import WireEnd, WireSpec
 from testbed.emulation.marks import LinkMarks, queue_of, threshold_bytes
 from testbed.errors import HostError
 
@@ -13,7 +13,7 @@ FRAME = 1514
 
 
 def wire(rate_mbps: float, packets: int, mtu: int = 1500) -> WireSpec:
-    return WireSpec("w", End("a"), End("b"), rate_mbps, packets * (mtu + 14), mtu)
+    return WireSpec("w", WireEnd("a"), WireEnd("b"), rate_mbps, packets * (mtu + 14), mtu)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ class Refused:
 
 def test_links_without_a_rate_want_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "MarkProgram", Refused)
-    with LinkMarks([WireSpec("w", End("a"), End("b"), None, 100, 1500)]) as unshaped:
+    with LinkMarks([WireSpec("w", WireEnd("a"), WireEnd("b"), None, 100, 1500)]) as unshaped:
         unshaped.attach(-1)
 
 

@@ -15,8 +15,8 @@ from testbed.scheduling.model import Job, Limits, Pair, Schedule
 from testbed.systems.p4inc.checker import BrokenSchedule, check
 from testbed.systems.p4inc.milp import Solution, solve
 from testbed.systems.p4inc.milp.instance import prepare
-from testbed.systems.p4inc.milp.packing import Task, fits, held_at_least, largest_sets, starts
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.packing import Stay, fits, held_at_least, largest_sets, starts
+from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.milp.slots import schedule as slots_schedule
 from testbed.systems.p4inc.milp.slots import slots
 from testbed.systems.p4inc.policies import catalogue
@@ -262,11 +262,11 @@ def test_what_is_refused(jobs: list[Job], changes: dict[str, object], message: s
 def test_sets_of_a_place_are_all_and_largest() -> None:
     draw = random.Random(5)
     for _ in range(30):
-        tasks = [Task(key, draw.randrange(6), draw.randint(1, 7)) for key in range(7)]
+        tasks = [Stay(key, draw.randrange(6), draw.randint(1, 7)) for key in range(7)]
         end = draw.randint(8, 14)
         by_key = {task.key: task for task in tasks}
 
-        def possible(keys: tuple[int, ...], end: int = end, by_key: dict[int, Task] = by_key) -> bool:
+        def possible(keys: tuple[int, ...], end: int = end, by_key: dict[int, Stay] = by_key) -> bool:
             return any(fits([by_key[key] for key in order], end) for order in itertools.permutations(keys))
 
         every = [keys for n in range(1, 8) for keys in itertools.combinations(range(7), n) if possible(keys)]
@@ -281,7 +281,7 @@ def test_sets_of_a_place_are_all_and_largest() -> None:
 
 
 def test_too_many_sets_are_not_listed() -> None:
-    assert largest_sets([Task(key, 0, 1) for key in range(30)], 10, most=100) is None
+    assert largest_sets([Stay(key, 0, 1) for key in range(30)], 10, most=100) is None
 
 
 def test_what_a_task_holds_at_least() -> None:
@@ -307,7 +307,7 @@ def test_many_jobs_in_one_place_need_no_sets() -> None:
 
 
 def test_a_program_tells_limits_from_proofs() -> None:
-    program = Program()
+    program = LinearProgram()
     x = program.whole(0, 10, cost=-1.0)
     program.row([(x, 2.0)], high=7.0)
     assert program.solve(LIMIT_S).values == (3.0,)

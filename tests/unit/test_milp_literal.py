@@ -15,8 +15,8 @@ from testbed.scheduling.model import Job, Limits, Pair
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.milp import literal, solve
 from testbed.systems.p4inc.milp.instance import prepare
-from testbed.systems.p4inc.milp.linearised import ZERO, Sum, both, maximum, minimum, product
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.linearised import ZERO, Linear, both, maximum, minimum, product
+from testbed.systems.p4inc.milp.program import LinearProgram
 
 ALL = literal.ALL
 LIMIT_S = 600.0  # none of these takes a second of it
@@ -163,30 +163,30 @@ class TestLinearised:
 
     @pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 1), (1, 0), (1, 1)])
     def test_flags(self, a: int, b: int) -> None:
-        program = Program()
+        program = LinearProgram()
         z = both(program, ZERO + a, ZERO + b)
         assert _value(program, z) == a * b
 
     @pytest.mark.parametrize(("a", "b"), [(0, -7.5), (1, -7.5), (1, 3.0), (0, 3.0)])
     def test_flag_and_number(self, a: int, b: float) -> None:
-        program = Program()
+        program = LinearProgram()
         assert _value(program, product(program, ZERO + a, ZERO + b, 10.0)) == pytest.approx(a * b)
 
     @pytest.mark.parametrize(("a", "b"), [(2.0, 5.0), (5.0, -2.0), (3.0, 3.0)])
     def test_extremes(self, a: float, b: float) -> None:
-        program = Program()
+        program = LinearProgram()
         assert _value(program, maximum(program, ZERO + a, ZERO + b, 20.0)) == pytest.approx(max(a, b))
-        program = Program()
+        program = LinearProgram()
         assert _value(program, minimum(program, ZERO + a, ZERO + b, 20.0)) == pytest.approx(min(a, b))
 
     def test_the_printed_minimum_takes_only_equals(self) -> None:
         for a, b, solved in ((3.0, 3.0, True), (2.0, 5.0, False)):
-            program = Program()
+            program = LinearProgram()
             minimum(program, ZERO + a, ZERO + b, 20.0, printed=True)
             assert (program.solve(LIMIT_S).status == "optimal") is solved
 
 
-def _value(program: Program, z: Sum) -> float:
+def _value(program: LinearProgram, z: Linear) -> float:
     answer = program.solve(LIMIT_S)
     assert answer.values is not None
     return z.value(answer.values)

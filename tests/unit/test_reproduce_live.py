@@ -20,7 +20,7 @@ from testbed import reproduce
 from testbed.aggregation.system import Rack
 from testbed.errors import RequestError, TestbedError
 from testbed.queue import submission
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Held
+from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally
 from testbed.scheduling.live import limits_of
 from testbed.scheduling.model import Decision, Job, State
 from testbed.systems.p4inc.figures.live import ahead, figure, plots, prediction, queue, setting, tables
@@ -34,7 +34,7 @@ from testbed.systems.p4inc.figures.live.claims import (
     reduction,
     verdict,
 )
-from testbed.systems.p4inc.figures.live.model import Kind, Pace, buckets, first_iteration_s, iteration_s
+from testbed.systems.p4inc.figures.live.model import JobKind, Pace, buckets, first_iteration_s, iteration_s
 from testbed.systems.p4inc.figures.live.prediction import Asked, Given, Queue, predict
 from testbed.systems.p4inc.figures.live.throughput import CASES, PAPER, claims, larger_gains, ratio
 from testbed.systems.p4inc.policies import catalogue
@@ -51,12 +51,12 @@ RACKS = [Rack(unit.index, unit.kind, unit.hosts) for unit in TOPOLOGY.units]
 
 @pytest.mark.parametrize("model", models.MODELS)
 def test_buckets_hold_all_gradients_in_the_order_of_backward(model: str) -> None:
-    parts = buckets(Kind(model, 5))
+    parts = buckets(JobKind(model, 5))
     assert math.fsum(share for _, share in parts) == pytest.approx(1)
     times = [at_s for at_s, _ in parts]
     assert times == sorted(times)
     forward_s = models.profile("gtx1080ti", model).forward_ms / 1e3
-    assert forward_s < times[0] <= times[-1] == pytest.approx(Kind(model, 5).compute_s)
+    assert forward_s < times[0] <= times[-1] == pytest.approx(JobKind(model, 5).compute_s)
 
 
 @pytest.mark.needs("torch")
@@ -70,13 +70,13 @@ def test_buckets_are_those_that_ddp_makes() -> None:
     )
     bytes_ = [sum(4 * tensors[at].numel() for at in bucket) for bucket in made]
     shares = [each / sum(bytes_) for each in bytes_]
-    assert shares == pytest.approx([share for _, share in buckets(Kind("vgg16", 5))], rel=0.01)
+    assert shares == pytest.approx([share for _, share in buckets(JobKind("vgg16", 5))], rel=0.01)
 
 
 def test_an_iteration_computes_hides_and_waits() -> None:
-    idle = Kind("vgg16", 5, profile="none")
+    idle = JobKind("vgg16", 5, profile="none")
     assert iteration_s(idle, 4.0, 40.0) == pytest.approx(0.1), "nothing to compute: the volume at its rate"
-    kind = Kind("vgg16", 5)
+    kind = JobKind("vgg16", 5)
     assert iteration_s(kind, 4.0, 1e9) == pytest.approx(kind.compute_s), "nothing to wait for"
     (first_s, _), *_ = buckets(kind)
     assert iteration_s(kind, 4.0, 1.0) == pytest.approx(first_s + 4.0), (
@@ -86,7 +86,7 @@ def test_an_iteration_computes_hides_and_waits() -> None:
 
 @given(st.sampled_from(models.MODELS), st.floats(0.01, 50), st.floats(0.1, 100), st.floats(1, 10))
 def test_a_higher_rate_never_takes_longer(model: str, volume: float, rate_gbps: float, more: float) -> None:
-    kind = Kind(model, 5)
+    kind = JobKind(model, 5)
     slow, fast = (iteration_s(kind, volume, rate) for rate in (rate_gbps, rate_gbps * more))
     least = max(kind.compute_s, volume / rate_gbps)
     assert fast <= slow * (1 + 1e-12)
@@ -94,7 +94,7 @@ def test_a_higher_rate_never_takes_longer(model: str, volume: float, rate_gbps: 
 
 
 def test_a_first_iteration_hides_nothing() -> None:
-    kind = Kind("vgg16", 5)
+    kind = JobKind("vgg16", 5)
     pace = Pace(kind, 4.0)
     once = kind.compute_s + 0.1
     assert pace.until_s(0.0, 4.0, 40.0) == pytest.approx(once)
@@ -106,7 +106,7 @@ def test_a_first_iteration_hides_nothing() -> None:
 def test_after_so_long_what_is_left_takes_so_much_less(
     model: str, sent: float, more: float, rate_gbps: float
 ) -> None:
-    pace = Pace(Kind(model, 5), 3.0)
+    pace = Pace(JobKind(model, 5), 3.0)
     total = 20.0
     seconds = pace.until_s(sent, sent + more, rate_gbps)
     assert pace.after(sent, seconds, rate_gbps) == pytest.approx(sent + more)
@@ -118,7 +118,7 @@ def test_after_so_long_what_is_left_takes_so_much_less(
 # ------------------------------------------------------------------ a queue
 
 
-PLAIN = Pace(Kind("vgg16", 5, profile="none"), 1.0)
+PLAIN = Pace(JobKind("vgg16", 5, profile="none"), 1.0)
 
 
 def local(id_: int, gigabits: float, arrival: int = 0, workers: int = 4, unit: int = 0) -> Job:
@@ -157,7 +157,7 @@ def test_what_ends_while_circuits_are_dark_ends_at_the_rate_it_had() -> None:
 
 
 def test_a_job_that_computes_sends_less_than_its_rate() -> None:
-    kind = Kind("resnet50", 10)
+    kind = JobKind("resnet50", 10)
     volume = kind.volume_gigabits(TOPOLOGY)
     pace = queue.pace(kind, TOPOLOGY)
     forecast = predict(LIMITS, Given([local(1, 10 * volume)]), catalogue.make("inc-tw", 1), {}, pace)
@@ -200,13 +200,13 @@ def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_paper_s_numbers_of_jobs_are_simulated() -> None:
-    kinds = [Kind("resnet50", 5), Kind("vgg16", 5)]
+    kinds = [JobKind("resnet50", 5), JobKind("vgg16", 5)]
     rows = list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), queue.FOUR, 1.0))
     assert len(rows) == 2 * 2 * 2 * 4
     assert rows == list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), queue.FOUR, 1.0))
     totals = {(r["model"], r["jobs"], r["seed"], r["scheme"]): r[JCT] for r in rows}
     assert all(totals[m, n, s, "inc-fcfs"] <= totals[m, n, s, "noinc-fcfs"] for m, n, s, _ in totals)
-    trial = queue.Trial(kinds[0], "inc-tw", 10, 1)
+    trial = queue.LiveTrial(kinds[0], "inc-tw", 10, 1)
     assert 8 < ahead.lasts_s(TOPOLOGY, trial, 1.0) < 60, "ten jobs, one a second"
 
 
@@ -224,7 +224,7 @@ def test_jobs_are_the_same_for_all_schemes_and_come_at_the_rate_asked() -> None:
 
 
 def test_what_is_submitted_is_what_submit_accepts() -> None:
-    trial = queue.Trial(Kind("vgg16", 12), "inc-tw", 3, 7)
+    trial = queue.LiveTrial(JobKind("vgg16", 12), "inc-tw", 3, 7)
     asked = queue.demands(3, 7, 1.0)
     wanted = submission.parse(queue.submission(trial, TOPOLOGY, 1.0, Path("/somewhere"), asked))
     assert (wanted.policy, wanted.seed, wanted.slot_s, len(wanted.jobs)) == ("inc-tw", 7, 1.0, 3)
@@ -337,11 +337,11 @@ def test_nothing_to_set_up_is_no_reduction() -> None:
 def test_trends_count_the_points_at_which_they_hold() -> None:
     rows = [*ROWS, *(row("resnet50", scheme, 50.0, 2) for scheme in queue.FOUR)]
     fewest, second, inc, shortest = TRENDS
-    assert held(rows, fewest) == Held(1, 1, 2), "equal is a tie"
-    assert held(rows, second) == Held(1, 1, 2)
-    assert held(rows, inc) == Held(1, 1, 2)
-    assert held(rows, shortest) == Held(0, 2, 2), "41 s and 40 s are level, by what runs differ"
-    assert held([row for row in rows if row["scheme"] != "inc-fcfs"], shortest) == Held(0, 0, 0)
+    assert held(rows, fewest) == Tally(1, 1, 2), "equal is a tie"
+    assert held(rows, second) == Tally(1, 1, 2)
+    assert held(rows, inc) == Tally(1, 1, 2)
+    assert held(rows, shortest) == Tally(0, 2, 2), "41 s and 40 s are level, by what runs differ"
+    assert held([row for row in rows if row["scheme"] != "inc-fcfs"], shortest) == Tally(0, 0, 0)
     last = tables.claims(rows)[-1]
     assert (last["held"], last["tied"], last["of"], last["verdict"]) == (0, 2, 2, TIE)
 

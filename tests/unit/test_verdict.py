@@ -10,7 +10,7 @@ import pytest
 
 from testbed.telemetry.bound import Bound, coarse
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
-from testbed.telemetry.verdict import LIMITS, verdict
+from testbed.telemetry.verdict import TOLERANCES, verdict
 from tests.unit.recordings import RATE_MBPS
 
 QUIET = Second(1.0, (0.2, 0.4), (0.1, 0.2), (0.0, 0.0), (0.0, 0.0), 0.3, 0.6)
@@ -253,7 +253,7 @@ def test_what_a_worker_leaves_is_its_own_business(left: dict[str, Any]) -> None:
 
 
 def test_the_limits_are_the_callers() -> None:
-    strict = dataclasses.replace(LIMITS, ratio=1.01)
-    assert [reason.name for reason in verdict(GOOD, ALLOWED, limits=strict, hosts=HOSTS).reasons] == [
+    strict = dataclasses.replace(TOLERANCES, ratio=1.01)
+    assert [reason.name for reason in verdict(GOOD, ALLOWED, tolerances=strict, hosts=HOSTS).reasons] == [
         "machine_bound"
     ]

@@ -48,7 +48,7 @@ class Handler(Protocol):
     ) -> Any: ...
 
 
-class State(enum.Enum):
+class Phase(enum.Enum):
     ASKING = "sends its request"
     WORKING = "is worked for"
     ANSWERED = "has its reply to read"
@@ -68,7 +68,7 @@ class Connection:
         self._disconnected = threading.Event()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lock = threading.Lock()  # the fields below
-        self.state = State.ASKING
+        self.state = Phase.ASKING
         self.since = time.monotonic()  # in which it is in that state
         self._backlog: deque[tuple[bytes, int | None]] = deque()  # a line, and a descriptor of its own
         self._backlog_bytes = 0
@@ -78,12 +78,12 @@ class Connection:
     def run(self) -> None:
         """Serve the request, from its first byte to the last of the reply."""
         try:
-            if self.state is State.ASKING:
+            if self.state is Phase.ASKING:
                 self._begin()
             self._pump()
         finally:
             with self._lock:
-                self.state = State.CLOSED
+                self.state = Phase.CLOSED
                 for _, fd in self._backlog:
                     _let_go(fd)
                 self._backlog.clear()
@@ -110,7 +110,7 @@ class Connection:
         except (OSError, ValueError) as error:
             self.refuse(f"request not understood: {error}")
         else:
-            if request is not None and self._become(State.WORKING):
+            if request is not None and self._become(Phase.WORKING):
                 self._threads += 1
                 try:
                     threading.Thread(target=self._work, args=(request,), name="request", daemon=True).start()
@@ -140,7 +140,7 @@ class Connection:
 
     def give_up(self) -> None:
         """End it now, whatever its client has read; its thread ends soon."""
-        self._become(State.CLOSED)
+        self._become(Phase.CLOSED)
 
     # ------------------------------------------------------------------ the request
 
@@ -156,7 +156,7 @@ class Connection:
             if left_s <= 0:
                 raise ValueError(f"its line did not end within {REQUEST_S:g} s")
             self._poll(select.POLLIN, left_s)
-            if self.state is State.CLOSED:
+            if self.state is Phase.CLOSED:
                 return None
             with suppress(BlockingIOError):
                 pieces.append(self._socket.recv(_PIECE_BYTES))
@@ -196,7 +196,7 @@ class Connection:
     def _emit(self, event: dict[str, Any], fd: int | None = None) -> None:
         line = json.dumps({"event": event} | ({} if fd is None else {"passes": True})).encode() + b"\n"
         with self._lock:
-            if self.state is not State.WORKING:
+            if self.state is not Phase.WORKING:
                 return
             if self._missed_lines and self._backlog_bytes <= BACKLOG_BYTES // 2:
                 self._tell_missed()
@@ -210,12 +210,12 @@ class Connection:
     def _reply(self, answer: dict[str, Any] | bytes) -> None:
         line = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         with self._lock:
-            if self.state is State.CLOSED:
+            if self.state is Phase.CLOSED:
                 return
             if self._missed_lines:
                 self._tell_missed()
             self._put(line + b"\n")
-            self.state, self.since = State.ANSWERED, time.monotonic()
+            self.state, self.since = Phase.ANSWERED, time.monotonic()
 
     def _tell_missed(self) -> None:
         missed = {"lines": self._missed_lines, "bytes": self._missed_bytes}
@@ -236,11 +236,11 @@ class Connection:
         passed: int | None = None
         while True:
             with self._lock:
-                if self.state is State.CLOSED:
+                if self.state is Phase.CLOSED:
                     return _let_go(passed)
                 if not piece and self._backlog:
                     piece, passed = self._next_piece()
-                if not piece and self.state is State.ANSWERED:
+                if not piece and self.state is Phase.ANSWERED:
                     return
             ready = self._poll((select.POLLIN if reading else 0) | (select.POLLOUT if piece else 0), None)
             if ready & select.POLLIN and reading:
@@ -296,10 +296,10 @@ class Connection:
                 os.eventfd_read(self._wake)
         return ready.get(self._socket.fileno(), 0)
 
-    def _become(self, state: State) -> bool:
+    def _become(self, state: Phase) -> bool:
         """Change the state; return False where it is closed already."""
         with self._lock:
-            if self.state is State.CLOSED:
+            if self.state is Phase.CLOSED:
                 return False
             self.state, self.since = state, time.monotonic()
             os.eventfd_write(self._wake, 1)

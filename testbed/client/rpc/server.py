@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed.client.rpc.connection import Connection, Handler, State
+from testbed.client.rpc.connection import Connection, Handler, Phase
 from testbed.client.rpc.peer import Peer
 
 MAX_CONNECTIONS = 128
@@ -97,7 +97,7 @@ class _Server:
         waiting = [
             each
             for each in self._connections
-            if each.state in (State.ASKING, State.ANSWERED) and time.monotonic() - each.since > _PATIENCE_S
+            if each.state in (Phase.ASKING, Phase.ANSWERED) and time.monotonic() - each.since > _PATIENCE_S
         ]
         if not waiting:
             return False
@@ -119,4 +119,4 @@ class _Server:
             connection.give_up()
 
     def _is_idle(self) -> bool:
-        return not any(each.state in (State.WORKING, State.ANSWERED) for each in self._connections)
+        return not any(each.state in (Phase.WORKING, Phase.ANSWERED) for each in self._connections)

@@ -83,7 +83,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableEntry:
     """An entry of a table as the switch tells it."""
 
     handle: int
@@ -161,7 +161,7 @@ class SwitchClient:
             )
             with self._begun(f"entry of {table}"):
                 entry = _entry(switch.standard.bm_mt_get_entry(_CONTEXT, table, handle))
-            self._same(f"entry of {table}", Entry(handle, key.value, key.prefix, action), entry)
+            self._same(f"entry of {table}", TableEntry(handle, key.value, key.prefix, action), entry)
             return int(handle)
 
     def replace_entry(self, table: str, handle: int, action: Action) -> None:
@@ -175,7 +175,7 @@ class SwitchClient:
         with self._speaking(f"entry of {table}") as switch:
             switch.standard.bm_mt_delete_entry(_CONTEXT, table, handle)
 
-    def entries(self, table: str) -> list[Entry]:
+    def entries(self, table: str) -> list[TableEntry]:
         """Return all of a table's entries, in no order."""
         with self._speaking(f"entries of {table}") as switch:
             return [_entry(entry) for entry in switch.standard.bm_mt_get_entries(_CONTEXT, table)]
@@ -349,8 +349,10 @@ def _action(answer: Any) -> Action:
     return Action(answer.action_name, values)
 
 
-def _entry(answer: Any) -> Entry:
+def _entry(answer: Any) -> TableEntry:
     (match,) = answer.match_key
     held = match.lpm or match.exact
     prefix = match.lpm.prefix_length if match.lpm else None
-    return Entry(answer.entry_handle, int.from_bytes(held.key, "big"), prefix, _action(answer.action_entry))
+    return TableEntry(
+        answer.entry_handle, int.from_bytes(held.key, "big"), prefix, _action(answer.action_entry)
+    )

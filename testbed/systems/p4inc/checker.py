@@ -62,7 +62,7 @@ class BrokenSchedule(TestbedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Checked:
     """The figures of a correct schedule: t_j by job (equation 11), the CT-BTI, and the circuits that were set
     up.
     """
@@ -73,7 +73,7 @@ class Report:
     reconfigurations: int
 
 
-def check(schedule: Schedule, tolerance: float = 1e-6) -> Report:
+def check(schedule: Schedule, tolerance: float = 1e-6) -> Checked:
     """Raises BrokenSchedule. `tolerance` is relative, and for capacities alone: solvers and sums of floats
     miss them by as much.
     """
@@ -132,7 +132,7 @@ class _Check:
         self.sending: dict[int, _Run] = {}  # in the slot before
         self.connections = self.events = 0
 
-    def report(self) -> Report:
+    def report(self) -> Checked:
         for job in self.schedule.jobs:
             self.runs[job.id] = _Run(job, job.gigabits)
         self._circuits(None, self.schedule.ports)
@@ -153,7 +153,7 @@ class _Check:
             raise BrokenSchedule(tuple(self.found))
         began = min((run.first for run in self.runs.values() if run.first is not None), default=0)
         ct_bti_s = max(finish_s.values(), default=0.0) - began * self.limits.slot_s if finish_s else 0.0
-        return Report(finish_s, ct_bti_s, self.connections, self.events)
+        return Checked(finish_s, ct_bti_s, self.connections, self.events)
 
     def _broken(
         self, equation: str, what: str, left: float, right: float, **where: int | Pair | None

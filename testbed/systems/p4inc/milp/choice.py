@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from testbed.scheduling.model import UnitIndex
 from testbed.systems.p4inc.milp.instance import Instance, Mode
-from testbed.systems.p4inc.milp.packing import Task, held_at_least, largest_sets, starts
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.packing import Stay, held_at_least, largest_sets, starts
+from testbed.systems.p4inc.milp.program import LinearProgram
 
 
 @dataclass(slots=True)
-class Choice:
+class ModeChoice:
     """`uses` is the column of each mode by its index; `sets` are (column, place, modes): those that share a
     place if the column is 1.
     """
@@ -35,19 +35,19 @@ class Choice:
     def starts(self, values: Sequence[float]) -> dict[int, int]:
         """The first slot of each job that uses INC at its full rate."""
         left = {mode.index: mode for mode in self.chosen(values).values() if mode.fixed}
-        shared: dict[tuple[int, int], list[Task]] = {}
+        shared: dict[tuple[int, int], list[Stay]] = {}
         for column, place, modes in self.sets:
             if values[column] > 0.5:
                 mine = [left.pop(index) for index in modes if index in left]
-                shared.setdefault(place, []).extend(Task(m.job.id, m.job.arrival, m.slots) for m in mine)
+                shared.setdefault(place, []).extend(Stay(m.job.id, m.job.arrival, m.slots) for m in mine)
         return {job: slot for tasks in shared.values() for job, slot in starts(tasks).items()}
 
 
 def choose(
-    program: Program, instance: Instance, ct_bti_s: float, modes: Sequence[Sequence[Mode]], exact: bool
-) -> Choice:
+    program: LinearProgram, instance: Instance, ct_bti_s: float, modes: Sequence[Sequence[Mode]], exact: bool
+) -> ModeChoice:
     """Adds a column for each of `modes`, of which each job takes one, and the rows of their places."""
-    choice = Choice(ct_bti_s, tuple(mode for each in modes for mode in each))
+    choice = ModeChoice(ct_bti_s, tuple(mode for each in modes for mode in each))
     for each in modes:
         columns = [program.flag() for _ in each]
         choice.uses |= {mode.index: column for mode, column in zip(each, columns, strict=True)}
@@ -57,7 +57,9 @@ def choose(
     return choice
 
 
-def _fill(program: Program, instance: Instance, choice: Choice, unit: UnitIndex, exact: bool) -> None:
+def _fill(
+    program: LinearProgram, instance: Instance, choice: ModeChoice, unit: UnitIndex, exact: bool
+) -> None:
     held = [mode for mode in choice.modes if mode.load.inc == unit]
     fixed = [mode for mode in held if mode.fixed]
     count = instance.limits.inc[unit]
@@ -71,7 +73,7 @@ def _fill(program: Program, instance: Instance, choice: Choice, unit: UnitIndex,
         ]
         return
     end = instance.end(fixed[0], choice.ct_bti_s)
-    sets = largest_sets([Task(mode.index, mode.job.arrival, mode.slots) for mode in fixed], end)
+    sets = largest_sets([Stay(mode.index, mode.job.arrival, mode.slots) for mode in fixed], end)
     if sets is not None:
         columns = [(program.whole(0, count), each) for each in sets]
         choice.sets += [(column, (unit, place), each) for place, (column, each) in enumerate(columns)]
@@ -86,7 +88,7 @@ def _fill(program: Program, instance: Instance, choice: Choice, unit: UnitIndex,
 
 
 def _machines(
-    program: Program, choice: Choice, unit: UnitIndex, fixed: Sequence[Mode], count: int, end: int
+    program: LinearProgram, choice: ModeChoice, unit: UnitIndex, fixed: Sequence[Mode], count: int, end: int
 ) -> None:
     """Add the rows by which what comes from each arrival on has to fit between it and the end."""
     columns = {(mode.index, place): program.flag() for mode in fixed for place in range(count)}
@@ -100,7 +102,9 @@ def _machines(
     choice.sets += [(column, (unit, place), (index,)) for (index, place), column in columns.items()]
 
 
-def _share(program: Program, instance: Instance, choice: Choice, held: Sequence[Mode], count: int) -> None:
+def _share(
+    program: LinearProgram, instance: Instance, choice: ModeChoice, held: Sequence[Mode], count: int
+) -> None:
     """Add the rows by which jobs hold no more in a span of slots than all places have: energetic reasoning,
     over all arrivals and ends.
     """

@@ -11,65 +11,65 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.program import LinearProgram
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Linear:
     """A linear expression: `constant` and factors by column."""
 
     factors: Mapping[int, float] = field(default_factory=dict)
     constant: float = 0.0
 
     @classmethod
-    def of(cls, column: int) -> Sum:
+    def of(cls, column: int) -> Linear:
         return cls({column: 1.0})
 
-    def __add__(self, other: Sum | float) -> Sum:
-        if isinstance(other, Sum):
+    def __add__(self, other: Linear | float) -> Linear:
+        if isinstance(other, Linear):
             both = {
                 c: self.factors.get(c, 0.0) + other.factors.get(c, 0.0)
                 for c in {**self.factors, **other.factors}
             }
-            return Sum(both, self.constant + other.constant)
-        return Sum(self.factors, self.constant + other)
+            return Linear(both, self.constant + other.constant)
+        return Linear(self.factors, self.constant + other)
 
-    def __sub__(self, other: Sum | float) -> Sum:
-        return self + other * -1.0 if isinstance(other, Sum) else self + -other
+    def __sub__(self, other: Linear | float) -> Linear:
+        return self + other * -1.0 if isinstance(other, Linear) else self + -other
 
-    def __mul__(self, factor: float) -> Sum:
-        return Sum({c: factor * f for c, f in self.factors.items()}, factor * self.constant)
+    def __mul__(self, factor: float) -> Linear:
+        return Linear({c: factor * f for c, f in self.factors.items()}, factor * self.constant)
 
     def value(self, values: tuple[float, ...]) -> float:
         return self.constant + sum(f * values[c] for c, f in self.factors.items())
 
 
-ZERO = Sum()
+ZERO = Linear()
 
 
-def at_least(program: Program, left: Sum, right: Sum) -> None:
+def at_least(program: LinearProgram, left: Linear, right: Linear) -> None:
     """left >= right."""
     difference = left - right
     program.row(difference.factors.items(), low=-difference.constant)
 
 
-def equal(program: Program, left: Sum, right: Sum) -> None:
+def equal(program: LinearProgram, left: Linear, right: Linear) -> None:
     difference = left - right
     program.row(difference.factors.items(), -difference.constant, -difference.constant)
 
 
-def both(program: Program, a: Sum, b: Sum) -> Sum:
+def both(program: LinearProgram, a: Linear, b: Linear) -> Linear:
     """(12): a and b, both 0 or 1. That the product is not below 0 is left to its being Boolean."""
-    z = Sum.of(program.flag())
+    z = Linear.of(program.flag())
     at_least(program, a, z)
     at_least(program, b, z)
     at_least(program, z, a + b - 1)
     return z
 
 
-def product(program: Program, a: Sum, b: Sum, big: float) -> Sum:
+def product(program: LinearProgram, a: Linear, b: Linear, big: float) -> Linear:
     """(13): a of 0 or 1 times a real b."""
-    z = Sum.of(program.real(-math.inf))
+    z = Linear.of(program.real(-math.inf))
     at_least(program, z, a * -big)
     at_least(program, a * big, z)
     at_least(program, z, b - (ZERO + 1 - a) * big)
@@ -77,9 +77,9 @@ def product(program: Program, a: Sum, b: Sum, big: float) -> Sum:
     return z
 
 
-def maximum(program: Program, a: Sum, b: Sum, big: float) -> Sum:
+def maximum(program: LinearProgram, a: Linear, b: Linear, big: float) -> Linear:
     """(14)."""
-    z, u, v = Sum.of(program.real(-math.inf)), Sum.of(program.flag()), Sum.of(program.flag())
+    z, u, v = Linear.of(program.real(-math.inf)), Linear.of(program.flag()), Linear.of(program.flag())
     at_least(program, z, a)
     at_least(program, z, b)
     at_least(program, a + (ZERO + 1 - u) * big, z)
@@ -88,11 +88,11 @@ def maximum(program: Program, a: Sum, b: Sum, big: float) -> Sum:
     return z
 
 
-def minimum(program: Program, a: Sum, b: Sum, big: float, *, printed: bool = False) -> Sum:
+def minimum(program: LinearProgram, a: Linear, b: Linear, big: float, *, printed: bool = False) -> Linear:
     """(15), with M taken away where it is printed as added: `printed` has a solution only if a = b. No
     equation of the model needs it.
     """
-    z, u, v = Sum.of(program.real(-math.inf)), Sum.of(program.flag()), Sum.of(program.flag())
+    z, u, v = Linear.of(program.real(-math.inf)), Linear.of(program.flag()), Linear.of(program.flag())
     sign = 1.0 if printed else -1.0
     at_least(program, a, z)
     at_least(program, b, z)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from testbed.errors import RequestError
 from testbed.scheduling.model import Job, Pair, Schedule, UnitIndex, pair
 from testbed.systems.p4inc.milp.instance import Instance
-from testbed.systems.p4inc.milp.linearised import ZERO, Sum, at_least, both, equal, maximum, product
+from testbed.systems.p4inc.milp.linearised import ZERO, Linear, at_least, both, equal, maximum, product
 from testbed.systems.p4inc.milp.played import played
-from testbed.systems.p4inc.milp.program import Answer, Program
+from testbed.systems.p4inc.milp.program import Answer, LinearProgram
 
 CORRECTIONS = {
     "local": "(4), (8): the second lines leave workers beside the PS, and INC with the PS elsewhere, "
@@ -73,16 +73,16 @@ class _Model:
     instance: Instance
     last: int
     read: frozenset[str]
-    program: Program = field(default_factory=Program)
+    program: LinearProgram = field(default_factory=LinearProgram)
     big: float = 0.0
-    inc: dict[tuple[int, int], Sum] = field(default_factory=dict)  # k by job and unit
-    used: dict[tuple[int, int], Sum] = field(default_factory=dict)  # x by job and slot
-    rate: dict[tuple[int, int], Sum] = field(default_factory=dict)  # B_j x by job and slot
-    flow: dict[tuple[int, int, int], Sum] = field(
+    inc: dict[tuple[int, int], Linear] = field(default_factory=dict)  # k by job and unit
+    used: dict[tuple[int, int], Linear] = field(default_factory=dict)  # x by job and slot
+    rate: dict[tuple[int, int], Linear] = field(default_factory=dict)  # B_j x by job and slot
+    flow: dict[tuple[int, int, int], Linear] = field(
         default_factory=dict
     )  # B_vu by job, v and slot; u has the PS
-    ports: dict[tuple[Pair, int], Sum] = field(default_factory=dict)
-    grows: dict[tuple[Pair, int], Sum] = field(default_factory=dict)  # alpha
+    ports: dict[tuple[Pair, int], Linear] = field(default_factory=dict)
+    grows: dict[tuple[Pair, int], Linear] = field(default_factory=dict)  # alpha
 
     def build(self) -> None:
         limits = self.instance.limits
@@ -101,12 +101,12 @@ class _Model:
         ends = [self._end(job) for job in self.instance.jobs]
         for job in self.instance.jobs:
             self._volumes(job)
-        latest = Sum.of(self.program.real(cost=1.0))  # (1)
+        latest = Linear.of(self.program.real(cost=1.0))  # (1)
         for end in ends:
             at_least(self.program, latest, end)
 
-    def _flag(self) -> Sum:
-        return Sum.of(self.program.flag())
+    def _flag(self) -> Linear:
+        return Linear.of(self.program.flag())
 
     def _units(self, job: Job) -> list[UnitIndex]:
         return [unit for unit, _ in job.workers]
@@ -143,7 +143,7 @@ class _Model:
         """(4). B_j x and B_j x k are products by (13)."""
         limits, here = self.instance.limits, int(job.is_local)
         for slot in range(self.last + 1):
-            bandwidth = Sum.of(self.program.real(0.0, self.big))
+            bandwidth = Linear.of(self.program.real(0.0, self.big))
             used = self.used[job.id, slot]
             rate = self.rate[job.id, slot] = (
                 product(self.program, used, bandwidth, self.big) if used.factors else ZERO
@@ -176,7 +176,7 @@ class _Model:
         for slot in range(self.last + 1):
             for p in pairs:
                 most = min(limits.ports[p[0]], limits.ports[p[1]])
-                self.ports[p, slot] = Sum.of(program.whole(0, most))
+                self.ports[p, slot] = Linear.of(program.whole(0, most))
             for unit in limits.units:
                 mine = [self.ports[p, slot] for p in pairs if unit in p]
                 at_least(program, ZERO + limits.ports[unit], sum(mine, ZERO))
@@ -193,7 +193,7 @@ class _Model:
     def _capacities(self, slot: int) -> None:
         """(5), where B_uv has the factor x already, and (6), second line."""
         limits, program = self.instance.limits, self.program
-        between: dict[Pair, Sum] = {}
+        between: dict[Pair, Linear] = {}
         switched = dict.fromkeys(limits.units, ZERO)
         for job in self.instance.jobs:
             rate = self.rate[job.id, slot]
@@ -242,7 +242,7 @@ class _Model:
                 ]
                 self._volume(k * (count * job.gigabits), inside, [ZERO] * (self.last + 1))
 
-    def _any_grows(self, job: Job, slot: int) -> Sum:
+    def _any_grows(self, job: Job, slot: int) -> Linear:
         """Return whether the circuits of any link of the job grow; a local job with INC has no links."""
         links = [unit for unit in self._units(job) if unit != job.ps]
         if not links:
@@ -253,7 +253,7 @@ class _Model:
             at_least(self.program, lit, self.grows[pair(unit, job.ps), slot] - without)
         return lit
 
-    def _volume(self, volume: Sum, rates: list[Sum], lit: list[Sum]) -> None:
+    def _volume(self, volume: Linear, rates: list[Linear], lit: list[Linear]) -> None:
         """(9) and (10): what is left, slot after slot, and nothing at T."""
         limits, program = self.instance.limits, self.program
         left = volume
@@ -271,7 +271,7 @@ class _Model:
             left = maximum(program, ZERO, left - rates[slot] * limits.slot_s + lost, self.big)
         equal(program, left, ZERO)
 
-    def _end(self, job: Job) -> Sum:
+    def _end(self, job: Job) -> Linear:
         """(11), second line; the sum over E under that over k is over units of its own."""
         limits = self.instance.limits
         last = ZERO

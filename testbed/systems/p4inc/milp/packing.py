@@ -18,7 +18,7 @@ limits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Stay:
     """A job that would hold a place: from `arrival` on, for `slots`."""
 
     key: int
@@ -26,7 +26,7 @@ class Task:
     slots: int
 
 
-def fits(tasks: Sequence[Task], end: int) -> bool:
+def fits(tasks: Sequence[Stay], end: int) -> bool:
     """Return whether one place has room for all of them; they come in the order of arrival."""
     free = 0
     for task in tasks:
@@ -36,7 +36,7 @@ def fits(tasks: Sequence[Task], end: int) -> bool:
     return True
 
 
-def starts(tasks: Sequence[Task]) -> dict[int, int]:
+def starts(tasks: Sequence[Stay]) -> dict[int, int]:
     """The first slot of each, one after the other."""
     free, begins = 0, {}
     for task in sorted(tasks, key=lambda task: (task.arrival, task.key)):
@@ -45,7 +45,7 @@ def starts(tasks: Sequence[Task]) -> dict[int, int]:
     return begins
 
 
-def largest_sets(tasks: Sequence[Task], end: int, most: int = MOST_SETS) -> list[tuple[int, ...]] | None:
+def largest_sets(tasks: Sequence[Stay], end: int, most: int = MOST_SETS) -> list[tuple[int, ...]] | None:
     """The sets of keys that fit one place and into which no other task fits; None if there are more than
     `most` to look at.
     """
@@ -71,7 +71,7 @@ def largest_sets(tasks: Sequence[Task], end: int, most: int = MOST_SETS) -> list
     return largest
 
 
-def _is_largest(ordered: Sequence[Task], picked: Sequence[int], end: int) -> bool:
+def _is_largest(ordered: Sequence[Stay], picked: Sequence[int], end: int) -> bool:
     others = set(range(len(ordered))) - set(picked)
     return not any(fits([ordered[at] for at in sorted((*picked, other))], end) for other in others)
 

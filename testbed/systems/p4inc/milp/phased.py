@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from testbed.scheduling.model import Pair, Schedule, UnitIndex
-from testbed.systems.p4inc.milp.choice import Choice, choose
+from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.milp.relaxed import binding_switches
 
 LEAST = 1e-4
@@ -30,8 +30,8 @@ class Phased:
     `ports` by phase and pair.
     """
 
-    program: Program
-    choice: Choice
+    program: LinearProgram
+    choice: ModeChoice
     phases: tuple[int, ...]
     rates: Mapping[int, Sequence[tuple[int, int, int]]]
     ports: tuple[Mapping[Pair, int], ...]
@@ -55,7 +55,7 @@ def phased(
         simple = [[mode for mode in each if mode.index in modes] for each in simple]
     if not all(simple):
         return None
-    program = Program()
+    program = LinearProgram()
     choice = choose(program, instance, ct_bti_s, simple, exact=True)
     ports = _circuits(program, instance, phases, kept, fewest)
     moved = [mode for mode in choice.modes if not mode.fixed]
@@ -72,7 +72,7 @@ def phased(
 
 
 def _circuits(
-    program: Program, instance: Instance, phases: Sequence[int], kept: bool, fewest: bool
+    program: LinearProgram, instance: Instance, phases: Sequence[int], kept: bool, fewest: bool
 ) -> list[dict[Pair, int]]:
     """Equation (6): whole ports in each phase, and what is set up at its start."""
     limits, before = instance.limits, None
@@ -100,7 +100,7 @@ def _circuits(
 
 
 def _grown(
-    program: Program, instance: Instance, phases: Sequence[int], ports: Sequence[Mapping[Pair, int]]
+    program: LinearProgram, instance: Instance, phases: Sequence[int], ports: Sequence[Mapping[Pair, int]]
 ) -> dict[tuple[Pair, int], int]:
     """Equation (7): alpha by pair and first slot of a phase; none where the first phase can be set up before
     any job comes.
@@ -121,9 +121,9 @@ def _grown(
 
 
 def _rates(
-    program: Program,
+    program: LinearProgram,
     instance: Instance,
-    choice: Choice,
+    choice: ModeChoice,
     mode: Mode,
     cuts: Sequence[int],
     phases: Sequence[int],
@@ -156,7 +156,7 @@ def _rates(
     return rated
 
 
-def _active(program: Program, use: int, phases: Sequence[int]) -> dict[int, int]:
+def _active(program: LinearProgram, use: int, phases: Sequence[int]) -> dict[int, int]:
     """Return, by first slot, the columns that say in which phases a job runs: in one after the other, so that
     it starts once.
     """
@@ -173,9 +173,9 @@ def _active(program: Program, use: int, phases: Sequence[int]) -> dict[int, int]
 
 
 def _capacities(
-    program: Program,
+    program: LinearProgram,
     instance: Instance,
-    choice: Choice,
+    choice: ModeChoice,
     moved: Sequence[Mode],
     cuts: Sequence[int],
     rates: Mapping[int, Sequence[tuple[int, int, int]]],
@@ -209,7 +209,7 @@ def _capacities(
             program.row([*switched.get(unit, []), *inc[unit]], high=limits.switch_gbps[unit])
 
 
-def _gbps(instance: Instance, choice: Choice, indices: Sequence[int]) -> float:
+def _gbps(instance: Instance, choice: ModeChoice, indices: Sequence[int]) -> float:
     """The most that jobs that follow each other in an INC place take of its switch."""
     modes = [mode for mode in choice.modes if mode.index in indices]
     return max(

@@ -37,7 +37,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Program:
+class LinearProgram:
     """Minimises. Columns and rows are numbers from 0."""
 
     low: list[float] = field(default_factory=list)

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from testbed.scheduling.model import Pair, UnitIndex
-from testbed.systems.p4inc.milp.choice import Choice, choose
+from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.program import LinearProgram
 
 
 def relaxation(
     instance: Instance, ct_bti_s: float, *, whole_ports: bool = False
-) -> tuple[Program, Choice] | None:
+) -> tuple[LinearProgram, ModeChoice] | None:
     """A program without a solution if there is no schedule of `ct_bti_s`; None if a job cannot be over in
     time even alone.
 
@@ -29,7 +29,7 @@ def relaxation(
     modes = instance.possible(ct_bti_s)
     if not all(modes):
         return None
-    program = Program()
+    program = LinearProgram()
     choice = choose(program, instance, ct_bti_s, modes, exact=False)
     binding = binding_switches(instance, choice.modes)
     moved = [
@@ -77,7 +77,10 @@ def relaxation(
 
 
 def _whole(
-    program: Program, instance: Instance, between: Mapping[Pair, Sequence[tuple[int, float]]], slots: int
+    program: LinearProgram,
+    instance: Instance,
+    between: Mapping[Pair, Sequence[tuple[int, float]]],
+    slots: int,
 ) -> None:
     """Equation (6), in ports times slots."""
     limits = instance.limits

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.scheduling.model import Pair, Schedule, UnitIndex
-from testbed.systems.p4inc.milp.choice import Choice, choose
+from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played
-from testbed.systems.p4inc.milp.program import Program
+from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.milp.relaxed import binding_switches
 
 
@@ -27,8 +27,8 @@ class Slots:
 
     instance: Instance
     ct_bti_s: float
-    program: Program
-    choice: Choice
+    program: LinearProgram
+    choice: ModeChoice
     tight: set[int]
     starts: dict[tuple[int, int], int] = field(default_factory=dict)
     runs: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def slots(instance: Instance, ct_bti_s: float, *, fewest: bool = False) -> Slots
     modes = instance.possible(ct_bti_s)
     if not all(modes):
         return None
-    program = Program()
+    program = LinearProgram()
     choice = choose(program, instance, ct_bti_s, modes, exact=False)
     binding = binding_switches(instance, choice.modes)
     tight = {mode.index for mode in choice.modes if mode.fixed and mode.load.inc not in binding}

@@ -17,7 +17,7 @@ from testbed.scheduling.model import Schedule, set_up
 from testbed.systems.p4inc.milp import phased, slots
 from testbed.systems.p4inc.milp.instance import Instance
 from testbed.systems.p4inc.milp.played import ct_bti_s, one_by_one
-from testbed.systems.p4inc.milp.program import Answer, Program
+from testbed.systems.p4inc.milp.program import Answer, LinearProgram
 from testbed.systems.p4inc.milp.relaxed import relaxation
 from testbed.systems.p4inc.milp.solution import Budget
 
@@ -310,7 +310,7 @@ class Search:
 
     def _solve(
         self,
-        program: Program,
+        program: LinearProgram,
         *,
         relaxed: bool = False,
         any_solution: bool = False,

@@ -16,9 +16,9 @@ from testbed.discovery.policies import choice
 from testbed.scheduling import live
 from testbed.scheduling.model import Pair, pair
 from testbed.systems.p4inc.figures.live.claims import CONNECTIONS, JCT, LESS
-from testbed.systems.p4inc.figures.live.model import Kind
+from testbed.systems.p4inc.figures.live.model import JobKind
 from testbed.systems.p4inc.figures.live.prediction import Asked, Predicted, Queue, predict
-from testbed.systems.p4inc.figures.live.queue import STEP_GBPS, Trial, demands, pace
+from testbed.systems.p4inc.figures.live.queue import STEP_GBPS, LiveTrial, demands, pace
 from testbed.systems.p4inc.policies import catalogue
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -29,7 +29,7 @@ JOBS = (10, 20, 40, 60)
 
 def rows(
     topology: Topology,
-    kinds: Sequence[Kind],
+    kinds: Sequence[JobKind],
     jobs: Sequence[int],
     seeds: Sequence[int],
     schemes: Sequence[str],
@@ -47,7 +47,7 @@ def rows(
                     yield {"model": kind.model, "scheme": scheme, "jobs": count, "seed": seed, **numbers}
 
 
-def lasts_s(topology: Topology, trial: Trial, slot_s: float) -> float:
+def lasts_s(topology: Topology, trial: LiveTrial, slot_s: float) -> float:
     """Return the seconds from the first slot of a run to the end of its last job. Raises TestbedError where a
     job would wait for ever.
     """
@@ -55,14 +55,14 @@ def lasts_s(topology: Topology, trial: Trial, slot_s: float) -> float:
     return max(of(topology, trial.kind, asked, trial.scheme, trial.seed, slot_s).ended_s.values())
 
 
-def submitted(topology: Topology, kind: Kind, jobs: int, seed: int, slot_s: float) -> list[Asked]:
+def submitted(topology: Topology, kind: JobKind, jobs: int, seed: int, slot_s: float) -> list[Asked]:
     volume = live.gigabits(topology, kind.megabytes(topology.scale), kind.iterations)
     drawn = enumerate(demands(jobs, seed, slot_s))
     return [Asked(at + 1, time_s, workers, volume, f"{seed}/place/{at}") for at, (time_s, workers) in drawn]
 
 
 def of(
-    topology: Topology, kind: Kind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float
+    topology: Topology, kind: JobKind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float
 ) -> Predicted:
     racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
     limits = live.limits_of(topology, slot_s, STEP_GBPS, choice(scheme).with_inc.programs)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.reproduction.verdicts import ERRORS, FLAT, Held, of_gain
+from testbed.reproduction.verdicts import ERRORS, FLAT, Tally, of_gain
 
 JCT, LESS, CONNECTIONS = "total_jct_s", "total_jct_less_start_ups_s", "connections"
 Rows = Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Gain:
     """The share by which `to` is below `of`, as the paper has it: over the numbers of jobs, for one model or
     for both (None).
     """
@@ -31,7 +31,7 @@ _TW_NOINC, _TW_INC = ("noinc-tw", "noinc-fcfs"), ("inc-tw", "inc-fcfs")
 
 CLAIMS = (
     *(
-        Claim(text, model, (pair,), (JCT, LESS), paper)
+        Gain(text, model, (pair,), (JCT, LESS), paper)
         for model, text, pair, paper in (
             ("resnet50", "total JCT, INC-FCFS below noINC-FCFS", _INC_FCFS, 0.3357),
             ("resnet50", "total JCT, INC-TW below noINC-TW", _INC_TW, 0.4666),
@@ -43,8 +43,8 @@ CLAIMS = (
             ("vgg16", "total JCT, INC-TW below INC-FCFS", _TW_INC, 0.32),
         )
     ),
-    Claim("connections set up, INC below noINC", None, (_INC_FCFS, _INC_TW), (CONNECTIONS,), 0.488),
-    Claim("connections set up, TW below FCFS", None, (_TW_NOINC, _TW_INC), (CONNECTIONS,), 0.475),
+    Gain("connections set up, INC below noINC", None, (_INC_FCFS, _INC_TW), (CONNECTIONS,), 0.488),
+    Gain("connections set up, TW below FCFS", None, (_TW_NOINC, _TW_INC), (CONNECTIONS,), 0.475),
 )
 
 
@@ -78,7 +78,7 @@ def verdict(share: float | None, paper: float) -> str | None:
     return None if share is None else of_gain(share, paper, NOISE)
 
 
-def held(rows: Rows, trend: Trend) -> Held:
+def held(rows: Rows, trend: Trend) -> Tally:
     """Return at how many pairs of a model and a number of jobs a trend holds, of those that have all its
     schemes.
     """
@@ -90,7 +90,7 @@ def held(rows: Rows, trend: Trend) -> Held:
             of += 1
             ahead += low < min(high) * (1 - FLAT)
             tied += min(high) * (1 - FLAT) <= low <= min(high) * (1 + FLAT)
-    return Held(ahead, tied, of)
+    return Tally(ahead, tied, of)
 
 
 def mean(rows: Rows, model: str, jobs: int, scheme: str, metric: str) -> float | None:
@@ -103,7 +103,7 @@ def mean(rows: Rows, model: str, jobs: int, scheme: str, metric: str) -> float |
     return statistics.fmean(values) if values else None
 
 
-def reduction(rows: Rows, claim: Claim, metric: str) -> float | None:
+def reduction(rows: Rows, claim: Gain, metric: str) -> float | None:
     """The mean over models and numbers of jobs of 1 - to / of; None where runs are lacking or all are 0."""
     shares = []
     for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):

@@ -200,13 +200,13 @@ def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
 def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
     from testbed.reproduction.progress import progress
     from testbed.systems.p4inc.figures.live import ahead, queue, setting, tables
-    from testbed.systems.p4inc.figures.live.model import Kind
+    from testbed.systems.p4inc.figures.live.model import JobKind
     from testbed.topology.load import parse
 
-    kinds = [Kind(model, options.iterations or ITERATIONS.get(model, 12)) for model in options.models]
+    kinds = [JobKind(model, options.iterations or ITERATIONS.get(model, 12)) for model in options.models]
     seeds = range(1, options.runs + 1)
     trials = [
-        queue.Trial(kind, scheme, jobs, seed)
+        queue.LiveTrial(kind, scheme, jobs, seed)
         for kind in kinds
         for jobs in options.jobs
         for seed in seeds

@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JobKind:
     """A kind of job: what it trains, for how many iterations. `batch` is the images of a worker in an
     iteration.
     """
@@ -46,7 +46,7 @@ class Kind:
 
 
 @functools.cache
-def buckets(kind: Kind) -> tuple[tuple[float, float], ...]:
+def buckets(kind: JobKind) -> tuple[tuple[float, float], ...]:
     """(seconds from an iteration's begin until it is there, share of all bytes) of each bucket, in their
     order.
 
@@ -69,7 +69,7 @@ def buckets(kind: Kind) -> tuple[tuple[float, float], ...]:
     return tuple(times_s)
 
 
-def iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
+def iteration_s(kind: JobKind, volume_gigabits: float, rate_gbps: float) -> float:
     """Return the seconds of an iteration with `volume_gigabits` of each worker, all at `rate_gbps`, up and
     down at once.
     """
@@ -79,7 +79,7 @@ def iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
     return max(free_s, kind.compute_s)
 
 
-def first_iteration_s(kind: Kind, volume_gigabits: float, rate_gbps: float) -> float:
+def first_iteration_s(kind: JobKind, volume_gigabits: float, rate_gbps: float) -> float:
     """Return the seconds of a job's first iteration: nothing is hidden."""
     return kind.compute_s + volume_gigabits / rate_gbps
 
@@ -90,7 +90,7 @@ class Pace:
     iteration's time.
     """
 
-    kind: Kind
+    kind: JobKind
     volume_gigabits: float
 
     def after(self, gigabits: float, seconds: float, rate_gbps: float) -> float:

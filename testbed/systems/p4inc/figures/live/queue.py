@@ -25,7 +25,7 @@ from testbed.scheduling.live import gigabits, limits_of
 from testbed.scheduling.messages import job_from_json, limits_from_json, ports_from_json
 from testbed.scheduling.model import Job
 from testbed.systems.p4inc.figures.live import setting
-from testbed.systems.p4inc.figures.live.model import Kind, Pace, iteration_s
+from testbed.systems.p4inc.figures.live.model import JobKind, Pace, iteration_s
 from testbed.systems.p4inc.figures.live.prediction import Asked, Given, Predicted, Queue, predict
 from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.model import Topology
@@ -38,10 +38,10 @@ LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """A run."""
+class LiveTrial:
+    """A trial on a testbed: one run of a queue of jobs."""
 
-    kind: Kind
+    kind: JobKind
     scheme: str
     jobs: int
     seed: int
@@ -73,7 +73,7 @@ def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
 
 
 def submission(
-    trial: Trial, topology: Topology, slot_s: float, folder: Path, asked: Sequence[tuple[float, int]]
+    trial: LiveTrial, topology: Topology, slot_s: float, folder: Path, asked: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
     """The jobs file."""
     kind, scale = trial.kind, topology.scale
@@ -116,7 +116,7 @@ def submission(
 
 def run(
     testbed: setting.Testbed,
-    trial: Trial,
+    trial: LiveTrial,
     slot_s: float,
     folder: Path,
     asked: Sequence[tuple[float, int]] | None = None,
@@ -149,7 +149,7 @@ def costs(testbed: setting.Testbed, slot_s: float, folder: Path, times: int) -> 
     """Measure the costs by jobs of four workers that compute nothing, alone on the testbed, before anything
     is measured: the medians of so many, after one that loads what workers are forks of.
     """
-    trial = Trial(Kind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
+    trial = LiveTrial(JobKind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
     jobs = [run(testbed, trial, slot_s, folder, [(0.0, max(WORKERS))])["jobs"][0] for _ in range(1 + times)]
     known_costs = [costs_of(job) for job in jobs[1:]]
     return Costs(
@@ -167,7 +167,7 @@ def _trained_s(job: dict[str, Any]) -> float:
     return float(job["script"]["done_s"] - job["script"]["ready_s"])
 
 
-def measured(trial: Trial, result: dict[str, Any], topology: Topology, costs_: Costs) -> dict[str, Any]:
+def measured(trial: LiveTrial, result: dict[str, Any], topology: Topology, costs_: Costs) -> dict[str, Any]:
     """A run's numbers beside what was predicted of them."""
     jobs = result["jobs"]
     less = [job["waiting_s"] - job["start_up_s"] + _trained_s(job) for job in jobs]
@@ -225,11 +225,11 @@ def _total_jct_s(predicted: Predicted, jobs: Sequence[dict[str, Any]], costs_: C
     return math.fsum(predicted.ended_s[job["id"]] + costs_.handling_s - job["arrival_s"] for job in jobs)
 
 
-def pace(kind: Kind, topology: Topology) -> Pace:
+def pace(kind: JobKind, topology: Topology) -> Pace:
     return Pace(kind, kind.volume_gigabits(topology))
 
 
-def predicted_from(trial: Trial, result: dict[str, Any], topology: Topology) -> Predicted:
+def predicted_from(trial: LiveTrial, result: dict[str, Any], topology: Topology) -> Predicted:
     """Predict with the placements, and the slots in which jobs came to the policy, as they were measured."""
     model = result["model"]
     jobs: list[Job] = [job_from_json(job) for job in model["jobs"]]
@@ -238,7 +238,7 @@ def predicted_from(trial: Trial, result: dict[str, Any], topology: Topology) -> 
     return predict(limits, Given(jobs), policy, ports, pace(trial.kind, topology))
 
 
-def predicted_ahead(trial: Trial, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
+def predicted_ahead(trial: LiveTrial, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
     """Predict from the submission alone: placements and waiting for hosts are predicted as well. Of the
     result it has only the jobs' numbers.
     """
@@ -257,7 +257,7 @@ def predicted_ahead(trial: Trial, result: dict[str, Any], topology: Topology, co
 
 
 def sweep(
-    trials: Sequence[Trial],
+    trials: Sequence[LiveTrial],
     slot_s: float,
     config: dict[str, Any],
     folder: Path,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from testbed.reproduction.verdicts import Held
+from testbed.reproduction.verdicts import Tally
 from testbed.systems.p4inc.figures.live.claims import (
     CLAIMS,
     CONNECTIONS,
@@ -176,7 +176,7 @@ def _show_claims(report: Report, console: Console) -> None:
 
 
 def _count(claim: Mapping[str, Any]) -> str:
-    return str(Held(claim["held"], claim["tied"], claim["of"])) if claim["of"] else "-"
+    return str(Tally(claim["held"], claim["tied"], claim["of"])) if claim["of"] else "-"
 
 
 def _percent(value: float | None) -> str:

@@ -15,7 +15,7 @@ from testbed.client.caller import Caller
 from testbed.reproduction.verdicts import of_gain
 from testbed.systems.p4inc.figures.live import setting
 from testbed.systems.p4inc.figures.live.claims import NOISE
-from testbed.systems.p4inc.figures.live.model import Kind, iteration_s
+from testbed.systems.p4inc.figures.live.model import JobKind, iteration_s
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
 WORKERS = 2
@@ -59,12 +59,12 @@ def measure(
             for model in models:
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:
-                        rows.append(_row(testbed, Kind(model, iterations), case, folder))
+                        rows.append(_row(testbed, JobKind(model, iterations), case, folder))
                         on_done(f"{model}, {case.title}")
     return rows
 
 
-def _row(testbed: setting.Testbed, kind: Kind, case: Case, folder: Path) -> dict[str, Any]:
+def _row(testbed: setting.Testbed, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
     result, out = folder / f"{kind.model}.{case.name}.run.json", folder / f"{kind.model}.{case.name}.json"
     script = [str(setting.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]

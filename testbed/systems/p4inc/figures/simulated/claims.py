@@ -10,22 +10,22 @@ from collections.abc import Sequence
 
 from testbed.reproduction import claims
 from testbed.reproduction.claims import Finding, Said
-from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
+from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, BoundedSweep
 from testbed.systems.p4inc.figures.simulated.trials import TITLES
 from testbed.systems.p4inc.simulator.settings import FOUR, MILP
 
-Claim = claims.Claim[Sweep]
+Claim = claims.Claim[BoundedSweep]
 
 NORECON = "inc-tw-norecon"
 NAMES = {AOI: "reconfigured connections", CT_BTI: "CT-BTI"}
 
 
-def findings(figure: str, sweep: Sweep) -> list[Finding]:
+def findings(figure: str, sweep: BoundedSweep) -> list[Finding]:
     """Return all claims on a figure for which there are runs."""
     return claims.findings(CLAIMS[figure], sweep)
 
 
-def headline(sweep: Sweep) -> str:
+def headline(sweep: BoundedSweep) -> str:
     """Return which scheme has the shortest CT-BTI, and which of those that may reconfigure sets up fewest
     circuits, over the whole sweep.
     """
@@ -35,7 +35,7 @@ def headline(sweep: Sweep) -> str:
     return f"Shortest CT-BTI: {shortest}; fewest connections{of}: {fewest}"
 
 
-def _least(sweep: Sweep, schemes: Sequence[str], metric: str) -> str:
+def _least(sweep: BoundedSweep, schemes: Sequence[str], metric: str) -> str:
     names = [TITLES[scheme] for scheme in claims.least(sweep, schemes, metric)]
     return names[0] if len(names) == 1 else f"a tie of {', '.join(names[:-1])} and {names[-1]}"
 
@@ -75,7 +75,7 @@ def _grows_less(to: str, of: str, titles: tuple[str, str]) -> Claim:
 def _between(scheme: str, title: str, low: float, high: float) -> Claim:
     """Table I's delta. The MILP's own schedule stands for the optimum."""
 
-    def ours(sweep: Sweep) -> Said:
+    def ours(sweep: BoundedSweep) -> Said:
         return claims.in_range([sweep.deviation(scheme, value).mean for value in sweep.values], low, high)
 
     return claims.Claim(f"{title} is off the MILP by", f"{low:.1%} to {high:.1%}", (scheme, MILP), ours)
@@ -84,7 +84,7 @@ def _between(scheme: str, title: str, low: float, high: float) -> Claim:
 def _recon_gains() -> Claim:
     """The paper's numbers are (NoRecon - TW) / TW, although its deltas are shares of the longer."""
 
-    def ours(sweep: Sweep) -> Said:
+    def ours(sweep: BoundedSweep) -> Said:
         pairs = zip(sweep.means(NORECON, CT_BTI), sweep.means("inc-tw", CT_BTI), strict=True)
         return claims.in_range([without / with_ - 1 for without, with_ in pairs], 0.096, 0.244)
 
@@ -97,7 +97,7 @@ def _optimum(metric: str) -> Claim:
     of the shortest CT-BTI that was found, not of all schedules.
     """
 
-    def ours(sweep: Sweep) -> Said:
+    def ours(sweep: BoundedSweep) -> Said:
         held = sweep.ahead(
             metric, MILP, [scheme for scheme in ("inc-fcfs", "inc-tw") if scheme in sweep.schemes]
         )

@@ -102,10 +102,10 @@ class SimulatedFigure:
 
     def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
         from testbed.systems.p4inc.figures.simulated.claims import findings
-        from testbed.systems.p4inc.figures.simulated.means import Sweep
+        from testbed.systems.p4inc.figures.simulated.means import BoundedSweep
         from testbed.systems.p4inc.figures.simulated.trials import Measured
 
-        sweep = Sweep([Measured(**run) for run in report["runs"]])
+        sweep = BoundedSweep([Measured(**run) for run in report["runs"]])
         return [asdict(finding) for finding in findings(self.name, sweep)]
 
     def show(self, report: Report, console: Console) -> None:

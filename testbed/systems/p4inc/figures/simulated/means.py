@@ -4,14 +4,13 @@ the MILP. Pure.
 
 from __future__ import annotations
 
-from testbed.reproduction.sweep import Spread
-from testbed.reproduction.sweep import Sweep as AnySweep
+from testbed.reproduction.sweep import Spread, Sweep
 from testbed.systems.p4inc.figures.simulated.trials import Measured
 
 AOI, CT_BTI = "connections", "ct_bti_s"
 
 
-class Sweep(AnySweep[Measured]):
+class BoundedSweep(Sweep[Measured]):
     """Runs by scheme and swept value, of which the MILP may be one."""
 
     def deviation(self, scheme: str, value: float) -> Spread:

@@ -11,7 +11,7 @@ from typing import Any
 from testbed.reproduction.pool import Pool
 from testbed.reproduction.progress import progress
 from testbed.systems.p4inc.figures.simulated.claims import TABLE1, headline
-from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, Sweep
+from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, BoundedSweep
 from testbed.systems.p4inc.figures.simulated.trials import Measured, Trial, run, trials_of
 from testbed.systems.p4inc.simulator.coflows import Coflow
 from testbed.systems.p4inc.simulator.settings import MILP, Setting
@@ -27,7 +27,7 @@ def sweep(
     processes: int,
     time_limit_s: float,
     on_done: Callable[[Trial], None],
-) -> Sweep:
+) -> BoundedSweep:
     """Runs every scheme with every seed at every value, in `processes` processes. Raises the first error of a
     run.
     """
@@ -45,7 +45,7 @@ def sweep(
         for scheme in setting.schemes
         for seed in seeds
     ]
-    return Sweep([done[at] for at in order])
+    return BoundedSweep([done[at] for at in order])
 
 
 def shown(
@@ -55,7 +55,7 @@ def shown(
     *,
     processes: int,
     time_limit_s: float,
-) -> Sweep:
+) -> BoundedSweep:
     """Run the same, with its progress on the standard error."""
     total = len(setting.values) * len(setting.schemes) * len(seeds)
     with progress(f"{setting.name}, {setting.about}", total) as on_done:
@@ -70,7 +70,7 @@ def shown(
 
 
 def document(
-    setting: Setting, runs: Sweep, trace: Sequence[Coflow], *, options: Mapping[str, Any]
+    setting: Setting, runs: BoundedSweep, trace: Sequence[Coflow], *, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return all that is printed and drawn, and every run."""
     return {
@@ -89,7 +89,7 @@ def document(
     }
 
 
-def _mean(runs: Sweep, scheme: str, value: float) -> dict[str, Any]:
+def _mean(runs: BoundedSweep, scheme: str, value: float) -> dict[str, Any]:
     metrics = {
         name: asdict(runs.spread(scheme, value, name)) for name in (CT_BTI, AOI, "mean_jct_s", "time_s")
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from testbed.errors import TestbedError
 from testbed.scheduling.model import Job
-from testbed.systems.p4inc.checker import Report, check
+from testbed.systems.p4inc.checker import Checked, check
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator.coflows import Coflow
 from testbed.systems.p4inc.simulator.fluid import Simulated, simulate
@@ -65,17 +65,17 @@ def run(trial: Trial, trace: Sequence[Coflow]) -> Measured:
     jobs = trial.setting.jobs(trial.seed, trace)
     if trial.scheme == MILP:
         return _solved(trial, jobs)
-    outcome = _simulated(trial, trial.scheme, jobs)
-    assert outcome.schedule is not None
-    assert outcome.policy_s is not None
-    report = check(outcome.schedule)
-    simulated = (outcome.ct_bti_s, outcome.reconfigured_connections, outcome.reconfigurations)
+    simulation = _simulated(trial, trial.scheme, jobs)
+    assert simulation.schedule is not None
+    assert simulation.policy_s is not None
+    report = check(simulation.schedule)
+    simulated = (simulation.ct_bti_s, simulation.reconfigured_connections, simulation.reconfigurations)
     checked = (report.ct_bti_s, report.reconfigured_connections, report.reconfigurations)
     if abs(simulated[0] - checked[0]) > 1e-6 or simulated[1:] != checked[1:]:
         raise TestbedError(
             f"the simulator has CT-BTI, circuits and reconfigurations {simulated}, the checker {checked}"
         )
-    return _measured(trial, jobs, report, outcome.policy_s)
+    return _measured(trial, jobs, report, simulation.policy_s)
 
 
 def _simulated(trial: Trial, scheme: str, jobs: Sequence[Job]) -> Simulated:
@@ -84,7 +84,7 @@ def _simulated(trial: Trial, scheme: str, jobs: Sequence[Job]) -> Simulated:
     return simulate(setting.limits, jobs, policy, setting.initial, record=True, clock=time.perf_counter)
 
 
-def _measured(trial: Trial, jobs: Sequence[Job], report: Report, time_s: float) -> Measured:
+def _measured(trial: Trial, jobs: Sequence[Job], report: Checked, time_s: float) -> Measured:
     waited_s = sum(report.finish_s[job.id] - job.arrival * trial.setting.slot_s for job in jobs)
     return Measured(
         trial.value,
@@ -106,7 +106,7 @@ def _solved(trial: Trial, jobs: Sequence[Job]) -> Measured:
 
     setting, began = trial.setting, time.perf_counter()
     starts = [_simulated(trial, scheme, jobs) for scheme in WARM]
-    best = min(starts, key=lambda outcome: (outcome.ct_bti_s, outcome.reconfigured_connections))
+    best = min(starts, key=lambda start: (start.ct_bti_s, start.reconfigured_connections))
     solution = milp.solve(
         setting.limits,
         jobs,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.layout import Layout, layout
 from testbed.emulation.links import WIRES, burst_bytes, inner_devices, rate_bytes_per_s
 from testbed.emulation.namespaces import command
 from testbed.emulation.netlink import attribute, attributes
+from testbed.emulation.parts import Parts, parts
 from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
 
 IFNAMSIZ = 16
@@ -23,13 +23,13 @@ def topology(*units: tuple[int, int], rate_mbps: float | None = 40_000, scale: i
     return Topology("t", made, LinkSpec(rate_mbps, 100), LinkSpec(rate_mbps, 50), OcsSpec(), IncSpec(), scale)
 
 
-def devices_of(made: Layout) -> list[str]:
+def devices_of(made: Parts) -> list[str]:
     ends = [end for wire in made.wires for end in (wire.a, wire.b) if end.namespace is None]
     return [end.device for end in ends]
 
 
 def test_names_and_numbers_are_those_of_the_architecture() -> None:
-    made = layout(topology((3, 2), (2, 1)))
+    made = parts(topology((3, 2), (2, 1)))
     assert made.namespaces == (WIRES, "u1h1", "u1h2", "u1h3", "u2h1", "u2h2")
     bridges = {
         bridge.name: (bridge.datapath_id, [(p.device, p.number) for p in bridge.ports])
@@ -60,24 +60,24 @@ def test_names_and_numbers_are_those_of_the_architecture() -> None:
 
 
 def test_a_single_rack_has_no_optical_switch() -> None:
-    assert [bridge.name for bridge in layout(topology((4, 0))).bridges] == ["u1"]
+    assert [bridge.name for bridge in parts(topology((4, 0))).bridges] == ["u1"]
 
 
 def test_a_bmv2_unit_has_the_same_devices_and_no_bridge() -> None:
     plain = topology((2, 1), (1, 1))
     mixed = replace(plain, units=(replace(plain.units[0], engine="bmv2"), plain.units[1]))
-    assert [bridge.name for bridge in layout(mixed).bridges] == ["u2", "oxc"]
-    assert layout(mixed).switch_devices == layout(plain).switch_devices
-    assert layout(mixed).wires == layout(plain).wires
+    assert [bridge.name for bridge in parts(mixed).bridges] == ["u2", "oxc"]
+    assert parts(mixed).switch_devices == parts(plain).switch_devices
+    assert parts(mixed).wires == parts(plain).wires
 
 
 def test_an_unshaped_topology_has_unshaped_wires() -> None:
-    assert {wire.rate_mbps for wire in layout(topology((2, 1), (1, 1), rate_mbps=None)).wires} == {None}
+    assert {wire.rate_mbps for wire in parts(topology((2, 1), (1, 1), rate_mbps=None)).wires} == {None}
 
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 40)), min_size=1, max_size=6))
 def test_every_device_is_named_once_and_is_a_port_of_one_bridge(units: list[tuple[int, int]]) -> None:
-    made = layout(topology(*units))
+    made = parts(topology(*units))
     devices = devices_of(made)
     ports = [port.device for bridge in made.bridges for port in bridge.ports]
     assert sorted(devices) == sorted(ports)
@@ -90,7 +90,7 @@ def test_every_device_is_named_once_and_is_a_port_of_one_bridge(units: list[tupl
 
 
 def test_the_largest_names_fit_the_kernel() -> None:
-    made = layout(topology(*[(1, 1)] * 249, (200, 40)))
+    made = parts(topology(*[(1, 1)] * 249, (200, 40)))
     names = devices_of(made) + [device for wire in made.wires for device in inner_devices(wire)]
     assert max(len(name) for name in names) < IFNAMSIZ
 

@@ -1,4 +1,4 @@
-"""The layout of a topology: devices, wires, host addresses and bridges. Pure: a function of the topology.
+"""The parts of a fabric: devices, wires, host addresses and bridges. Pure: a function of the topology.
 
 Owns the mapping; names and numbers come from topology.addresses. Nothing here touches the kernel.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.emulation.links import WIRES, End, HostAddress, WireSpec
+from testbed.emulation.links import WIRES, HostAddress, WireEnd, WireSpec
 from testbed.emulation.openvswitch import Bridge, Port
 from testbed.topology import addresses
 from testbed.topology.model import LinkSpec, Topology, UnitSpec
@@ -38,7 +38,7 @@ class OxcDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Parts:
     """Everything that is to be made."""
 
     namespaces: tuple[str, ...]
@@ -54,8 +54,8 @@ def buffer_bytes(link: LinkSpec, mtu: int) -> int:
     return link.buffer_packets * (mtu + _ETHERNET_BYTES)
 
 
-def layout(topology: Topology) -> Layout:
-    """The layout of a topology. One without optical ports has no optical switch; whether a unit has a
+def parts(topology: Topology) -> Parts:
+    """The parts of a topology. One without optical ports has no optical switch; whether a unit has a
     bridge is its data plane's to say.
     """
     switch_devices = tuple(device for unit in topology.units for device in _switch_devices(unit))
@@ -78,7 +78,7 @@ def layout(topology: Topology) -> Layout:
     if oxc_devices:
         ports = tuple(Port(device.device, device.number) for device in oxc_devices)
         bridges.append(Bridge(addresses.OXC_BRIDGE, addresses.OXC_DPID, ports))
-    return Layout(
+    return Parts(
         namespaces=(WIRES, *topology.host_names),
         wires=tuple(wire for unit in topology.units for wire in _wires(topology, unit)),
         hosts=tuple(address for unit in topology.units for address in _hosts(unit)),
@@ -107,16 +107,16 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
     for host in range(1, unit.hosts + 1):
         name = addresses.host_name(unit.index, host)
         ifindex = addresses.host_ifindex(unit.index, host)
-        a = End(HOST_DEVICE, name, addresses.host_mac(unit.index, host), ifindex)
-        b = End(addresses.tor_port_device(unit.index, host))
+        a = WireEnd(HOST_DEVICE, name, addresses.host_mac(unit.index, host), ifindex)
+        b = WireEnd(addresses.tor_port_device(unit.index, host))
         wires.append(WireSpec(name, a, b, host_rate, host_buffer, mtu))
     optical_rate, optical_buffer = (
         topology.optical_link.emulated_mbps(scale),
         buffer_bytes(topology.optical_link, mtu),
     )
     for port in range(1, unit.optical_ports + 1):
-        a = End(addresses.optical_device(unit.index, port))
-        b = End(addresses.oxc_device(unit.index, port))
+        a = WireEnd(addresses.optical_device(unit.index, port))
+        b = WireEnd(addresses.oxc_device(unit.index, port))
         name = addresses.optical_port_name(unit.index, port)
         wires.append(WireSpec(name, a, b, optical_rate, optical_buffer, mtu))
     return wires
