@@ -228,9 +228,9 @@ P4 = (
     *_in(
         Kind.P4,
         "testbed/aggregation/ticks.py",
-        ("a tick is for the first generation", "generation=entry.generation", "generation=1"),
-        ("a tick is for the first tree", "tree=entry.tree", "tree=0"),
-        ("an age wraps", "age=min(age_ms, _OLDEST_MS)", "age=age_ms & _OLDEST_MS"),
+        ("a tick is for the first generation", "generation=tick.generation", "generation=1"),
+        ("a tick is for the first tree", "tree=tick.tree", "tree=0"),
+        ("an age wraps", "age=min(tick.age_ms, _OLDEST_MS)", "age=tick.age_ms & _OLDEST_MS"),
         ("a tick is as wide as can be", "lanes=entry.lanes", "lanes=spec.LANES"),
     ),
     *_in(
@@ -238,8 +238,8 @@ P4 = (
         "testbed/aggregation/admission.py",
         (
             "a tick is for the slot that others count",
-            "slot = admission.bases[tree, place] + offset",
-            "slot = offset",
+            "slot, at = admission.bases[tree, place] + offset,",
+            "slot, at = offset,",
         ),
     ),
 )
