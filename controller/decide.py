@@ -64,7 +64,7 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
     """
     match event:
         case Began():
-            return _settle(_new(state, Errand()), state.site.without_openflow, now_ns)
+            return _settle(_new(state, Errand()), state.premises.without_openflow, now_ns)
         case Came(dpid):
             state = replace(state.without_trust(dpid), connected=state.connected | {dpid})
             state = _new(state, Errand())
@@ -74,7 +74,7 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
         case Gone(dpid):
             return replace(state.without_trust(dpid), connected=state.connected - {dpid}), ()
         case Restarted(unit):
-            state.site.check_unit(unit)
+            state.premises.check_unit(unit)
             state = state.without_trust(addresses.tor_dpid(unit))
             return _settle(_new(state, Errand()), {unit}, now_ns)
         case Demanded(pairs):
@@ -109,7 +109,7 @@ def _settle(state: State, units: Iterable[Unit], now_ns: int) -> Course:
         state = replace(state, verified=state.verified - {dpid})
         if not state.can_be_told(unit):
             continue
-        if unit in state.site.without_openflow:
+        if unit in state.premises.without_openflow:
             tasks.append(_set_routes(state, dpid))
         elif dpid in state.held:
             state, steps = _tell(state, dpid)
@@ -124,7 +124,7 @@ def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int, rand
     should hold.
     """
     if state.circuits is None:  # those of an optical switch that has some are taken over
-        state = state.with_circuits(circuits_of(flows, state.site.topology) or state.last_decided)
+        state = state.with_circuits(circuits_of(flows, state.premises.topology) or state.last_decided)
     state = replace(state, held={**state.held, dpid: flows})
     wanted, tries = state.wanted(dpid), _errand(state).tries.get(dpid, 0)
     if flows != wanted:
@@ -136,7 +136,7 @@ def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int, rand
         return _wait(state, Task(dpid, (Complain(difference), *steps) if tries else steps))
     if dpid == OXC_DPID and _errand(state).change:
         return _connect(state, now_ns)
-    if not state.site.has_plane:
+    if not state.premises.has_plane:
         return _verify(state, dpid, now_ns, random)
     return _wait(state, Task(dpid, (ReadLight(),)) if dpid == OXC_DPID else _set_routes(state, dpid))
 
@@ -165,7 +165,7 @@ def _verify(state: State, dpid: Dpid, now_ns: int, random: Random) -> Course:
     """Counts a switch as one that holds what it should. The optical switch's circuits known, what waited for
     them goes on: a change that was asked for, or else the ToRs.
     """
-    if dpid not in state.connected and state.site.speaks_openflow(dpid):
+    if dpid not in state.connected and state.premises.speaks_openflow(dpid):
         return _fail(state, dpid, TestbedError(f"set switch {dpid:#x}: it disconnected"), now_ns)
     state = replace(state, verified=state.verified | {dpid})
     if dpid != OXC_DPID:
@@ -204,8 +204,8 @@ def _prepare_change(state: State, random: Random) -> Course:
         removed,
         added,
         ports=ports_of(removed | added),
-        tor_flows=tor_flows(state.site.topology, target),
-        dark=draw(state.site.topology.ocs, random),
+        tor_flows=tor_flows(state.premises.topology, target),
+        dark=draw(state.premises.topology.ocs, random),
     )
     state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
     return _wait(state, Task(OXC_DPID, (TellTime(),)))
@@ -219,7 +219,7 @@ def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
     change = _change(state)
     remove, add = oxc_flows(change.removed), oxc_flows(change.added)
     steps: tuple[Step, ...]
-    if state.site.has_plane:
+    if state.premises.has_plane:
         steps = (
             Darken(_numbers(change.ports), change.due_ns),
             Disconnect(_numbers(ports_of(change.removed))),
@@ -240,7 +240,7 @@ def _connect(state: State, now_ns: int) -> Course:
     change, before = _change(state), state.tor_flows
     state = replace(state, circuits=change.target, tor_flows=change.tor_flows)
     state = _with_change(state, is_made=True)
-    ports = _numbers(ports_of(change.added)) if state.site.has_plane else ()
+    ports = _numbers(ports_of(change.added)) if state.premises.has_plane else ()
     connect = (Connect(tuple(_ends(c) for c in sorted(change.added))),) if ports else ()
     light = Task(LIGHT, (*connect, Watch(ports, change.began_ns, change.due_ns)))
     state = _with_errand(state, out=frozenset({LIGHT}))

@@ -21,7 +21,7 @@ TorFlows = Mapping[Unit, frozenset[Flow]]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Premises:
     """The facts that last for a controller's life. `has_plane`: there is a fast path beside the flows."""
 
     topology: Topology
@@ -89,7 +89,7 @@ class State:
     back, what they should, routes included.
     """
 
-    site: Site
+    premises: Premises
     circuits: frozenset[Circuit] | None
     tor_flows: TorFlows
     history: tuple[dict[str, Any], ...] = ()
@@ -116,7 +116,7 @@ class State:
         """The initial circuits, and all changes since. A circuit that was lost without a change gives way to
         what a later change made at its ports.
         """
-        topology = self.site.topology
+        topology = self.premises.topology
         circuits = checked(topology.ocs.circuits, topology.optical_ports)
         for record in self.history:
             removed, added = (
@@ -129,7 +129,7 @@ class State:
     @property
     def is_ready(self) -> bool:
         """Say whether every switch is connected, where it speaks OpenFlow, and holds what it should."""
-        topology = self.site.topology
+        topology = self.premises.topology
         needed = {addresses.tor_dpid(unit.index) for unit in topology.units}
         if topology.optical_ports:
             needed.add(addresses.OXC_DPID)
@@ -150,8 +150,8 @@ class State:
 
     def can_be_told(self, unit: Unit) -> bool:
         """Say whether a ToR's routes can be set now."""
-        if unit in self.site.without_openflow:
-            return self.site.has_plane
+        if unit in self.premises.without_openflow:
+            return self.premises.has_plane
         return addresses.tor_dpid(unit) in self.connected
 
     def wanted(self, dpid: Dpid) -> frozenset[Flow]:
@@ -163,7 +163,7 @@ class State:
 
     def with_circuits(self, circuits: frozenset[Circuit]) -> State:
         """The state in which these circuits are decided."""
-        return replace(self, circuits=circuits, tor_flows=tor_flows(self.site.topology, circuits))
+        return replace(self, circuits=circuits, tor_flows=tor_flows(self.premises.topology, circuits))
 
     def without_trust(self, *dpids: Dpid) -> State:
         """The state in which nobody knows what these switches hold."""
@@ -172,14 +172,14 @@ class State:
 
     def plan(self, demands: Iterable[UnitPair]) -> Plan:
         """The circuits that would serve these pairs of units, and what changes."""
-        return plan(self.current, demands, self.site.ports)
+        return plan(self.current, demands, self.premises.ports)
 
     def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[int]]:
         """The optical ports by which a packet gets from a unit to several, by unit."""
         members = list(members)
         for unit in (root, *members):
-            self.site.check_unit(unit)
-        return tree(self.current, self.site.ports, root, members)
+            self.premises.check_unit(unit)
+        return tree(self.current, self.premises.ports, root, members)
 
     def routes(self) -> dict[str, dict[str, str]]:
         """The device by which each unit's ToR sends to each address or network."""
@@ -196,11 +196,11 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
     """The state of a controller that has seen no switch yet. Without optical ports there are no circuits
     to wait for.
     """
-    site = Site(
+    premises = Premises(
         topology,
         has_plane,
         unit_ports(topology),
         frozenset(unit.index for unit in topology.units if not unit.data_plane.is_bridge),
     )
-    state = State(site, circuits=None, tor_flows={}, history=tuple(history))
+    state = State(premises, circuits=None, tor_flows={}, history=tuple(history))
     return state if topology.optical_ports else state.with_circuits(frozenset())

@@ -283,7 +283,7 @@ class World:
 
     def check_verified(self) -> None:
         for dpid in self.state.verified:
-            assert dpid in self.linked or not self.state.site.speaks_openflow(dpid), "who is gone counts"
+            assert dpid in self.linked or not self.state.premises.speaks_openflow(dpid), "who is gone counts"
             self.check_settled(dpid)
 
     def check_settled(self, dpid: Dpid) -> None:
@@ -297,7 +297,7 @@ class World:
             return
         unit = addresses.tor_unit(dpid)
         flows = tor_flows(self.topology, circuits)[unit]
-        if self.state.site.speaks_openflow(dpid):
+        if self.state.premises.speaks_openflow(dpid):
             assert frozenset(self.held[dpid].values()) == flows
         if self.has_plane:
             assert self.routes[unit] == routes_of(unit, flows)

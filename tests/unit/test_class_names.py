@@ -18,7 +18,6 @@ TWICE = {
     "Port": "a kind of neighbour in a record of the data planes; a device of a bridge. Of OpenFlow and of P4",
     "Ring": "a worker's memory of results; the baseline that gloo calls ring. Of the field, both",
     "Role": "the contract's has numbers, the pure one has none, so that a data plane may have others",
-    "Site": "the testbed as a system finds it; the facts that last for a controller's life",
     "State": "what a policy is shown, and what a controller knows: the state of a pure decision, both",
     "Stored": "the bits of a stored result's flags, and a stored result, in the model of what reads them",
     "Tors": "the folder of each engine has this class, and is asked for it by name (dataplanes/folders.py)",

@@ -85,7 +85,7 @@ def something_happens(world: World, chance: Random) -> None:
             world.part(chance.choice(sorted(world.linked)))
         case "restart":
             unit = chance.choice(units)
-            if unit in world.state.site.without_openflow:
+            if unit in world.state.premises.without_openflow:
                 world.routes.pop(unit, None)
             world.run(Restarted(unit))
         case "die":

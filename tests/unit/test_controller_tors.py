@@ -52,7 +52,9 @@ def test_a_unit_without_openflow_is_ready_when_its_routes_are_set(tmp_path: Path
         assert not conductor.state.is_ready
         conductor.connected(switch)  # type: ignore[arg-type]
     assert conductor.state.is_ready
-    assert router.routes == routes_of(2, tor_flows(conductor.state.site.topology, conductor.state.current)[2])
+    assert router.routes == routes_of(
+        2, tor_flows(conductor.state.premises.topology, conductor.state.current)[2]
+    )
     assert set(plane.routes) == {1, 3}, "the fast path knows nothing of it"
 
 

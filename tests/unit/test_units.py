@@ -38,7 +38,7 @@ MIXED = (
     "index_of(UnitIndex(0))",
     "exact(frozenset(), {(UnitIndex(0), UnitIndex(1)): 1}, {})",
     "Decision(inc={1: Unit(1)})",
-    "def wrong(state: Known) -> bool: return Dpid(1) in state.site.without_openflow",
+    "def wrong(state: Known) -> bool: return Dpid(1) in state.premises.without_openflow",
     "def wrong_too(state: Known) -> bool: return Unit(1) in state.connected",
     "OXC_DPID == Unit(1)",
     "tor_unit(Unit(1))",
