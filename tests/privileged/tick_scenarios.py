@@ -7,8 +7,11 @@ from __future__ import annotations
 import json
 import mmap
 import socket
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +39,7 @@ TOP: Host = (3, 1)
 LATE_S = 60.0
 AGE_MS = 250
 LACKING, COMPLETE = 2, 3  # fragments
+PACED, TICKING = 128, 4  # ticks, and threads that send them
 
 
 def ticked(network: Network) -> dict[str, Any]:
@@ -62,6 +66,42 @@ def ticked(network: Network) -> dict[str, Any]:
     for unit in (1, 2):
         network.places.release(unit)
     return seen
+
+
+def paced(network: Network) -> dict[str, dict[str, float]]:
+    """Return by engine, and for one thread and for several, how long a tick takes (median, ms), and how many
+    are done a second. Each completes a sum: one of two workers has pushed its fragment.
+    """
+    jobs = {"xdp": ([(1, 1), (1, 2)], switch(1)), "bmv2": ([(2, 1), (2, 2)], switch(2))}
+    paces = {}
+    for number, (name, (hosts, place)) in enumerate(jobs.items(), 31):
+        for threads in (1, TICKING):
+            admission = network.places.admit(number, 10 * number + threads, p4inc(hosts), size=PACED * 2)
+            fragments = [range(at, PACED, threads) for at in range(threads)]
+            try:
+                with _Counted(network, "aggregated", times=PACED):
+                    for fragment in range(PACED):
+                        _push(network, admission, hosts, 0, fragment)
+                with _Counted(network, "ticked", times=PACED):
+                    began = time.monotonic()
+                    with ThreadPoolExecutor(threads) as pool:
+                        calls = list(pool.map(partial(_paced, network, number, place), fragments))
+                seconds = time.monotonic() - began
+            finally:
+                network.places.release(number)
+            call_ms = statistics.median(call_s for of_thread in calls for call_s in of_thread) * 1e3
+            paces[f"{name}, {threads} thread(s)"] = {"call_ms": call_ms, "a_second": PACED / seconds}
+    return paces
+
+
+def _paced(network: Network, job: int, place: Any, fragments: Sequence[int]) -> list[float]:
+    """Return the seconds of each tick."""
+    took = []
+    for fragment in fragments:
+        began = time.monotonic()
+        network.places.tick(job, 0, place, fragment, fragment, AGE_MS)
+        took.append(time.monotonic() - began)
+    return took
 
 
 def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place: Any) -> dict[str, Any]:
@@ -123,10 +163,10 @@ def _push(network: Network, admission: Admission, hosts: Sequence[Host], rank: i
 
 
 class _Counted:
-    """Leaving waits until each of these verdicts was given once more than on entering."""
+    """Leaving waits until each of these verdicts was given once more than on entering, or so many `times`."""
 
-    def __init__(self, network: Network, *verdicts: str) -> None:
-        self._network, self._verdicts = network, verdicts
+    def __init__(self, network: Network, *verdicts: str, times: int = 1) -> None:
+        self._network, self._verdicts, self._times = network, verdicts, times
 
     def __enter__(self) -> None:
         self._before = self._network.verdicts()
@@ -134,7 +174,7 @@ class _Counted:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             for verdict in self._verdicts:
-                _await(lambda verdict=verdict: self._rise(verdict) > 0, verdict)  # type: ignore[misc]
+                _await(lambda verdict=verdict: self._rise(verdict) >= self._times, verdict)  # type: ignore[misc]
 
     def _rise(self, verdict: str) -> int:
         return self._network.verdicts()[verdict] - self._before[verdict]
