@@ -26,7 +26,7 @@ from testbed.contract.transports import GLOO
 from workloads.job_env import JobEnv
 from workloads.native import build
 from workloads.outcome import Outcome, Record
-from workloads.quantiser import NotFiniteError
+from workloads.quantiser import NotFiniteError, UnheardError
 from workloads.reducers import Reducer, reducer_for
 from workloads.timeline import Timeline
 
@@ -239,8 +239,8 @@ class Sums:
         way, workers = self._job.transport, self._job.world_size
         try:
             outcome = reducer.finish() or Outcome.whole(workers)  # a user's own may say nothing
-        except NotFiniteError:
-            if self._job.strict_finite:
+        except NotFiniteError as error:
+            if self._job.strict_finite or isinstance(error, UnheardError):  # gloo needs all of them
                 raise
             self._sum_exactly(flat)
             way, outcome = GLOO, Outcome.whole(workers)

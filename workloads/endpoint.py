@@ -31,7 +31,7 @@ from testbed.contract.endpoint import Event
 from testbed.contract.records import Kind, Record
 from workloads.job_env import Board
 from workloads.outcome import Outcome
-from workloads.quantiser import DisagreementError, Floats, NotFiniteError
+from workloads.quantiser import DisagreementError, Floats, NotFiniteError, UnheardError
 
 Lanes = npt.NDArray[np.uint32]
 
@@ -249,12 +249,11 @@ class Endpoint:
     def _explained(self, event: Event, detail: int, vector: _Vector) -> Exception:
         """Return what a vector without a sum raises. It is the end where the workers no longer agree."""
         if event == Event.NOT_FINITE:
-            failed: Exception = NotFiniteError(
-                f"{detail} of {self._workers} workers have NaN or infinity in their gradients"
-            )
+            what = f"{detail} of {self._workers} workers have NaN or infinity in their gradients"
             if 0 < vector.contributors[0] < self._workers:  # the others may sum it without this worker
-                self._broken = failed
-            return failed
+                self._broken = UnheardError(what)
+                return self._broken
+            return NotFiniteError(what)
         if event == Event.IMPOSSIBLE:
             self._broken = RuntimeError(
                 f"job {self._job}: a result names {detail} contributors of {self._workers} workers"

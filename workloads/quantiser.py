@@ -49,6 +49,10 @@ class NotFiniteError(ArithmeticError):
     """Some worker has a NaN or an infinity in its gradients."""
 
 
+class UnheardError(NotFiniteError):
+    """The same where workers were missing in the vote: others may have summed without it, and not know."""
+
+
 class DisagreementError(RuntimeError):
     """The workers do not reduce arrays of the same length."""
 

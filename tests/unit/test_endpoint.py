@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.contract import spec
+from testbed.contract.endpoint import Event
 from workloads import quantiser
-from workloads.endpoint import library
+from workloads.endpoint import Endpoint, _Vector, library
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -53,3 +54,15 @@ def test_cut_values_are_those_of_the_quantiser_bit_by_bit(
 def test_lanes_fill_the_mtu_in_pairs(mtu: int, lanes: int) -> None:
     assert spec.lanes_for(mtu) == lanes
     assert 28 + spec.payload_bytes(lanes) <= mtu
+
+
+@pytest.mark.parametrize("contributors", [2, 3])
+def test_only_a_nan_that_all_workers_heard_of_may_be_summed_otherwise(contributors: int) -> None:
+    """The others may have their sum where a vote lacks workers, and would not come."""
+    endpoint = Endpoint.__new__(Endpoint)
+    endpoint._workers, endpoint._broken = 3, None
+    vector = _Vector(np.zeros(1, np.float32), np.array([contributors], np.uint32))
+    error = endpoint._explained(Event.NOT_FINITE, 1, vector)
+    assert isinstance(error, quantiser.NotFiniteError)
+    assert isinstance(error, quantiser.UnheardError) == (contributors < 3)
+    assert endpoint._broken is (error if contributors < 3 else None)
