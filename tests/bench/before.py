@@ -1,12 +1,12 @@
 """The cost of a change: the same measurements in this checkout and in one of another commit, in turn.
 
-`python -m tests.bench.before CHECKOUT [--pairs N] [--rows loss,unshaped,bringup] [--json FILE] [--into
+`python -m tests.bench.before CHECKOUT [--pairs N] [--rows loss,unshaped,...] [--json FILE] [--into
 docs/studies/performance.md]`, as root; CHECKOUT is a working tree of the other commit that `make setup` was
 run in. Turns go there, here, here, there: what drifts at an even pace then costs both the same. A ratio is of
 two neighbours; of several their median counts, and their range is how far to believe it.
 
-Measurements use what both commits have: tests/privileged/fault_scenarios.py, tests/bench/goodput.py and
-tests/bench/bringup.py of the checkout that is measured.
+Measurements use what both commits have: tests/privileged/fault_scenarios.py and the benches goodput,
+aggregators, engines and bringup of the checkout that is measured.
 """
 
 from __future__ import annotations
@@ -87,15 +87,35 @@ def loss(checkout: Path) -> Figures:
     return {f"{name}, 3 workers": job["rounds_per_s"] for name, job in jobs.items()}
 
 
+def _bench(checkout: Path, module: str, *options: str) -> Any:
+    """Return the figures of one of that checkout's benches."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        _said(checkout, [_python(checkout), "-m", f"tests.bench.{module}", *options, "--json", str(file)])
+        return json.loads(file.read_text())
+
+
 def unshaped(checkout: Path) -> Figures:
     """Goodput of an all-reduce on links without a rate, by number of workers, and its mean."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "goodput.json"
-        script = [_python(checkout), "-m", "tests.bench.goodput", "--cases", "unshaped", "--kinds", "inc"]
-        _said(checkout, [*script, "--rounds", "4", "--json", str(file)])
-        rows = json.loads(file.read_text())["goodput"]
+    options = ("--cases", "unshaped", "--kinds", "inc", "--rounds", "4")
+    rows = _bench(checkout, "goodput", *options)["goodput"]
     goodputs = {f"no rate, {row['workers']} workers": row["found"]["inc"]["goodput_mbps"] for row in rows}
     return {**goodputs, "no rate, geometric mean": statistics.geometric_mean(goodputs.values())}
+
+
+def aggregators(checkout: Path) -> Figures:
+    """Gradients that XDP and a process that sums take for each CPU second of theirs."""
+    figures = _bench(checkout, "aggregators", "--rounds", "1")
+    return {
+        f"aggregator {kind}": statistics.median(run["gbps_per_core"] for run in figures["cases"][kind])
+        for kind in ("xdp", "tcp")
+    }
+
+
+def engines(checkout: Path) -> Figures:
+    """Goodput of two workers by each way to sum; needs BMv2."""
+    rows = _bench(checkout, "engines", "--mtu", "1500", "--rounds", "1", "--seconds", "1")["rows"]
+    return {f"two workers, {row['name']}": row["goodput_mbps"] for row in rows if "skipped" not in row}
 
 
 def bringup(checkout: Path) -> Figures:
@@ -114,6 +134,8 @@ def bringup(checkout: Path) -> Figures:
 ROWS: dict[str, tuple[Callable[[Path], Figures], str, int]] = {
     "loss": (loss, "rounds/s", 1),
     "unshaped": (unshaped, "Mb/s", 0),
+    "aggregators": (aggregators, "Gb/s per core", 2),
+    "engines": (engines, "Mb/s", 1),
     "bringup": (bringup, "s", 2),
 }
 
