@@ -47,7 +47,7 @@ def main(scenario: str, topology: str) -> None:
     folder.mkdir()
     described = parse(json.loads(topology), "test") if topology.startswith("{") else catalogue.ready(topology)
     scenarios = importlib.import_module(f"tests.privileged.{module or 'scenarios'}")
-    getattr(scenarios, "prepare", lambda: None)()
+    getattr(scenarios, "before_network", lambda: None)()
     with Network(described, folder) as network:
         outcome = getattr(scenarios, function)(network)
     print(MARK + json.dumps(outcome))

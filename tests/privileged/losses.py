@@ -19,7 +19,7 @@ INTACT = "	return is_intact(p, UDP_BYTES) ? HAS_LANES : LOST;\n"
 LOSE = "	if (is_lost(ctx, p->inc))\n		return LOST;\n"
 
 
-def prepare() -> None:
+def before_network() -> None:
     """Have the network that comes up then load these programs in place of the product's."""
     text = source(layout.BPF_DIR / "programs.c")
     assert text.count(AHEAD) == text.count(INTACT) == 1

@@ -1,4 +1,4 @@
-"""Ticks on a running network: the daemon completes sums at a ToR of each engine, and at a host that is the
+"""Ticks on a running network: the daemon completes sums at a ToR of any engine, and at a host that is the
 top of a tree.
 """
 
@@ -27,14 +27,19 @@ from testbed.topology.places import Host, at_host, switch
 from tests.forests import p4inc
 from tests.vectors.build import push, sum_of
 
-FABRIC = json.dumps(
-    {
-        "units": [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}, {"kind": "cpu", "hosts": 1}],
-        "host_rate_mbps": 10_000,
-        "optical_rate_mbps": 10_000,
-        "scale": 100,
-    }
-)
+
+def fabric(engine: str) -> str:
+    """A configuration of two units of workers, the second of this engine, and a unit for a server."""
+    return json.dumps(
+        {
+            "units": [{"hosts": 3}, {"hosts": 3, "engine": engine}, {"kind": "cpu", "hosts": 1}],
+            "host_rate_mbps": 10_000,
+            "optical_rate_mbps": 10_000,
+            "scale": 100,
+        }
+    )
+
+
 TOP: Host = (3, 1)
 LATE_S = 60.0
 AGE_MS = 250
@@ -43,10 +48,10 @@ PACED, TICKING = 128, 4  # ticks, and threads that send them
 
 
 def ticked(network: Network) -> dict[str, Any]:
-    """Return for the ToR of each engine, and for the host, what workers had before and after late ticks."""
+    """Return for each unit's ToR, and for the host, what workers had before and after late ticks."""
     jobs: dict[str, tuple[list[Host], Any, Host | None]] = {
-        "xdp": ([(1, 1), (1, 2)], switch(1), None),
-        "bmv2": ([(2, 1), (2, 2)], switch(2), None),
+        "u1": ([(1, 1), (1, 2)], switch(1), None),
+        "u2": ([(2, 1), (2, 2)], switch(2), None),
         "host": ([(1, 1), (2, 1)], at_host(TOP), TOP),
     }
     seen = {}
