@@ -151,6 +151,7 @@ def main() -> None:
     mine = serve(requests)
     if mine is None:
         return
+    requests.detach()  # `become` closes it, and its number is soon another file's, which this must not close
     become(*mine)
     from workloads import job_env
 
