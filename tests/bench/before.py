@@ -42,7 +42,10 @@ import json, time
 from pathlib import Path
 from testbed.emulation.namespaces import private_mounts
 private_mounts("scenario")
-from testbed.daemon.network import Network
+try:
+    from testbed.daemon.network import Network
+except ImportError:  # a commit before the daemon had a package of its own
+    from testbed.network import Network
 from tests.bench.bringup import topology_of
 folder = Path("/run/openvswitch/scenario")
 folder.mkdir()
