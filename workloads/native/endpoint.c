@@ -297,10 +297,10 @@ static int wait_or_repair(struct endpoint *e)
 }
 
 /*
- * Works until a vector is settled (its number is in *number, what went wrong in *told), nothing is left to
+ * Works until a vector is settled (its number is in *number, whom it is of in *workers), nothing is left to
  * do, or a timer expired in silence.
  */
-int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *silent_ns)
+int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *workers, int64_t *silent_ns)
 {
 	if (!e->progress_at) { /* the caller was away; that was no silence */
 		e->progress_at = now_ns();
@@ -322,7 +322,7 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *told, int64_t *
 			int event = op->event;
 
 			*number = e->reported;
-			*told = op->told;
+			*workers = op->workers;
 			e->progress_at = 0;
 			__atomic_store_n(&e->reported, e->reported + 1, __ATOMIC_RELEASE);
 			return event;

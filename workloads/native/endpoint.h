@@ -28,7 +28,7 @@ struct op {
 	uint32_t *contributors; /* of each fragment; the vote's where it has none */
 	int raw;	/* lanes as they are, modulo 2^32: no scale */
 	int event;	/* enum event: EVENT_IDLE until it is settled */
-	uint32_t told;	/* workers with NaN or infinity, votes that came, or contributors that cannot be */
+	uint32_t workers; /* those with NaN or infinity, who voted, or contributors that cannot be */
 	uint32_t exponent; /* the largest of this worker's own values */
 	int scale;
 	int clipped;	/* the others agreed on a scale that this worker's values may not fit */
@@ -68,7 +68,7 @@ struct endpoint {
 
 	struct op ops[MAX_OPS];
 	_Atomic uint64_t submitted;
-	/* ops: vote pushed, vote taken, told to the caller; each at most the one before */
+	/* ops: vote pushed, vote taken, handed to the caller; each at most the one before */
 	uint64_t voted, known, reported;
 	uint64_t next_fragment; /* over all trees: the first one not given to an op */
 	uint64_t summed;	/* fragments, over all trees */

@@ -14,7 +14,7 @@ static void take_fragment(struct endpoint *e, struct op *op, struct result *r, u
 
 	op->contributors[number - op->first] = those;
 	if (!those) { /* told when nothing of the vector is under way any more */
-		op->told = r->contributors;
+		op->workers = r->contributors;
 		op->wrong = 1;
 	} else if (op->raw) {
 		lanes_swap(r->lanes, (uint32_t *)op->data + start, count);

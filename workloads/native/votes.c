@@ -99,12 +99,12 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 		for (uint64_t i = 0; i < op->length; i++)
 			if ((ntohl(lanes[VOTE_FIRST + w * op->length + i]) >> 23 & 0xff) == VOTE_SPECIAL) {
 				op->event = EVENT_NOT_FINITE;
-				op->told++;
+				op->workers++;
 				break;
 			}
 	if (op->event == EVENT_DONE && lanes_exponent(op->data, op->length) == VOTE_SPECIAL) {
 		op->event = EVENT_NOT_FINITE;
-		op->told = 1; /* this one, whose vote came too late */
+		op->workers = 1; /* this one, whose vote came too late */
 	}
 	for (uint64_t i = 0; i < op->length && op->event == EVENT_DONE; i++) {
 		double sum = 0;
@@ -132,15 +132,15 @@ static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes
 		votes += here;
 		largest = here ? cell + VOTE_LEAST : largest;
 	}
-	op->told = votes;
+	op->workers = votes;
 	if (votes != those) {
 		op->event = EVENT_DISAGREE;
 		return;
 	}
 	if (largest == VOTE_SPECIAL || op->exponent == VOTE_SPECIAL) {
 		op->event = EVENT_NOT_FINITE;
-		op->told = votes_for(lanes, VOTE_CELLS - 1);
-		op->told += !op->told; /* this one, whose vote came too late */
+		op->workers = votes_for(lanes, VOTE_CELLS - 1);
+		op->workers += !op->workers; /* this one, whose vote came too late */
 		return;
 	}
 	while ((1U << log_workers) < e->s.workers)
@@ -166,7 +166,7 @@ int votes_take(struct endpoint *e)
 		op->contributors[0] = those;
 		if (!those) {
 			op->event = EVENT_IMPOSSIBLE;
-			op->told = r->contributors;
+			op->workers = r->contributors;
 		} else if (ntohl(r->lanes[0]) != (uint32_t)(op->length * those) ||
 			   ntohl(r->lanes[1]) != length_check(op->length) * those) {
 			op->event = EVENT_DISAGREE;
