@@ -14,8 +14,6 @@ from testbed.contract import spec
 _NAMES = tuple(field.name for field in spec.HEADER)
 _STRUCT = struct.Struct("!" + "".join({8: "B", 16: "H", 32: "I"}[field.bits] for field in spec.HEADER))
 
-HEADER_DTYPE = np.dtype([(field.name, f">u{field.bytes}") for field in spec.HEADER])
-
 
 def packet_dtype(lanes: int) -> np.dtype:
     """A packet's UDP payload with so many lanes, which are `gradients`; `lanes` is the header's field."""

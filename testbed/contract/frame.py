@@ -162,8 +162,3 @@ def is_gradient(data: bytes) -> bool:
         return False
     fragmented = int.from_bytes(data[20:22], "big") & 0x3FFF
     return data[23] == IPPROTO_UDP and not fragmented and data[36:38] == spec.UDP_PORT.to_bytes(2, "big")
-
-
-def ipv4_checksum_holds(data: bytes) -> bool:
-    """Return whether the IPv4 header's checksum is right."""
-    return checksum(data[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]) == 0

@@ -62,7 +62,6 @@ HEADER: tuple[Field, ...] = (
 HEADER_BYTES = sum(field.bytes for field in HEADER)
 PAYLOAD_BYTES = HEADER_BYTES + 4 * LANES  # of the UDP datagram
 FRAME_HEADERS_BYTES = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
-FRAME_BYTES = FRAME_HEADERS_BYTES + PAYLOAD_BYTES
 
 MAX_MTU = (
     3476  # the largest frame that veth gives to an XDP program in one buffer has 3490 bytes (4 KiB pages)

@@ -233,6 +233,7 @@ def main(argv: Sequence[str]) -> int:
         help="figures of runs before, put together; none is made",
     )
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
+    parser.add_argument("--table", default="before", metavar="NAME", help="its name there (%(default)s)")
     arguments = parser.parse_args(argv)
     checkout = arguments.checkout.resolve()
     figures: dict[str, Any] = {"host": facts(), "before": commit_of(checkout), "compared": []}
@@ -241,7 +242,7 @@ def main(argv: Sequence[str]) -> int:
         figures = {**runs[-1], "compared": [row for run in runs for row in run["compared"]]}
     for row in arguments.rows.split(",") if not arguments.files else ():
         figures["compared"] += [asdict(each) for each in compare(row, checkout, arguments.pairs)]
-    publish("before", summary(figures), figures, arguments.json, arguments.into)
+    publish(arguments.table, summary(figures), figures, arguments.json, arguments.into)
     return 0
 
 

@@ -34,8 +34,8 @@ def who():
     status = dict(line.split(":\\t") for line in open("/proc/self/status"))
     rights = [os.getresuid(), os.getresgid(), os.getgroups(), int(status["CapEff"], 16)]
     names = [name for name in os.environ if name.startswith("SUDO_")]
-    told = [*rights, os.getsid(0) == os.getpid(), names, os.environ["HOME"]]
-    return {"name": repr(told), "units": [{"hosts": 1}]}
+    seen = [*rights, os.getsid(0) == os.getpid(), names, os.environ["HOME"]]
+    return {"name": repr(seen), "units": [{"hosts": 1}]}
 """
 
 

@@ -246,7 +246,7 @@ def test_a_slot_that_is_complete_is_what_the_jobs_role_says() -> None:
 
 
 def test_a_packet_fills_an_ethernet_frame() -> None:
-    assert spec.FRAME_BYTES == 1514
+    assert spec.FRAME_HEADERS_BYTES + spec.PAYLOAD_BYTES == 1514
     assert codec.PACKET_DTYPE.itemsize == spec.PAYLOAD_BYTES
 
 
@@ -258,7 +258,7 @@ def test_a_packet_fills_an_ethernet_frame() -> None:
 def test_header_round_trips_and_agrees_with_the_array_form(values: dict[str, int]) -> None:
     header = codec.Header(**values)
     assert codec.Header.unpack(header.pack()) == header
-    array = np.frombuffer(header.pack(), codec.HEADER_DTYPE)[0]
+    array = np.frombuffer(header.pack() + bytes(4 * spec.LANES), codec.PACKET_DTYPE)[0]
     assert {name: int(array[name]) for name in values} == values
 
 

@@ -53,7 +53,7 @@ def test_the_codec_reads_what_scapy_writes(values: dict[str, int], seed: int) ->
     assert plain(made[GradientPacket]) == {
         field.name: getattr(read.header, field.name) for field in spec.HEADER
     }
-    assert len(data) == spec.FRAME_BYTES
+    assert len(data) == spec.FRAME_HEADERS_BYTES + spec.PAYLOAD_BYTES
 
 
 def test_a_notice_has_no_lanes() -> None:

@@ -152,6 +152,11 @@ class Vector:
         self.sees(tick(fragment, **changes), CONTROL_PORT, verdict, *leaves)
 
 
+def ipv4_checksum_holds(data: bytes) -> bool:
+    """Return whether the IPv4 header's checksum is right."""
+    return frame.checksum(data[frame.ETHERNET_BYTES :][: frame.IPV4_BYTES]) == 0
+
+
 def _entry(**fields: Any) -> Entry:
     """Return an entry of a switch that makes the results, but for what `fields` say."""
     fields = {

@@ -19,7 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract import frame, spec
+from testbed.contract import spec
 from testbed.contract.frame import Frame
 from testbed.reference.aggregator import LOOP_PORT, Slot
 from testbed.reference.ways import Emission, Reaction, Route, To
@@ -37,6 +37,7 @@ from tests.vectors.build import (
     TOR_IP,
     UP_BASE,
     Lanes,
+    ipv4_checksum_holds,
     job_across,
     job_at_ps,
     job_in_unit,
@@ -191,7 +192,7 @@ def _same(mine: bytes, theirs: bytes) -> bool:
         ]
     except ValueError:
         return False
-    return lines[0] == lines[1] and frame.ipv4_checksum_holds(theirs)
+    return lines[0] == lines[1] and ipv4_checksum_holds(theirs)
 
 
 class Trial:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract import frame
 from testbed.contract.frame import Frame
 from testbed.reference.aggregator import ETH0, Aggregator
 from testbed.reference.pull import Puller, PullSide, Stored
@@ -24,6 +23,7 @@ from tests.vectors.build import (
     Leaves,
     Release,
     Vector,
+    ipv4_checksum_holds,
 )
 
 
@@ -173,7 +173,7 @@ def _difference(came: bytes, data: bytes, leaves: Leaves) -> list[str]:
         left = Frame.parse(data).fields()
     except ValueError as error:
         return [f"what left is no gradient packet: {error}"]
-    wrong = [] if frame.ipv4_checksum_holds(data) else ["its IPv4 checksum is wrong"]
+    wrong = [] if ipv4_checksum_holds(data) else ["its IPv4 checksum is wrong"]
     for name, expected in leaves.fields.items():
         if left[name] == expected:
             continue

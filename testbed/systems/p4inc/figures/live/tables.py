@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Report = Mapping[str, Any]
-_METRICS = {JCT: "as measured", LESS: "less start-ups", CONNECTIONS: "connections"}
 
 
 def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
