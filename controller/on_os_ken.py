@@ -8,9 +8,12 @@ from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import controller as connections
 from os_ken.controller import handler, ofp_event
+from os_ken.lib import hub
 from os_ken.ofproto import ofproto_v1_3
 
-from controller.ryu_api import RyuApi, begin
+from controller.ryu_api import BACKLOG, RyuApi, begin
+
+hub.listen = partial(hub.listen, backlog=BACKLOG)
 
 
 class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types

@@ -23,6 +23,7 @@ from testbed.errors import TestbedError
 
 warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
 
+import eventlet
 import eventlet.wsgi
 from eventlet.hubs import trampoline
 
@@ -35,7 +36,9 @@ from ryu.controller import controller as connections
 from ryu.controller import handler, ofp_event
 from ryu.ofproto import ofproto_v1_3
 
-from controller.ryu_api import RyuApi, begin
+from controller.ryu_api import BACKLOG, RyuApi, begin
+
+eventlet.listen = partial(eventlet.listen, backlog=BACKLOG)  # which ryu calls by this name
 
 START_S = 30.0
 

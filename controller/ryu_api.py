@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+BACKLOG = 1024  # connections not accepted yet; with the libraries' 50 the 51st waits a second, to try again
+
 
 @dataclass(frozen=True, slots=True)
 class RyuApi:

@@ -74,11 +74,11 @@ class Network:
         with ExitStack() as stack:
             self._log.mkdir(exist_ok=True)
             (self._folder / "topology.json").write_text(self.topology.to_json())
-            self.fabric = stack.enter_context(FabricNet(FabricTopo(self.topology), self._log, self._progress))
             stack.callback(self._end_controller)
-            self._start_controller(held=True)  # it reads in its modules while the programs are compiled
-            plane = XdpPlane(self._switch_ports(), self._host_ports(), PIN_DIR, self.topology.mtu)
-            self.plane = stack.enter_context(plane)
+            self._start_controller(held=True)  # it reads in its modules while programs are compiled
+            self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu))  # loads beside the fabric
+            self.fabric = stack.enter_context(FabricNet(FabricTopo(self.topology), self._log, self._progress))
+            self.plane.attach(self._switch_ports(), self._host_ports())
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)

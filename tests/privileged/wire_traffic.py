@@ -234,7 +234,7 @@ class Rig:
         ports = {name: f"p-{name}" for name in self._hosts if name == "sx" or name.startswith("x")}
         switch_ports = [SwitchPort(_UNIT, self._hosts[name].index, device) for name, device in ports.items()]
         pins = Path("/sys/fs/bpf/links")
-        stack.enter_context(XdpPlane(switch_ports, [], pins))
+        stack.enter_context(XdpPlane(pins)).attach(switch_ports, [])
         routes = {
             (self._hosts[name].ip, 32): (device, self._hosts[name].mac) for name, device in ports.items()
         }

@@ -40,7 +40,8 @@ class Compiled:
     """A C text's programs and maps, by descriptor. A context manager; leaving it drops the descriptors.
 
     `what` is its name in errors, such as "the XDP programs"; `programs` are the functions to load, each with
-    its kind. HostError when this host cannot, SettingError when C and Python have other types for a map.
+    its kind; they are loaded at once unless `load` says that the caller will. HostError when this host
+    cannot, SettingError when C and Python have other types for a map.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Compiled:
         programs: Mapping[str, Literal["XDP", "SCHED_CLS"]],
         maps: Iterable[MapLayout] = (),
         flags: Sequence[str] = (),
+        load: bool = True,
     ) -> None:
         os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
         try:
@@ -59,21 +61,36 @@ class Compiled:
                 f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
             ) from error
         self.bpf: Any = None
+        self._what, self._programs = what, programs
         try:
             # -w: the kernel's own headers warn under bcc's clang
             self.bpf = BPF(text=text, cflags=["-w", *flags])
-            self.functions = {
-                name: self.bpf.load_func(name, getattr(BPF, kind)) for name, kind in programs.items()
-            }
         except Exception as error:  # bcc raises nothing narrower
-            self.close()
-            raise HostError(f"load {what}: {error}; `testbed doctor` says what this host lacks") from error
+            raise self._unable(error) from error
+        if load:
+            self.load()
         try:
             for layout in maps:
                 check_layout(layout, self.bpf[layout.name])
         except SettingError:
             self.close()
             raise
+
+    def load(self) -> None:
+        """Load the programs, which the kernel's verifier may take a second for. Any thread may, while others
+        work; to compile is for one at a time, as it changes the process's working directory meanwhile.
+        """
+        try:
+            self.functions = {
+                name: self.bpf.load_func(name, getattr(self.bpf, kind))
+                for name, kind in self._programs.items()
+            }
+        except Exception as error:  # bcc raises nothing narrower
+            self.close()
+            raise self._unable(error) from error
+
+    def _unable(self, error: Exception) -> HostError:
+        return HostError(f"load {self._what}: {error}; `testbed doctor` says what this host lacks")
 
     def __enter__(self) -> Self:
         return self

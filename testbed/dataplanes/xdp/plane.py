@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,40 +195,36 @@ def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
 
 
 class XdpPlane:
-    """The loaded programs at every port, with pins of what the controller fills. A context manager."""
+    """The loaded programs at every port, with pins of what the controller fills. A context manager: entering
+    it compiles them and begins to load them, on a thread of its own; `attach` waits for that.
+    """
 
-    def __init__(
-        self,
-        switch_ports: Sequence[SwitchPort],
-        host_ports: Sequence[HostPort],
-        pin_dir: Path,
-        mtu: int = 1500,
-    ) -> None:
-        self._switch_ports, self._host_ports, self._pin_dir, self._mtu = (
-            switch_ports,
-            host_ports,
-            pin_dir,
-            mtu,
-        )
+    def __init__(self, pin_dir: Path, mtu: int = 1500) -> None:
+        self._pin_dir, self._mtu = pin_dir, mtu
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self.programs = stack.enter_context(Programs(spec.lanes_for(self._mtu)))
-            for port in self._switch_ports:
-                at_host = port.unit and addresses.is_host_port(port.number)
-                kind = Port.HOST if at_host else Port.FABRIC
-                set_port(self.programs, socket.if_nametoindex(port.device), port.unit, port.number, kind)
-            for port in self._switch_ports:
-                self.programs.attach("tor_port" if port.unit else "oxc_port", port.device)
-            for host in self._host_ports:
-                in_namespace(host.namespace, lambda: self.programs.attach("host_port", "eth0"))
-            self._pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name in PINNED_MAPS:
-                pin(self.programs.map_fd(name), self._pin_dir / name)
-            pin(self.programs.program_fd(PINNED_PROGRAM), self._pin_dir / PINNED_PROGRAM)
-            self._stack = stack.pop_all()
+        self.programs = Programs(spec.lanes_for(self._mtu))
+        self._stack.callback(self.programs.close)
+        loader = self._stack.enter_context(ThreadPoolExecutor(1, "load"))
+        self._loading = loader.submit(self.programs.load)
         return self
+
+    def attach(self, switch_ports: Sequence[SwitchPort], host_ports: Sequence[HostPort]) -> None:
+        """Attach to these ports and pin. HostError when this host cannot load the programs."""
+        self._loading.result()
+        for port in switch_ports:
+            at_host = port.unit and addresses.is_host_port(port.number)
+            kind = Port.HOST if at_host else Port.FABRIC
+            set_port(self.programs, socket.if_nametoindex(port.device), port.unit, port.number, kind)
+        for port in switch_ports:
+            self.programs.attach("tor_port" if port.unit else "oxc_port", port.device)
+        for host in host_ports:
+            in_namespace(host.namespace, lambda: self.programs.attach("host_port", "eth0"))
+        self._pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in PINNED_MAPS:
+            pin(self.programs.map_fd(name), self._pin_dir / name)
+        pin(self.programs.program_fd(PINNED_PROGRAM), self._pin_dir / PINNED_PROGRAM)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -42,8 +42,8 @@ def source(path: Path, seen: set[Path] | None = None) -> str:
 
 
 class Programs:
-    """The loaded programs and their maps, by descriptor. A context manager; closing drops the descriptors
-    that it holds.
+    """The programs and their maps, by descriptor. A context manager: entering loads them, which `load` does
+    too, and leaving drops the descriptors.
     """
 
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
@@ -55,14 +55,24 @@ class Programs:
             dict.fromkeys(PROGRAMS, "XDP"),
             [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
             ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
+            load=False,
         )
 
+    def load(self) -> None:
+        """Load them. HostError when this host's kernel does not."""
+        self.compiled.load()
+
     def __enter__(self) -> Self:
+        self.load()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the descriptors."""
         self.compiled.close()
 
     def map_fd(self, name: str) -> int:
