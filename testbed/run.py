@@ -65,6 +65,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
     )
+    parser.add_argument(
+        "--folder-per-worker",
+        action="store_true",
+        help="start each worker in a folder of its own: worker-0, worker-1, ... in the working folder",
+    )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="of the script")
     return parser
@@ -107,6 +112,7 @@ def main(argv: list[str]) -> int:
         "preload": options.preload,
         "lanes": options.lanes,
         "strict_finite": options.strict_finite,
+        "folder_per_worker": options.folder_per_worker,
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,

@@ -212,6 +212,7 @@ class JobEnv:
     endpoint: Mapping[str, Any]
     ps: tuple[str, int] | None
     strict_finite: bool
+    asked_in: str | None  # the caller's working folder, which need not be the worker's
 
     @property
     def host(self) -> str:
@@ -244,6 +245,7 @@ class JobEnv:
                 endpoint=settings["endpoint"],
                 ps=ps,
                 strict_finite=bool(settings.get("strict_finite")),
+                asked_in=settings.get("asked_in"),
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem

@@ -82,7 +82,7 @@ def reducer_for(job: JobEnv, timeout_s: float) -> Reducer | None:
     `reducer(job, timeout_s)`. None where gloo does it all.
     """
     if is_users(job.system):
-        system = load(job.system)()
+        system = load(job.system, job.asked_in)()
         if callable(getattr(system, "reducer", None)):
             own: Reducer = system.reducer(job, timeout_s)
             return own

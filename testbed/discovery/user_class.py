@@ -15,14 +15,15 @@ def is_users(name: str) -> bool:
     return ":" in name
 
 
-def load(name: str) -> Any:
-    """The class, or whatever has that name. Modules are found in FILE's folder and in the working one. Raises
-    what the user's code raises.
+def load(name: str, folder: str | None = None) -> Any:
+    """The class, or whatever has that name. Modules are found in FILE's folder and in `folder`, from which a
+    relative FILE counts: the working one, if none is said. Raises what the user's code raises.
     """
     where, _, attribute = name.rpartition(":")
+    base = Path(folder or os.getcwd())
     # last: none of them stands in for Python's own
-    sys.path += [str(Path(where).absolute().parent), os.getcwd()]
-    module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    sys.path += [str((base / where).parent), str(base)]
+    module = _file(base / where) if where.endswith(".py") else importlib.import_module(where)
     return getattr(module, attribute)
 
 

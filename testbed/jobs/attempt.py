@@ -21,7 +21,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import remove_tree
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
-from testbed.jobs.environment import VARIABLE, job_description, worker_environment
+from testbed.jobs.environment import VARIABLE, job_description, paths_from, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
@@ -98,6 +98,8 @@ class Executor:
         written, TestbedError where a process cannot be started.
         """
         request, specs = attempt.request, self._specs(attempt)
+        if folders := [spec.cwd for spec in specs if spec.cwd is not None]:
+            self.files.make_folders(folders, request.caller)
         starter = Starter(
             self._hosts, request.caller, request.cwd, self._template if request.preload else None
         )
@@ -168,8 +170,12 @@ class Executor:
     def _worker(self, attempt: Attempt, rank: int) -> ProcessSpec:
         request, layout = attempt.request, attempt.layout
         hosts = [addresses.host_name(*host) for host in layout.workers]
+        script, environ, cwd = request.script, request.environ, None
+        if request.folders is not None:  # what it is told still counts from its caller's folder
+            cwd = request.folders / f"worker-{rank}"
+            script, environ = os.path.join(request.cwd, script), paths_from(request.cwd, environ)
         settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
-        settings["strict_finite"] = request.strict_finite
+        settings |= {"strict_finite": request.strict_finite, "asked_in": request.cwd}
         gate = attempt.gates.fd(rank) if attempt.gates else None
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
         board = attempt.board.settings()
@@ -177,7 +183,7 @@ class Executor:
             self._name, attempt.job, attempt.generation, rank, hosts, board, stats, settings, gate
         )
         env = worker_environment(
-            request.environ,
+            environ,
             request.caller,
             rank=rank,
             world_size=len(hosts),
@@ -188,10 +194,10 @@ class Executor:
             restarts=request.restarts,
         )
         passed = (attempt.board.fd, *fds, *([] if gate is None else [gate]))
-        argv = (sys.executable, "-u", request.script, *request.arguments)
+        argv = (sys.executable, "-u", script, *request.arguments)
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]
-        return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats)
+        return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats, cwd=cwd)
 
 
 def traffic_of(layout: Layout, mtu: int, lanes: int | None) -> Traffic:

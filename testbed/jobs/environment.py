@@ -5,6 +5,7 @@ workloads/job_env.py reads. Pure.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,15 @@ def worker_environment(
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # worker 0 serves the store
         VARIABLE: description,
     }
+
+
+def paths_from(folder: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment that means the same in another working folder than this one."""
+    searched = environ.get("PYTHONPATH")
+    if not searched:
+        return dict(environ)
+    parts = (os.path.join(folder, part) for part in searched.split(":"))
+    return {**environ, "PYTHONPATH": ":".join(parts)}
 
 
 def job_description(

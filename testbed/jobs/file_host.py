@@ -1,10 +1,10 @@
-"""Opens, reads and writes a user's files, as that user, with its groups: `python -I -S file_host.py ACTION
-PATHS...`.
+"""Opens, reads and writes a user's files, and makes its folders, as that user, with its groups: `python -I -S
+file_host.py ACTION PATHS...`.
 
 On the socket at standard input goes a message for each path: b"+" and a descriptor (open, log), b"+" and some
-of the content (read; b"." at its end, b"0" where there is no file), b"+" (write, of what came before), or
-b"-" and a reason. Whoever asks may give up waiting, and kill this process. Built-in modules only: this is run
-for every job.
+of the content (read; b"." at its end, b"0" where there is no file), b"+" (write, of what came before;
+folder), or b"-" and a reason. Whoever asks may give up waiting, and kill this process. Built-in modules only:
+this is run for every job.
 testbed/jobs/user_files.py is the other end.
 """
 
@@ -53,6 +53,12 @@ def replace(fd: int, content: bytes) -> None:
 
 def answer(peer: _socket.socket, action: str, path: str) -> None:
     """Do what is asked. Raises OSError for what cannot be done with the path."""
+    if action == "folder":
+        os.makedirs(path, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        peer.send(b"+")
+        return
     if action == "read":
         fd = opened(path, os.O_RDONLY)
         while piece := os.read(fd, PIECE_BYTES):

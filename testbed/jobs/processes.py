@@ -59,6 +59,7 @@ class ProcessSpec:
     log: Path
     pass_fds: tuple[int, ...] = ()
     stats: Path | None = None  # where it leaves its statistics
+    cwd: Path | None = None  # a working folder of its own; None: its job's
     serves: bool = (
         False  # a parameter server: lives as long as the workers, and its end before theirs is a failure
     )

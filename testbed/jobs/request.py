@@ -39,11 +39,13 @@ class JobRequest:
     preload: bool = False
     lanes: int | None = None  # of its packets; None: as many as fit
     strict_finite: bool = False
+    folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
         """Return the request of a job that runs as `caller`, whatever it says. Raises RequestError."""
         place, limit_s = request.get("place"), request.get("limit_s")
+        cwd = absolute(request.get("cwd"), "cwd")
         if limit_s is not None and not (is_number(limit_s) and 0 < limit_s < math.inf):
             raise RequestError(f"limit_s: {shown(limit_s)}; a number of seconds above 0 is accepted")
         return cls(
@@ -52,7 +54,7 @@ class JobRequest:
             sync=system_name(word(request.get("sync"), "sync")),
             place=None if place is None else parse_place(word(place, "place")),
             caller=caller,
-            cwd=str(absolute(request.get("cwd"), "cwd")),
+            cwd=str(cwd),
             environ=environ(request.get("environ")),
             logs=None if request.get("logs") is None else absolute(request["logs"], "logs"),
             timeout_s=None if limit_s is None else float(limit_s),
@@ -61,6 +63,7 @@ class JobRequest:
             preload=request.get("preload") is True,
             lanes=lanes(request, "lanes"),
             strict_finite=request.get("strict_finite") is True,
+            folders=cwd if request.get("folder_per_worker") is True else None,
         )
 
 

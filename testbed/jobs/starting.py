@@ -24,8 +24,8 @@ class Hosts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Starts the processes of one job, which enter `cwd` as `caller`. With a template, workers are forks of
-    it; a parameter server, which needs no torch, never is.
+    """Starts the processes of one job, which enter `cwd`, or a folder of their own, as `caller`. With a
+    template, workers are forks of it; a parameter server, which needs no torch, never is.
     """
 
     hosts: Hosts
@@ -42,7 +42,7 @@ class Starter:
             "gid": self.caller.gid,
             "groups": self.caller.groups,
             "env": spec.env,
-            "cwd": self.cwd,
+            "cwd": self.cwd if spec.cwd is None else str(spec.cwd),
             "stdout": stdout,
             "pass_fds": spec.pass_fds,
         }

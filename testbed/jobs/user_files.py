@@ -65,6 +65,21 @@ class UserFiles:
             peer.send(content)
             _reason(peer.message()[0])
 
+    def make_folders(self, paths: Sequence[Path], caller: Caller) -> None:
+        """Make the folders that are not there yet, with those above them. Raises RequestError for one that
+        the user cannot make, or not write in.
+        """
+        made = 0
+        try:
+            with self._asked("folder", paths, caller) as peer:
+                while made < len(paths):
+                    _reason(peer.message()[0])
+                    made += 1
+        except OSError as error:
+            raise RequestError(
+                f"folder {paths[made]}: user {caller.user} cannot write there: {error.strerror}"
+            ) from error
+
     def _open(self, action: str, what: str, paths: Sequence[Path], caller: Caller) -> list[int]:
         fds: list[int] = []
         with contextlib.ExitStack() as undo:

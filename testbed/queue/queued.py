@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -165,6 +166,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         restarts=spec.restarts,
         lanes=spec.lanes,
         strict_finite=spec.strict_finite,
+        folders=Path(request.cwd) / spec.name if spec.folder_per_worker else None,
     )
 
 

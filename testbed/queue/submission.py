@@ -24,7 +24,10 @@ MAX_JOBS = 10_000
 MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
-SAME_AS_RUN = ("script", "arguments", "place", "sync", "restarts", "lanes", "strict_finite")
+SAME_AS_RUN = (
+    *("script", "arguments", "place", "sync", "restarts", "lanes", "strict_finite"),
+    "folder_per_worker",
+)
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
     "preload": "its jobs are forks of one process, or none is: testbed submit --preload",
@@ -44,7 +47,7 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s", "sync", "restarts", "lanes", "strict_finite"),
+    *("at_s", "limit_s", "sync", "restarts", "lanes", "strict_finite", "folder_per_worker"),
 )
 
 
@@ -54,7 +57,7 @@ class JobSpec:
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
     started again at most; `lanes` is of its packets, None: as many as fit; `strict_finite` makes an error of
-    gradients that are not finite.
+    gradients that are not finite; `folder_per_worker` starts each worker in a folder of its own.
     """
 
     name: str
@@ -73,6 +76,7 @@ class JobSpec:
     restarts: int = 0
     lanes: int | None = None
     strict_finite: bool = False
+    folder_per_worker: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
                 lanes=lanes(data, "lanes", f"{path}."),
                 strict_finite=_flag(data, "strict_finite", path),
+                folder_per_worker=_flag(data, "folder_per_worker", path),
             )
         )
     return made

@@ -43,13 +43,17 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def command(
-    *argv: str, uid: int | None = None, timeout_s: float = 300, env: Mapping[str, str] | None = None
+    *argv: str,
+    uid: int | None = None,
+    timeout_s: float = 300,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a module of the project to its end, as another user if asked."""
     groups: list[int] | None = None if uid is None else []
     return subprocess.run(
         [sys.executable, "-m", *argv],
-        cwd=ROOT,
+        cwd=cwd,
         env=environment(env or {}),
         capture_output=True,
         text=True,

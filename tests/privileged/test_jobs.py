@@ -116,6 +116,27 @@ def test_a_job_as_the_calling_user(testbed: Testbed, folder: Path) -> None:
     assert (out / "logs" / "worker-2.log").read_text().startswith("2 u3h1")
 
 
+def test_each_worker_starts_in_a_folder_of_its_own(testbed: Testbed, folder: Path) -> None:
+    out = folder / "out"
+    (out / "here.py").write_text(
+        "import os\nopen('mine', 'x').write(os.environ['RANK'])\nprint(os.getcwd())\n"
+    )
+    argv = ["testbed.run", "--name", testbed.name, "--sync", "ring", "--place", "u1:2"]
+    argv += ["--folder-per-worker", "here.py"]
+    done = command(*argv, env=AS_NOBODY, cwd=out)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[u1h{1 + rank}] {out}/worker-{rank}" for rank in (0, 1)]
+    for rank in (0, 1):
+        mine = out / f"worker-{rank}"
+        assert (mine / "mine").read_text() == str(rank)
+        assert {path.stat().st_uid for path in (mine, mine / "mine")} == {NOBODY}
+    os.chown(out / "worker-1", 0, 0)
+    refused = command(*argv, env=AS_NOBODY, cwd=out)
+    assert refused.returncode == 2
+    why = f"folder {out}/worker-1: user nobody cannot write there: Permission denied"
+    assert f"testbed run: {why}\n" in refused.stderr
+
+
 def test_gradients_cross_the_fabric(testbed: Testbed, folder: Path) -> None:
     out = folder / "r.json"
     argv = ["--sync", "ring", "--place", "u1:1,u2:1", "--json", str(out), str(folder / "allreduce.py")]
