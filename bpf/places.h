@@ -120,7 +120,9 @@ struct puller {
 	__u32 lanes; /* of every packet */
 	__be32 ip; /* of the host */
 	__u8 mac[6]; /* of the device */
+	__be16 port; /* UDP, of the socket that is woken */
 	__u16 at_place; /* whether the host is a place of any tree: results are for that, too */
+	__u16 pad;
 };
 
 #endif

@@ -83,6 +83,7 @@ static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, s
 		return XDP_DROP;
 	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);
 	readdress(p, p->ip->saddr, puller->ip);
+	p->udp->dest = puller->port;
 	p->udp->check = 0; /* checked already, and the stack would find it wrong for the new address */
 	return XDP_PASS;
 }

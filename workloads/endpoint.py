@@ -36,7 +36,7 @@ from workloads.quantiser import DisagreementError, Floats, NotFiniteError, Unhea
 Lanes = npt.NDArray[np.uint32]
 
 _AS_THEY_ARE = (
-    *("ring_fd", "wake_fd", "job", "worker", "workers", "generation"),
+    *("ring_fd", "wake_fd", "job", "worker", "sender", "workers", "generation", "first_tree"),
     *("lanes", "slots", "port", "ring_entries", "ring_lanes"),
 )
 
@@ -121,7 +121,8 @@ class _Vector:
 
 
 class Endpoint:
-    """One worker's end of the protocol. `settings` comes from the admission (`worker_env`).
+    """One worker's end of the protocol. `settings` comes from the admission (`worker_env`); with a
+    `socket_fd`, that socket, which is bound, is taken for its own.
 
     One thread calls `submit`, one calls `finish`; they may be the same.
     """
@@ -144,11 +145,9 @@ class Endpoint:
             *(_way(tree, float(settings["queue_packets"] or 0)) for tree in trees)
         )
         with contextlib.ExitStack() as stack:
-            udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            udp = stack.enter_context(_socket(settings))
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
             udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, spec.ECT)  # links may mark these packets
-            # not connected: a result that wakes this process comes from wherever the last sum was made
-            udp.bind(("", int(settings["port"])))
             event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             stack.callback(os.close, event)
             handed = _Settings(
@@ -312,6 +311,21 @@ class Endpoint:
             flush=True,
         )
         self._warn_after_s *= 3
+
+
+def _socket(settings: Mapping[str, Any]) -> socket.socket:
+    """Return the socket that sends and is woken, bound. It is not connected: a result that wakes this process
+    comes from wherever the last sum was made.
+    """
+    if "socket_fd" in settings:
+        return socket.socket(fileno=int(settings["socket_fd"]))
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        udp.bind(("", int(settings["port"])))
+    except OSError:
+        udp.close()
+        raise
+    return udp
 
 
 def _way(tree: Mapping[str, Any], queue_packets: float) -> _Way:

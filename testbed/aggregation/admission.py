@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
-from testbed.aggregation.forest import Forest, Node
+from testbed.aggregation.forest import MAX_TREES, Forest, Node
+from testbed.aggregation.held import Admission, Group, Ring
 from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
@@ -25,6 +25,7 @@ from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
 from testbed.topology.units import Unit
 
+Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the job's own
 Ways = Mapping[Unit, Sequence[str]]  # unit -> the devices by which a tree's results go on to other units
 
 
@@ -55,98 +56,40 @@ class SummingPlace(Protocol):
         nothing. Called beside all the others, from any thread. TestbedError if the tree is not summed here.
         """
 
-    def release(self, number: int) -> None:
-        """Takes the job's entries and groups away; nothing if there are none. A packet already being worked
-        on may still touch the job's slots: whoever has them next is of another generation, which it cannot
-        add to.
+    def release(self, number: int, tree: int | None = None) -> None:
+        """Takes the job's entries and groups away, or those of one tree; nothing if there are none. A packet
+        already being worked on may still touch the job's slots: whoever has them next is of another
+        generation, which it cannot add to.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """The memory that a worker's results are written into: descriptors, to be inherited by its process."""
-
-    fd: int
-    entries: int
-    wake_fd: int
-    lanes: int  # that an entry has room for
 
 
 class Hosts(Protocol):
     """The hosts' end, the same whatever their switch is."""
 
     def attach(
-        self, host: Host, job: int, generation: int, bases: Sequence[int], size: int, lanes: int
+        self,
+        host: Host,
+        job: int,
+        generation: int,
+        bases: Sequence[int],
+        size: int,
+        lanes: int,
+        first: int = 0,
+        port: int = spec.UDP_PORT,
     ) -> Ring:
-        """A ring for the results of a job, tree after tree: those of tree t, whose slots count from
-        `bases[t]`, are at t * size and behind. TestbedError if the host has one.
+        """A ring for the results of some trees of a job, tree after tree: those of tree `first` + t, whose
+        slots count from `bases[t]`, are at t * size and behind. Its worker is woken by that UDP port.
+        TestbedError if the host has one for these trees, or one of another job.
         """
 
-    def detach(self, host: Host) -> None:
-        """Takes the host's ring back."""
+    def detach(self, host: Host, first: int = 0) -> None:
+        """Takes the host's ring for the trees from `first` on back."""
 
     def place(self, host: Host) -> SummingPlace:
         """Return the place that this host is; the same object each time."""
 
 
-@dataclass(slots=True)
-class Admission:
-    """The things that a job holds. `worker_env` and `worker_fds` are for a worker's process."""
-
-    job: int
-    generation: int
-    forest: Forest
-    size: int
-    lanes: int
-    rate_mbps: float | None  # of the workers' links
-    queue_packets: int  # of each link
-    engines: Mapping[Unit, str]  # unit -> what its switch sums with
-    bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
-    programs: Mapping[str, str] = field(default_factory=dict)  # by engine
-    ways: list[dict[Unit, tuple[str, ...]]] = field(default_factory=list)  # by tree: unit with an entry -> on
-    summing: set[Host] = field(default_factory=set)  # hosts with an entry
-    looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
-    bound: set[Host] = field(default_factory=set)  # those that may send
-    rings: dict[int, Ring] = field(default_factory=dict)  # by worker
-
-    def result_base(self, tree: int) -> int:
-        """MemID where the results of a tree are made."""
-        return self.bases[tree, self.forest.trees[tree].top.place]
-
-    def worker_env(self, worker: int) -> dict[str, Any]:
-        """Return what the endpoint of a worker must know; JSON-able."""
-        ring, host = self.rings[worker], self.forest.workers[worker]
-        return {
-            "engine": self.engines[host[0]],
-            "port": spec.UDP_PORT,
-            "job": self.job,
-            "generation": self.generation,
-            "worker": worker,
-            "workers": len(self.forest.workers),
-            "lanes": self.lanes,
-            "slots": self.size,
-            "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
-            "rate_mbps": self.rate_mbps,
-            # what is under way may meet in one queue, from every contributor of the place behind it
-            "queue_packets": self.rate_mbps and max(1, self.queue_packets // self.forest.meeting()),
-            "ring_fd": ring.fd,
-            "ring_entries": ring.entries,
-            "ring_lanes": ring.lanes,
-            "wake_fd": ring.wake_fd,
-        }
-
-    def _way_of(self, worker: int, tree: int) -> dict[str, Any]:
-        place = self.forest.trees[tree].node_of(worker).place
-        is_own = place.at == self.forest.workers[worker]
-        return {
-            "address": addresses.LOOP_PLACE_IP if is_own else place.address,
-            "slot_base": self.bases[tree, place],
-            "fraction": self.forest.fractions()[tree],
-        }
-
-    def worker_fds(self, worker: int) -> list[int]:
-        """The descriptors that `worker_env` names; to be inherited by the worker's process."""
-        return [self.rings[worker].fd, self.rings[worker].wake_fd]
+_LARGER, _SMALLER = 2, 4  # parts of an equal share that a group is given one of
 
 
 class Places:
@@ -174,12 +117,12 @@ class Places:
         self._rate_mbps = topology.host_link.emulated_mbps(topology.scale)
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._segments: dict[Place, Segments] = {}
-        self._admitted: dict[int, Admission] = {}
+        self._admitted: dict[Key, Admission] = {}
 
     def close(self) -> None:
         """Releases all jobs."""
         with self._lock, ExitStack() as stack:  # to the end, whatever one raises
-            for admission in self._admitted.values():
+            for admission in self._admitted.values():  # in reverse order: a job's groups before itself
                 stack.callback(self._release, admission)
 
     def admit(
@@ -214,7 +157,7 @@ class Places:
                 f"job {job}: packets of {lanes} lanes; {spec.MIN_LANES} to {self._lanes} are accepted"
             )
         with self._lock:
-            if job in self._admitted:
+            if (job, 0) in self._admitted:
                 raise TestbedError(f"admit job {job}: it is admitted already")
             admission = Admission(
                 job,
@@ -228,30 +171,71 @@ class Places:
                 programs=programs or {},
                 ways=[{} for _ in forest.trees],
             )
-            self._admitted[job] = admission
-            try:
-                self._take(admission, [*ways, *({} for _ in range(trees - len(ways)))])
-            except BaseException:
-                self._release(admission)
-                raise
+            self._hold(admission, ways)
             return admission
 
-    def release(self, job: int) -> None:
-        """Takes back what a job holds; nothing if it is not admitted."""
-        with self._lock:
-            admission = self._admitted.get(job)
-            if admission:
-                self._release(admission)
+    def admit_group(
+        self, job: int, generation: int, forest: Forest, group: Group, ways: Sequence[Ways] = ()
+    ) -> Admission:
+        """Give some of a job's workers trees of their own beside the job's, which nobody else may send in:
+        `forest` is over these workers alone, and `generation` no other's.
 
-    def reroute(self, job: int, ways: Sequence[Ways]) -> None:
-        """Sets where a job's results leave the units, after circuits changed; units that results newly pass
-        through included.
+        A segment has half of an equal share, or a quarter where that does not fit. Raises NoRoomError where
+        a place has no such segment, or the job no trees left; RequestError where the job sums at no place, or
+        the forest has a host that is no place of the job's. Then nothing is held.
+        """
+        trees, share = len(forest.trees), Segments(self._slots, self._jobs).default_size
+        with self._lock:
+            base = self._admitted.get((job, 0))
+            if base is None:
+                raise RequestError(f"job {job} is summed at no place")
+            self._check_within(base, forest, group)
+            for size in (share // _LARGER // trees, share // _SMALLER // trees):
+                admission = Admission(
+                    job,
+                    generation,
+                    forest,
+                    max(size, MIN_SLOTS),
+                    base.lanes,
+                    self._rate_mbps,
+                    self._queue_packets,
+                    self._engines,
+                    programs=base.programs,
+                    ways=[{} for _ in forest.trees],
+                    first=self._free_trees(job, trees),
+                    group=group,
+                )
+                try:
+                    self._hold(admission, ways)
+                except NoRoomError as error:
+                    full = error
+                else:
+                    return admission
+            raise full
+
+    def release(self, job: int, first: int | None = None) -> None:
+        """Takes back what a job holds, with all its groups; or what the group does whose first tree that is.
+        Nothing if it is not admitted.
+        """
+        with self._lock, ExitStack() as stack:
+            for key, admission in self._admitted.items():  # in reverse order
+                if key[0] == job and first in (None, key[1]):
+                    stack.callback(self._release, admission)
+
+    def groups(self, job: int) -> list[Admission]:
+        """Return what the groups of a job hold."""
+        with self._lock:
+            return [each for each in self._admitted.values() if each.job == job and each.group]
+
+    def reroute(self, job: int, ways: Sequence[Ways], first: int = 0) -> None:
+        """Sets where a job's results leave the units, or those of the group whose first tree that is, after
+        circuits changed; units that results newly pass through included.
 
         Nothing for a job that is not admitted: it is about to be, by ways of its own, or was. All units are
         told, whatever one raises; one that ended learns it when it is started again.
         """
         with self._lock:
-            admission = self._admitted.get(job)
+            admission = self._admitted.get((job, first))
             if admission is None:
                 return
             failures = []
@@ -275,7 +259,7 @@ class Places:
         so. Whoever ticks ends before the places are closed.
         """
         with self._lock:
-            admission = self._admitted.get(job)
+            admission = self._admitted.get((job, 0))
             if admission is None or (tree, place) not in admission.bases:
                 raise TestbedError(f"tick job {job}, tree {tree}: it is not summed at {place}")
             slot, at = admission.bases[tree, place] + offset, self._at(place)
@@ -297,13 +281,13 @@ class Places:
                 for admission in self._admitted.values()
                 if any(unit in way for way in admission.ways)
             ]
-            lost = [
-                admission
+            lost = {
+                admission.job
                 for admission in passing
                 if unit in admission.forest.units or Place(unit) in admission.forest.places
-            ]
+            }
             for admission in passing:
-                if admission in lost:
+                if admission.job in lost:
                     continue
                 for tree, way in enumerate(admission.ways):
                     if unit in way:
@@ -311,7 +295,7 @@ class Places:
                 for host in sorted(admission.bound):
                     if host[0] == unit:
                         self._bind(admission, host)
-            return {admission.job: admission.generation for admission in lost}
+            return {job: self._admitted[job, 0].generation for job in lost}
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""
@@ -328,6 +312,45 @@ class Places:
 
     # ---- under the lock ----
 
+    def _hold(self, admission: Admission, ways: Sequence[Ways]) -> None:
+        """Take all of it, or nothing."""
+        self._admitted[admission.job, admission.first] = admission
+        try:
+            self._take(admission, [*ways, *({} for _ in range(len(admission.ways) - len(ways)))])
+        except BaseException:
+            self._release(admission)
+            raise
+
+    def _free_trees(self, job: int, count: int) -> int:
+        """Return the first of so many numbers in a row that no tree of the job has."""
+        taken = sorted(
+            (first, first + len(each.forest.trees))
+            for (number, first), each in self._admitted.items()
+            if number == job
+        )
+        start = 0
+        for first, end in taken:
+            if first - start >= count:
+                break
+            start = end
+        if start + count > MAX_TREES:
+            raise NoRoomError(f"admit a group of job {job}: all of its {MAX_TREES} trees are taken")
+        return start
+
+    @staticmethod
+    def _check_within(base: Admission, forest: Forest, group: Group) -> None:
+        """RequestError where a group would have what its job has not: who may send by a host's port is
+        settled by the job.
+        """
+        hosts = tuple(base.forest.workers[rank] for rank in group.ranks)
+        if hosts != forest.workers or len(group.ports) != len(hosts):
+            raise RequestError(f"job {base.job}: {group} are not those of the group's forest")
+        for node in (node for tree in forest.trees for node in tree.top.nodes()):
+            host = node.place.at
+            pushes_here = any(forest.workers[worker] == host for worker in node.workers)
+            if host and (host not in base.summing or (pushes_here and host not in base.looped)):
+                raise RequestError(f"job {base.job}: {node.place} is no place that sums for it")
+
     def _take(self, admission: Admission, ways: Sequence[Ways]) -> None:
         forest = admission.forest
         for number, tree in enumerate(forest.trees):
@@ -341,21 +364,32 @@ class Places:
             for node in forest.trees[number].top.nodes():
                 if host := node.place.at:
                     self._enter_host(admission, number, node, host)
-        for host in sorted({place.at for place in forest.places if place.at} - {*forest.workers}):
-            self._bind(admission, host)
+        if not admission.group:
+            for host in sorted({place.at for place in forest.places if place.at} - {*forest.workers}):
+                self._bind(admission, host)
         bases = [admission.result_base(tree) for tree in range(len(forest.trees))]
-        for rank, host in enumerate(forest.workers):
-            admission.rings[rank] = self._hosts.attach(
-                host, admission.job, admission.generation, bases, admission.size, admission.lanes
+        for worker, host in enumerate(forest.workers):
+            admission.rings[worker] = self._hosts.attach(
+                host,
+                admission.job,
+                admission.generation,
+                bases,
+                admission.size,
+                admission.lanes,
+                admission.first,
+                admission.port(worker),
             )
-            self._bind(admission, host)
+            if not admission.group:  # what its worker may send is settled by the job, and its trees' members
+                self._bind(admission, host)
 
     def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
         segments = self._segments.setdefault(place, Segments(self._at(place).slots, self._jobs))
         try:
-            admission.bases[tree, place] = segments.take((admission.job, tree), admission.size)
+            key = (admission.job, admission.first + tree)
+            admission.bases[tree, place] = segments.take(key, admission.size)
         except NoRoomError as full:
-            raise NoRoomError(f"admit job {admission.job}: {place}: {full}") from full
+            group = f"{admission.group} of " if admission.group else ""
+            raise NoRoomError(f"admit {group}job {admission.job}: {place}: {full}") from full
 
     @staticmethod
     def _units_of(forest: Forest, tree: int) -> set[Unit]:
@@ -372,7 +406,8 @@ class Places:
         keeping = {at.at for at in nodes if at.at and at != forest.trees[tree].top.place}
         down = sorted({host for host in {*forest.receivers(tree), *keeping} if host and host[0] == unit})
         ports = [addresses.tor_port_device(*host) for host in down]
-        switch.set_group(admission.job, tree, [*ports, *admission.ways[tree].get(unit, ())])
+        number = admission.first + tree
+        switch.set_group(admission.job, number, [*ports, *admission.ways[tree].get(unit, ())])
         switch.admit(admission.job, self._entry(admission, tree, place, nodes.get(place)))
 
     def _enter_host(self, admission: Admission, tree: int, node: Node, host: Host) -> None:
@@ -382,22 +417,22 @@ class Places:
         place = self._hosts.place(host)
         admission.summing.add(host)
         own = [rank for rank in node.workers if admission.forest.workers[rank] == host]
-        if own and host not in admission.looped:
+        if own and not admission.group and host not in admission.looped:
             admission.looped.add(host)
             place.bind(host[1], Sender(admission.job, own[0]))
         devices = [addresses.HOST_DEVICE, *([addresses.LOOP_PLACE_DEVICE] if own else [])]
-        place.set_group(admission.job, tree, devices)
+        place.set_group(admission.job, admission.first + tree, devices)
         place.admit(admission.job, self._entry(admission, tree, node.place, node))
 
     def _entry(self, admission: Admission, tree: int, place: Place, node: Node | None) -> Entry:
         top = admission.forest.trees[tree].top
         above = top.above().get(place)
         return Entry(
-            tree=tree,
+            tree=admission.first + tree,
             generation=admission.generation,
-            workers=sum(1 << rank for rank in node.workers) if node else 0,
-            places=sum(1 << child.number for child in node.below) if node else 0,
-            number=node.number if node else 0,
+            workers=sum(1 << admission.rank(worker) for worker in node.workers) if node else 0,
+            places=sum(1 << admission.rank(child.number) for child in node.below) if node else 0,
+            number=admission.rank(node.number) if node else 0,
             base=admission.bases[tree, place] if node else 0,
             size=admission.size if node else 0,
             up_base=admission.bases[tree, above.place] if above else 0,
@@ -424,17 +459,18 @@ class Places:
         """Take all of it back in the reverse order of what follows, whatever a part of it raises: nobody
         sends any more before anything goes.
         """
-        forest = admission.forest
+        forest, job, first = admission.forest, admission.job, admission.first
         with ExitStack() as stack:
-            stack.callback(self._admitted.pop, admission.job, None)
+            stack.callback(self._admitted.pop, (job, first), None)
             for tree, place in admission.bases:
-                stack.callback(self._segments[place].free, (admission.job, tree))
-            for unit in sorted({unit for way in admission.ways for unit in way}):
-                stack.callback(self._switches[unit].release, admission.job)
-            for host in sorted(admission.summing):
-                stack.callback(self._hosts.place(host).release, admission.job)
-            for rank in admission.rings:
-                stack.callback(self._hosts.detach, forest.workers[rank])
+                stack.callback(self._segments[place].free, (job, first + tree))
+            for tree in range(len(forest.trees)):
+                for unit in sorted(admission.ways[tree]):
+                    stack.callback(self._switches[unit].release, job, first + tree)
+                for host in sorted(admission.summing):
+                    stack.callback(self._hosts.place(host).release, job, first + tree)
+            for worker in admission.rings:
+                stack.callback(self._hosts.detach, forest.workers[worker], first)
             for host in admission.looped:
                 stack.callback(self._hosts.place(host).bind, host[1], None)
             for unit, number in admission.bound:

@@ -44,6 +44,8 @@ SETTINGS = Record(
         Member("ring_lanes", U32, "that an entry of the ring has room for"),
         *members(U32, "first_vote", "port", "trees"),
         Member("parts", U32, "of the pattern"),
+        Member("first_tree", U32, "number of the first tree on the wire; the others follow"),
+        Member("sender", U32, "number of this worker on the wire; `worker` counts those who sum here"),
         Member("pad", U32),
         Member("rate_mbps", Kind.F64, "of the link; 0: it has none, and marks nothing"),
         Member("places", Kind.U32_IN, "slots - vote_slots of them"),

@@ -204,11 +204,13 @@ PULLER = Record(
         Member("lanes", U32, "of every packet"),
         Member("ip", BE32, "of the host"),
         Member("mac", Kind.U8, "of the device", 6),
+        Member("port", Kind.BE16, "UDP, of the socket that is woken"),
         Member(
             "at_place",
             Kind.U16,
             "whether the host is a place of any tree: results are for that, too",
         ),
+        Member("pad", Kind.U16),
     ),
 )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.admission import Admission
+from testbed.aggregation.held import Admission
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.client.runtime import remove_tree

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from testbed.aggregation.admission import Admission, Places
+from testbed.aggregation.admission import Places
+from testbed.aggregation.held import Admission
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout, Site, System
 from testbed.aggregation.ways import ways

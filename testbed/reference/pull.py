@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import frame, rings
+from testbed.contract import frame, rings, spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import Frame, mac_bytes
 from testbed.contract.verdicts import Verdict
@@ -32,6 +32,8 @@ class Puller:
     lanes: int  # of every packet of the job
     ip: str
     mac: str
+    port: int = spec.UDP_PORT  # of the socket that is woken
+    first: int = 0  # the number of the first of its trees, which follow each other
 
     @property
     def places(self) -> int:
@@ -40,12 +42,13 @@ class Puller:
 
     def has(self, header: Header) -> bool:
         """Return whether a packet is of a tree of its job."""
-        return header.job == self.job and header.tree < len(self.bases)
+        return header.job == self.job and 0 <= header.tree - self.first < len(self.bases)
 
     def place(self, tree: int, slot: int) -> int | None:
         """The place in the ring of a tree's slot, as results name it."""
-        offset = (slot - self.bases[tree]) % 2**32
-        return tree * self.size + offset if offset < self.size else None
+        number = tree - self.first
+        offset = (slot - self.bases[number]) % 2**32
+        return number * self.size + offset if offset < self.size else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +113,5 @@ class PullSide:
         destination = IPv4Address(self.puller.ip).packed
         ip = data[14:22] + bytes([frame.TTL]) + data[23:24] + b"\0\0" + data[26:30] + destination
         ip = ip[:10] + frame.checksum(ip).to_bytes(2, "big") + ip[12:]
-        return mac_bytes(self.puller.mac) + data[6:14] + ip + data[34:40] + b"\0\0" + data[42:]
+        udp = data[34:36] + self.puller.port.to_bytes(2, "big") + data[38:40] + b"\0\0"
+        return mac_bytes(self.puller.mac) + data[6:14] + ip + udp + data[42:]

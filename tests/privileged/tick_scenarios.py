@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.aggregation.admission import Admission
+from testbed.aggregation.held import Admission
 from testbed.contract import spec
 from testbed.contract.frame import HEADERS_BYTES
 from testbed.daemon.network import Network

@@ -172,12 +172,12 @@ class XdpAggregator:
 
     def attach(self, puller: Puller) -> None:
         values = (puller.job, puller.generation, puller.bases, puller.size, puller.lanes)
-        ring = self._hosts.attach((HOST_UNIT, HOST), *values)
+        ring = self._hosts.attach((HOST_UNIT, HOST), *values, puller.first, puller.port)
         self._ring = _Ring(ring.fd, ring.wake_fd, puller, self._programs.lanes)
 
     def detach(self) -> None:
         if self._ring:
-            self._hosts.detach((HOST_UNIT, HOST))
+            self._hosts.detach((HOST_UNIT, HOST), self._ring.puller.first)
         self._ring = None
 
     def ask(self, wake_at: int) -> None:

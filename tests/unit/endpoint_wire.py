@@ -146,6 +146,7 @@ class Rack:
             event_fd=event,
             job=JOB,
             worker=worker,
+            sender=worker,
             workers=self.workers,
             generation=GENERATION,
             lanes=self.width,

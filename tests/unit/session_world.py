@@ -113,7 +113,7 @@ class Machine:
             worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0]
         )
 
-    def release(self, job: int) -> None:
+    def release(self, job: int, first: int | None = None) -> None:
         self.calls.append(f"release {job}")
         self.admitted.discard(job)
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from testbed.aggregation.admission import Places, Ring, SummingPlace, group_ip
+from testbed.aggregation.admission import Places, SummingPlace, group_ip
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
+from testbed.aggregation.held import Ring
 from testbed.aggregation.segments import NoRoomError
 from testbed.contract import spec
 from testbed.errors import RequestError, TestbedError
@@ -43,10 +44,10 @@ class Tor:
         self._say("admit", number)
         self.entries[number, entry.tree] = entry
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, tree: int | None = None) -> None:
         self._say("release", number)
         for kept in (self.entries, self.groups):
-            for key in [key for key in kept if key[0] == number]:
+            for key in [key for key in kept if key[0] == number and tree in (None, key[1])]:
                 del kept[key]  # type: ignore[attr-defined]
 
     def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
@@ -82,19 +83,35 @@ class Hosts:
         self._log = log
         self.places: dict[Host, Tor] = {}
         self.rings: dict[Host, tuple[int, int, list[int], int]] = {}
+        self.groups: dict[tuple[Host, int], tuple[int, list[int], int, int]] = {}  # by host and first tree
 
     def attach(
-        self, host: Host, job: int, generation: int, bases: Sequence[int], size: int, lanes: int
+        self,
+        host: Host,
+        job: int,
+        generation: int,
+        bases: Sequence[int],
+        size: int,
+        lanes: int,
+        first: int = 0,
+        port: int = spec.UDP_PORT,
     ) -> Ring:
         self._log.append((str(Place(*host)), "attach", job))
+        if first:
+            assert (host, first) not in self.groups
+            self.groups[host, first] = (generation, list(bases), size, port)
+            return Ring(500 + first, 1024, 600 + first, spec.LANES)
         if host in self.rings:
             raise TestbedError(f"{Place(*host)} has a ring")
         self.rings[host] = (job, generation, list(bases), size)
         return Ring(100 + 10 * host[0] + host[1], 1024, 200 + 10 * host[0] + host[1], spec.LANES)
 
-    def detach(self, host: Host) -> None:
-        self._log.append((str(Place(*host)), "detach", 0))
-        del self.rings[host]
+    def detach(self, host: Host, first: int = 0) -> None:
+        self._log.append((str(Place(*host)), "detach", first))
+        if first:
+            del self.groups[host, first]
+        else:
+            del self.rings[host]
 
     def place(self, host: Host) -> SummingPlace:
         return self.places.setdefault(host, Tor(str(Place(*host)), self._log))
@@ -113,7 +130,8 @@ class World:
     def holds_nothing(self) -> bool:
         places = [*self.tors.values(), *self.hosts.places.values()]
         held = [kept for place in places for kept in (place.entries, place.groups, place.senders)]
-        return not any(held) and not self.hosts.rings and not self.all.occupancy()
+        rings = {**self.hosts.rings, **self.hosts.groups}
+        return not any(held) and not rings and not self.all.occupancy()
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.vectors.build import (
     SIZE,
     TOR_IP,
     UP_BASE,
+    Ask,
     Attach,
     Leaves,
     Table,
@@ -47,7 +48,7 @@ from tests.vectors.build import (
     worker_lanes,
     workers_at_ports,
 )
-from tests.vectors.pulls import finds, stored
+from tests.vectors.pulls import finds, stored, woken
 
 TABLE: Table = {}
 entry = vector(TABLE)
@@ -355,6 +356,32 @@ def two_trees_of_one_job_do_not_meet(v: Vector) -> None:
 
 
 @entry
+def a_group_of_some_workers_has_a_tree_that_no_other_may_send_in(v: Vector) -> None:
+    """Workers 1 and 3 of the four here sum by the job's fourth tree, in a generation of its own."""
+    v.senders |= workers_at_ports([0, 1, 2, 3])
+    v.admit(job_in_unit(4))
+    ours = GENERATION + 6
+    v.admit(job_in_unit(0, workers=0b1010, tree=3, base=BASE + SIZE, generation=ours))
+    its: dict[str, Any] = {"tree": 3, "slot": BASE + SIZE + 2, "generation": ours}
+    v.push(1, 2, "aggregated", **its)
+    for stranger in (0, 2):
+        v.push(stranger, 2, "bad_worker", **its)
+        v.push(3, 2, "bad_sender", port=stranger + 1, **its)
+    v.push(3, 2, "bad_generation", **{**its, "generation": GENERATION})
+    v.push(3, 2, "bad_slot", **{**its, "slot": BASE + 2})
+    v.push(3, 2, "bad_slot", slot=BASE + SIZE + 2)
+    v.push(3, 2, "bad_job", **{**its, "tree": 1})
+    v.push(0, 2, "aggregated")
+    v.push(3, 2, "completed", result(2, sum_of(2, 1, 3), 2, **its), **its)
+    for worker in (1, 2):
+        v.push(worker, 2, "aggregated")
+    v.push(3, 2, "completed", result(2, sum_of(2, 0, 1, 2, 3), 4))
+    v.release(tree=3)
+    v.push(1, 3, "bad_job", **{**its, "slot": BASE + SIZE + 3})
+    v.push(1, 3, "aggregated")
+
+
+@entry
 def a_tree_goes_and_the_other_stays(v: Vector) -> None:
     v.senders |= workers_at_ports([0])
     v.admit(job_in_unit(1))
@@ -395,3 +422,18 @@ def results_of_two_trees_have_places_of_their_own(v: Vector) -> None:
     v.sees(notice_up, 1, "notice")
     last = {f"p{SIZE + 3}": stored(3, lanes(2)), f"p{SIZE}": stored(0, lanes(3))}
     finds(v, 3, 1, p3=stored(3, lanes(1)), **last)
+
+
+@entry
+def a_group_s_results_have_a_ring_and_a_socket_of_their_own(v: Vector) -> None:
+    v.is_host = True
+    fields = (JOB, GENERATION, (UP_BASE, 7), SIZE, spec.LANES, PS_IP, PS_MAC)
+    v.steps.append(Attach(Puller(*fields, port=40_007, first=3)))
+    v.steps.append(Ask(2))
+    v.sees(result_from_ps(3, lanes(1)), 1, "bad_job")
+    v.sees(result_from_ps(3, lanes(1), tree=2), 1, "bad_job")
+    v.sees(result_from_ps(3, lanes(1), tree=3), 1, "pulled")
+    good = result_from_ps(3, lanes(2), tree=4, slot=10)
+    v.sees(good, 1, "pulled", woken(good, 40_007))
+    v.sees(result_from_ps(3, lanes(1), tree=5), 1, "bad_job")
+    finds(v, 2, p3=stored(3, lanes(1)), **{f"p{SIZE + 3}": stored(3, lanes(2))})

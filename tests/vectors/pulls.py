@@ -70,12 +70,12 @@ def notice(**changes: Any) -> bytes:
     return packet(spec.Op.NOTICE, 2, frame.NO_LANES, TOR_IP, fields.pop("to_ip", PS_IP), **fields).pack()
 
 
-def woken(data: bytes) -> Leaves:
-    """The result, addressed to the host itself."""
+def woken(data: bytes, port: int = spec.UDP_PORT) -> Leaves:
+    """The result, addressed to the host itself, and to the worker's port there."""
     made = altered(data, 0, bytes.fromhex(PS_MAC.replace(":", "")))
     made = altered(altered(altered(made, 22, b"\x40"), 24, b"\0\0"), 30, bytes([10, 0, 3, 1]))
     made = altered(altered(made, 24, frame.checksum(made[14:34]).to_bytes(2, "big")), 40, b"\0\0")
-    return Leaves(To.STACK, None, made)
+    return Leaves(To.STACK, None, altered(made, 36, port.to_bytes(2, "big")))
 
 
 @entry

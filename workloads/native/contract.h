@@ -47,6 +47,8 @@ struct settings {
 	__u32 port;
 	__u32 trees;
 	__u32 parts; /* of the pattern */
+	__u32 first_tree; /* number of the first tree on the wire; the others follow */
+	__u32 sender; /* number of this worker on the wire; `worker` counts those who sum here */
 	__u32 pad;
 	double rate_mbps; /* of the link; 0: it has none, and marks nothing */
 	const __u32 *places; /* slots - vote_slots of them */

@@ -21,9 +21,9 @@ void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h)
 	h->magic = htons(WIRE_MAGIC);
 	h->version = WIRE_VERSION;
 	h->op = WIRE_OP_PUSH;
-	h->tree = t->number;
+	h->tree = e->s.first_tree + t->number;
 	h->job = htons(e->s.job);
-	h->worker = htons(e->s.worker);
+	h->worker = htons(e->s.sender);
 	h->contributors = htons(1);
 	h->generation = htonl(e->s.generation);
 	h->count = htons(e->s.lanes);

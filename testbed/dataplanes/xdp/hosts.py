@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.aggregation.admission import Ring
+from testbed.aggregation.held import Ring
+from testbed.contract import spec
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.places import Cells, Loops, XdpHostPlace
 from testbed.dataplanes.xdp.plane import ip_number
@@ -28,8 +29,8 @@ class XdpHosts:
     ) -> None:
         self._cells, self._programs, self._loops = cells, cells.programs, loops
         self._namespaces = namespaces or {}
-        # by host: cell of `rings` and of `wakes`, descriptors, and what is in `pullers`
-        self._rings: dict[Host, tuple[int, Ring, dict[bytes, np.ndarray]]] = {}
+        # by host and first tree: job, cell of `rings` and of `wakes`, descriptors, and what is in `pullers`
+        self._rings: dict[tuple[Host, int], tuple[int, int, Ring, dict[bytes, np.ndarray]]] = {}
         self._places: dict[Host, XdpHostPlace] = {}
 
     def close(self) -> None:
@@ -47,14 +48,25 @@ class XdpHosts:
         return XdpHostPlace(self._cells, host, self._namespaces.get(host), self._loops, changed)
 
     def attach(
-        self, host: Host, job: int, generation: int, bases: Sequence[int], size: int, lanes: int
+        self,
+        host: Host,
+        job: int,
+        generation: int,
+        bases: Sequence[int],
+        size: int,
+        lanes: int,
+        first: int = 0,
+        port: int = spec.UDP_PORT,
     ) -> Ring:
-        """Return a ring for the results of a job, tree after tree: those of tree t, whose slots count from
-        `bases[t]`, are at t * size and behind. TestbedError if the host has one.
+        """Return a ring for the results of some trees of a job, tree after tree: those of tree `first` + t,
+        whose slots count from `bases[t]`, are at t * size and behind. TestbedError if the host has one for
+        these trees, or one of another job.
         """
         if len(bases) * size > layout.SLOTS:
             raise RequestError(f"job {job}: {len(bases)} segments of {size} slots; a ring has {layout.SLOTS}")
-        if host in self._rings:
+        if (host, first) in self._rings or any(
+            at == host and other != job for (at, _), (other, *_) in self._rings.items()
+        ):
             raise TestbedError(f"admit job {job}: {addresses.host_name(*host)} is in another job")
         cell, ring = self._made_ring()
         devices = {
@@ -74,24 +86,24 @@ class XdpHosts:
                 )
                 puller["ip"] = ip_number(addresses.host_ip(*host))
                 puller["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
-                pullers[np.array((ifindex, tree), layout.PULLER_KEY).tobytes()] = puller
-        self._rings[host] = (cell, ring, pullers)
+                puller["port"] = port
+                pullers[np.array((ifindex, first + tree), layout.PULLER_KEY).tobytes()] = puller
+        self._rings[host, first] = (job, cell, ring, pullers)
         try:
             map_update(self._programs.map_fd("rings"), u32(cell), u32(ring.fd))
             map_update(self._programs.map_fd("wakes"), u32(cell), u32(ring.wake_fd))
             self._put_pullers(host)
         except BaseException:
-            self.detach(host)
+            self.detach(host, first)
             raise
         return ring
 
     def _put_pullers(self, host: Host) -> None:
-        if host not in self._rings:
-            return
         place = self._places.get(host)
-        for key, puller in self._rings[host][2].items():
-            puller["at_place"] = bool(place and place.has_entries)
-            map_update(self._programs.map_fd("pullers"), key, puller.tobytes())
+        for (at, _), (*_, pullers) in self._rings.items():
+            for key, puller in pullers.items() if at == host else ():
+                puller["at_place"] = bool(place and place.has_entries)
+                map_update(self._programs.map_fd("pullers"), key, puller.tobytes())
 
     def _made_ring(self) -> tuple[int, Ring]:
         cell = self._cells.take("rings")
@@ -107,9 +119,9 @@ class XdpHosts:
             raise
         return cell, Ring(fd, layout.SLOTS, wake, self._programs.lanes)
 
-    def detach(self, host: Host) -> None:
-        """Take the host's ring back."""
-        cell, ring, pullers = self._rings.pop(host)
+    def detach(self, host: Host, first: int = 0) -> None:
+        """Take the host's ring for the trees from `first` on back."""
+        _, cell, ring, pullers = self._rings.pop((host, first))
         for key in pullers:
             map_delete(self._programs.map_fd("pullers"), key)
         for name in ("rings", "wakes"):  # returns when no program writes there (RCU)
