@@ -66,6 +66,11 @@ def parser() -> argparse.ArgumentParser:
         help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
     )
     parser.add_argument(
+        "--init-group",
+        action="store_true",
+        help="make the process group before the script begins, for libraries that would make it of gloo",
+    )
+    parser.add_argument(
         "--folder-per-worker",
         action="store_true",
         help="start each worker in a folder of its own: worker-0, worker-1, ... in the working folder",
@@ -112,6 +117,7 @@ def main(argv: list[str]) -> int:
         "preload": options.preload,
         "lanes": options.lanes,
         "strict_finite": options.strict_finite,
+        "init_group": options.init_group,
         "folder_per_worker": options.folder_per_worker,
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
@@ -130,6 +136,8 @@ def main(argv: list[str]) -> int:
         raise TestbedError(f"job {result['id']} failed: {result['failure']}")
     print(f"testbed run: job {result['id']}: done in {result['wall_s']:.1f} s", file=sys.stderr)
     for note in result["verdict"]["notes"]:
+        if note["text"] in result["notes"]:  # said already
+            continue
         print(f"testbed run: note: {note['text']}", file=sys.stderr)
     print(result["verdict"]["line"], file=sys.stderr)
     return 0

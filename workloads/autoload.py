@@ -18,14 +18,33 @@ def register() -> None:
 
     if dist.is_available() and "INC" not in dist.Backend._plugins:
         dist.Backend.register_backend("inc", _create, devices=["cpu"])
-    if '"gate"' in os.environ.get("TESTBED_JOB", ""):
+        begin_worker()
+
+
+def begin_worker() -> None:
+    """Do in a worker, and in no other process, what comes before its script: wait at its gate, and make its
+    process group where its job asks for that.
+    """
+    if "TESTBED_JOB" not in os.environ:
+        return
+    import torch.distributed as dist
+
+    from workloads import job_env
+
+    settings = job_env.of_worker()
+    if settings is None:
+        return
+    dist.Backend.default_device_backend_map["cpu"] = "inc"  # where a script leaves it to torch
+    if "gate" in settings:
         # DDP's constructor loads it, which would take as long after the gate as torch before it
         import torch._dynamo  # noqa: F401
 
         # and these need not be loaded after it
-        from workloads import backend, endpoint, job_env, ps_client  # noqa: F401
+        from workloads import backend, endpoint, ps_client  # noqa: F401
 
         job_env.wait_at_gate()
+    if settings.get("init_group"):
+        dist.init_process_group("inc")
 
 
 def _create(store: Any, rank: int, size: int, timeout: Any) -> Any:

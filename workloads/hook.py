@@ -43,8 +43,9 @@ def _group_for_sums() -> Any:
     workers make together.
     """
     global _sums
-    if dist.get_backend() == "inc":
-        return dist.group.WORLD
+    world: Any = dist.group.WORLD
+    if world._get_backend(torch.device("cpu")).name() == "inc":  # its own word may be cpu:inc, or none
+        return world
     if _sums is None:
         from workloads import backend
 

@@ -160,13 +160,27 @@ def _is_gate(fd: int) -> bool:
         return False
 
 
-def _require_worker(settings: Mapping[str, Any]) -> None:
-    """Refuse a process that a worker started: it has the worker's environment, and not its descriptors."""
+def of_worker(environ: Mapping[str, str] = os.environ) -> Mapping[str, Any] | None:
+    """Return what this process was told, where it is a worker; None where it is any other."""
     try:
-        is_board = os.readlink(f"/proc/self/fd/{int(settings['board']['fd'])}").startswith("/memfd:job-board")
+        settings: Mapping[str, Any] = json.loads(environ[VARIABLE])
+        return settings if _is_worker(settings) else None
+    except (KeyError, TypeError, ValueError):  # what is wrong with it is said where it is needed
+        return None
+
+
+def _is_worker(settings: Mapping[str, Any]) -> bool:
+    """Return whether this is the worker itself: a process that it started has its environment, and not its
+    descriptors.
+    """
+    try:
+        return os.readlink(f"/proc/self/fd/{int(settings['board']['fd'])}").startswith("/memfd:job-board")
     except OSError:
-        is_board = False
-    if not is_board:
+        return False
+
+
+def _require_worker(settings: Mapping[str, Any]) -> None:
+    if not _is_worker(settings):
         raise NotInJobError(
             f"job {settings['job_id']}: this process was started by worker {settings['rank']} and not by "
             f"`testbed run`: it has no part in the job's sums; make the group in the worker itself, or take "

@@ -153,9 +153,9 @@ def main() -> None:
         return
     requests.detach()  # `become` closes it, and its number is soon another file's, which this must not close
     become(*mine)
-    from workloads import job_env
+    from workloads import autoload
 
-    job_env.wait_at_gate()
+    autoload.begin_worker()
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -118,9 +118,6 @@ class Executor:
         """
         workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
         stats, notes = self._stats([spec.stats for spec in workers if spec.stats is not None], request.caller)
-        unused = result.unused_network(layout.transport, stats)
-        if unused is not None and ending.failure is None:
-            notes.append(unused)
         return {
             "id": job,
             "testbed": self._name,
@@ -175,7 +172,11 @@ class Executor:
             cwd = request.folders / f"worker-{rank}"
             script, environ = os.path.join(request.cwd, script), paths_from(request.cwd, environ)
         settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
-        settings |= {"strict_finite": request.strict_finite, "asked_in": request.cwd}
+        settings |= {
+            "strict_finite": request.strict_finite,
+            "init_group": request.init_group,
+            "asked_in": request.cwd,
+        }
         gate = attempt.gates.fd(rank) if attempt.gates else None
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
         board = attempt.board.settings()

@@ -46,6 +46,7 @@ def worker_environment(
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or "1",  # as torchrun
     }
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    env.setdefault("ACCELERATE_USE_CPU", "true")  # as `accelerate launch --cpu`: else each trains alone
     if rank is None:
         return env
     return env | {

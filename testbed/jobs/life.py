@@ -33,6 +33,7 @@ from testbed.jobs.request import JobRequest
 from testbed.jobs.services import ps_address
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.telemetry.sampler import Sampler
+from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
 
 START_UP_S = 120.0  # from a job's processes to their gates
@@ -325,7 +326,9 @@ class Job:
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
-        return described | observation.report(stats, traffic, ending.failure, request.with_series)
+        observed = observation.report(stats, traffic, ending.failure, request.with_series)
+        self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
+        return described | observed
 
     # ------------------------------------------------------------------ what it holds
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from testbed.emulation.links import burst_bytes
-from testbed.jobs.result import link_deltas
+from testbed.jobs.result import link_deltas, nothing_summed
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
@@ -84,7 +84,17 @@ class Observation:
         allowed = bound(self._recording, workers, traffic, depths_s)
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
-        judged = verdict(seen, allowed, workers, failure=failure, faults=self._faults(), hosts=traffic.hosts)
+        sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
+        unused = None if failure else nothing_summed(traffic.transport, workers, sent_bytes)
+        judged = verdict(
+            seen,
+            allowed,
+            workers,
+            failure=failure,
+            faults=self._faults(),
+            hosts=traffic.hosts,
+            unused=unused,
+        )
         report = {
             "links": links,
             "telemetry": summary(self._recording, seen),

@@ -39,6 +39,7 @@ class JobRequest:
     preload: bool = False
     lanes: int | None = None  # of its packets; None: as many as fit
     strict_finite: bool = False
+    init_group: bool = False  # its process group is there before its script
     folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
 
     @classmethod
@@ -63,6 +64,7 @@ class JobRequest:
             preload=request.get("preload") is True,
             lanes=lanes(request, "lanes"),
             strict_finite=request.get("strict_finite") is True,
+            init_group=request.get("init_group") is True,
             folders=cwd if request.get("folder_per_worker") is True else None,
         )
 

@@ -16,6 +16,7 @@ from testbed.telemetry.samples import LinkCounters
 MOST_BYTES = 8 << 20
 _MOST_VALUES = 1_000_000
 _MOST = 1 << 62  # bytes
+_SUMMED = {PACKETS: "in the network", SERVER: "by the parameter server"}
 _MOST_DEPTH = 64  # Python's JSON ends at some hundreds
 
 
@@ -103,15 +104,22 @@ def bytes_by_way(stats: Iterable[Mapping[str, Any] | None]) -> dict[str, int]:
     return {way: ways[way] for way in (PACKETS, SERVER, GLOO) if ways[way]}
 
 
-def unused_network(transport: str, stats: Sequence[Mapping[str, Any] | None]) -> str | None:
-    """Return a line for a job whose workers could sum in the network, and summed nothing there."""
-    ways = bytes_by_way(stats)
-    if transport != PACKETS or PACKETS in ways:
+def nothing_summed(transport: str, stats: Sequence[Mapping[str, Any] | None], sent_bytes: int) -> str | None:
+    """Return a line for a job that was to sum in the network, or at a server, and summed nothing there. Its
+    workers sent so many bytes over their links.
+    """
+    ways, where = bytes_by_way(stats), _SUMMED.get(transport)
+    if where is None or transport in ways:
         return None
-    if not any(stats):
-        return "nothing was summed in the network: the script made no process group of the backend inc"
-    carried = ways.get(GLOO, 0)
-    return f"nothing was summed in the network: gloo carried all that the script summed ({carried} bytes)"
+    if any(stats):
+        carried = ways.get(GLOO, 0)
+        return f"nothing was summed {where}: " + (
+            f"gloo carried all that the script summed ({carried} bytes)"
+            if carried
+            else "the script sums nothing"
+        )
+    own = f"the script made no process group of the backend inc; it sent {sent_bytes / 1e6:.3g} MB by its own"
+    return f"nothing was summed {where}: {own}"
 
 
 def without_timelines(report: dict[str, Any]) -> dict[str, Any]:

@@ -166,6 +166,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         restarts=spec.restarts,
         lanes=spec.lanes,
         strict_finite=spec.strict_finite,
+        init_group=spec.init_group,
         folders=Path(request.cwd) / spec.name if spec.folder_per_worker else None,
     )
 

@@ -26,7 +26,7 @@ _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
 SAME_AS_RUN = (
     *("script", "arguments", "place", "sync", "restarts", "lanes", "strict_finite"),
-    "folder_per_worker",
+    *("init_group", "folder_per_worker"),
 )
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
@@ -47,7 +47,8 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s", "sync", "restarts", "lanes", "strict_finite", "folder_per_worker"),
+    *("at_s", "limit_s", "sync", "restarts", "lanes", "strict_finite"),
+    *("init_group", "folder_per_worker"),
 )
 
 
@@ -57,7 +58,8 @@ class JobSpec:
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
     started again at most; `lanes` is of its packets, None: as many as fit; `strict_finite` makes an error of
-    gradients that are not finite; `folder_per_worker` starts each worker in a folder of its own.
+    gradients that are not finite; `init_group` has its process group made before its script begins, and
+    `folder_per_worker` starts each worker in a folder of its own.
     """
 
     name: str
@@ -76,6 +78,7 @@ class JobSpec:
     restarts: int = 0
     lanes: int | None = None
     strict_finite: bool = False
+    init_group: bool = False
     folder_per_worker: bool = False
 
 
@@ -161,6 +164,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
                 lanes=lanes(data, "lanes", f"{path}."),
                 strict_finite=_flag(data, "strict_finite", path),
+                init_group=_flag(data, "init_group", path),
                 folder_per_worker=_flag(data, "folder_per_worker", path),
             )
         )

@@ -30,7 +30,7 @@ class Tolerances:
     steal_share: float = 0.02  # of the cores' time: more is told beside a result to trust
 
 
-STEAL = "steal"  # a note's name
+STEAL, UNUSED = "steal", "unused"  # notes' names; what they say is part of the line
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,9 @@ class Verdict:
         if self.trustworthy is None:
             return "verdict: none: " + "; ".join(note.text for note in self.notes)
         if self.trustworthy and self.bound:
-            stolen = [f"; {note.text}" for note in self.notes if note.name == STEAL]
-            return f"verdict: trustworthy: {_within(self.bound)}{''.join(stolen)}"
+            steal = [f"; {note.text}" for note in self.notes if note.name == STEAL]
+            unused = [f"; {note.text.partition(':')[0]}" for note in self.notes if note.name == UNUSED]
+            return f"verdict: trustworthy: {_within(self.bound)}{''.join(steal + unused)}"
         return f"verdict: not trustworthy: {'; '.join(reason.text for reason in self.reasons)}"
 
     def as_json(self) -> dict[str, Any]:
@@ -77,14 +78,17 @@ def verdict(
     failure: str | None = None,
     faults: Sequence[str] = (),
     hosts: Sequence[str] = (),
+    unused: str | None = None,
 ) -> Verdict:
     """Judge a job on these `hosts`. `workers` are the statistics that they left, None for a worker that left
-    none; `failure` says why it failed, if it did, and `faults` what was set on which links.
+    none; `failure` says why it failed, if it did, `faults` what was set on which links, and `unused` that it
+    summed nothing where it was to.
     """
+    first = [Reason(UNUSED, unused)] if unused else []
     own = [link for link in evidence.links if link.name in hosts]
     sent = max((link.most_bytes for link in own), default=0)
     if sent < tolerances.traffic_bytes and failure is None and evidence.failure is None:
-        return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, tolerances)),))
+        return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, tolerances)), *first))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
     reasons += [
         *_set_by_links(evidence, bound, own, tolerances),
@@ -97,7 +101,7 @@ def verdict(
         else []
     )
     notes += _notes(evidence, bound, workers, tolerances, not reasons)
-    return Verdict(not reasons, tuple(reasons), tuple(notes), bound)
+    return Verdict(not reasons, tuple(reasons), (*first, *notes), bound)
 
 
 def _no_traffic(sent: int, tolerances: Tolerances) -> str:

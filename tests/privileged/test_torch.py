@@ -119,28 +119,66 @@ def test_a_group_of_another_size_than_the_job_is_refused(testbed: Testbed, tmp_p
 
 
 GLOOS = {
-    "gloo": "the script made no process group of the backend inc",
-    "inc": "gloo carried all that the script summed (",
+    "'gloo'": "the script made no process group of the backend inc; it sent ",
+    "'inc'": "gloo carried all that the script summed (",
 }
 
 
-@pytest.mark.parametrize("backend", list(GLOOS))
-def test_a_job_that_sums_nothing_in_the_network_has_a_note(
-    testbed: Testbed, tmp_path: Path, backend: str
+@pytest.mark.parametrize(
+    ("backend", "sync", "where"),
+    [
+        ("'gloo'", "inc", "in the network"),
+        ("'inc'", "inc", "in the network"),
+        ("'gloo'", "ps", "by the parameter server"),
+    ],
+)
+def test_a_job_that_sums_nothing_where_it_was_to_is_told_so(
+    testbed: Testbed, tmp_path: Path, backend: str, sync: str, where: str
 ) -> None:
-    script, result = tmp_path / "doubles.py", tmp_path / "result.json"
-    script.write_text(
-        "import torch\n"
-        "import torch.distributed as dist\n"
-        f"dist.init_process_group('{backend}')\n"
-        "dist.all_reduce(torch.ones(1003, dtype=torch.float64))\n"
-        "dist.destroy_process_group()\n"
-    )
-    ended = run(testbed, "--place", "u1:2", "--json", str(result), str(script))
+    result = tmp_path / "result.json"
+    script = summing(tmp_path, f"dist.init_process_group({backend})", "float64")
+    ended = run(testbed, "--preload", "--place", "u1:2", "--sync", sync, "--json", str(result), script)
     assert ended.returncode == 0, ended.stderr
     report = json.loads(result.read_text())
-    assert any(GLOOS[backend] in note for note in report["notes"]), report["notes"]
-    assert report["bytes_by"] == ({"gloo": 2 * 8 * 1003} if backend == "inc" else {})
+    (note,) = report["notes"]
+    assert note.startswith(f"nothing was summed {where}: {GLOOS[backend]}")
+    assert ended.stderr.count(note) == 1 + (report["verdict"]["trustworthy"] is None)
+    assert note in [each["text"] for each in report["verdict"]["notes"]]
+    assert report["bytes_by"] == ({"gloo": 2 * 8 * 1003} if backend == "'inc'" else {})
+
+
+def summing(folder: Path, before: str, dtype: str) -> str:
+    """Return the path of a script that makes one sum, after these words."""
+    script = folder / "sums.py"
+    script.write_text(
+        "import os\n"
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        f"{before}\n"
+        f"dist.all_reduce(torch.ones(1003, dtype=torch.{dtype}))\n"
+        "dist.destroy_process_group()\n"
+    )
+    return str(script)
+
+
+@pytest.mark.parametrize(
+    ("options", "before"),
+    [
+        (["--preload"], "dist.init_process_group()"),
+        (["--preload", "--init-group"], "assert dist.is_initialized()"),
+        (["--init-group"], "assert os.environ['ACCELERATE_USE_CPU'] and dist.get_backend() == 'inc'"),
+    ],
+    ids=["by default", "made before, of a fork", "made before"],
+)
+def test_who_leaves_the_choice_to_torch_sums_in_the_network(
+    testbed: Testbed, tmp_path: Path, options: list[str], before: str
+) -> None:
+    result = tmp_path / "result.json"
+    script = summing(tmp_path, before, "float32")
+    ended = run(testbed, *options, "--place", "u1:2", "--json", str(result), script)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = json.loads(result.read_text())
+    assert (report["bytes_by"], report["notes"]) == ({"packets": 2 * 4 * 1003}, [])
 
 
 def test_a_script_may_end_without_destroying_its_group(testbed: Testbed, tmp_path: Path) -> None:

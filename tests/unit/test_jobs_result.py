@@ -13,7 +13,7 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
-from testbed.contract.transports import GLOO, PACKETS
+from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
@@ -27,8 +27,8 @@ from testbed.jobs.result import (
     events_after,
     last_id,
     link_deltas,
+    nothing_summed,
     parse_stats,
-    unused_network,
     without_timelines,
 )
 from testbed.topology.catalogue import ready
@@ -153,10 +153,22 @@ def test_a_result_says_how_many_bytes_went_which_way() -> None:
     assert bytes_by_way(workers) == {"packets": 9, "gloo": 3}
     for odd in ({"bytes_by": [1]}, {"bytes_by": {"gloo": "5"}}, {"bytes_by": {"gloo": True, "packets": -1}}):
         assert bytes_by_way([odd]) == {}
-    assert unused_network(PACKETS, workers) is None
-    assert unused_network(GLOO, [None]) is None
-    assert "no process group" in str(unused_network(PACKETS, [None, None]))
-    assert "(7 bytes)" in str(unused_network(PACKETS, [{"bytes_by": {"gloo": 7}}]))
+
+
+def test_a_job_that_summed_nothing_where_it_was_to_has_a_line() -> None:
+    by_gloo = {"bytes_by": {"gloo": 7}}
+    for transport, where in ((PACKETS, "in the network"), (SERVER, "by the parameter server")):
+        lines = [
+            nothing_summed(transport, left, 48_300_000) for left in ([None] * 2, [by_gloo], [{"rank": 0}])
+        ]
+        assert lines == [
+            f"nothing was summed {where}: the script made no process group of the backend inc; it sent "
+            f"48.3 MB by its own",
+            f"nothing was summed {where}: gloo carried all that the script summed (7 bytes)",
+            f"nothing was summed {where}: the script sums nothing",
+        ]
+        assert nothing_summed(transport, [by_gloo, {"bytes_by": {transport: 1}}, None], 0) is None
+    assert nothing_summed(GLOO, [None], 0) is None, "it is gloo's ring in any case"
 
 
 def test_environment_of_a_worker() -> None:

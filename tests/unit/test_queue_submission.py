@@ -129,6 +129,7 @@ TOLD_OF_RUN = {
     "restarts": 3,
     "lanes": 64,
     "strict_finite": True,
+    "init_group": True,
     "folder_per_worker": True,
     "script": "x.py",
     "arguments": ["--fast"],

@@ -202,6 +202,17 @@ def test_a_result_to_trust_says_what_the_hypervisor_took(steal: tuple[float, flo
     assert [note.name for note in given.notes] == (["steal"] if addition else [])
 
 
+def test_a_result_to_trust_says_that_nothing_was_summed_where_it_was_to_be() -> None:
+    text = "nothing was summed in the network: gloo carried all"
+    given = verdict(GOOD, ALLOWED, hosts=HOSTS, unused=text)
+    assert given.trustworthy
+    assert given.line.endswith("(104 ms a round, 100 allowed); nothing was summed in the network")
+    assert [(note.name, note.text) for note in given.notes] == [("unused", text)]
+    little = verdict(evidence_with(links=()), None, hosts=HOSTS, unused=text)
+    assert little.trustworthy is None
+    assert little.line.endswith(f"so there is nothing to judge; {text}")
+
+
 def test_drops_at_a_full_queue_are_a_note() -> None:
     drops = (
         dataclasses.replace(LINK, queue_drops=40),
