@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -53,7 +53,7 @@ from controller.switch import Switch
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import checked
 from testbed.ocs.latency import draw
-from testbed.topology.addresses import Dpid
+from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit, UnitPair
 
@@ -61,10 +61,11 @@ LOG = logging.getLogger("controller")
 WATCH_BEFORE_NS = 300_000  # the gate is polled from this long before it should open
 LIGHT_TIMEOUT_NS = 5_000_000_000
 FINISH_TIMEOUT_S = 5.0
+TOLD_AT_ONCE = 16  # ToRs: most of what each takes is waiting for it
 
 
 class Conductor:
-    """Has all switches of a testbed do what is decided. Thread-safe: one thing at a time."""
+    """Has all switches of a testbed do what is decided. Thread-safe: one event's consequences at a time."""
 
     def __init__(self, topology: Topology, plane: Plane | None, history: Path) -> None:
         self._topology, self._plane, self._history = topology, plane, History(history)
@@ -77,6 +78,7 @@ class Conductor:
             draw(topology.ocs, self._random)
         self._busy, self._deciding = threading.Lock(), threading.RLock()
         self._watcher = ThreadPoolExecutor(1, "watch")
+        self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
 
     @property
     def state(self) -> State:
@@ -144,29 +146,31 @@ class Conductor:
             return self._run(self._decide(event))
 
     def _run(self, decided: Iterable[Task | End]) -> dict[str, Any] | None:
-        """Carries out all that an event leads to. What a switch's answer leads to comes before the next
-        switch's task.
+        """Carries out all that an event leads to. Circuits change on this thread; new light is watched, and
+        ToRs are told, side by side, each by its own.
         """
-        watched: Future[Event] | None = None
+        out: set[Future[Event]] = set()
         todo = deque(decided)
         while True:
-            if todo:
-                task = todo.popleft()
-                if isinstance(task, End):
-                    return self._end(task)
-                *before, last = task.steps
-                if isinstance(
-                    last, Watch
-                ):  # beside the ToRs' tasks, which may take longer than the dark time
-                    answer = self._carry_out(task.about, before)
-                    if isinstance(answer, Done):
-                        watched = self._watcher.submit(self._carry_out, task.about, [last])
-                        continue
-                else:
-                    answer = self._carry_out(task.about, task.steps)
+            if not todo:
+                done, out = wait(out, return_when=FIRST_COMPLETED)
+                for future in done:
+                    todo += self._decide(future.result())
+                continue
+            task = todo.popleft()
+            if isinstance(task, End):
+                return self._end(task)
+            *before, last = task.steps
+            if isinstance(last, Watch):
+                answer = self._carry_out(task.about, before)
+                if isinstance(answer, Done):
+                    out.add(self._watcher.submit(self._carry_out, task.about, [last]))
+                    continue
+            elif task.about != OXC_DPID:
+                out.add(self._tellers.submit(self._carry_out, task.about, task.steps))
+                continue
             else:
-                assert watched is not None
-                answer = watched.result()
+                answer = self._carry_out(task.about, task.steps)
             todo.extendleft(reversed(self._decide(answer)))
 
     def _decide(self, event: Event) -> tuple[Task | End, ...]:

@@ -8,6 +8,7 @@ controller, opens by the pins. Times are CLOCK_MONOTONIC nanoseconds, the clock 
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -93,13 +94,21 @@ def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
 
 
 class PinnedPlane:
-    """Circuits, dark time and routes through the pinned maps. Not safe for several threads at once."""
+    """Circuits, dark time and routes through the pinned maps. Routes of different ToRs may be set by several
+    threads at once, and circuits beside them by one.
+
+    Of routes it knows what it has read back, so that a change costs what changes, however large the table
+    of all ToRs is; nobody else may write them meanwhile.
+    """
 
     def __init__(
         self, routes: int, circuits: int, gate: int, verdicts: int, devices: Mapping[int, str]
     ) -> None:
         self._routes, self._circuits, self._gate, self._verdicts = routes, circuits, gate, verdicts
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
+        self._walking = threading.Lock()
+        self._held: dict[Unit, dict[bytes, bytes]] = {}  # routes as they were read back
+        self._is_walked = False
 
     def darken(self, ports: Sequence[int], until_ns: int) -> None:
         """Lose all light that enters these ports before `until_ns`."""
@@ -151,22 +160,37 @@ class PinnedPlane:
             if mac:
                 route["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
             wanted[key.tobytes()] = route.tobytes()
-        for key_bytes, value in wanted.items():
-            map_update(self._routes, key_bytes, value)
-        for key_bytes in self._route_keys(unit):
-            if key_bytes not in wanted:
+        held = self._routes_held(unit)
+        changed = dict(wanted.items() - held.items())
+        gone = held.keys() - wanted.keys()
+        try:
+            for key_bytes, value in changed.items():
+                map_update(self._routes, key_bytes, value)
+            for key_bytes in gone:
                 map_delete(self._routes, key_bytes)
-        held = {key: map_lookup(self._routes, key, layout.ROUTE.itemsize) for key in self._route_keys(unit)}
-        if held != wanted:
-            raise SettingError(f"routes of unit {unit}: set {len(wanted)}, read back {len(held)} or others")
+            for key_bytes in changed.keys() | gone:
+                if map_lookup(self._routes, key_bytes, layout.ROUTE.itemsize) != wanted.get(key_bytes):
+                    raise SettingError(f"routes of unit {unit}: what was set and what is read back differ")
+        except (OSError, SettingError):
+            self._is_walked = False
+            raise
+        self._held[unit] = wanted
 
     def verdicts(self) -> dict[str, int]:
         """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self._verdicts)
 
-    def _route_keys(self, unit: Unit) -> list[bytes]:
-        owner = u32(unit)
-        return [key for key in map_keys(self._routes, layout.ROUTE_KEY.itemsize) if key[:4] == owner]
+    def _routes_held(self, unit: Unit) -> dict[bytes, bytes]:
+        """Return a ToR's routes. They are read once, for all ToRs, and again after one could not be set."""
+        with self._walking:
+            if not self._is_walked:
+                self._held = {}
+                for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
+                    value = map_lookup(self._routes, key, layout.ROUTE.itemsize)
+                    owner = Unit(int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]))
+                    self._held.setdefault(owner, {})[key] = value or b""
+                self._is_walked = True
+            return self._held.get(unit, {})
 
     def _device_of(self, port: int) -> int:
         if port not in self._ifindex:
