@@ -105,13 +105,21 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     sys.argv = list(asked["argv"])
     paths = [path for path in asked["env"].get("PYTHONPATH", "").split(":") if path and path not in sys.path]
     sys.path[:1] = [str(script.resolve().parent), *paths]
-    # a process of its own would have drawn these from the system
-    random.seed()
+    import multiprocessing.process
+
     import numpy
     import torch
 
+    # a process of its own would have drawn these from the system
+    random.seed()
     numpy.random.seed()
-    if (threads := asked["env"].get("OMP_NUM_THREADS", "")).isdecimal():  # read before the fork
+    multiprocessing.process.current_process().authkey = os.urandom(32)
+    # and would have read these by itself
+    processes: Any = multiprocessing.process
+    processes.ORIGINAL_DIR = os.getcwd()  # from which children that it spawns find its script
+    distributed: Any = importlib.import_module("torch.distributed")  # torch's stubs lack what is used here
+    distributed.set_debug_level_from_env()
+    if (threads := asked["env"].get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(max(1, int(threads)))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.privileged.commands import Testbed, command, running
+from tests.privileged.commands import ROOT, Testbed, command, running
 from tests.privileged.jobs import habits
 
 JOBS = Path(__file__).resolve().parent / "jobs"
@@ -31,8 +31,10 @@ def testbed() -> Iterator[Testbed]:
         yield it
 
 
-def run(testbed: Testbed, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return command("testbed.run", "--name", testbed.name, *words, env=env or {})
+def run(
+    testbed: Testbed, *words: str, env: dict[str, str] | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    return command("testbed.run", "--name", testbed.name, *words, env=env or {}, cwd=cwd)
 
 
 def outcomes(ended: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
@@ -67,11 +69,20 @@ def test_a_mesh_of_two_dimensions_trains(testbed: Testbed) -> None:
     assert outcomes(ended) == {name: ["ok"] * 4}, ended.stdout + ended.stderr
 
 
-def test_torchs_debugging_finds_mismatched_collectives(testbed: Testbed) -> None:
-    cases = ("dtensor", "mismatched_collectives", "begun_again")
+@pytest.mark.parametrize(
+    ("options", "cases"),
+    [
+        ([], ("dtensor", "mismatched_collectives", "begun_again")),
+        (["--preload"], ("mismatched_collectives",)),
+    ],
+    ids=["started", "of a fork"],
+)
+def test_torchs_debugging_finds_mismatched_collectives(
+    testbed: Testbed, options: list[str], cases: tuple[str, ...]
+) -> None:
     ended = run(
         testbed,
-        *("--place", "u1:2", str(JOBS / "habits.py"), *cases),
+        *(*options, "--place", "u1:2", str(JOBS / "habits.py"), *cases),
         env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
     )
     assert outcomes(ended) == {name: ["ok"] * 2 for name in cases}, ended.stdout + ended.stderr
@@ -88,18 +99,22 @@ def test_strictly_finite_gradients_are_an_error_and_the_group_goes_on(testbed: T
     assert strict.stdout.count("after: 2.0") == usual.stdout.count("after: 2.0") == 2
 
 
-def test_a_child_of_a_worker_is_told_why_it_has_no_sums(testbed: Testbed, tmp_path: Path) -> None:
-    script = tmp_path / "spawns.py"
-    script.write_text(
+@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["started", "of a fork"])
+def test_a_child_of_a_worker_is_told_why_it_has_no_sums(
+    testbed: Testbed, tmp_path: Path, options: list[str]
+) -> None:
+    (tmp_path / "spawns.py").write_text(
         "import torch.distributed as dist\n"
         "import torch.multiprocessing as mp\n"
         "def train(rank):\n"
         "    dist.init_process_group('inc')\n"
         "if __name__ == '__main__':\n"
+        "    print('key:', mp.current_process().authkey.hex(), flush=True)\n"
         "    mp.spawn(train, nprocs=1)\n"
     )
-    ended = run(testbed, "--place", "u1:2", str(script))
+    ended = run(testbed, *options, "--place", "u1:2", "spawns.py", cwd=tmp_path)
     assert ended.returncode == 1
+    assert len(set(re.findall(r"key: (\w+)", ended.stdout))) == 2, "nobody else has a worker's key"
     for rank in (0, 1):
         assert f"this process was started by worker {rank} and not by `testbed run`" in ended.stdout
 

@@ -212,7 +212,8 @@ class IncBackend : public Backend {
 		gloo_->setSequenceNumberForGroup();
 	}
 
-	uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
+	/* All collectives, by which TORCH_DISTRIBUTED_DEBUG tells them apart: gloo knows of its own. */
+	uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup() + summed_; }
 	c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
 	void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
 	void enableCollectivesTiming() override { gloo_->enableCollectivesTiming(); }
@@ -258,6 +259,7 @@ class IncBackend : public Backend {
 		auto work = c10::make_intrusive<SumWork>(rank_, tensors, script_);
 		int64_t number;
 
+		summed_++;
 		{
 			py::gil_scoped_acquire locked;
 
@@ -288,6 +290,7 @@ class IncBackend : public Backend {
 
 	BackendPtr gloo_;
 	ScriptPtr script_;
+	std::atomic<uint64_t> summed_{0}; /* sums of the script's reducer */
 };
 
 } // namespace inc

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 import sys
 from collections.abc import Callable
 
@@ -254,13 +255,22 @@ def barrier_that_names_who_is_missing() -> None:
 
 @habit
 def mismatched_collectives() -> None:
-    """Expect an error that says so: TORCH_DISTRIBUTED_DEBUG is to be DETAIL."""
+    """Expect an error that says which of them: TORCH_DISTRIBUTED_DEBUG is to be DETAIL."""
+    number = mismatched()
+    dist.all_reduce(torch.ones(3))
+    assert mismatched() == number + 1
+
+
+def mismatched() -> int:
+    """Return the number of a sum on which the workers do not agree."""
     said = ""
     try:
         dist.all_reduce(torch.ones(3 + dist.get_rank()))
     except RuntimeError as error:
         said = str(error)
-    assert "mismatch" in said, said
+    number = re.search(r"Detected mismatch.*SequenceNumber=(\d+), OpType=ALLREDUCE", said)
+    assert number is not None, said
+    return int(number[1])
 
 
 @habit
