@@ -26,7 +26,7 @@ def hosts_file(topology: Topology, hostname: str) -> str:
     for unit in topology.units:
         for host in range(1, unit.hosts + 1):
             names[addresses.host_ip(unit.index, host)] = addresses.host_name(unit.index, host)
-    lines = [f"127.0.0.1 localhost {hostname}"]
+    lines = [f"127.0.0.1 localhost {hostname}", "::ffff:127.0.0.1 localhost"]
     for prefix in ("", "::ffff:"):
         lines += [f"{prefix}{ip} {name}" for ip, name in names.items()]
     return "\n".join(lines) + "\n"
