@@ -6,6 +6,7 @@ stacks.
 
 from __future__ import annotations
 
+import copy
 import faulthandler
 import os
 import re
@@ -163,20 +164,30 @@ def sharded_training_and_its_state() -> None:
 
 @habit
 def sharded_and_parallel() -> None:
-    """A mesh of two dimensions: its groups are of some of the workers."""
+    """A mesh of two dimensions: its groups are of some of the workers. All have the same data, so that the
+    model trains as it does whole and alone.
+    """
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(31, 64), nn.ReLU(), nn.Linear(64, 7))
+    alone = copy.deepcopy(model)
     parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     fully_shard(model, mesh=mesh["data"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
-    for _ in range(40):
-        optimizer.zero_grad()
-        model(torch.ones(5, 31)).square().mean().backward()
-        optimizer.step()
+    data, aim = torch.randn(5, 31), torch.randn(5, 7)
+    losses: list[list[float]] = []
+    for trained in (model, alone):
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1, foreach=False)
+        losses.append([])
+        for _ in range(40):
+            optimizer.zero_grad()
+            loss = (trained(data) - aim).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-6)
 
 
 @habit
