@@ -16,6 +16,7 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).resolve().parent
+TORCH = "torch>=2.11,<2.14"  # workloads/native/build.py: OLDEST to NEWEST
 # bpf/, p4/ and wireshark/ are folders of the checkout, not Python packages: an installed copy finds them in
 # share/optinc.
 DATA = [
@@ -27,8 +28,11 @@ DATA = [
 
 
 def direct_requirements(pinned: str) -> list[str]:
-    """The first list of scripts/requirements.txt: what the project imports itself."""
-    return pinned.partition("# the testbed,")[2].partition("\n\n")[0].splitlines()[1:]
+    """The first list of scripts/requirements.txt: what the project imports itself. Of torch an installed copy
+    takes each version that the backend is made for.
+    """
+    listed = pinned.partition("# the testbed,")[2].partition("\n\n")[0].splitlines()[1:]
+    return [TORCH if line.startswith("torch==") else line for line in listed]
 
 
 setup(

@@ -37,6 +37,7 @@ from testbed.errors import HostError, TestbedError, disk_is_full
 CHECKOUT = Path(__file__).resolve().parents[2]
 VENV = CHECKOUT / ".venv"
 RYU_VENV = CHECKOUT / ".venv-ryu"
+TORCH_VENV = ".venv-torch-"  # and the version: scripts/install_torch.py
 NEWEST_FOR_RYU = (3, 11)
 INTERRUPTED = 130
 _ONCE = "OPTINC_ENVIRONMENT_ENTERED"
@@ -44,16 +45,21 @@ _ONCE = "OPTINC_ENVIRONMENT_ENTERED"
 
 def interpreter() -> Path:
     """Return the environment's Python; the current one where the package is installed without a checkout
-    around it.
+    around it, or which is of the checkout's environment for another torch.
 
     Raises HostError when this is a checkout that was not set up.
     """
-    if not is_checkout():
+    if not is_checkout() or _has_another_torch():
         return Path(sys.executable)
     python = VENV / "bin" / "python"
     if not python.exists():
         raise HostError("not set up: run sudo make setup")
     return python
+
+
+def _has_another_torch() -> bool:
+    prefix = Path(sys.prefix).resolve()
+    return prefix.parent == CHECKOUT and prefix.name.startswith(TORCH_VENV)
 
 
 def controller_interpreter(library: str) -> Path:
@@ -80,7 +86,7 @@ def enter() -> None:
     """
     python = interpreter()
     entered = os.environ.pop(_ONCE, None) is not None
-    if not is_checkout() or Path(sys.prefix).resolve() == VENV.resolve():
+    if not is_checkout() or Path(sys.prefix).resolve() == VENV.resolve() or _has_another_torch():
         return
     if entered:
         raise HostError(f"{python} is no environment of its own: remove {VENV} and run sudo make setup")

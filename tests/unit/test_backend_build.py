@@ -5,6 +5,7 @@ line where it cannot be made. The compiler is a script that says what it was ask
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from testbed.client.environment import CHECKOUT
+from workloads.native.build import NEWEST, OLDEST, made_for
 
 CODE = """
-import pathlib, sys
+import os, pathlib, sys
 from workloads.native import build
 build._folders = lambda: tuple(map(pathlib.Path, sys.argv[1:]))
+if version := os.environ.get("ANOTHER_TORCH"):
+    build._torch_version = lambda: version
 try:
     print(build.compiled())
 except build.BuildError as error:
@@ -100,3 +104,26 @@ def test_what_is_missing_is_said_in_one_line(env: dict[str, str], line: str, tmp
     assert err.splitlines()[-1].endswith(line)
     assert len(err.splitlines()) == 2  # that it compiles, and this
     assert not list(tmp_path.glob("_backend*"))
+
+
+@pytest.mark.parametrize("compilers", [GOOD, BAD])
+def test_a_torch_that_it_is_not_made_for_is_named(compilers: str, tmp_path: Path) -> None:
+    env = compiler(tmp_path, compilers)
+    code, _, err = ended(asked(tmp_path, env={**env, "ANOTHER_TORCH": "2.10.1"}))
+    assert code == (compilers == BAD)
+    lines = err.splitlines()
+    assert lines[0] == "inc: compiling the backend for torch 2.10.1, once (it is made for 2.11 to 2.13)"
+    assert len(lines) == 1 + (compilers == BAD)
+    assert all("torch 2.10.1 (it is made for 2.11 to 2.13); compiler says: " in line for line in lines[1:])
+
+
+def test_the_versions_that_it_is_made_for_are_those_that_pip_accepts() -> None:
+    setup = (CHECKOUT / "setup.py").read_text()
+    ((least, below),) = re.findall(r'TORCH = "torch>=([\d.]+),<([\d.]+)"', setup)
+    assert least == "{}.{}".format(*OLDEST)
+    assert below == f"{NEWEST[0]}.{NEWEST[1] + 1}"
+    (pinned,) = re.findall(
+        r"^torch==(\S+)$", (CHECKOUT / "scripts/requirements.txt").read_text(), re.MULTILINE
+    )
+    assert not any(map(made_for, (pinned, f"{pinned}+cpu", f"{least}.0", "2.12.1+cu130", "2.13.0rc1")))
+    assert all(map(made_for, (below, "2.9.1", "3.0", "1.13.0", "2.10.0+cpu")))

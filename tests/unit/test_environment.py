@@ -85,6 +85,15 @@ def test_goes_on_inside_the_environment_with_the_same_arguments(checkout: Path, 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{checkout / '.venv'} --a b c\n", "")
 
 
+def test_a_command_of_an_environment_with_another_torch_stays_there(checkout: Path) -> None:
+    make_environment(checkout)
+    folder = checkout / f"{environment.TORCH_VENV}2.12.1"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    argv = [str(folder / "bin" / "python"), "-m", "testbed.probe"]
+    ended = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{folder}\n", "")
+
+
 def test_an_environment_that_is_none_is_an_error_and_no_loop(checkout: Path) -> None:
     link = checkout / ".venv" / "bin" / "python"
     link.parent.mkdir(parents=True)

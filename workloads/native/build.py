@@ -23,6 +23,7 @@ from types import ModuleType
 
 NAME = "workloads._backend"
 SOURCE = Path(__file__).with_name("backend.cpp")
+OLDEST, NEWEST = (2, 11), (2, 13)  # torch's versions that `make test-torch` was run on
 _LIMIT_S = 900.0  # a quiet machine takes 15 s
 _TAIL_LINES = 3
 
@@ -65,6 +66,14 @@ def _torch_version() -> str:
     return importlib.metadata.version("torch")
 
 
+def made_for(version: str) -> str:
+    """Return words on torch's versions, in brackets, where this one is none of them; else nothing."""
+    release = tuple(int(part) if part.isdecimal() else 0 for part in version.split(".")[:2])
+    if OLDEST <= release <= NEWEST:
+        return ""
+    return " (it is made for {}.{} to {}.{})".format(*OLDEST, *NEWEST)
+
+
 def _file_name() -> str:
     sources = (SOURCE, *sorted(SOURCE.parent.glob("*.hpp")))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
@@ -93,7 +102,9 @@ def _made(file: Path) -> Path:
         fcntl.flock(folder, fcntl.LOCK_EX)
         if file.exists():
             return file
-        print(f"inc: compiling the backend for torch {_torch_version()}, once", file=sys.stderr, flush=True)
+        version = _torch_version()
+        said = f"inc: compiling the backend for torch {version}, once{made_for(version)}"
+        print(said, file=sys.stderr, flush=True)
         draft = file.with_suffix(f".{os.getpid()}.draft")
         try:
             _compile(draft)
@@ -131,8 +142,8 @@ def _compile(target: Path) -> None:
     if ended.returncode:
         errors = [line for line in ended.stderr.splitlines() if "error" in line] or ["nothing"]
         raise BuildError(
-            f"{SOURCE.name} does not compile for torch {_torch_version()}; {Path(compiler).name} says: "
-            f"{'; '.join(errors[:_TAIL_LINES])}"
+            f"{SOURCE.name} does not compile for torch {_torch_version()}{made_for(_torch_version())}; "
+            f"{Path(compiler).name} says: {'; '.join(errors[:_TAIL_LINES])}"
         )
 
 

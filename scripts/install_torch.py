@@ -1,0 +1,74 @@
+"""Makes an environment with another torch, `.venv-torch-VERSION` of this checkout: `python3
+scripts/install_torch.py VERSION`; `make test-torch TORCH=VERSION` runs it.
+
+It has that torch and what that needs, and set-up's environment below it for all else. Idempotent; imports
+nothing outside the standard library. Exit codes are those of scripts/installing.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.installing import (
+    CACHE,
+    CHECKOUT,
+    ENVIRONMENT,
+    Environment,
+    SetupError,
+    ended,
+    give_to_owner,
+    one_at_a_time,
+    output_of,
+    python_version,
+    run_logged,
+    say,
+)
+from testbed.client.environment import TORCH_VENV
+
+BASE = "zz-base.pth"  # after the environment's own packages, which so come first
+
+
+def packages_of(environment: Environment) -> Path:
+    major, minor = python_version()
+    return environment.folder / "lib" / f"python{major}.{minor}" / "site-packages"
+
+
+def install_torch(version: str) -> None:
+    if not ENVIRONMENT.is_whole:
+        raise SetupError("set up this checkout first: sudo make setup", 3)
+    environment = Environment(CHECKOUT / f"{TORCH_VENV}{version}")
+    fingerprint = f"torch {version} over {ENVIRONMENT.folder}"
+    with one_at_a_time():
+        if environment.is_made_of(fingerprint):
+            say(f"torch {version}: nothing is missing")
+        else:
+            environment.make(CACHE / "torch-venv.log", "--system-site-packages")
+            below = f"import site; site.addsitedir({str(packages_of(ENVIRONMENT))!r})\n"
+            (packages_of(environment) / BASE).write_text(below)
+            environment.pip_install(f"torch {version}", CACHE / "torch-pip.log", f"torch=={version}")
+            environment.complete(fingerprint)
+        installed = output_of(str(environment.python), "-c", "import torch; print(torch.__version__)")
+        if installed.partition("+")[0] != version:
+            raise SetupError(f"{environment.folder.name} has torch {installed}; remove it and try again", 1)
+        run_logged(
+            f"the backend inc for torch {installed}",
+            [str(environment.python), "-m", "workloads.native.build"],
+            CACHE / "torch-backend.log",
+        )
+        give_to_owner()
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) != 1:
+        print("usage: python3 scripts/install_torch.py VERSION, such as 2.12.1", file=sys.stderr)
+        return 2
+    return ended(lambda: install_torch(argv[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
