@@ -6,7 +6,8 @@ run in. Turns go there, here, here, there: what drifts at an even pace then cost
 two neighbours; of several their median counts, and their range is how far to believe it.
 
 Measurements use what both commits have: tests/privileged/fault_scenarios.py and the benches goodput,
-aggregators, engines and bringup of the checkout that is measured.
+aggregators, engines and bringup of the checkout that is measured; `torch` runs tests/bench/torch_worker.py of
+this one in both.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 from testbed.emulation.namespaces import command
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import publish, table
+from tests.bench.torch_worker import MARK as TIMES_MARK
 from tests.privileged.fault_scenarios import TIMES
 from tests.privileged.inside import MARK
 
@@ -53,6 +55,7 @@ begun = time.monotonic()
 with Network(topology_of({UNITS}), folder):
     print({MARK!r} + json.dumps(time.monotonic() - begun), flush=True)
 """
+_TWO_HOSTS = "units: [{hosts: 2}]\nhost_rate_mbps: unshaped\n"
 Figures = dict[str, float]
 
 
@@ -134,12 +137,31 @@ def bringup(checkout: Path) -> Figures:
     }
 
 
+def torch(checkout: Path) -> Figures:
+    """Milliseconds of sums and of a DDP iteration as two workers of a job wait for them, on links without a
+    rate.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config, name = Path(folder) / "two.yaml", f"before-{os.getpid()}"
+        config.write_text(_TWO_HOSTS)
+        python = _python(checkout)
+        _said(checkout, [python, "-m", "testbed.up", "--config", str(config), "--name", name, "--detach"])
+        try:
+            worker = str(ROOT / "tests/bench/torch_worker.py")
+            said = _said(checkout, [python, "-m", "testbed.run", "--name", name, "--place", "u1:2", worker])
+        finally:
+            _said(checkout, [python, "-m", "testbed.down", "--name", name])
+    figures: Figures = json.loads(said.partition(TIMES_MARK)[2].partition("\n")[0])
+    return figures
+
+
 ROWS: dict[str, tuple[Callable[[Path], Figures], str, int]] = {
     "loss": (loss, "rounds/s", 1),
     "unshaped": (unshaped, "Mb/s", 0),
     "aggregators": (aggregators, "Gb/s per core", 2),
     "engines": (engines, "Mb/s", 1),
     "bringup": (bringup, "s", 2),
+    "torch": (torch, "ms", 3),
 }
 
 
