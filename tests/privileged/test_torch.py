@@ -7,6 +7,7 @@ own time.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -19,6 +20,8 @@ from tests.privileged.commands import ROOT, Testbed, command, running
 from tests.privileged.jobs import habits
 
 JOBS = Path(__file__).resolve().parent / "jobs"
+# Torch 2.11's debugging has no coalesced collectives, around gloo either.
+SHARDED = () if importlib.metadata.version("torch").startswith("2.11.") else ("dtensor",)
 ELSEWHERE = ("mismatched_collectives", "sharded_and_parallel")  # with settings of their own
 BY_ALL = ("power_sgd", "join", "sums_within_then", "gradients_that_are_not_finite", "begun_again")
 
@@ -72,7 +75,7 @@ def test_a_mesh_of_two_dimensions_trains(testbed: Testbed) -> None:
 @pytest.mark.parametrize(
     ("options", "cases"),
     [
-        ([], ("dtensor", "mismatched_collectives", "begun_again")),
+        ([], (*SHARDED, "mismatched_collectives", "begun_again")),
         (["--preload"], ("mismatched_collectives",)),
     ],
     ids=["started", "of a fork"],
