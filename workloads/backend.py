@@ -22,12 +22,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from testbed.contract.transports import GLOO
+from testbed.contract.transports import GLOO, PACKETS
+from workloads import groups
 from workloads.job_env import JobEnv
 from workloads.native import build
 from workloads.outcome import Outcome, Record
 from workloads.quantiser import NotFiniteError, UnheardError
-from workloads.reducers import Reducer, reducer_for
+from workloads.reducers import InNetwork, Reducer, reducer_for
 from workloads.timeline import Timeline
 
 c10d: Any = importlib.import_module(
@@ -326,12 +327,49 @@ class Sums:
                 "rank": self._job.rank,
                 "transport": self._job.transport,
                 "allreduce": self._statistics.summary(),
-                "bytes_by": self._by_bytes + Counter({GLOO: _native.by_gloo_bytes()}),
+                "bytes_by": self._by_bytes + _ledger.summed() + Counter({GLOO: _native.by_gloo_bytes()}),
+                "groups": _ledger.rows(),
                 "timeline": self._timeline.summary() if self._sees_all else None,
                 **self.record.summary(),
                 **counters,
             }
         )
+
+
+class GroupSums(Sums):
+    """The sums of a group that the script made beside its first, by trees of the group's own."""
+
+    def __init__(self, membership: groups.Membership, timeout_s: float) -> None:
+        assert membership.job is not None
+        super().__init__(membership.job, timeout_s)
+        self._key = membership.key
+
+    def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> int:
+        if not self.is_up:
+            raise RuntimeError("the group was destroyed, and sums no more")
+        return super().start(work, tensors, average)
+
+    def shutdown(self) -> None:
+        """End it, and let go of its places, of which other members may need something still: they are free
+        when all have left. Called by torch when the group is destroyed, or at the process's end.
+        """
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            return
+        super().shutdown()
+        atexit.unregister(self.shutdown)
+        if not thread.is_alive() and isinstance(self._reducer, InNetwork):  # else it waits for others still
+            self._reducer.close()
+            assert self._job.groups is not None
+            groups.desk(self._job.groups).leave(self._key)
+
+    @property
+    def summed(self) -> Counter[str]:
+        """Return the bytes that it summed, by the way that they went; it is counted on."""
+        return self._by_bytes
+
+    def _write_statistics(self) -> None:
+        """Leave nothing: what it summed is told with the job's own group."""
 
 
 def _size_bytes(tensors: list[torch.Tensor]) -> int:
@@ -345,14 +383,16 @@ def _sum_options() -> Any:
 
 
 _sums: Sums | None = None
+_ledger = groups.Ledger()  # of the groups beside it
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """The backend for `init_process_group("inc")`. Raises NotInJobError outside a job, ValueError for a
     world of another size than the job.
 
-    The first group of all workers is the job's; groups made while it is there, and those of some of the
-    workers, use gloo for everything. After its end the next one of all workers takes its place.
+    The first group of all workers is the job's; after its end the next one of all workers takes its place.
+    Groups made while it is there, and those of some of the workers, sum by trees of their own where the
+    testbed admits them, else by gloo.
     """
     global _sums
     job = JobEnv.from_environ()
@@ -367,12 +407,27 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     if size != job.world_size or (_sums and _sums.is_up):
         if _sums:
             _sums.stands_beside_another()
-        return _native.IncBackend(gloo("inc-gloo"), None)
+        return _beside(job, gloo, rank, timeout)
     if _sums is None:
         _sums = Sums(job, timeout.total_seconds())
     common = gloo("inc-gloo")
     _sums.begin(common, lambda: gloo("inc-exact"))
     return _native.IncBackend(common, _sums)
+
+
+def _beside(job: JobEnv, gloo: Callable[[str], Any], member: int, timeout: timedelta) -> Any:
+    """Return the backend of a group beside the first."""
+    common, tally = gloo("inc-gloo"), _native.Tally()
+    if job.transport != PACKETS or common.size() < 2:
+        return _native.IncBackend(common, None, tally)
+    membership = groups.enter(job, common, member, common.size())
+    if membership.job is None:
+        _ledger.add(membership.ranks, Counter(), tally)
+        return _native.IncBackend(common, None, tally)
+    sums = GroupSums(membership, timeout.total_seconds())
+    _ledger.add(membership.ranks, sums.summed, tally)
+    sums.begin(common, lambda: gloo("inc-exact"))
+    return _native.IncBackend(common, sums, tally)
 
 
 def record() -> Record:

@@ -296,7 +296,7 @@ class Endpoint:
             return
         progress = self._board.progress()
         mine = progress[self._worker] if progress else 0
-        behind = [f"worker {rank}" for rank in self._board.behind() if rank != self._worker]
+        behind = [self._board.who(rank) for rank in self._board.behind() if rank != self._worker]
         what = f"after fragment {mine}; behind: " + (
             ", ".join(behind)
             or "nobody, all have pushed what comes next, so the network or a place that sums"

@@ -105,6 +105,10 @@ class Board:
             if index != self._rank and index < needed
         ]
 
+    def who(self, number: int) -> str:
+        """Return the words for a worker by its number among those who sum."""
+        return f"worker {number}"
+
     def progress_address(self) -> int:
         """Return the address of this worker's progress in this process's memory: an aligned 64-bit word, for
         code that is not Python.
@@ -141,6 +145,44 @@ class Board:
         """Return the ranks that have summed less than this worker, or as much and pushed nothing since."""
         values = [int(value) for value in self._records["progress"][: len(self._hosts)]]
         return [rank for rank, value in enumerate(values) if value < (values[self._rank] | 1)]
+
+
+class Part(Board):
+    """The board as a group of some of the workers needs it. How far they are is in records of the group's
+    own, by their numbers in it; who has ended is known of the job's.
+    """
+
+    def __init__(
+        self, whole: Board, ranks: tuple[int, ...], records: npt.NDArray[np.void], member: int
+    ) -> None:
+        hosts = tuple(whole._hosts[rank] for rank in ranks)
+        super().__init__(records, whole._exited, member, hosts, None)
+        self._whole, self._ranks = whole, ranks
+
+    @classmethod
+    def of(cls, whole: Board, ranks: tuple[int, ...], settings: Mapping[str, Any], member: int) -> Part:
+        """Map the group's own records."""
+        layout = np.dtype([(name, kind) for name, kind in settings["fields"]])
+        memory = mmap.mmap(int(settings["fd"]), len(ranks) * layout.itemsize)
+        return cls(whole, ranks, np.frombuffer(memory, dtype=layout, count=len(ranks)), member)
+
+    def who(self, number: int) -> str:
+        return self._whole.who(self._ranks[number])
+
+    def missing(self) -> list[Missing]:
+        return [peer for peer in self._whole.missing() if peer.rank in self._ranks]
+
+    def rate_address(self) -> int:
+        return self._whole.rate_address()
+
+    def add_summed(self, size_bytes: int) -> None:
+        """Say nothing: what a policy is told of is the job's own group."""
+
+    def join(self) -> None:
+        """Say nothing."""
+
+    def leave(self) -> None:
+        """Say nothing."""
 
 
 def wait_at_gate(environ: Mapping[str, str] = os.environ) -> None:
@@ -227,6 +269,7 @@ class JobEnv:
     ps: tuple[str, int] | None
     strict_finite: bool
     asked_in: str | None  # the caller's working folder, which need not be the worker's
+    groups: int | None = None  # the descriptor by which it asks for groups
 
     @property
     def host(self) -> str:
@@ -260,6 +303,7 @@ class JobEnv:
                 ps=ps,
                 strict_finite=bool(settings.get("strict_finite")),
                 asked_in=settings.get("asked_in"),
+                groups=settings.get("groups"),
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem

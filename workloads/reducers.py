@@ -37,6 +37,7 @@ class InNetwork:
         from workloads.endpoint import Endpoint
 
         self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
+        self.close = self._endpoint.close
         self.submit = self._endpoint.submit
         self.finish = self._endpoint.finish
 

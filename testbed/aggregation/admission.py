@@ -334,7 +334,7 @@ class Places:
                 break
             start = end
         if start + count > MAX_TREES:
-            raise NoRoomError(f"admit a group of job {job}: all of its {MAX_TREES} trees are taken")
+            raise NoRoomError(f"job {job} has {MAX_TREES} trees, and takes no more")
         return start
 
     @staticmethod
@@ -388,8 +388,8 @@ class Places:
             key = (admission.job, admission.first + tree)
             admission.bases[tree, place] = segments.take(key, admission.size)
         except NoRoomError as full:
-            group = f"{admission.group} of " if admission.group else ""
-            raise NoRoomError(f"admit {group}job {admission.job}: {place}: {full}") from full
+            what = "" if admission.group else f"admit job {admission.job}: "
+            raise NoRoomError(f"{what}{place}: {full}") from full
 
     @staticmethod
     def _units_of(forest: Forest, tree: int) -> set[Unit]:

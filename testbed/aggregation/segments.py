@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from testbed.errors import TestbedError
 
 Key = tuple[int, int]  # a job, and the number of one of its trees
@@ -58,10 +60,10 @@ class Segments:
         return len({job for job, _ in dict(self._taken)})
 
     def _holders(self) -> str:
-        return (
-            ", ".join(f"job {job} ({size} slots)" for (job, _), (_, size) in sorted(self._taken.items()))
-            or "no jobs"
-        )
+        slots: Counter[int] = Counter()
+        for (job, _), (_, size) in self._taken.items():
+            slots[job] += size
+        return ", ".join(f"job {job} ({size} slots)" for job, size in sorted(slots.items())) or "no jobs"
 
     def _longest(self) -> int:
         ends = [0, *(base + size for base, size in sorted(self._taken.values()))]

@@ -23,6 +23,7 @@ from testbed.jobs import result
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description, paths_from, worker_environment
 from testbed.jobs.gates import Gates
+from testbed.jobs.groups import Groups
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
@@ -49,6 +50,7 @@ class Attempt:
     number: int  # 0: the job's first
     folder: Path
     board: JobBoard
+    groups: Groups
     gates: Gates | None
     emit: Emit
     started: Callable[[], None]  # called when all processes run
@@ -127,6 +129,7 @@ class Executor:
             "ps_host": addresses.host_name(*layout.server) if layout.server else None,
             "failure": ending.failure,
             "bytes_by": result.bytes_by_way(stats),
+            "groups": result.bytes_by_group(stats),
             "workers": [
                 {
                     "rank": spec.index,
@@ -176,6 +179,7 @@ class Executor:
             "strict_finite": request.strict_finite,
             "init_group": request.init_group,
             "asked_in": request.cwd,
+            "groups": attempt.groups.fd(rank),
         }
         gate = attempt.gates.fd(rank) if attempt.gates else None
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
@@ -194,7 +198,7 @@ class Executor:
             attempt=attempt.number,
             restarts=request.restarts,
         )
-        passed = (attempt.board.fd, *fds, *([] if gate is None else [gate]))
+        passed = (attempt.board.fd, attempt.groups.fd(rank), *fds, *([] if gate is None else [gate]))
         argv = (sys.executable, "-u", script, *request.arguments)
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]

@@ -13,6 +13,7 @@ from testbed.errors import TestbedError
 from testbed.topology.places import Host
 
 MAX_JOB_ID = 65535  # 16 bits in the wire format
+_GROUPS_FROM = 1 << 31  # generations of groups, so that jobs are counted without gaps
 
 
 class Holdings:
@@ -23,7 +24,7 @@ class Holdings:
     def __init__(self, racks: Sequence[Rack]) -> None:
         self.racks = tuple(racks)
         self._layouts: dict[int, Layout] = {}
-        self._numbers = itertools.count(1)
+        self._numbers, self._of_groups = itertools.count(1), itertools.count(_GROUPS_FROM)
         self._closed = False
         self._lock = threading.Lock()  # the fields above
 
@@ -31,6 +32,11 @@ class Holdings:
         """Return a number that no other generation of a job has."""
         with self._lock:
             return next(self._numbers)
+
+    def group_generation(self) -> int:
+        """Return a number that no other generation has, of a job or of a group of one's workers."""
+        with self._lock:
+            return next(self._of_groups) % (1 << 32) | _GROUPS_FROM
 
     def number(self) -> int:
         """Return a number that no other job has."""

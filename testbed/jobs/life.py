@@ -18,14 +18,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.system import Layout
 from testbed.contract.spec import lanes_for
 from testbed.emulation.spawner import Started
-from testbed.errors import TestbedError
+from testbed.errors import RequestError, TestbedError
 from testbed.jobs import result
 from testbed.jobs.attempt import Attempt, Executor, settings_of, traffic_of
 from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
+from testbed.jobs.groups import Groups
 from testbed.jobs.holdings import Holdings
 from testbed.jobs.observation import Hosts, Observation
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
@@ -247,7 +249,11 @@ class Job:
         """Run all its processes, from start to end, in its present generation."""
         layout = self.layout
         has_server = ps_address(self.id, layout) is not None
-        with JobBoard(len(layout.workers), has_server) as board, contextlib.ExitStack() as stack:
+        with (
+            Groups(len(layout.workers), self._give_group, self._take_group_back) as groups,
+            JobBoard(len(layout.workers), has_server) as board,
+            contextlib.ExitStack() as stack,
+        ):
             with self._looking:
                 self._board, self._summed_bytes, self._left_ns = board, 0, 0
             stack.callback(self._look, last=True)
@@ -268,16 +274,20 @@ class Job:
                 number=len(self.attempts),
                 folder=folder,
                 board=board,
+                groups=groups,
                 gates=gates,
                 emit=self._terms.emit,
-                started=self._processes_run,
+                started=lambda: self._processes_run(groups),
                 orders=Orders(
                     self._must_end(time.monotonic()), lambda: self.failure, lambda: self.layout.server is None
                 ),
             )
-            return self._means.executor.attempt(attempt)
+            specs, ending = self._means.executor.attempt(attempt)
+        self.notes += groups.notes()
+        return specs, ending
 
-    def _processes_run(self) -> None:
+    def _processes_run(self, groups: Groups) -> None:
+        groups.are_inherited()
         with self._lock:
             if self._gates is None:
                 self.state = "running"
@@ -348,6 +358,20 @@ class Job:
         self._means.holdings.replace(self.id, share.layout)  # hosts that it does not need are free for others
         if share.note:
             self.notes.append(share.note)
+
+    def _give_group(self, group: Group) -> Admission:
+        """Give a group of its workers places of its own. TestbedError where it cannot have them."""
+        with self._lock:
+            share, start = self._share, self._start
+        if share is None or start is None or share.admission is None:
+            raise RequestError(f"the job is summed by {self.layout.system}, at no place")
+        admission = self._means.supply.give_group(self.id, share.layout, group)
+        if start.rate_mbps is not None:
+            admission.rate_mbps = start.rate_mbps
+        return admission
+
+    def _take_group_back(self, first: int) -> None:
+        self._means.supply.take_group_back(self.id, first)
 
     def _settings(self, rank: int) -> tuple[dict[str, Any], list[int]]:
         admission = self._share.admission if self._share else None

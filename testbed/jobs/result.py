@@ -104,6 +104,22 @@ def bytes_by_way(stats: Iterable[Mapping[str, Any] | None]) -> dict[str, int]:
     return {way: ways[way] for way in (PACKETS, SERVER, GLOO) if ways[way]}
 
 
+def bytes_by_group(stats: Sequence[Mapping[str, Any] | None]) -> list[dict[str, Any]]:
+    """Return the groups that the workers made beside the first, by their ranks: the bytes of tensors that
+    went each way, over all members.
+    """
+    groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
+    for left in stats:
+        rows = left.get("groups") if left else None
+        for row in rows if isinstance(rows, list) else []:
+            ranks = row.get("workers") if isinstance(row, dict) else None
+            if isinstance(ranks, list) and all(each in range(len(stats)) for each in ranks):
+                groups.setdefault(tuple(map(int, ranks)), []).append(row)
+    return [
+        {"workers": list(ranks), "bytes_by": bytes_by_way(rows)} for ranks, rows in sorted(groups.items())
+    ]
+
+
 def nothing_summed(transport: str, stats: Sequence[Mapping[str, Any] | None], sent_bytes: int) -> str | None:
     """Return a line for a job that was to sum in the network, or at a server, and summed nothing there. Its
     workers sent so many bytes over their links.

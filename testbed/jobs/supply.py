@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from testbed.aggregation.admission import Places
-from testbed.aggregation.held import Admission
+from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout, Site, System
 from testbed.aggregation.ways import ways
@@ -113,6 +113,27 @@ class Supply:
                 after.callback(self._places.release, number)
             if start.rate_mbps is not None:
                 self.set_rate(start.layout, self._host_mbps)
+
+    def give_group(self, number: int, layout: Layout, group: Group) -> Admission:
+        """Give some of a job's workers trees of their own, laid out by the job's system on hosts of the job
+        alone, over the circuits that are there. Raises NoRoomError where there is no room, TestbedError where
+        it cannot be done.
+        """
+        if is_users(layout.system):
+            raise RequestError(f"{layout.system} is a user's own system, which lays out whole jobs")
+        workers = [layout.workers[rank] for rank in group.ranks]
+        with self._optics:  # so that circuits which change meanwhile are followed
+            site = self.site(number, layout.server)
+            own = laid_out(find(layout.system), workers, site, self._engines)
+            if own.forest is None or not own.hosts() <= layout.hosts():
+                raise RequestError(f"{layout.system} needs more hosts for them than the job has")
+            way = ways(own.forest, self._controller)
+            generation = self._holdings.group_generation()
+            return self._places.admit_group(number, generation, own.forest, group, way)
+
+    def take_group_back(self, number: int, first: int) -> None:
+        """Take back the places of the group of a job whose first tree that is."""
+        self._places.release(number, first)
 
     def set_rate(self, layout: Layout, rate_mbps: float) -> None:
         """Set the rate of the workers' links. Raises SettingError if it did not take effect."""
@@ -244,6 +265,8 @@ class Supply:
         layout = self._holdings.layouts().get(number)
         if layout is not None and layout.forest:
             self._places.reroute(number, ways(layout.forest, self._controller))
+            for group in self._places.groups(number):
+                self._places.reroute(number, ways(group.forest, self._controller), group.first)
 
 
 def outliving_switches(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.privileged.commands import ROOT, Testbed, command, running
-from tests.privileged.jobs import habits
+from tests.privileged.jobs import habits, mesh
 
 JOBS = Path(__file__).resolve().parent / "jobs"
 # Torch 2.11's debugging has no coalesced collectives, around gloo either.
@@ -70,6 +70,46 @@ def test_a_mesh_of_two_dimensions_trains(testbed: Testbed) -> None:
     name = "sharded_and_parallel"
     ended = run(testbed, "--place", "u1:2,u2:2", str(JOBS / "habits.py"), name)
     assert outcomes(ended) == {name: ["ok"] * 4}, ended.stdout + ended.stderr
+
+
+def groups_of(result: Path) -> dict[tuple[int, ...], dict[str, int]]:
+    """Return the bytes by way of each group of a job, by its workers."""
+    return {tuple(row["workers"]): row["bytes_by"] for row in json.loads(result.read_text())["groups"]}
+
+
+def test_groups_of_a_mesh_sum_in_the_network_by_trees_of_their_own(testbed: Testbed, tmp_path: Path) -> None:
+    result, names = tmp_path / "result.json", ("all_at_once", "small_and_uneven", "made_again", "intruded")
+    ended = run(testbed, "--place", "u1:2,u2:2", "--json", str(result), str(JOBS / "mesh.py"), *names)
+    assert [ended.stdout.count(f"mesh: {name}: ok") for name in names] == [4] * len(names), (
+        ended.stdout + ended.stderr
+    )
+    report, elements = json.loads(result.read_text()), sum(mesh.LENGTHS)
+    again, uneven, guarded = mesh.TURNS * 1003, 1 + 1003 + 2, 20 * 7001
+    pairs = {(0, 1): uneven, (2, 3): uneven + guarded, (0, 2): again, (1, 3): again}
+    for ranks, by in groups_of(result).items():
+        exact = {(0, 1): 16}.get(ranks, 0)  # two workers' two elements, with a NaN
+        assert by.get("gloo", 0) == exact
+        assert by["packets"] == 2 * 4 * (elements + pairs[ranks]) - exact, ranks
+    assert set(groups_of(result)) == set(pairs)
+    assert not [note for note in report["notes"] if "gloo" in note]
+
+
+def test_a_worker_that_ends_while_its_group_sums_is_named(testbed: Testbed) -> None:
+    """The next test has all slots again."""
+    ended = run(testbed, "--place", "u1:2,u2:2", str(JOBS / "mesh.py"), "one_ends")
+    assert ended.returncode == 1
+    assert "worker 2 on u2h1 was ended by SIGKILL" in ended.stdout + ended.stderr
+
+
+def test_groups_without_room_sum_by_gloo_and_have_a_note(testbed: Testbed, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    script = str(JOBS / "mesh.py")
+    ended = run(testbed, "--place", "u1:2", "--json", str(result), script, "more_than_fit")
+    assert ended.stdout.count("mesh: more_than_fit: ok") == 2, ended.stdout + ended.stderr
+    by, vector_bytes = groups_of(result)[0, 1], 2 * 4 * 1003
+    assert by == {"packets": 2 * 6 * vector_bytes, "gloo": 2 * 2 * vector_bytes}, "all slots came back"
+    (note,) = [note for note in json.loads(result.read_text())["notes"] if "gloo" in note]
+    assert note.startswith("the sums of workers 0, 1 among themselves went by gloo (u1: no 64 of its 1024 ")
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_a_group_has_less_where_there_is_less_and_then_nothing(world: World) -> 
     world.all.admit(8, 4, p4inc([(1, 3)]), size=64)
     assert admit(world.all, of(0, 1), 20).size == 64
     before = world.all.occupancy(), dict(world.tors[1].entries), dict(world.hosts.groups)
-    with pytest.raises(NoRoomError, match=r"^admit workers 0, 1 of job 7: u1: no 64 of its 1024 slots"):
+    with pytest.raises(NoRoomError, match=r"^u1: no 64 of its 1024 slots in a row are free: job 7"):
         admit(world.all, of(0, 1), 21)
     assert (world.all.occupancy(), dict(world.tors[1].entries), dict(world.hosts.groups)) == before
 

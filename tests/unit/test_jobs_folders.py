@@ -18,6 +18,7 @@ from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Attempt, Executor
 from testbed.jobs.board import JobBoard
+from testbed.jobs.groups import Groups
 from testbed.jobs.processes import Orders
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
@@ -55,12 +56,17 @@ def asked(folder: Path, **more: Any) -> JobRequest:
     return JobRequest.parse({**request, "environ": environ, "logs": str(folder), **more}, ME)
 
 
+def refuse(asked: object) -> Any:
+    raise AssertionError("no group is made in this test")
+
+
 def run(folder: Path, request: JobRequest, layout: Layout = RING) -> tuple[list[str], list[str]]:
     """Return in which folders processes were started, and what the workers said."""
     hosts = Hosts()
     executor = Executor("t", hosts, folder, None, UserFiles(spawn))  # type: ignore[arg-type]
     said: list[str] = []
-    with JobBoard(len(layout.workers), layout.transport == SERVER) as board:
+    count = len(layout.workers)
+    with JobBoard(count, layout.transport == SERVER) as board, Groups(count, refuse, refuse) as groups:
         attempt = Attempt(
             job=1,
             generation=1,
@@ -71,6 +77,7 @@ def run(folder: Path, request: JobRequest, layout: Layout = RING) -> tuple[list[
             number=0,
             folder=folder,
             board=board,
+            groups=groups,
             gates=None,
             emit=lambda event: said.append(event["output"]),
             started=lambda: None,

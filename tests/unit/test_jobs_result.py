@@ -23,6 +23,7 @@ from testbed.jobs.request import JobRequest
 from testbed.jobs.result import (
     MOST_BYTES,
     StatsError,
+    bytes_by_group,
     bytes_by_way,
     events_after,
     last_id,
@@ -287,3 +288,14 @@ def test_names_of_hosts_both_ways() -> None:
     assert "10.0.3.2 u3h2" in lines
     assert "::ffff:10.0.3.2 u3h2" in lines
     assert "10.0.4.254 u4" in lines
+
+
+def test_bytes_are_told_by_group_and_what_a_worker_makes_up_is_not() -> None:
+    row = {"workers": [0, 1], "bytes_by": {PACKETS: 40, GLOO: 8}}
+    other = {"workers": [1, 2], "bytes_by": {GLOO: 4}}
+    nonsense = [7, {}, {"workers": 3}, {"workers": [0, "1"]}, {"workers": [0, 9]}, {"workers": [[0]]}]
+    stats = [{"groups": [row]}, {"groups": [other, row, *nonsense]}, {"groups": "none"}, None]
+    assert bytes_by_group(stats) == [
+        {"workers": [0, 1], "bytes_by": {PACKETS: 80, GLOO: 16}},
+        {"workers": [1, 2], "bytes_by": {GLOO: 4}},
+    ]

@@ -23,6 +23,13 @@ using BackendPtr = c10::intrusive_ptr<Backend>;
 /* What all groups of this process were asked for that gloo carries: of tensors, not of packets. */
 std::atomic<int64_t> by_gloo_bytes{0};
 
+/* The same of one group. */
+struct Tally {
+	std::atomic<int64_t> size_bytes{0};
+};
+
+using TallyPtr = std::shared_ptr<Tally>;
+
 int64_t size_of(const at::Tensor &tensor)
 {
 	return tensor.defined() && !tensor.is_sparse() ? (int64_t)tensor.nbytes() : 0;
@@ -58,8 +65,9 @@ bool is_summed(const Tensors &tensors, const ReduceOp &operation)
  */
 class IncBackend : public Backend {
   public:
-	IncBackend(BackendPtr gloo, ScriptPtr script)
-	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), script_(std::move(script))
+	IncBackend(BackendPtr gloo, ScriptPtr script, TallyPtr tally)
+	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), script_(std::move(script)),
+	      tally_(std::move(tally))
 	{
 	}
 
@@ -180,7 +188,7 @@ class IncBackend : public Backend {
 	{
 		Unlocked unlocked;
 
-		by_gloo_bytes += size_of(tensors);
+		count(size_of(tensors));
 		return gloo_->send(tensors, rank, tag);
 	}
 
@@ -275,7 +283,7 @@ class IncBackend : public Backend {
 		Unlocked unlocked;
 		int64_t size_bytes = size_of(data), number;
 
-		by_gloo_bytes += size_bytes;
+		count(size_bytes);
 		if (!script_)
 			return collective();
 		number = script_->ask(size_bytes);
@@ -285,12 +293,20 @@ class IncBackend : public Backend {
 
 	static BackendPtr beside(BackendPtr gloo)
 	{
-		return gloo ? c10::make_intrusive<IncBackend>(std::move(gloo), nullptr) : nullptr;
+		return gloo ? c10::make_intrusive<IncBackend>(std::move(gloo), nullptr, nullptr) : nullptr;
+	}
+
+	void count(int64_t size_bytes)
+	{
+		by_gloo_bytes += size_bytes;
+		if (tally_)
+			tally_->size_bytes += size_bytes;
 	}
 
 	BackendPtr gloo_;
 	ScriptPtr script_;
 	std::atomic<uint64_t> summed_{0}; /* sums of the script's reducer */
+	TallyPtr tally_;
 };
 
 } // namespace inc
@@ -300,17 +316,20 @@ PYBIND11_MODULE(_backend, module)
 	using namespace inc;
 
 	py::module_::import("torch._C._distributed_c10d");
+	py::class_<Tally, TallyPtr>(module, "Tally").def(py::init<>()).def_property_readonly(
+		"size_bytes", [](const Tally &tally) { return tally.size_bytes.load(); });
 	py::class_<SumWork, Work, c10::intrusive_ptr<SumWork>>(module, "SumWork")
 		.def_property("outcomes", &SumWork::outcomes, &SumWork::set_outcomes)
 		.def("done", &SumWork::done, py::call_guard<py::gil_scoped_release>())
 		.def("fail", &SumWork::fail, py::arg("text"), py::call_guard<py::gil_scoped_release>());
 	py::class_<IncBackend, Backend, c10::intrusive_ptr<IncBackend>>(module, "IncBackend")
-		.def(py::init([](BackendPtr gloo, const py::object &sums) {
+		.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally) {
 			     return c10::make_intrusive<IncBackend>(
 				     std::move(gloo),
-				     sums.is_none() ? nullptr : std::make_shared<const Script>(sums));
+				     sums.is_none() ? nullptr : std::make_shared<const Script>(sums),
+				     std::move(tally));
 		     }),
-		     py::arg("gloo"), py::arg("sums"));
+		     py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr());
 	module.def("by_gloo_bytes", [] { return by_gloo_bytes.load(); });
 	module.def(
 		"drain", [](double seconds) { return Completions::all().drain(seconds); },

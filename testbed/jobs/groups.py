@@ -1,0 +1,236 @@
+"""The groups that a job's workers make while they run: who asks for which, and what becomes of it.
+
+One socket pair a worker, whose end the worker inherits: what comes by it is of that worker, whatever it says.
+All members of a group ask for it, by a key that they agreed on; when the last has asked, it is admitted, or
+refused, for all alike. It is released when all have left it or ended. Owns the sockets, and a thread that
+waits for no worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import threading
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from testbed.aggregation.held import Admission, Group
+from testbed.contract.spec import MAX_WORKERS
+from testbed.errors import TestbedError
+from testbed.jobs.board import JobBoard
+
+WAIT_S = 20.0  # from the first member that asks to the last, who all come from the same rendezvous
+MOST_GROUPS = 256  # of a job at once: as many as it may have trees
+_MESSAGE_BYTES = 4096
+_MOST_KEY = 100  # characters
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A group as far as it is known: its members who have asked, and what came of it."""
+
+    size: int
+    since: float
+    ports: dict[int, int] = field(default_factory=dict)  # by rank
+    left: set[int] = field(default_factory=set)
+    refused: str | None = None
+    admission: Admission | None = None
+    board: JobBoard | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return self.refused is not None or self.admission is not None
+
+
+class Groups:
+    """The groups of one start of a job, whose `workers` have a socket each. `admit` gives a group its places,
+    or raises TestbedError; `release` takes back what the one with that first tree has. A context manager: no
+    group is admitted once it is left, and what is held then is the job's to release.
+    """
+
+    def __init__(
+        self, workers: int, admit: Callable[[Group], Admission], release: Callable[[int], None]
+    ) -> None:
+        self._admit, self._release = admit, release
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(workers)]
+        self._ours, self._theirs = [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
+        self._asked: dict[str, _Asked] = {}
+        self._gone: set[int] = set()  # workers that ended
+        self._refusals: defaultdict[str, dict[Group, None]] = defaultdict(dict)  # by reason, in order
+        self._failures: list[str] = []
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
+
+    def fd(self, worker: int) -> int:
+        """Return the descriptor of a worker's end, which the worker inherits."""
+        return self._theirs[worker].fileno()
+
+    def are_inherited(self) -> None:
+        """Let go of the workers' ends: from now on the end of a worker is noticed."""
+        for theirs in self._theirs:
+            theirs.close()
+
+    def notes(self) -> list[str]:
+        """Return a line for each reason for which groups were not admitted, and for each that was not
+        released. Called once it is left.
+        """
+        refused = [
+            f"the sums of {'; '.join(map(str, groups))} among themselves went by gloo ({reason})"
+            for reason, groups in self._refusals.items()
+        ]
+        return [*refused, *self._failures]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+        for end in (*self._ours, *self._theirs):
+            end.close()
+        for asked in self._asked.values():
+            if asked.board:
+                asked.board.close()
+
+    # ------------------------------------------------------------------ its thread
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake, selectors.EVENT_READ)
+            for rank, ours in enumerate(self._ours):
+                ours.setblocking(False)
+                selector.register(ours, selectors.EVENT_READ, rank)
+            while True:
+                for key, _ in selector.select(self._until_next()):
+                    if key.data is None:
+                        return
+                    try:
+                        if not self._receive(key.data):
+                            selector.unregister(key.fileobj)
+                            self._ended(key.data)
+                    except Exception:  # a defect costs this message and not the other workers'
+                        traceback.print_exc()
+                self._give_up()
+
+    def _receive(self, rank: int) -> bool:
+        """Take a message of a worker. Return False at the end of its process."""
+        try:
+            data = self._ours[rank].recv(_MESSAGE_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # what a worker says is its own business
+            message = json.loads(data)
+            if "leave" in message:
+                self._left(str(message["leave"]), rank)
+            else:
+                size, port = int(message["size"]), int(message["port"])
+                if 1 <= size <= MAX_WORKERS and 1024 <= port < 1 << 16:
+                    self._ask(str(message["ask"])[:_MOST_KEY], rank, size, port)
+        return True
+
+    def _ask(self, key: str, rank: int, size: int, port: int) -> None:
+        asked = self._asked.get(key)
+        if asked is None:
+            if len(self._asked) >= MOST_GROUPS:
+                self._tell(rank, key, {"why": f"the job has {MOST_GROUPS} groups already"})
+                return
+            asked = self._asked[key] = _Asked(size, time.monotonic())
+        if asked.admission and rank not in asked.ports:
+            self._tell(rank, key, {"why": "the group has all of its members already"})
+            return
+        asked.ports.setdefault(rank, port)
+        if asked.is_settled:
+            self._answer(key, asked, rank)
+            self._forget_if_left(key, asked)
+        elif len(asked.ports) == asked.size:
+            self._settle(key, asked)
+
+    def _settle(self, key: str, asked: _Asked) -> None:
+        """Admit a group, all of whose members have asked, or refuse it; tell all."""
+        group = Group(*zip(*sorted(asked.ports.items()), strict=True))
+        try:
+            asked.admission = self._admit(group)
+            asked.board = JobBoard(asked.size)
+        except (TestbedError, OSError) as error:
+            self._refuse(key, asked, str(error))
+            return
+        for rank in asked.ports:
+            self._answer(key, asked, rank)
+        self._forget_if_left(key, asked)
+
+    def _refuse(self, key: str, asked: _Asked, why: str) -> None:
+        """Refuse a group to those who have asked, and to who asks later."""
+        asked.refused = why
+        self._refusals[why][Group(tuple(sorted(asked.ports)), ())] = None
+        for rank in asked.ports:
+            self._answer(key, asked, rank)
+        self._forget_if_left(key, asked)
+
+    def _answer(self, key: str, asked: _Asked, rank: int) -> None:
+        admission, board, ranks = asked.admission, asked.board, sorted(asked.ports)
+        if admission is None or board is None:
+            self._tell(rank, key, {"ranks": ranks, "why": asked.refused})
+            return
+        worker = ranks.index(rank)
+        fds = [*admission.worker_fds(worker), board.fd]
+        settings = {"ranks": ranks, "endpoint": admission.worker_env(worker), "board": board.settings()}
+        self._tell(rank, key, settings, fds)
+
+    def _tell(self, rank: int, key: str, settings: Mapping[str, Any], fds: list[int] | None = None) -> None:
+        """Send a worker its answer. One that does not take it finds out by its own deadline."""
+        message = json.dumps({"key": key, "why": None, **settings, "fds": fds or []}).encode()
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._ours[rank], [message], fds or [])
+
+    def _left(self, key: str, rank: int) -> None:
+        asked = self._asked.get(key)
+        if asked is not None and rank in asked.ports:
+            asked.left.add(rank)
+            self._forget_if_left(key, asked)
+
+    def _ended(self, rank: int) -> None:
+        self._gone.add(rank)
+        for key, asked in list(self._asked.items()):
+            self._forget_if_left(key, asked)
+
+    def _forget_if_left(self, key: str, asked: _Asked) -> None:
+        """Release a group that all members have left; forget one that all know to be refused."""
+        is_told = asked.refused is not None and len(asked.ports) == asked.size
+        if not is_told and not set(asked.ports) <= asked.left | self._gone:
+            return
+        del self._asked[key]
+        if asked.board:
+            asked.board.close()
+        if asked.admission:
+            try:
+                self._release(asked.admission.first)
+            except TestbedError as error:
+                self._failures.append(str(error))
+
+    def _until_next(self) -> float | None:
+        waiting = [asked.since + WAIT_S for asked in self._asked.values() if not asked.is_settled]
+        return max(0.0, min(waiting) - time.monotonic()) if waiting else None
+
+    def _give_up(self) -> None:
+        """Refuse the groups whose members do not come."""
+        now = time.monotonic()
+        for key, asked in list(self._asked.items()):
+            if not asked.is_settled and now - asked.since >= WAIT_S:
+                lacking = asked.size - len(asked.ports)
+                self._refuse(key, asked, f"{lacking} of its members did not ask for it in {WAIT_S:g} s")

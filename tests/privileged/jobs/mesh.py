@@ -1,0 +1,164 @@
+"""Sums of all groups of a mesh of two rows at once, against gloo's; groups made again and again; one that has
+no room. The arguments are the cases; prints `mesh: NAME: ok` on each worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from testbed.contract import spec
+from testbed.contract.codec import Header
+from workloads import backend
+
+TURNS = int(os.environ.get("TURNS", "5"))
+MORE = 8  # two more than have room beside the job in half of the slots
+LENGTHS = (1, 359, 7001, 100_003)
+CASES: dict[str, Callable[[], None]] = {}
+
+
+def case(check: Callable[[], None]) -> Callable[[], None]:
+    CASES[check.__name__] = check
+    return check
+
+
+def integers(length: int, rank: int, turn: int) -> torch.Tensor:
+    """Return floats whose sums are exact: in fp32, and by one power of two."""
+    generator = torch.Generator().manual_seed(1000 * turn + 10 * rank + length)
+    return torch.randint(-1009, 1010, (length,), generator=generator).float()
+
+
+@case
+def all_at_once() -> None:
+    """Sums of the world, a row and a column under way at once, exact."""
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("row", "column"))
+    groups = [None, mesh.get_group("row"), mesh.get_group("column")]
+    rank = dist.get_rank()
+    for turn, length in enumerate(LENGTHS):
+        vectors = [integers(length, rank, turn) for _ in groups]
+        works = [
+            dist.all_reduce(vector, group=group, async_op=True)
+            for vector, group in zip(vectors, groups, strict=True)
+        ]
+        for vector, group, work in zip(vectors, groups, works, strict=True):
+            work.wait()
+            members = range(dist.get_world_size()) if group is None else dist.get_process_group_ranks(group)
+            expected = sum(integers(length, member, turn) for member in members)
+            assert torch.equal(vector, expected), (length, group and list(members))
+
+
+@case
+def small_and_uneven() -> None:
+    """Means, half floats, and values that gloo and the network round alike, in a group of two."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    rank = dist.get_rank()
+    own = pairs[rank // 2]
+    mean = torch.tensor([1.0 + rank])
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG, group=own)
+    assert mean.item() == 1.5 + 2 * (rank // 2)
+    half = torch.full((1003,), 1.0 + rank, dtype=torch.float16)
+    dist.all_reduce(half, group=own)
+    assert (half == 3.0 + 4 * (rank // 2)).all()
+    broken = torch.tensor([float("nan") if rank == 0 else 1.0, 1.0])
+    dist.all_reduce(broken, group=own)
+    assert broken.isnan().tolist() == [rank < 2, False]
+    whole = torch.ones(1003)
+    dist.all_reduce(whole)
+    assert (whole == 4).all()
+
+
+@case
+def made_again() -> None:
+    """A group made and destroyed: its slots are free again for the next."""
+    for turn in range(TURNS):
+        evens, odds = dist.new_group([0, 2]), dist.new_group([1, 3])
+        mine = evens if dist.get_rank() % 2 == 0 else odds
+        vector = torch.full((1003,), float(turn))
+        dist.all_reduce(vector, group=mine)
+        assert (vector == 2 * turn).all()
+        dist.destroy_process_group(mine)
+
+
+@case
+def more_than_fit() -> None:
+    """Groups until there is no room, and beyond: all sum. Then the same once more."""
+    for _ in range(2):
+        groups = [dist.new_group([0, 1]) for _ in range(MORE)]
+        for number, group in enumerate(groups) if dist.get_rank() < 2 else ():
+            vector = torch.full((1003,), float(number))
+            dist.all_reduce(vector, group=group)
+            assert (vector == 2 * number).all()
+            dist.destroy_process_group(group)
+
+
+@case
+def intruded() -> None:
+    """A worker that is no member sends in a group's tree, as itself and as a member, while those sum."""
+    pair, rank = dist.new_group([2, 3]), dist.get_rank()
+    mine = [newest_endpoint() if rank == 2 else None]
+    dist.broadcast_object_list(mine, src=2)
+    settings = mine[0]
+    assert settings is not None
+    if rank == 0:
+        way = settings["trees"][0]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            for number in range(300):
+                header = Header(
+                    op=spec.Op.PUSH,
+                    tree=settings["first_tree"],
+                    job=settings["job"],
+                    worker=(0, 2, 3)[number % 3],
+                    contributors=1,
+                    generation=settings["generation"],
+                    slot=way["slot_base"] + number % settings["slots"],
+                    fragment=number // 3,
+                    count=settings["lanes"],
+                    lanes=settings["lanes"],
+                )
+                lanes = bytes([number % 250 + 1]) * 4 * settings["lanes"]
+                udp.sendto(header.pack() + lanes, (way["address"], settings["port"]))
+    elif rank > 1:
+        for turn in range(20):
+            vector = torch.full((7001,), float(turn))
+            dist.all_reduce(vector, group=pair)
+            assert (vector == 2 * turn).all()
+    dist.barrier()
+
+
+def newest_endpoint() -> Mapping[str, Any]:
+    """Return what the endpoint of this worker's newest group was told."""
+    endpoints = [each._job.endpoint for each in gc.get_objects() if isinstance(each, backend.GroupSums)]
+    return max(endpoints, key=lambda endpoint: int(endpoint["generation"]))
+
+
+@case
+def one_ends() -> None:
+    """A worker of a column ends by a signal while the column sums; the others hear who."""
+    columns = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    vector = torch.ones(200_003)
+    for turn in range(8):
+        work = dist.all_reduce(vector, group=columns[dist.get_rank() % 2], async_op=True)
+        if dist.get_rank() == 2 and turn == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        work.wait()
+
+
+def main() -> None:
+    dist.init_process_group("inc")
+    for name in sys.argv[1:]:
+        CASES[name]()
+        print(f"mesh: {name}: ok", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The groups that a script makes beside its job's first: asked for at the testbed (testbed/jobs/groups.py),
+which gives each trees and slots of its own while there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+
+from testbed.contract.transports import GLOO
+from workloads.job_env import JobEnv, Part
+
+ANSWER_S = 90.0  # more than the testbed waits for members, and a slow switch for its entries
+_LARGEST_MESSAGE_BYTES = 1 << 16
+_MOST_FDS = 8
+
+
+class NoAnswerError(RuntimeError):
+    """The testbed did not say what becomes of a group."""
+
+
+class Tally(Protocol):
+    """The count of bytes that a group's backend handed to gloo."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """This worker's part in a group: the ranks of its members in the job, and the job as the group has it;
+    None where it is summed by gloo.
+    """
+
+    key: str
+    ranks: tuple[int, ...]
+    job: JobEnv | None
+
+
+class Desk:
+    """The socket by which this worker asks. One asks at a time; leaving waits for nobody."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(fd))
+        self._lock = threading.Lock()
+
+    def ask(self, key: str, size: int, port: int) -> tuple[dict[str, Any], dict[int, int]]:
+        """Ask for a group, and return the answer, and its descriptors as they are here, by their numbers
+        there. Raises NoAnswerError.
+        """
+        deadline = time.monotonic() + ANSWER_S
+        with self._lock:
+            try:
+                self._socket.sendall(json.dumps({"ask": key, "size": size, "port": port}).encode())
+                while True:
+                    self._socket.settimeout(max(0.01, deadline - time.monotonic()))
+                    message, fds, _, _ = socket.recv_fds(self._socket, _LARGEST_MESSAGE_BYTES, _MOST_FDS)
+                    if not message:
+                        raise NoAnswerError("the testbed ended before it answered for a group")
+                    answer: dict[str, Any] = json.loads(message)
+                    if answer["key"] == key:
+                        return answer, dict(zip(answer["fds"], fds, strict=True))
+                    for fd in fds:  # of a question that was given up
+                        os.close(fd)
+            except OSError as error:
+                raise NoAnswerError(f"no answer of the testbed for a group: {error}") from error
+
+    def leave(self, key: str) -> None:
+        with contextlib.suppress(OSError):  # the testbed is gone, and the group with it
+            self._socket.sendall(json.dumps({"leave": key}).encode())
+
+
+@functools.cache
+def desk(fd: int) -> Desk:
+    """Return the desk of this process."""
+    return Desk(fd)
+
+
+def enter(job: JobEnv, gloo: Any, member: int, size: int) -> Membership:
+    """Ask for a group of `size` workers, of which this is number `member` among them by torch's count; all of
+    them are here, since gloo has joined them. Raises NoAnswerError.
+    """
+    word = torch.tensor([secrets.randbits(62)])
+    gloo.broadcast([word]).wait()  # the first member's: no other group of the job has it
+    key = f"{int(word):016x}"
+    if job.groups is None:
+        return Membership(key, (), None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.bind(("", 0))
+        answer, fds = desk(job.groups).ask(key, size, udp.getsockname()[1])
+        ranks = tuple(answer.get("ranks", ()))
+        if answer["why"] is not None:
+            return Membership(key, ranks, None)
+        endpoint = _renumbered(answer["endpoint"], fds) | {"socket_fd": udp.detach()}
+        board = Part.of(job.board, ranks, _renumbered(answer["board"], fds), ranks.index(job.rank))
+        os.close(fds[answer["board"]["fd"]])  # it is mapped
+    return Membership(key, ranks, replace(job, world_size=size, endpoint=endpoint, board=board))
+
+
+def _renumbered(settings: Mapping[str, Any], fds: Mapping[int, int]) -> dict[str, Any]:
+    """Return settings with descriptors as they are here."""
+    return {name: fds[value] if name.endswith("fd") else value for name, value in settings.items()}
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The account of what went which way, by group; groups of the same workers are told as one."""
+
+    _rows: list[tuple[tuple[int, ...], Counter[str], Tally]] = field(default_factory=list)
+
+    def add(self, ranks: tuple[int, ...], summed: Counter[str], by_gloo: Tally) -> None:
+        """Note a group, whose counts go on."""
+        self._rows.append((ranks, summed, by_gloo))
+
+    def summed(self) -> Counter[str]:
+        """Return the bytes that their sums had, by the way that these went."""
+        return sum((summed for _, summed, _ in self._rows), Counter())
+
+    def rows(self) -> list[dict[str, Any]]:
+        totals: defaultdict[tuple[int, ...], Counter[str]] = defaultdict(Counter)
+        for ranks, summed, by_gloo in self._rows:
+            totals[ranks].update(summed)
+            totals[ranks][GLOO] += by_gloo.size_bytes
+        return [{"workers": list(ranks), "bytes_by": dict(by)} for ranks, by in totals.items()]
