@@ -29,6 +29,7 @@ from testbed.contract import endpoint as contract
 from testbed.contract import mapping, spec
 from testbed.contract.endpoint import Event
 from testbed.contract.records import Kind, Record
+from testbed.contract.votes import Ballot
 from workloads.job_env import Board
 from workloads.outcome import Outcome
 from workloads.quantiser import DisagreementError, Floats, NotFiniteError, UnheardError
@@ -48,6 +49,10 @@ _WARN_AFTER_S = 20.0  # then after 60 s, 180 s, ... of silence
 
 class PeersMissingError(RuntimeError):
     """No result came in time. The message names the job and who is missing."""
+
+
+class OvertakenError(RuntimeError):
+    """The others, whose sums lack this worker, are so far ahead that results which it needs are gone."""
 
 
 class RejoinError(RuntimeError):
@@ -106,8 +111,9 @@ def library() -> ctypes.CDLL:
     compiled.endpoint_counters.argtypes = [pointer, ctypes.POINTER(Counters)]
     compiled.endpoint_close.argtypes = [pointer]
     compiled.endpoint_encode.argtypes = [pointer, pointer, u64, ctypes.c_int32, ctypes.c_uint32]
-    compiled.endpoint_encode_clipped.argtypes = compiled.endpoint_encode.argtypes
-    compiled.endpoint_encode_clipped.restype = u64
+    compiled.endpoint_encode.restype = ctypes.c_uint32
+    compiled.endpoint_encode_clipped.argtypes = [*compiled.endpoint_encode.argtypes, pointer]
+    compiled.endpoint_encode_clipped.restype = ctypes.c_uint32
     compiled.endpoint_decode.argtypes = [pointer, pointer, u64, ctypes.c_double, ctypes.c_uint32]
     return compiled
 
@@ -141,6 +147,8 @@ class Endpoint:
         trees = settings["trees"]
         self._places = mapping.places(self._job, int(settings["slots"]) - mapping.VOTE_SLOTS)
         self._pattern = mapping.pattern([float(tree["fraction"]) for tree in trees])
+        ballot = Ballot.of(self._workers, self._lanes)
+        self._cells, self._tops = ballot.cells(), ballot.tops()
         self._ways = (_Way * len(trees))(
             *(_way(tree, float(settings["queue_packets"] or 0)) for tree in trees)
         )
@@ -163,6 +171,12 @@ class Endpoint:
                 pattern=self._pattern.ctypes.data,
                 rate_now=board.rate_address(),
                 progress=board.progress_address(),
+                cells=self._cells.ctypes.data,
+                tops=self._tops.ctypes.data,
+                buckets=self._tops.size,
+                count_bits=ballot.bits,
+                block_fragments=ballot.block_fragments,
+                page_blocks=ballot.page_blocks,
                 **{name: int(settings[name]) for name in _AS_THEY_ARE},
             )
             self._handle = self._library.endpoint_open(ctypes.byref(handed))
@@ -256,6 +270,11 @@ class Endpoint:
         if event == Event.IMPOSSIBLE:
             self._broken = RuntimeError(
                 f"job {self._job}: a result names {detail} contributors of {self._workers} workers"
+            )
+        elif event == Event.OVERTAKEN:
+            self._broken = OvertakenError(
+                f"job {self._job}: the others went on without worker {self._worker} for longer than results "
+                "are kept: those that it needs were replaced"
             )
         else:
             self._broken = DisagreementError(

@@ -1,16 +1,17 @@
-"""Floats to lanes and back: block floating point with one power-of-two scale per all-reduce. Pure NumPy; what
-workers run is the same in C (workloads/native/lanes.c and votes.c).
+"""Floats to lanes and back: block floating point, with a power-of-two scale for each block of a vector. Pure
+NumPy; what workers run is the same in C (workloads/native/lanes.c and votes.c).
 
-All workers first learn the largest exponent among them: each sends a vote, a one in a count of its own for
-the biased exponent of its largest magnitude (as IEEE 754 binary32 has it; up to LEAST all have one count,
-since they have one scale), the network sums the votes, and the highest count that is not zero is the maximum.
-There are four counts in a lane, a byte each, so that a vote fits in a job's packets, however few lanes these
-have. Infinity and NaN have the exponent 255, so that every worker learns of them, too. Where the values of
-all workers fit in the vote's lanes, it carries them instead, each in a lane of its own: every worker sums
-them in binary64, and needs no second trip.
+A block is a fragment, or several where packets are small (testbed/contract/votes.py). All workers first learn
+the largest exponent among them in each block: each sends votes, a one in a count of its own for the biased
+exponent of its largest magnitude there (as IEEE 754 binary32 has it), the network sums the votes, and the
+highest count that is not zero has the maximum. A count stands for a bucket of exponents, and the block has
+the scale of the largest one in it. Whoever has an infinity or a NaN anywhere in the vector says so in its
+first vote. Where the values of all workers fit in one vote, it carries them instead, each in a lane of its
+own: every worker sums them in binary64, and needs no second trip.
 
-With `W` workers and largest exponent `E`, every |x| < 2**(E - 126); the scale is 2**s with s = 30 - ceil(log2
-W) - (E - 126), hence |q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot leave 32 bits.
+With `W` workers and agreed exponent `E`, every |x| of the block is below 2**(E - 126); its scale is 2**s with
+s = 30 - ceil(log2 W) - (E - 126), hence |q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot
+leave 32 bits.
 
 Where workers are missing in a sum, the result is the mean of those who contributed, times W. A worker whose
 vote came too late may have values that the others' scale has no room for: these are cut to the largest that
@@ -23,26 +24,26 @@ its last place).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from testbed.contract import spec
-from testbed.contract.endpoint import (
-    CELLS,
-    CHECK_FACTOR,
-    CHECK_SHIFT,
-    LEAST,
+from testbed.contract.endpoint import CHECK_FACTOR, CHECK_SHIFT
+from testbed.contract.votes import (
+    BLOCK_LANES,
+    FIRST_LANE,
     LENGTH_LANES,
-    PER_LANE,
     SCALE_MAX,
     SPECIAL,
-    VOTE_LANES,
+    SPECIAL_LANE,
+    Ballot,
+    is_carried,
 )
 
 Floats = npt.NDArray[np.float32]
-
-FIRST_LANE = LENGTH_LANES  # with counts, or values
+Lanes = npt.NDArray[np.uint32]
 
 
 class NotFiniteError(ArithmeticError):
@@ -75,32 +76,45 @@ def length_check(length: int) -> int:
     return (length * length * CHECK_FACTOR & 0xFFFFFFFFFFFFFFFF) >> CHECK_SHIFT
 
 
-def scale_lanes(exponent: int, length: int, lanes: int = spec.LANES) -> npt.NDArray[np.uint32]:
-    """The lanes of one worker's vote."""
-    cell = max(0, exponent - LEAST)
-    vote = np.zeros(lanes, np.uint32)
-    vote[FIRST_LANE + cell // PER_LANE] = 1 << 8 * (cell % PER_LANE)
-    vote[:LENGTH_LANES] = length, length_check(length)
-    return vote
+def pages(array: Floats, ballot: Ballot) -> list[Lanes]:
+    """The lanes of one worker's votes on a vector, none of which carries its values."""
+    elements, cells = ballot.block_elements, ballot.cells()
+    votes = [np.zeros(ballot.lanes, np.uint32) for _ in range(ballot.pages(array.size))]
+    for vote in votes:
+        vote[:LENGTH_LANES] = array.size, length_check(array.size)
+    votes[0][SPECIAL_LANE] = largest_exponent(array) == SPECIAL
+    for block in range(ballot.blocks(array.size)):
+        exponent = largest_exponent(array[block * elements :][:elements])
+        bucket = int(cells[exponent]) if exponent < SPECIAL else 0  # of its values nothing will be pushed
+        page, at = divmod(block, ballot.page_blocks)
+        lane, count = divmod(bucket, ballot.per_lane)
+        votes[page][FIRST_LANE + at * BLOCK_LANES + lane] = 1 << ballot.bits * count
+    return votes
 
 
-def agreed_exponent(lanes: npt.NDArray[np.uint32], voters: int, length: int) -> int:
-    """The largest exponent among the workers who voted, from the sum of their votes; LEAST at least.
+def agreed_exponents(votes: Sequence[Lanes], voters: int, length: int, ballot: Ballot) -> list[int]:
+    """The largest exponent of each block's bucket, from the sums of its voters' votes, page by page.
 
     Raises NotFiniteError if any of them has a NaN or an infinity, DisagreementError if the lengths differ or
     the votes do not add up.
     """
-    counts = np.ascontiguousarray(lanes[FIRST_LANE:VOTE_LANES], "<u4").view(np.uint8)[:CELLS]
-    if int(counts.sum()) != voters:
-        raise DisagreementError(f"{int(counts.sum())} scale votes from {voters} workers")
-    if [int(lane) for lane in lanes[:LENGTH_LANES]] != [voters * length, voters * length_check(length)]:
-        raise DisagreementError(
-            f"the workers reduce arrays of different lengths; this one has {length} elements"
-        )
-    exponent = int(np.flatnonzero(counts)[-1]) + LEAST
-    if exponent == SPECIAL:
-        raise NotFiniteError(f"{int(counts[-1])} of {voters} workers have NaN or infinity in their gradients")
-    return exponent
+    tops, exponents = ballot.tops(), list[int]()
+    for lanes in votes:
+        if [int(lane) for lane in lanes[:LENGTH_LANES]] != [voters * length, voters * length_check(length)]:
+            raise DisagreementError(
+                f"the workers reduce arrays of different lengths; this one has {length} elements"
+            )
+    if special := int(votes[0][SPECIAL_LANE]):
+        raise NotFiniteError(f"{special} of {voters} workers have NaN or infinity in their gradients")
+    for block in range(ballot.blocks(length)):
+        page, at = divmod(block, ballot.page_blocks)
+        lanes = votes[page][FIRST_LANE + at * BLOCK_LANES :][:BLOCK_LANES]
+        shifts = ballot.bits * np.arange(ballot.per_lane, dtype=np.uint32)
+        counts = (lanes[:, None].astype(np.uint32) >> shifts & (1 << ballot.bits) - 1).ravel()
+        if int(counts.sum()) != voters:
+            raise DisagreementError(f"{int(counts.sum())} votes on a scale from {voters} workers")
+        exponents.append(int(tops[np.flatnonzero(counts)[-1]]))
+    return exponents
 
 
 def scale_of(exponent: int, workers: int) -> int:
@@ -114,27 +128,34 @@ def bound(scale: int, workers: int) -> float:
 
 
 def largest_error(largest: float, workers: int) -> float:
-    """The largest value of `bound` for workers whose largest magnitude is `largest`, whatever its binade: the
-    form that docs/training.md has.
+    """The `bound` of a block whose largest magnitude among all workers is `largest`, as docs/training.md
+    states it.
     """
-    return workers * max(largest * 2.0 ** (math.ceil(math.log2(workers)) - 30), 2.0 ** (-SCALE_MAX - 1))
+    ballot = Ballot.of(workers, spec.LANES)
+    exponent = largest_exponent(np.array([largest], np.float32))
+    return bound(scale_of(int(ballot.tops()[ballot.cells()[exponent]]), workers), workers)
 
 
-def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32], scratch: Floats) -> None:
-    """Writes the lanes (big-endian uint32, same length as `values`) of `values`. `scratch` is overwritten;
-    same length, binary32.
+def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]) -> int:
+    """Write the lanes (big-endian uint32, same length as `values`) of a block's values; return how many are
+    not zero and have the lane of a zero.
     """
-    np.multiply(values, np.float32(2.0**scale), out=scratch)
-    np.rint(scratch, out=scratch)
-    lanes[...] = scratch.astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
+    scaled = np.rint(values * np.float32(2.0**scale))
+    lanes[...] = scaled.astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
+    return int(np.count_nonzero((scaled == 0) & (values != 0)))
 
 
-def encode_clipped(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]) -> int:
-    """Encode values that may be too large for the scale, cut to what fits; return how many were."""
+def encode_clipped(
+    values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]
+) -> tuple[int, int]:
+    """Encode values that may be too large for the scale, cut to what fits; return how many were, and what
+    `encode` does.
+    """
     most = spec.bias(workers) - 1
     scaled = np.rint(values.astype(np.float64) * 2.0**scale)
     lanes[...] = np.clip(scaled, -most, most).astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
-    return int(np.count_nonzero(np.abs(scaled) > most))
+    zeroed = int(np.count_nonzero((scaled == 0) & (values != 0)))
+    return int(np.count_nonzero(np.abs(scaled) > most)), zeroed
 
 
 def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors: int, out: Floats) -> None:
@@ -143,3 +164,27 @@ def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors
     integers = (lanes.astype(np.uint32) - offset).view(np.int32)
     with np.errstate(over="ignore"):  # a sum beyond binary32 is infinity, as in a plain sum
         np.multiply(integers, workers / contributors * 2.0**-scale, out=out, casting="unsafe")
+
+
+def summed(arrays: Sequence[Floats], lanes: int = spec.LANES) -> tuple[Floats, list[int], list[int]]:
+    """Return what a job makes of its workers' vectors, to the bit, where nobody is missing: the sum, the
+    scale of each block (none of a small vector), and how many values of each worker became zero.
+    """
+    workers, length, ballot = len(arrays), arrays[0].size, Ballot.of(len(arrays), lanes)
+    out, zeroed = np.zeros(length, np.float32), [0] * workers
+    if is_carried(length, workers, lanes):
+        out[...] = np.sum([array.astype(np.float64) for array in arrays], axis=0)
+        return out, [], zeroed
+    each = np.array([pages(array, ballot) for array in arrays], np.uint32)
+    scales = [
+        scale_of(exponent, workers)
+        for exponent in agreed_exponents(list(each.sum(0, np.uint32)), workers, length, ballot)
+    ]
+    for block, scale in enumerate(scales):
+        part = slice(block * ballot.block_elements, (block + 1) * ballot.block_elements)
+        total, own = np.zeros(out[part].size, np.uint32), np.empty(out[part].size, ">u4")
+        for worker, array in enumerate(arrays):
+            zeroed[worker] += encode(array[part], scale, workers, own)
+            total += own.astype(np.uint32)
+        decode(total, scale, workers, workers, out[part])
+    return out, scales, zeroed

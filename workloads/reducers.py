@@ -54,6 +54,8 @@ class InNetwork:
             "rtt_us": round(counters.rtt_us, 1),
             "degraded": counters.degraded,
             "clipped": counters.clipped,
+            "scaled": counters.scaled,
+            "zeroed": counters.zeroed,
         }
 
 

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+from testbed.contract import votes
 from testbed.contract.numbers import Choice, Number
 from testbed.contract.records import Kind, Member, Record, members
-from testbed.contract.spec import MAX_WORKERS
 
 U32, U64 = Kind.U32, Kind.U64
 
@@ -20,6 +20,7 @@ class Event(Choice):
     NOT_FINITE = 3, "workers have NaN or infinity"
     DISAGREE = 4, "the workers reduce arrays of different lengths"
     IMPOSSIBLE = 5, "a result names as many contributors as cannot be"
+    OVERTAKEN = 6, "others are so far ahead that a result was replaced before it was taken"
 
 
 WAY = Record(
@@ -57,6 +58,12 @@ SETTINGS = Record(
             Kind.U64_OUT,
             "twice the fragments summed so far, and 1 where more are pushed: for who waits for us",
         ),
+        Member("cells", Kind.U32_IN, "the bucket of each exponent of a finite number"),
+        Member("tops", Kind.U32_IN, "the largest exponent of each bucket"),
+        Member("buckets", U32),
+        Member("count_bits", U32, "of a bucket's count in a vote"),
+        Member("block_fragments", U32, "that share a scale"),
+        Member("page_blocks", U32, "that one vote is on"),
     ),
 )
 
@@ -68,30 +75,25 @@ COUNTERS = Record(
         *members(U64, "window_samples", "marked"),
         Member("degraded", U64, "results in which workers are missing"),
         Member("clipped", U64, "values that did not fit a scale agreed on without this worker"),
+        Member("scaled", U64, "values that were pushed by a scale"),
+        Member("zeroed", U64, "those of them that are not zero, and were pushed as zero"),
     ),
     "What an endpoint did. Windows are in packets; of several trees, the sum of theirs is the window now.",
 )
 
 RECORDS = (WAY, SETTINGS, COUNTERS)
 
-# The body of a vote, and of floats in lanes: workloads/quantiser.py says what they are for.
-SPECIAL = 255  # the largest exponent: of infinity and NaN
-LENGTH_LANES = 2  # a vector's length and a check of its square come first
-SCALE_MAX = 126  # keeps 2**s and 2**-s normal numbers
-LEAST = 30 - (MAX_WORKERS - 1).bit_length() + 126 - SCALE_MAX  # up to it every exponent has that scale
-CELLS = SPECIAL + 1 - LEAST  # counts of votes, the first for all exponents up to LEAST
-PER_LANE = 4  # cells: none carries into the next, since MAX_WORKERS fits in eight bits
-VOTE_LANES = LENGTH_LANES + -(-CELLS // PER_LANE)
+# Of a vector's length in a vote (workloads/quantiser.py).
 CHECK_FACTOR = 0x9E3779B97F4A7C15
 CHECK_SHIFT = 38  # leaves 26 bits: 64 workers' checks have a sum below 2**32
 
 NUMBERS = (
-    Number("VOTE_SPECIAL", SPECIAL, 32, "exponent of infinity and NaN"),
-    Number("VOTE_FIRST", LENGTH_LANES, 32, "lane of counts, behind the lengths' two"),
-    Number("VOTE_LEAST", LEAST, 32, "exponents up to it are counted together: they have one scale"),
-    Number("VOTE_CELLS", CELLS, 32, "counts"),
-    Number("VOTE_PER_LANE", PER_LANE, 32, "counts in a lane, the first in its lowest byte"),
-    Number("VOTE_SCALE_MAX", SCALE_MAX, 32),
+    Number("VOTE_SPECIAL", votes.SPECIAL, 32, "exponent of infinity and NaN"),
+    Number("VOTE_VALUES", votes.LENGTH_LANES, 32, "lane of a small vector's values, behind the lengths' two"),
+    Number("VOTE_SPECIAL_LANE", votes.SPECIAL_LANE, 32, "how many workers have infinity or NaN"),
+    Number("VOTE_FIRST", votes.FIRST_LANE, 32, "lane of the first block's counts"),
+    Number("VOTE_BLOCK_LANES", votes.BLOCK_LANES, 32, "with the counts of a block"),
+    Number("VOTE_SCALE_MAX", votes.SCALE_MAX, 32),
     Number("VOTE_CHECK_FACTOR", CHECK_FACTOR, 64, in_hex=True),
     Number("VOTE_CHECK_SHIFT", CHECK_SHIFT, 32),
 )

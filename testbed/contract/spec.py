@@ -67,7 +67,7 @@ MAX_MTU = (
     3476  # the largest frame that veth gives to an XDP program in one buffer has 3490 bytes (4 KiB pages)
 )
 MAX_WORKERS = 64  # a bitmap of contributors is one 64-bit word
-MIN_LANES = 64  # of a job's packets: a vote fits (contract/endpoint.py)
+MIN_LANES = 64  # of a job's packets: votes on five blocks fit (contract/votes.py)
 NO_WORKER = 0xFFFF  # the field `worker` of a result
 
 TTL = 64  # of what a switch or PS makes; what passes through keeps its own

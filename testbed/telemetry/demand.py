@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from testbed.aggregation.forest import Forest
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.contract.transports import GLOO, SERVER
+from testbed.contract.votes import Ballot, is_carried
 from testbed.telemetry.timelines import Collective
 from testbed.topology import addresses
 from testbed.topology.units import Unit
 
 UP, DOWN = "up", "down"
 _ETHERNET_BYTES, _UDP_BYTES, _TCP_BYTES = 14, 28, 52  # TCP: with time stamps, as Linux sends them
-_VOTE_LENGTHS = 2  # lanes of a vote before a small vector's values (docs/protocol.md)
 _PS_PARTS, _PS_LEAST, _PS_MOST = (
     32,
     2048,
@@ -182,11 +182,13 @@ def tail(traffic: Traffic, collective: Collective) -> Need | None:
 
 
 def pushed_frames(collective: Collective, workers: int, lanes: int) -> int:
-    """Return how many frames a worker pushes: the vote's, and a frame for each fragment, unless the vote
+    """Return how many frames a worker pushes: the votes', and a frame for each fragment, unless the vote
     carries all workers' values.
     """
     length = collective.size_bytes // _GRADIENT_BYTES
-    return 1 if length * workers + _VOTE_LENGTHS <= lanes else 1 - (-length // lanes)
+    if is_carried(length, workers, lanes):
+        return 1
+    return Ballot.of(workers, lanes).pages(length) - (-length // lanes)
 
 
 def frame_bytes(lanes: int) -> int:

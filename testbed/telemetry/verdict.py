@@ -31,6 +31,7 @@ class Tolerances:
 
 
 STEAL, UNUSED = "steal", "unused"  # notes' names; what they say is part of the line
+ZEROED_SHARE = 0.01  # of a worker's values: real gradients have 0.0005 at most (tests/bench/precision.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +228,22 @@ def _degraded(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
             f"{counted(round(sums), 'sum')} lacked workers, {fewest:g} of {len(workers)} contributed at least"
         )
         yield Reason("degraded", f"{text}: means are over those who did")
+    yield from _unscaled(workers)
+
+
+def _unscaled(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
+    """Yield what a reader must know of values that the scale of their fragment was not for."""
     cut = round(sum(number(left, "clipped") for left in workers))
     if cut:
         text = f"{counted(cut, 'value')} did not fit the scale that others agreed on without their worker"
         yield Reason("clipped", f"{text}, and were cut to the largest that does")
+    zeroed = [number(left, "zeroed") / max(1.0, number(left, "scaled")) for left in workers]
+    worst = max(range(len(zeroed)), key=zeroed.__getitem__, default=0)
+    if zeroed and zeroed[worst] >= ZEROED_SHARE:
+        text = (
+            f"{percent(zeroed[worst])} of worker {worst}'s values were too small beside the largest of their"
+        )
+        yield Reason("zeroed", f"{text} fragment, and counted as 0")
 
 
 def _processors(evidence: Evidence, bound: Bound) -> str:

@@ -116,6 +116,7 @@ def _endpoint(root: Path) -> dict[str, str]:
             ("values", "test_endpoint"),
             ("protocol", "test_endpoint_protocol"),
             ("trees", "test_endpoint_trees"),
+            ("overtaken", "test_endpoint_overtaken"),
         )
     }
 

@@ -362,16 +362,31 @@ ENDPOINT = (
         "workloads/native/endpoint.h",
         ("any result in the place is the fragment's", "== (uint64_t)(uint32_t)fragment + 1;", "!= 0;"),
         (
-            "contributors that cannot be are believed",
-            "r->contributors <= e->s.workers ? r->contributors : 0;",
-            "r->contributors;",
+            "a result that was replaced under way is believed",
+            "	return has(r, fragment);\n}\n\n/*",
+            "	return 1;\n}\n\n/*",
+        ),
+        ("a result that was replaced is awaited", "return sequence && (int32_t)", "return 0 && (int32_t)"),
+        (
+            "all blocks have the first one's scale",
+            "&op->blocks[(fragment - op->first) / e->s.block_fragments]",
+            "op->blocks",
         ),
         ("a tree's fragments are in a row", " + t->at[fragment % t->count];", " + fragment % t->count;"),
     ),
     *_in(
         Kind.ENDPOINT,
         "workloads/native/packets.c",
-        ("all fragments say that they are the first tree's", "	h->tree = t->number;\n", ""),
+        (
+            "all fragments say that they are the first tree's",
+            "	h->tree = e->s.first_tree + t->number;\n",
+            "",
+        ),
+        (
+            "values that became zero are not counted",
+            "			e->counters.zeroed +=\n				lanes_encode(",
+            "			lanes_encode(",
+        ),
         (
             "fragments go to slots in order",
             "t->slot_base + e->s.places[fragment % e->data_slots]",
@@ -404,8 +419,8 @@ ENDPOINT = (
         "workloads/native/votes.c",
         (
             "votes have the gradients' slots",
-            "slot_base + e->data_slots + e->voted % e->s.vote_slots",
-            "slot_base + e->voted % e->s.vote_slots",
+            "slot_base + e->data_slots + vote % e->s.vote_slots",
+            "slot_base + vote % e->s.vote_slots",
         ),
         (
             "a vote is late after its tree was idle",
@@ -419,13 +434,13 @@ ENDPOINT = (
         ),
         (
             "the scale is that of the smallest",
-            "largest = here ? cell + VOTE_LEAST : largest;",
-            "largest = here && !largest ? cell + VOTE_LEAST : largest;",
+            "largest = here ? cell : largest;",
+            "largest = here && !largest ? cell : largest;",
         ),
         (
             "a worker's NaN is a number",
-            "if (largest == VOTE_SPECIAL || op->exponent == VOTE_SPECIAL) {",
-            "if (0) {",
+            "op->special = !!op->workers;",
+            "op->special = 0;",
         ),
         (
             "a late worker's NaN is a number in a small vector",
@@ -434,8 +449,8 @@ ENDPOINT = (
         ),
         (
             "lengths are not compared",
-            "			op->event = EVENT_DISAGREE;\n		} else if (is_carried",
-            "			op->event = op->event;\n		} else if (is_carried",
+            "length_check(op->length) * those)\n		return 0;",
+            "length_check(op->length) * those)\n		;",
         ),
         ("carried values are summed in binary32", "		double sum = 0;\n", "		float sum = 0;\n"),
         (
@@ -443,8 +458,26 @@ ENDPOINT = (
             "for (uint32_t w = 0; w < e->s.workers; w++) {\n			uint32_t bits",
             "for (uint32_t w = 0; w + 1 < e->s.workers; w++) {\n			uint32_t bits",
         ),
-        ("values of a late worker are not cut", "op->clipped = op->exponent > largest;", "op->clipped = 0;"),
-        ("a vote that lacks workers is one of all", "if (votes != those) {", "if (votes != e->s.workers) {"),
+        (
+            "fragments do not wait for the vote on them",
+            "(last < blocks ? last * e->s.block_fragments : op->count)",
+            "op->count",
+        ),
+        (
+            "a NaN behind the first page is not told",
+            "op->special |= op",
+            "op->special |= b < e->s.page_blocks && op",
+        ),
+        (
+            "values of a late worker are not cut",
+            "block->clipped = block->own > e->s.tops[largest];",
+            "block->clipped = 0;",
+        ),
+        (
+            "a vote that lacks workers is one of all",
+            "return votes == those;",
+            "return votes == e->s.workers;",
+        ),
         (
             "carried values of some are not scaled",
             "op->data[i] = (float)(sum * part);",
@@ -454,12 +487,17 @@ ENDPOINT = (
     *_in(
         Kind.ENDPOINT,
         "workloads/native/results.c",
-        ("sums have the bias of one worker taken off", ", those * e->bias);", ", e->bias);"),
-        ("sums have all workers' bias taken off", ", those * e->bias);", ", e->s.workers * e->bias);"),
+        ("sums have the bias of one worker taken off", " those * e->bias);", " e->bias);"),
+        ("sums have all workers' bias taken off", " those * e->bias);", " e->s.workers * e->bias);"),
+        (
+            "contributors that cannot be are believed",
+            "int wrong = !those || those > e->s.workers;",
+            "int wrong = !those;",
+        ),
         (
             "a mean is over all workers",
-            "ldexp((double)e->s.workers / those, -op->scale)",
-            "ldexp(1, -op->scale)",
+            "ldexp((double)e->s.workers / those, ",
+            "ldexp(1, ",
         ),
     ),
 )

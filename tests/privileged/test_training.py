@@ -56,6 +56,24 @@ def test_ddp_equals_a_plain_all_reduce_within_the_bound(place: str) -> None:
 
 
 @pytest.mark.usefixtures("running")
+def test_parts_of_a_bucket_whose_losses_are_far_apart_train_alike(tmp_path: Path) -> None:
+    result = tmp_path / "ranges.json"
+    ended = call("run", "--place", "u1:3", "--json", str(result), str(JOBS / "ranges.py"), "1e10")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (text,) = re.findall(r"finding: (\{.*\})", ended.stdout)
+    loss = json.loads(text)
+    assert loss["gloo"] < loss["first"] / 3, "it learns"
+    assert loss["inc"] == pytest.approx(loss["gloo"], rel=0.05), (
+        "but for one fragment in 78, which has of both"
+    )
+    shares = [
+        left["stats"]["zeroed"] / left["stats"]["scaled"]
+        for left in json.loads(result.read_text())["workers"]
+    ]
+    assert all(0 < share < 1 / 78 for share in shares)
+
+
+@pytest.mark.usefixtures("running")
 def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path) -> None:
     trained, pushed = {}, {}
     for way in ("backend", "hook"):

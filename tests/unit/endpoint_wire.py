@@ -27,6 +27,7 @@ from testbed.contract import mapping, rings, spec
 from testbed.contract.codec import Header
 from testbed.contract.endpoint import Event
 from testbed.contract.frame import Frame
+from testbed.contract.votes import LENGTH_LANES, Ballot
 from testbed.reference.pull import Puller, PullSide
 from tests.vectors.run import Model
 from workloads import quantiser
@@ -36,7 +37,7 @@ JOB, GENERATION, BASE, SIZE = 5, 9, 90, 48
 DATA_SLOTS = SIZE - mapping.VOTE_SLOTS
 LIMIT = DATA_SLOTS // 2
 TOR_IP = "10.0.1.254"
-IDLE, DONE, QUIET, NOT_FINITE, DISAGREE, IMPOSSIBLE = Event
+IDLE, DONE, QUIET, NOT_FINITE, DISAGREE, IMPOSSIBLE, OVERTAKEN = Event
 LATE_S = 30.0
 _RESULT_BYTES = rings.RESULT.dtype(spec.LANES).itemsize
 _TREE = 2**32  # fragments of tree t count from t * _TREE here
@@ -93,6 +94,7 @@ class Rack:
     ) -> None:
         self.workers, self._loss, self._random = workers, loss, random.Random(seed)
         self.width, self._change, self.trees = lanes, change, len(shares)
+        self.ballot = Ballot.of(workers, lanes)
         self._pattern = mapping.pattern(shares)
         self.wrong: list[str] = []
         self._library, self._stop = library(), threading.Event()
@@ -137,6 +139,7 @@ class Rack:
         udp.bind(("127.0.0.1", 0))
         event, progress = os.eventfd(0, os.EFD_NONBLOCK), np.zeros(1, np.uint64)
         rate = np.zeros(1)  # of the link, unknown
+        cells, tops = self.ballot.cells(), self.ballot.tops()
         address = int.from_bytes(socket.inet_aton("127.0.0.1"), "little")
         ways = (_Way * self.trees)(*(_Way(address, BASE + tree * SIZE) for tree in range(self.trees)))
         settings = _Settings(
@@ -163,6 +166,12 @@ class Rack:
             places=self._places.ctypes.data,
             progress=progress.ctypes.data,
             rate_now=rate.ctypes.data,
+            cells=cells.ctypes.data,
+            tops=tops.ctypes.data,
+            buckets=tops.size,
+            count_bits=self.ballot.bits,
+            block_fragments=self.ballot.block_fragments,
+            page_blocks=self.ballot.page_blocks,
         )
         handle = self._library.endpoint_open(ctypes.byref(settings))
         assert handle
@@ -174,7 +183,7 @@ class Rack:
             Puller(JOB, GENERATION, bases, SIZE, self.width, worker_ip(worker), "02:00:00:00:00:01")
         )
         memory = (mmap.mmap(fds[0], 0), mmap.mmap(fds[1], page))
-        keep = (udp, event, settings, ways, rate)
+        keep = (udp, event, settings, ways, rate, cells, tops)
         return End(worker, handle, *memory, udp.getsockname(), side, progress, keep, done=[0] * self.trees)
 
     def close(self) -> None:
@@ -246,14 +255,19 @@ class Rack:
         end = self.ends[worker]
         struct.pack_into("=I", end.wake, _NOTICES, struct.unpack_from("=I", end.wake, _NOTICES)[0] + 1)
 
-    def vote_for(self, worker: int, vector: np.ndarray, number: int = 0) -> None:
-        """The vote of a worker that never comes, on a vector of floats; the first one, or another's."""
-        lanes = quantiser.scale_lanes(quantiser.largest_exponent(vector), vector.size, self.width)
-        header = Header(
-            spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS + number, mapping.FIRST_VOTE + number,
-            self.width, lanes=self.width,
-        )  # fmt: skip
-        self._model.receive(Frame(header, lanes, worker_ip(worker), TOR_IP).pack(), worker + 1)
+    def vote_for(self, worker: int, vector: np.ndarray, number: int = 0, raw: bool = False) -> None:
+        """The votes of a worker that never comes, on a vector of floats: the first ones, or later ones, as
+        many as there are slots for. Of raw lanes there is one, on their length.
+        """
+        votes = quantiser.pages(vector, self.ballot)[: 1 if raw else mapping.VOTE_SLOTS]
+        if raw:
+            votes[0][LENGTH_LANES:] = 0
+        for at, lanes in enumerate(votes, number):
+            header = Header(
+                spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS + at, mapping.FIRST_VOTE + at,
+                self.width, lanes=self.width,
+            )  # fmt: skip
+            self._model.receive(Frame(header, lanes, worker_ip(worker), TOR_IP).pack(), worker + 1)
 
     def result_for(self, worker: int, tree: int, fragment: int) -> None:
         """A result of zeros, as of a sum that was ticked, for a worker that may not have pushed its part."""

@@ -32,6 +32,8 @@ def test_a_gradient_packet_is_a_full_frame() -> None:
     assert frame_bytes(101) == 14 + 28 + 32 + 4 * 101
     assert pushed_frames(Collective(4 * 360 * 7, True, 1), 4, LANES) == 8  # a vote and seven fragments
     assert pushed_frames(Collective(4 * 360 * 7 + 4, True, 1), 4, LANES) == 9
+    assert pushed_frames(Collective(4 * 360 * 44, True, 1), 4, LANES) == 1 + 44
+    assert pushed_frames(Collective(4 * 360 * 45, True, 1), 4, LANES) == 2 + 45
     assert (
         pushed_frames(Collective(4 * 60, True, 1), 4, LANES) == 1
     )  # the vote carries all four workers' values
@@ -44,7 +46,7 @@ def test_bytes_by_kind_of_synchronisation() -> None:
         traffic = Traffic(transport, hosts, ps_host, MTU, forest)
         return {need.link: need.bytes for need in needs(traffic, Collective(size, True, 1))}
 
-    framed = 1001 * 1514
+    framed = 1023 * 1514
     workers = [(1, 1), (1, 2), (2, 1), (2, 2)]
     once = {f"{host} {way}": framed for host in hosts for way in (UP, DOWN)}
     assert by_link(PACKETS, None, Forest(tuple(workers), (below_top(workers, switch(1)),))) == once
@@ -62,7 +64,7 @@ def test_bytes_by_kind_of_synchronisation() -> None:
 def test_bytes_are_those_of_the_job_s_own_lanes() -> None:
     forest, size = p4inc([(1, 1), (1, 2)]), 4 * 101 * 997
     few = Traffic(PACKETS, HOSTS, None, MTU, forest, 101)
-    assert {need.bytes for need in needs(few, Collective(size, True, 1))} == {998 * (14 + 28 + 32 + 4 * 101)}
+    assert {need.bytes for need in needs(few, Collective(size, True, 1))} == {1025 * (14 + 28 + 32 + 4 * 101)}
     carried = Collective(4 * 60, True, 1)  # by a vote of 360 lanes, but not of 101
     assert [needs(traffic, carried)[0].bytes for traffic in (few, IN_ONE_UNIT)] == [2 * 478, 1514]
 
@@ -76,7 +78,7 @@ def test_bytes_of_hosts_in_a_chain() -> None:
     traffic = Traffic(PACKETS, ("u1h1", "u1h2", "u2h1"), None, MTU, Forest(workers, (Tree(chain),)))
     links: dict[str, float] = {}
     for need in needs(traffic, Collective(1_440_000, True, 1)):
-        links[need.link] = links.get(need.link, 0.0) + need.bytes / (1001 * 1514)
+        links[need.link] = links.get(need.link, 0.0) + need.bytes / (1023 * 1514)
     assert links == {
         "u1h1 down": 1, "u1h1 up": 1, "u1h2 down": 2, "u1h2 up": 1, "u2h1 down": 1, "u2h1 up": 1,
     }  # fmt: skip
@@ -91,7 +93,7 @@ def test_a_servers_last_chunks_come_down_when_all_has_gone_up() -> None:
 
 def test_bytes_that_must_cross_a_units_optical_links() -> None:
     hosts, size = ("u1h1", "u1h2", "u2h1", "u2h2"), 1_440_000
-    collective, framed, tcp = Collective(size, True, 1), 1001 * 1514, size * 1514 / 1448
+    collective, framed, tcp = Collective(size, True, 1), 1023 * 1514, size * 1514 / 1448
 
     def across(
         transport: str, ps_host: str | None, forest: Forest | None = None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from testbed.contract import mapping, spec
+from testbed.contract.votes import is_carried
 from tests.unit.endpoint_wire import DATA_SLOTS, DISAGREE, DONE, LIMIT, NOT_FINITE, rack
 from workloads import quantiser
 
@@ -24,18 +25,7 @@ def vectors(workers: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[np.nd
 
 def expected(given: list[np.ndarray]) -> np.ndarray:
     """The sum as the quantiser states it, to the bit."""
-    workers, length = len(given), given[0].size
-    if length * workers + quantiser.FIRST_LANE <= spec.LANES:
-        return np.sum([each.astype(np.float64) for each in given], axis=0).astype(np.float32)
-    scale = quantiser.scale_of(max(quantiser.largest_exponent(each) for each in given), workers)
-    total = np.zeros(length, np.uint32)
-    for each in given:
-        lanes = np.empty(length, ">u4")
-        quantiser.encode(each, scale, workers, lanes, np.empty_like(each))
-        total += lanes.astype(np.uint32)
-    summed = np.empty(length, np.float32)
-    quantiser.decode(total.astype(">u4"), scale, workers, workers, summed)
-    return summed
+    return quantiser.summed(given)[0]
 
 
 @pytest.mark.parametrize(("workers", "loss"), [(1, 0.0), (3, 0.0), (3, 0.05), (2, 0.2)])
@@ -54,9 +44,31 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(workers: int, loss: floa
     for each in given:
         for summed, right in zip(each, due, strict=True):
             assert np.array_equal(summed.view(np.uint32), right.view(np.uint32))
-    pushed = [length for length in LENGTHS if length * workers + quantiser.FIRST_LANE > spec.LANES]
+    pushed = [length for length in LENGTHS if not is_carried(length, workers, spec.LANES)]
     assert fragments == set(range(sum(-(-length // spec.LANES) for length in pushed)))
     assert (repeated == counted) if loss == 0 else repeated > 0
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_what_is_small_is_summed_beside_what_is_large(loss: float) -> None:
+    """The parts are 1e10 and 1e30 apart. In the fragments that have of two, values become zeros, which are
+    counted.
+    """
+    chance, length = np.random.default_rng(7), 90 * spec.LANES + 77
+    magnitudes = np.repeat([1e10, 1.0, 1e-30], 30 * spec.LANES + 26)[:length]
+    given = [[(chance.standard_normal(length) * magnitudes).astype(np.float32)] for _ in range(3)]
+    due, _, zeroed = quantiser.summed([each[0].copy() for each in given])
+    exact = np.sum([each[0].astype(np.float64) for each in given], axis=0)
+    with rack(3, loss) as network:
+        assert network.run(given) == [[(DONE, 0)]] * 3
+        counters = [network.counters(end) for end in network.ends]
+    assert network.wrong[:5] == []
+    assert all(np.array_equal(summed, due) for (summed,) in given)
+    assert [each.zeroed for each in counters] == zeroed
+    assert [each.scaled for each in counters] == [length] * 3
+    away = np.abs(due - exact) > 1e-5 * magnitudes
+    assert np.count_nonzero(away) < 2 * spec.LANES
+    assert zeroed > [spec.LANES / 2] * 3
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -128,6 +140,25 @@ def test_a_value_that_is_not_finite_is_told_to_all(bad: float, length: int) -> N
     with rack(3) as network:
         events = network.run(given)
     assert events == [[(NOT_FINITE, 1)]] * 3
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_a_nan_far_behind_is_told_before_anything_is_pushed_and_the_next_vector_is_summed(
+    loss: float,
+) -> None:
+    """The NaN is where the third vote is on. All votes go by nevertheless, so that later ones have their
+    numbers.
+    """
+    given = [[np.ones(length, np.float32) for length in (100 * spec.LANES, 700)] for _ in range(3)]
+    given[1][0][95 * spec.LANES] = np.nan
+    with rack(3, loss) as network:
+        events = network.run(given)
+        pushed = [set(end.pushes) for end in network.ends]
+    assert network.wrong[:5] == []
+    assert events == [[(NOT_FINITE, 1), (DONE, 0)]] * 3
+    assert pushed == [{0, 1, *(mapping.FIRST_VOTE + vote for vote in range(4))}] * 3
+    assert all((second == 3.0).all() for _, second in given)
+    assert all(np.count_nonzero(first == 1.0) >= first.size - 1 for first, _ in given), "gloo will sum it"
 
 
 @pytest.mark.parametrize("lengths", [(500, 501, 500), (1000, 999, 1001)])

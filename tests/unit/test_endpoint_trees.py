@@ -11,6 +11,7 @@ import pytest
 
 from testbed.contract import mapping, spec
 from testbed.contract.frame import Frame
+from testbed.contract.votes import LENGTH_LANES, Ballot, is_carried
 from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, LATE_S, NOT_FINITE, Rack, in_tree, rack
 from workloads import quantiser
 
@@ -25,17 +26,7 @@ def vectors(workers: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[np.nd
 
 def expected(given: list[np.ndarray], lanes: int) -> np.ndarray:
     """The sum as the quantiser states it, to the bit."""
-    workers, length = len(given), given[0].size
-    if length * workers + quantiser.FIRST_LANE <= lanes:
-        return np.sum([each.astype(np.float64) for each in given], axis=0).astype(np.float32)
-    scale = quantiser.scale_of(max(quantiser.largest_exponent(each) for each in given), workers)
-    total, summed = np.zeros(length, np.uint32), np.empty(length, np.float32)
-    for each in given:
-        encoded = np.empty(length, ">u4")
-        quantiser.encode(each, scale, workers, encoded, np.empty_like(each))
-        total += encoded.astype(np.uint32)
-    quantiser.decode(total.astype(">u4"), scale, workers, workers, summed)
-    return summed
+    return quantiser.summed(given, lanes)[0]
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
@@ -61,16 +52,22 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(
             {key for key in end.pushes if key % in_tree(1, 0) < mapping.FIRST_VOTE} for end in network.ends
         ]
         progress = [int(end.progress[0]) for end in network.ends]
+        votes = [
+            {key for key in end.pushes if key >= mapping.FIRST_VOTE} - by
+            for end, by in zip(network.ends, pushed, strict=True)
+        ]
     assert network.wrong[:5] == []
     assert [[event for event, _ in each] for each in events] == [[DONE] * len(LENGTHS)] * 3
     for each in given:
         for summed, right in zip(each, due, strict=True):
             assert np.array_equal(summed.view(np.uint32), right.view(np.uint32))
-    fragments = sum(-(-n // lanes) for n in LENGTHS if n * 3 + quantiser.FIRST_LANE > lanes)
+    fragments = sum(-(-n // lanes) for n in LENGTHS if not is_carried(n, 3, lanes))
     pattern = np.resize(mapping.pattern(shares), fragments)
     by_tree = np.bincount(pattern, minlength=len(shares))
     assert pushed == [{in_tree(tree, at) for tree, count in enumerate(by_tree) for at in range(count)}] * 3
     assert progress == [2 * fragments] * 3, "and nothing under way"
+    pages = sum(1 if is_carried(n, 3, lanes) else Ballot.of(3, lanes).pages(n) for n in LENGTHS)
+    assert votes == [{mapping.FIRST_VOTE + page for page in range(pages)}] * 3
 
 
 def test_a_tree_without_results_holds_up_no_other() -> None:
@@ -169,13 +166,13 @@ def test_a_degraded_fragment_is_the_mean_of_those_who_contributed_times_the_work
     length, scale = 3 * spec.LANES, quantiser.scale_of(127, 3)
     given = [[np.full(length, value, np.float32)] for value in (1.0, 1.25, 0.75)]
     lanes = np.empty(spec.LANES, ">u4")
-    quantiser.encode(given[2][0][: spec.LANES], scale, 3, lanes, np.empty(spec.LANES, np.float32))
+    quantiser.encode(given[2][0][: spec.LANES], scale, 3, lanes)
     with rack(3, change=without_one({1}, {1: lanes.astype(np.uint32)})) as network:
         events = network.run(given)
         contributors = [end.contributors[0].tolist() for end in network.ends]
         degraded = [network.counters(end).degraded for end in network.ends]
     assert network.wrong == []
-    assert events == [[(DONE, 3)]] * 3
+    assert events == [[(DONE, 0)]] * 3
     assert contributors == [[3, 2, 3]] * 3
     assert degraded == [1, 1, 1]
     for (summed,) in given:
@@ -196,7 +193,7 @@ def test_raw_lanes_of_a_degraded_fragment_are_as_they_came() -> None:
 
 
 def lacking_vote(vector: np.ndarray) -> dict[int, np.ndarray]:
-    vote = quantiser.scale_lanes(quantiser.largest_exponent(vector), vector.size)
+    vote = quantiser.pages(vector, Ballot.of(3, spec.LANES))[0]
     return {mapping.FIRST_VOTE: vote}
 
 
@@ -214,6 +211,23 @@ def test_a_worker_whose_vote_is_missing_cuts_what_the_scale_has_no_room_for() ->
     assert all(np.allclose(summed, 2.0 + most, rtol=1e-6) for (summed,) in given)
 
 
+def test_a_worker_whose_later_vote_is_missing_cuts_what_that_vote_was_on() -> None:
+    """It was in the first one."""
+    ballot, blocks = Ballot.of(3, spec.LANES), 60
+    given = [[np.full(blocks * spec.LANES, value, np.float32)] for value in (1.0, 1.0, 1e6)]
+    second = mapping.FIRST_VOTE + 1
+    change = without_one({second}, {second: quantiser.pages(given[2][0], ballot)[1]})
+    with rack(3, change=change) as network:
+        events = network.run(given)
+        clipped = [network.counters(end).clipped for end in network.ends]
+    assert network.wrong == []
+    assert [[event for event, _ in each] for each in events] == [[DONE]] * 3
+    assert clipped == [0, 0, (blocks - ballot.page_blocks) * spec.LANES]
+    for (summed,) in given:
+        assert np.allclose(summed[: ballot.page_blocks * spec.LANES], 1e6 + 2, rtol=1e-6)
+        assert (summed[ballot.page_blocks * spec.LANES :] < 10).all()
+
+
 def test_a_worker_whose_vote_is_missing_tells_of_its_own_nan() -> None:
     given = [[np.full(1000, value, np.float32)] for value in (1.0, 1.0, np.nan)]
     change = without_one({mapping.FIRST_VOTE}, lacking_vote(given[2][0]))
@@ -226,7 +240,7 @@ def test_a_worker_whose_vote_is_missing_tells_of_its_own_nan() -> None:
 def carried_by_the_last_of_three(vector: np.ndarray) -> dict[int, np.ndarray]:
     vote = np.zeros(spec.LANES, np.uint32)
     vote[:2] = vector.size, quantiser.length_check(vector.size)
-    first = quantiser.FIRST_LANE + 2 * vector.size
+    first = LENGTH_LANES + 2 * vector.size
     vote[first : first + vector.size] = vector.view(np.uint32)
     return {mapping.FIRST_VOTE: vote}
 

@@ -256,6 +256,20 @@ def test_sums_that_lack_workers_are_a_note() -> None:
     ]
 
 
+def test_values_that_count_as_zero_are_a_note_where_they_are_many() -> None:
+    few, many = {"zeroed": 9, "scaled": 1000}, {"zeroed": 23, "scaled": 1000}
+    assert verdict(GOOD, ALLOWED, [few, few], hosts=HOSTS).notes == ()
+    assert [
+        (note.name, note.text) for note in verdict(GOOD, ALLOWED, [few, many, None], hosts=HOSTS).notes
+    ] == [
+        (
+            "zeroed",
+            "2.3 % of worker 1's values were too small beside the largest of their fragment, and counted as "
+            "0",
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     "left", [{"retransmits": "5"}, {"timeouts": None}, {"allreduce": 5}, {"retransmits": math.nan}]
 )

@@ -4,10 +4,10 @@
 #define CONTRACT_H
 
 #define VOTE_SPECIAL 255 /* exponent of infinity and NaN */
-#define VOTE_FIRST 2 /* lane of counts, behind the lengths' two */
-#define VOTE_LEAST 24 /* exponents up to it are counted together: they have one scale */
-#define VOTE_CELLS 232 /* counts */
-#define VOTE_PER_LANE 4 /* counts in a lane, the first in its lowest byte */
+#define VOTE_VALUES 2 /* lane of a small vector's values, behind the lengths' two */
+#define VOTE_SPECIAL_LANE 2 /* how many workers have infinity or NaN */
+#define VOTE_FIRST 3 /* lane of the first block's counts */
+#define VOTE_BLOCK_LANES 8 /* with the counts of a block */
 #define VOTE_SCALE_MAX 126
 #define VOTE_CHECK_FACTOR 0x9e3779b97f4a7c15ULL
 #define VOTE_CHECK_SHIFT 38
@@ -19,6 +19,7 @@ enum event {
 	EVENT_NOT_FINITE = 3, /* workers have NaN or infinity */
 	EVENT_DISAGREE = 4, /* the workers reduce arrays of different lengths */
 	EVENT_IMPOSSIBLE = 5, /* a result names as many contributors as cannot be */
+	EVENT_OVERTAKEN = 6, /* others are so far ahead that a result was replaced before it was taken */
 };
 
 /* How a worker's fragments go by a tree of its job. */
@@ -57,6 +58,12 @@ struct settings {
 	const double *rate_now; /* what the rate has become, 0 until it changes; null: it never does */
 	/* twice the fragments summed so far, and 1 where more are pushed: for who waits for us */
 	__u64 *progress;
+	const __u32 *cells; /* the bucket of each exponent of a finite number */
+	const __u32 *tops; /* the largest exponent of each bucket */
+	__u32 buckets;
+	__u32 count_bits; /* of a bucket's count in a vote */
+	__u32 block_fragments; /* that share a scale */
+	__u32 page_blocks; /* that one vote is on */
 };
 
 /* What an endpoint did. Windows are in packets; of several trees, the sum of theirs is the window now. */
@@ -75,6 +82,8 @@ struct counters {
 	__u64 marked;
 	__u64 degraded; /* results in which workers are missing */
 	__u64 clipped; /* values that did not fit a scale agreed on without this worker */
+	__u64 scaled; /* values that were pushed by a scale */
+	__u64 zeroed; /* those of them that are not zero, and were pushed as zero */
 };
 
 #endif

@@ -38,7 +38,10 @@ void endpoint_close(struct endpoint *e)
 		free(e->trees[i].sent_at);
 		free(e->trees[i].first_at);
 	}
+	for (uint32_t i = 0; i < MAX_OPS; i++)
+		free(e->ops[i].blocks);
 	free(e->votes);
+	free(e->taken);
 	free(e);
 }
 
@@ -95,7 +98,8 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->ring = mapped(e->s.ring_fd, e->ring_bytes);
 	e->wake = mapped(e->s.wake_fd, page);
 	e->votes = calloc(e->vote_limit, e->packet_bytes);
-	if (!e->ring || !e->wake || !e->votes || !mapping_open(e))
+	e->taken = calloc(e->s.lanes, sizeof(*e->taken));
+	if (!e->ring || !e->wake || !e->votes || !e->taken || !mapping_open(e))
 		goto failed;
 	for (uint32_t i = 0; i < e->s.trees; i++)
 		if (!open_tree(e, &e->trees[i], i))
@@ -116,8 +120,8 @@ failed:;
 }
 
 /*
- * The number of the vector, to be found in endpoint_run's answer; -1 if too many are under way. `data` is
- * replaced by the sum; `contributors` has room for each of its fragments, one at least.
+ * The number of the vector, to be found in endpoint_run's answer; -1 if too many are under way, or there is
+ * no memory. `data` is replaced by the sum; `contributors` has room for each of its fragments, one at least.
  */
 int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_t raw, uint32_t *contributors)
 {
@@ -129,6 +133,8 @@ int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_
 	e->ops[NEXT_RING(number)] = (struct op){
 		.data = data, .length = length, .raw = raw, .contributors = contributors, .event = EVENT_IDLE
 	};
+	if (!votes_open(e, &e->ops[NEXT_RING(number)]))
+		return -1;
 	atomic_store_explicit(&e->submitted, number + 1, memory_order_release);
 	if (write(e->s.event_fd, &once, sizeof(once)) < 0)
 		return -1;
@@ -199,7 +205,7 @@ static int push(struct endpoint *e, int all)
 /* Tells how far this worker is, and whether its part of what comes next is pushed: others may lack. */
 static void tell_progress(struct endpoint *e)
 {
-	int waits = e->voted > e->known;
+	int waits = votes_under_way(e) > 0;
 
 	for (uint32_t i = 0; i < e->s.trees; i++)
 		waits |= e->trees[i].sent > e->trees[i].done;
@@ -221,13 +227,23 @@ static int any_data(struct endpoint *e)
 	return 0;
 }
 
+/* Whether nothing of some tree can be pushed before the next vote is there. */
+static int is_vote_awaited(struct endpoint *e)
+{
+	if (votes_under_way(e))
+		for (uint32_t i = 0; i < e->s.trees; i++)
+			if (e->trees[i].sent == given(e, &e->trees[i], e->next_fragment))
+				return 1;
+	return 0;
+}
+
 /*
  * Sleeps until results come (`outstanding` are to come), a vector is submitted, or the timer expires; whether
  * it was not the timer.
  */
 static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeout_ns)
 {
-	uint64_t submitted = atomic_load(&e->submitted), drained, awaited;
+	uint64_t drained, awaited;
 	struct pollfd fds[2] = {
 		{.fd = e->s.socket_fd, .events = POLLIN},
 		{.fd = e->s.event_fd, .events = POLLIN},
@@ -237,15 +253,15 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	char byte;
 	int ready;
 
-	if (e->voted > e->known) /* a vote decides what can be pushed: any result may be it */
+	if (is_vote_awaited(e)) /* any result may be it */
 		outstanding = 1;
 	awaited = outstanding < 2 * WAKE_EVERY ? (outstanding + 1) / 2 : WAKE_EVERY;
 	__atomic_store_n(&e->wake->wake_at, received + (uint32_t)awaited, __ATOMIC_SEQ_CST);
 	/* what came between the last look and now will not wake us */
 	if (__atomic_load_n(&e->wake->received, __ATOMIC_SEQ_CST) != received || any_data(e) ||
-	    (e->known < e->voted && votes_has(e, e->known)))
+	    (votes_under_way(e) && votes_has(e, e->votes_taken)))
 		return 1;
-	if (submitted > e->voted && e->voted - e->known < votes_allowed(e))
+	if (votes_ready(e))
 		return 1;
 	ready = ppoll(fds, 2, &timeout, 0);
 	if (ready <= 0)
@@ -270,7 +286,7 @@ static int wait_or_repair(struct endpoint *e)
 	for (uint32_t i = 0; i < e->s.trees; i++) {
 		struct tree *t = &e->trees[i];
 		int64_t gap_ns = repair_gaps(e, t), left_ns;
-		uint64_t own = gap_ns < 0 ? t->sent - t->done + (i ? 0 : e->voted - e->known) :
+		uint64_t own = gap_ns < 0 ? t->sent - t->done + (i ? 0 : votes_under_way(e)) :
 					    repair_missing(e, t);
 
 		if (own && (!outstanding || own < outstanding))
@@ -294,6 +310,27 @@ static int wait_or_repair(struct endpoint *e)
 		}
 	}
 	return expired;
+}
+
+/* Hands a vector to the caller. */
+static int report(struct endpoint *e, int event, uint64_t *number)
+{
+	struct op *op = &e->ops[NEXT_RING(e->reported)];
+
+	free(op->blocks);
+	op->blocks = 0;
+	*number = e->reported;
+	e->progress_at = 0;
+	__atomic_store_n(&e->reported, e->reported + 1, __ATOMIC_RELEASE);
+	return event;
+}
+
+/* Whether the next vector will never be settled. One that is known has all scales, and comes to its end. */
+static int is_broken(struct endpoint *e)
+{
+	if (!e->broken || e->reported == atomic_load_explicit(&e->submitted, memory_order_acquire))
+		return 0;
+	return e->broken == EVENT_OVERTAKEN || e->reported >= e->known;
 }
 
 /*
@@ -321,11 +358,12 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *workers, int64_
 			struct op *op = &e->ops[NEXT_RING(e->reported)];
 			int event = op->event;
 
-			*number = e->reported;
 			*workers = op->workers;
-			e->progress_at = 0;
-			__atomic_store_n(&e->reported, e->reported + 1, __ATOMIC_RELEASE);
-			return event;
+			return report(e, event, number);
+		}
+		if (is_broken(e)) {
+			*workers = e->broken_workers;
+			return report(e, e->broken, number);
 		}
 		if (moved)
 			continue;

@@ -21,6 +21,13 @@
 #define MAX_OPS 256 /* vectors under way */
 #define NEXT_RING(i) ((i) % MAX_OPS)
 
+/* Fragments that share a scale. */
+struct block {
+	int16_t scale;
+	uint8_t own;	 /* the largest exponent of this worker's own values */
+	uint8_t clipped; /* the others agreed on a scale that these may not fit */
+};
+
 /* A vector to be summed in place. */
 struct op {
 	float *data;
@@ -28,12 +35,12 @@ struct op {
 	uint32_t *contributors; /* of each fragment; the vote's where it has none */
 	int raw;	/* lanes as they are, modulo 2^32: no scale */
 	int event;	/* enum event: EVENT_IDLE until it is settled */
-	uint32_t workers; /* those with NaN or infinity, who voted, or contributors that cannot be */
-	uint32_t exponent; /* the largest of this worker's own values */
-	int scale;
-	int clipped;	/* the others agreed on a scale that this worker's values may not fit */
+	uint32_t workers; /* those with NaN or infinity, or contributors that cannot be */
+	int special;	/* this worker's values have a NaN or an infinity, then: somebody's */
 	int wrong;	/* a result named as many contributors as cannot be */
-	uint64_t first, count, left; /* fragments, counted over all trees; known after the vote */
+	struct block *blocks; /* none of lanes as they are, and where the vote carries the values */
+	uint64_t pages, pushed, taken; /* votes */
+	uint64_t first, count, left; /* fragments, counted over all trees; known after the first vote */
 };
 
 /* A way of the job's fragments: which of them go there, and how far they are. It counts its own alone. */
@@ -68,11 +75,15 @@ struct endpoint {
 
 	struct op ops[MAX_OPS];
 	_Atomic uint64_t submitted;
-	/* ops: vote pushed, vote taken, handed to the caller; each at most the one before */
+	/* ops: all votes pushed, all votes taken, handed to the caller; each at most the one before */
 	uint64_t voted, known, reported;
-	uint64_t next_fragment; /* over all trees: the first one not given to an op */
+	uint64_t votes_sent, votes_taken;
+	uint32_t *taken; /* lanes of a vote, as they were while its result was whole */
+	int broken; /* enum event: why no vector that is not settled will ever be */
+	uint32_t broken_workers;
+	uint64_t next_fragment; /* over all trees: the first one that has no scale yet */
 	uint64_t summed;	/* fragments, over all trees */
-	int64_t vote_sent_at[MAX_OPS];
+	int64_t vote_sent_at[MAX_OPS]; /* by vote */
 	uint32_t notices_seen;
 	int64_t progress_at;
 
@@ -107,6 +118,17 @@ static inline struct wire_header *vote_packet(struct endpoint *e, uint64_t vote)
 	return (struct wire_header *)(e->votes + vote % e->vote_limit * e->packet_bytes);
 }
 
+static inline uint64_t votes_under_way(struct endpoint *e)
+{
+	return e->votes_sent - e->votes_taken;
+}
+
+/* The scale of a vector's fragment, which is counted over all trees. */
+static inline struct block *block_of(struct endpoint *e, struct op *op, uint64_t fragment)
+{
+	return &op->blocks[(fragment - op->first) / e->s.block_fragments];
+}
+
 /* ---- mapping.c: which fragments are whose ---- */
 
 int mapping_open(struct endpoint *e);
@@ -130,10 +152,10 @@ static inline uint64_t given(struct endpoint *e, struct tree *t, uint64_t next)
 /* ---- lanes.c: floats and lanes ---- */
 
 void lanes_swap(const uint32_t *restrict from, uint32_t *restrict to, size_t count);
-void lanes_encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
-		  uint32_t bias);
-uint64_t lanes_encode_clipped(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
-			      uint32_t bias);
+uint32_t lanes_encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
+		      uint32_t bias);
+uint32_t lanes_encode_clipped(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
+			      uint32_t bias, uint32_t *clipped);
 void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
 		  uint32_t offset);
 uint32_t lanes_exponent(const float *values, size_t count);
@@ -152,7 +174,7 @@ int results_take(struct endpoint *e, struct tree *t);
 /* Whether a result is to come by a tree of what is pushed. Where none was, its silence begins with a push. */
 static inline int is_expecting(struct endpoint *e, struct tree *t)
 {
-	return t->sent > t->done || (!t->number && e->voted > e->known);
+	return t->sent > t->done || (!t->number && votes_under_way(e));
 }
 
 static inline struct result *at_place(struct endpoint *e, uint32_t place)
@@ -171,21 +193,33 @@ static inline int has(struct result *r, uint64_t fragment)
 	return __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE) == (uint64_t)(uint32_t)fragment + 1;
 }
 
+/*
+ * Whether the result that `has` said is there was there until now, and what was read of it since is of a
+ * piece: where sums are ticked others may be a segment ahead, and their next result takes its place.
+ */
+static inline int is_still(struct result *r, uint64_t fragment)
+{
+	atomic_thread_fence(memory_order_acquire);
+	return has(r, fragment);
+}
+
+/* Whether a later result took the place of one that was not taken: it will not come again. */
+static inline int is_overtaken(struct result *r, uint64_t fragment)
+{
+	uint64_t sequence = __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE);
+
+	return sequence && (int32_t)((uint32_t)(sequence - 1) - (uint32_t)fragment) > 0;
+}
+
 static inline int has_data(struct endpoint *e, struct tree *t, uint64_t fragment)
 {
 	return has(data_place(e, t, fragment), fragment);
 }
 
-/* The contributors of a result; 0 where it names as many as cannot be. */
-static inline uint32_t contributors(struct endpoint *e, struct result *r)
-{
-	e->counters.degraded += !!(r->flags & WIRE_FLAG_DEGRADED);
-	return r->contributors <= e->s.workers ? r->contributors : 0;
-}
+/* ---- votes.c: on the scales, and on the length ---- */
 
-/* ---- votes.c: on the scale, and on the length ---- */
-
-uint64_t votes_allowed(struct endpoint *e);
+int votes_open(struct endpoint *e, struct op *op);
+uint64_t votes_ready(struct endpoint *e);
 void votes_push(struct endpoint *e);
 int votes_take(struct endpoint *e);
 int votes_has(struct endpoint *e, uint64_t vote);

@@ -85,13 +85,21 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 	h->fragment = htonl((uint32_t)fragment);
 	h->slot = htonl(t->slot_base + e->s.places[fragment % e->data_slots]);
 	h->count = htons(count);
-	if (op->raw)
+	if (op->raw) {
 		lanes_swap((uint32_t *)op->data + start, lanes, count);
-	else if (op->clipped)
-		e->counters.clipped +=
-			lanes_encode_clipped(op->data + start, lanes, count, op->scale, e->bias);
-	else
-		lanes_encode(op->data + start, lanes, count, op->scale, e->bias);
+	} else {
+		struct block *block = block_of(e, op, number);
+		uint32_t clipped = 0;
+
+		if (block->clipped)
+			e->counters.zeroed += lanes_encode_clipped(op->data + start, lanes, count,
+								   block->scale, e->bias, &clipped);
+		else
+			e->counters.zeroed +=
+				lanes_encode(op->data + start, lanes, count, block->scale, e->bias);
+		e->counters.clipped += clipped;
+		e->counters.scaled += count;
+	}
 	if (count < e->s.lanes)
 		memset(lanes + count, 0, 4 * (e->s.lanes - count));
 }
@@ -103,7 +111,7 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 int packets_push(struct endpoint *e, struct tree *t, int all)
 {
 	uint64_t before = t->sent, room = (uint64_t)t->window.size, burst = e->burst;
-	uint64_t votes = t->number ? 0 : e->voted - e->known, have = given(e, t, e->next_fragment);
+	uint64_t votes = t->number ? 0 : votes_under_way(e), have = given(e, t, e->next_fragment);
 
 	room = room > votes ? room - votes : 1;
 	if (e->s.rate_mbps > 0 && burst > room / 4 + 1) /* where queues may be shorter than a burst */
@@ -112,6 +120,7 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 		t->pushing = e->reported;
 	for (;;) {
 		uint64_t until = t->done + room, count = 0, left = 0;
+		struct counters unpushed = e->counters;
 
 		if (until > have)
 			until = have;
@@ -132,8 +141,10 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 				op = &e->ops[NEXT_RING(++t->pushing)];
 			write_fragment(e, t, op, fragment, number);
 		}
-		if (!packets_send(e, t, packet(e, t, t->sent), count))
+		if (!packets_send(e, t, packet(e, t, t->sent), count)) {
+			e->counters = unpushed;
 			break; /* the socket is full: the same again later */
+		}
 		int64_t now = now_ns();
 
 		if (t->sent == t->done) /* nobody waited for a result of this tree */

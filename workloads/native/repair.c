@@ -43,7 +43,7 @@ int64_t repair_gaps(struct endpoint *e, struct tree *t)
 /* Results of a tree to come. */
 uint64_t repair_missing(struct endpoint *e, struct tree *t)
 {
-	uint64_t count = t->number ? 0 : e->voted - e->known;
+	uint64_t count = t->number ? 0 : votes_under_way(e);
 
 	for (uint64_t f = t->done; f < t->sent; f++)
 		count += !has_data(e, t, f);
@@ -84,7 +84,7 @@ void repair_expired(struct endpoint *e, struct tree *t)
 	t->silent++;
 	t->quiet_from = now;
 	t->clean_from = t->sent;
-	for (uint64_t v = e->known; v < e->voted && !t->number; v++)
+	for (uint64_t v = e->votes_taken; v < e->votes_sent && !t->number; v++)
 		if (!votes_has(e, v))
 			packets_again(e, t, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
 	while (last > t->done && has_data(e, t, last - 1))

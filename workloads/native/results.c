@@ -7,23 +7,34 @@
 
 #include "endpoint.h"
 
-static void take_fragment(struct endpoint *e, struct op *op, struct result *r, uint64_t number)
+/*
+ * `fragment` is the tree's, `number` that over all trees. The result's flags; -1 where it was replaced while
+ * it was read.
+ */
+static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r, uint64_t fragment,
+			     uint64_t number)
 {
 	uint64_t start = (number - op->first) * e->s.lanes, count = lesser(op->length - start, e->s.lanes);
-	uint32_t those = contributors(e, r);
+	uint32_t flags = r->flags, those = r->contributors;
+	int wrong = !those || those > e->s.workers;
 
-	op->contributors[number - op->first] = those;
-	if (!those) { /* told when nothing of the vector is under way any more */
-		op->workers = r->contributors;
-		op->wrong = 1;
-	} else if (op->raw) {
+	if (op->raw && !wrong)
 		lanes_swap(r->lanes, (uint32_t *)op->data + start, count);
-	} else {
+	else if (!wrong)
 		lanes_decode(r->lanes, op->data + start, count,
-			     ldexp((double)e->s.workers / those, -op->scale), those * e->bias);
+			     ldexp((double)e->s.workers / those, -block_of(e, op, number)->scale),
+			     those * e->bias);
+	if (!is_still(r, fragment))
+		return -1;
+	e->counters.degraded += !!(flags & WIRE_FLAG_DEGRADED);
+	op->contributors[number - op->first] = wrong ? 0 : those;
+	if (wrong) { /* told when nothing of the vector is under way any more */
+		op->workers = those;
+		op->wrong = 1;
 	}
 	if (!--op->left)
 		op->event = op->wrong ? EVENT_IMPOSSIBLE : EVENT_DONE;
+	return flags;
 }
 
 /*
@@ -32,9 +43,10 @@ static void take_fragment(struct endpoint *e, struct op *op, struct result *r, u
  * repetition completed its sum, nobody's: as in RFC 3522, that tells a switch that is slower than the timer
  * from a lost packet.
  */
-static void measure_round_trip(struct endpoint *e, struct tree *t, uint64_t fragment, int64_t rtt)
+static void measure_round_trip(struct endpoint *e, struct tree *t, uint64_t fragment, int64_t flags,
+			       int64_t rtt)
 {
-	if (data_place(e, t, fragment)->flags & RESULT_REPEATED)
+	if (flags & RESULT_REPEATED)
 		return;
 	if (fragment < t->clean_from && !(packet(e, t, fragment)->flags & WIRE_FLAG_RETRANSMIT))
 		return;
@@ -45,26 +57,32 @@ static void measure_round_trip(struct endpoint *e, struct tree *t, uint64_t frag
 int results_take(struct endpoint *e, struct tree *t)
 {
 	uint64_t before = t->done;
-	int64_t now;
+	int64_t now, flags = 0;
 
 	if (t->taking < e->reported)
 		t->taking = e->reported;
 	for (; t->done < t->sent && has_data(e, t, t->done); t->done++) {
 		struct result *r = data_place(e, t, t->done);
 		uint64_t number = over_all(e, t, t->done);
+		int64_t read;
 
 		while (e->ops[NEXT_RING(t->taking)].first + e->ops[NEXT_RING(t->taking)].count <= number)
 			t->taking++;
-		take_fragment(e, &e->ops[NEXT_RING(t->taking)], r, number);
-		e->counters.marked += !!(r->flags & RESULT_MARKED);
-		note_cut(e, t, window_take(&t->window, r->flags & RESULT_MARKED, t->done + 1, t->sent));
+		read = take_fragment(e, &e->ops[NEXT_RING(t->taking)], r, t->done, number);
+		if (read < 0)
+			break;
+		flags = read;
+		e->counters.marked += !!(flags & RESULT_MARKED);
+		note_cut(e, t, window_take(&t->window, flags & RESULT_MARKED, t->done + 1, t->sent));
 	}
+	if (t->done < t->sent && is_overtaken(data_place(e, t, t->done), t->done))
+		e->broken = EVENT_OVERTAKEN;
 	if (t->done == before)
 		return 0;
 	now = now_ns();
 	timing_pace(&t->timing, t->done, t->sent, now);
 	if (t->done > t->waited)
-		measure_round_trip(e, t, t->done - 1, now - t->first_at[(t->done - 1) % e->limit]);
+		measure_round_trip(e, t, t->done - 1, flags, now - t->first_at[(t->done - 1) % e->limit]);
 	e->counters.window_sum += t->window.size;
 	e->counters.window_samples++;
 	e->summed += t->done - before;

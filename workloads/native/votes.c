@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Votes: on a vector's scale and length, one fragment each, ahead of their vectors' turn, by the first tree.
- * workloads/quantiser.py says what is in them.
+ * Votes: on the scales of a vector's blocks and on its length, ahead of their fragments, by the first tree.
+ * One vote is on as many blocks as it has room for, a page; workloads/quantiser.py says what is in it.
  */
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "endpoint.h"
@@ -11,7 +12,18 @@
 /* Whether a vector is so small that its vote carries everybody's values. */
 static int is_carried(struct endpoint *e, struct op *op)
 {
-	return !op->raw && op->length * e->s.workers + VOTE_FIRST <= e->s.lanes;
+	return !op->raw && op->length * e->s.workers + VOTE_VALUES <= e->s.lanes;
+}
+
+static uint64_t block_elements(struct endpoint *e)
+{
+	return (uint64_t)e->s.block_fragments * e->s.lanes;
+}
+
+/* How many blocks have a scale. */
+static uint64_t blocks_of(struct endpoint *e, struct op *op)
+{
+	return op->raw || is_carried(e, op) ? 0 : (op->length + block_elements(e) - 1) / block_elements(e);
 }
 
 /*
@@ -23,15 +35,14 @@ static uint32_t length_check(uint64_t length)
 	return (uint32_t)(length * length * VOTE_CHECK_FACTOR >> VOTE_CHECK_SHIFT);
 }
 
-static uint32_t vote_cell(uint32_t exponent)
+/* How a vector is voted on. Whether there was memory; who hands the vector back frees it. */
+int votes_open(struct endpoint *e, struct op *op)
 {
-	return exponent > VOTE_LEAST ? exponent - VOTE_LEAST : 0;
-}
+	uint64_t blocks = blocks_of(e, op);
 
-/* How many vote for an exponent. */
-static uint32_t votes_for(const uint32_t *lanes, uint32_t cell)
-{
-	return ntohl(lanes[VOTE_FIRST + cell / VOTE_PER_LANE]) >> 8 * (cell % VOTE_PER_LANE) & 0xff;
+	op->pages = blocks ? (blocks + e->s.page_blocks - 1) / e->s.page_blocks : 1;
+	op->blocks = blocks ? malloc(blocks * sizeof(*op->blocks)) : 0;
+	return !blocks || op->blocks;
 }
 
 static struct result *vote_place(struct endpoint *e, uint64_t vote)
@@ -44,51 +55,121 @@ int votes_has(struct endpoint *e, uint64_t vote)
 	return has(vote_place(e, vote), e->s.first_vote + vote);
 }
 
+/* ---- pushing ---- */
+
 /* Votes wait in the same queues as data. */
-uint64_t votes_allowed(struct endpoint *e)
+static uint64_t votes_allowed(struct endpoint *e)
 {
 	uint64_t half = (uint64_t)e->trees[0].window.size / 2;
 
 	return half < 1 ? 1 : lesser(half, e->vote_limit);
 }
 
-void votes_push(struct endpoint *e)
+/* Whether votes are ahead of the data by more than any round trip takes. */
+static int are_far_ahead(struct endpoint *e)
 {
-	uint64_t submitted = atomic_load_explicit(&e->submitted, memory_order_acquire);
-	struct tree *t = &e->trees[0];
+	uint64_t given = e->next_fragment;
+	double enough = (double)e->vote_limit * e->s.page_blocks * e->s.block_fragments;
 
-	for (; e->voted < submitted && e->voted - e->known < votes_allowed(e); e->voted++) {
-		struct op *op = &e->ops[NEXT_RING(e->voted)];
-		struct wire_header *h = vote_packet(e, e->voted);
-		uint32_t *lanes = lanes_of(h);
+	for (uint32_t i = 0; i < e->s.trees; i++) {
+		given -= e->trees[i].sent;
+		enough += e->trees[i].window.size;
+	}
+	return given > enough;
+}
 
-		memset(lanes, 0, 4 * e->s.lanes);
-		lanes[0] = htonl((uint32_t)op->length);
-		lanes[1] = htonl(length_check(op->length));
-		if (is_carried(e, op)) { /* small enough to go along: everybody gets everybody's values */
-			for (uint64_t i = 0; i < op->length; i++) {
-				uint32_t bits;
+/*
+ * How many votes on the next vector can be pushed now, by one call. Those of a large one go by half of what
+ * is allowed at once: fewer calls.
+ */
+uint64_t votes_ready(struct endpoint *e)
+{
+	uint64_t allowed = votes_allowed(e), under_way = votes_under_way(e), room, left;
+	uint64_t burst = e->burst, contiguous = e->vote_limit - e->votes_sent % e->vote_limit;
+	struct op *op = &e->ops[NEXT_RING(e->voted)];
 
-				memcpy(&bits, &op->data[i], 4);
-				lanes[VOTE_FIRST + e->s.worker * op->length + i] = htonl(bits);
-			}
-		} else {
-			uint32_t cell;
+	if (e->broken || e->voted >= atomic_load_explicit(&e->submitted, memory_order_acquire))
+		return 0;
+	if (under_way >= allowed || are_far_ahead(e))
+		return 0;
+	room = allowed - under_way;
+	left = op->pages - op->pushed;
+	if (room < left && room < allowed / 2)
+		return 0;
+	if (e->s.rate_mbps > 0) /* where queues may be shorter than a burst */
+		burst = lesser(burst, (uint64_t)e->trees[0].window.size / 4 + 1);
+	return lesser(lesser(room, left), lesser(burst, contiguous));
+}
 
-			op->exponent = op->raw ? 0 : lanes_exponent(op->data, op->length);
-			cell = vote_cell(op->exponent);
-			lanes[VOTE_FIRST + cell / VOTE_PER_LANE] = htonl(1U << 8 * (cell % VOTE_PER_LANE));
-		}
-		h->flags = 0;
-		h->slot = htonl(t->slot_base + e->data_slots + e->voted % e->s.vote_slots);
-		h->fragment = htonl((uint32_t)(e->s.first_vote + e->voted));
-		packets_send(e, t, h, 1);
-		e->vote_sent_at[NEXT_RING(e->voted)] = now_ns();
-		if (!is_expecting(e, t)) /* it was none's silence, while other trees worked */
-			t->quiet_from = e->vote_sent_at[NEXT_RING(e->voted)];
-		e->counters.pushed++;
+/* Looks once at all values, before the first vote. */
+static void measure(struct endpoint *e, struct op *op)
+{
+	uint64_t blocks = blocks_of(e, op), elements = block_elements(e);
+
+	for (uint64_t b = 0; b < blocks; b++) {
+		uint64_t start = b * elements;
+
+		op->blocks[b].own = lanes_exponent(op->data + start, lesser(op->length - start, elements));
+		op->special |= op->blocks[b].own == VOTE_SPECIAL;
 	}
 }
+
+static void write_vote(struct endpoint *e, struct op *op, uint64_t page, uint32_t *lanes)
+{
+	uint64_t first = page * e->s.page_blocks, last = lesser(first + e->s.page_blocks, blocks_of(e, op));
+	uint32_t per_lane = 32 / e->s.count_bits;
+
+	memset(lanes, 0, 4 * e->s.lanes);
+	lanes[0] = htonl((uint32_t)op->length);
+	lanes[1] = htonl(length_check(op->length));
+	if (is_carried(e, op)) { /* small enough to go along: everybody gets everybody's values */
+		lanes_swap((uint32_t *)op->data, lanes + VOTE_VALUES + e->s.worker * op->length, op->length);
+		return;
+	}
+	lanes[VOTE_SPECIAL_LANE] = htonl(page ? 0 : op->special);
+	for (uint64_t b = first; b < last; b++) {
+		/* of what is not finite nothing will be pushed */
+		uint32_t own = op->blocks[b].own, cell = own == VOTE_SPECIAL ? 0 : e->s.cells[own];
+
+		lanes[VOTE_FIRST + (b - first) * VOTE_BLOCK_LANES + cell / per_lane] =
+			htonl(1U << e->s.count_bits * (cell % per_lane));
+	}
+}
+
+void votes_push(struct endpoint *e)
+{
+	struct tree *t = &e->trees[0];
+	uint64_t count;
+
+	while ((count = votes_ready(e))) {
+		struct op *op = &e->ops[NEXT_RING(e->voted)];
+		int64_t now;
+
+		if (!op->pushed)
+			measure(e, op);
+		for (uint64_t i = 0; i < count; i++) {
+			uint64_t vote = e->votes_sent + i;
+			struct wire_header *h = vote_packet(e, vote);
+
+			write_vote(e, op, op->pushed + i, lanes_of(h));
+			h->flags = 0;
+			h->slot = htonl(t->slot_base + e->data_slots + vote % e->s.vote_slots);
+			h->fragment = htonl((uint32_t)(e->s.first_vote + vote));
+		}
+		packets_send(e, t, vote_packet(e, e->votes_sent), count); /* lost where the socket is full */
+		now = now_ns();
+		if (!is_expecting(e, t)) /* it was none's silence, while other trees worked */
+			t->quiet_from = now;
+		for (uint64_t i = 0; i < count; i++)
+			e->vote_sent_at[NEXT_RING(e->votes_sent + i)] = now;
+		e->votes_sent += count;
+		e->counters.pushed += count;
+		op->pushed += count;
+		e->voted += op->pushed == op->pages;
+	}
+}
+
+/* ---- taking ---- */
 
 static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes, uint32_t those)
 {
@@ -97,7 +178,7 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 	op->event = EVENT_DONE;
 	for (uint32_t w = 0; w < e->s.workers; w++)
 		for (uint64_t i = 0; i < op->length; i++)
-			if ((ntohl(lanes[VOTE_FIRST + w * op->length + i]) >> 23 & 0xff) == VOTE_SPECIAL) {
+			if ((ntohl(lanes[VOTE_VALUES + w * op->length + i]) >> 23 & 0xff) == VOTE_SPECIAL) {
 				op->event = EVENT_NOT_FINITE;
 				op->workers++;
 				break;
@@ -110,7 +191,7 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 		double sum = 0;
 
 		for (uint32_t w = 0; w < e->s.workers; w++) {
-			uint32_t bits = ntohl(lanes[VOTE_FIRST + w * op->length + i]);
+			uint32_t bits = ntohl(lanes[VOTE_VALUES + w * op->length + i]);
 			float value;
 
 			memcpy(&value, &bits, 4);
@@ -120,65 +201,104 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 	}
 }
 
-/* Takes the scale from the votes of `those`. A vote that came too late is not among them. */
-static void count_votes(struct endpoint *e, struct op *op, const uint32_t *lanes, uint32_t those)
+/* No vector from this one on has a sum; those before it have. */
+static void end_here(struct endpoint *e, int event, uint32_t workers)
 {
+	e->broken = event;
+	e->broken_workers = workers;
+	e->votes_taken = e->votes_sent; /* nothing is expected any more */
+}
+
+/* Takes a block's scale from the votes of `those`. Whether they add up. */
+static int count_votes(struct endpoint *e, struct block *block, const uint32_t *lanes, uint32_t those)
+{
+	uint32_t per_lane = 32 / e->s.count_bits, mask = (1U << e->s.count_bits) - 1;
 	uint32_t votes = 0, largest = 0;
 	int log_workers = 0;
 
-	for (uint32_t cell = 0; cell < VOTE_CELLS; cell++) {
-		uint32_t here = votes_for(lanes, cell);
+	for (uint32_t cell = 0; cell < e->s.buckets; cell++) {
+		uint32_t here = ntohl(lanes[cell / per_lane]) >> e->s.count_bits * (cell % per_lane) & mask;
 
 		votes += here;
-		largest = here ? cell + VOTE_LEAST : largest;
-	}
-	op->workers = votes;
-	if (votes != those) {
-		op->event = EVENT_DISAGREE;
-		return;
-	}
-	if (largest == VOTE_SPECIAL || op->exponent == VOTE_SPECIAL) {
-		op->event = EVENT_NOT_FINITE;
-		op->workers = votes_for(lanes, VOTE_CELLS - 1);
-		op->workers += !op->workers; /* this one, whose vote came too late */
-		return;
+		largest = here ? cell : largest;
 	}
 	while ((1U << log_workers) < e->s.workers)
 		log_workers++;
-	op->scale = 30 - log_workers - ((int)largest - 126);
-	op->scale = op->scale > VOTE_SCALE_MAX ? VOTE_SCALE_MAX : op->scale;
-	op->clipped = op->exponent > largest;
-	op->left = op->count = (op->length + e->s.lanes - 1) / e->s.lanes;
-	if (!op->count)
+	block->scale = 30 - log_workers - ((int)e->s.tops[largest] - 126);
+	block->scale = block->scale > VOTE_SCALE_MAX ? VOTE_SCALE_MAX : block->scale;
+	block->clipped = block->own > e->s.tops[largest]; /* its vote came too late */
+	return votes == those;
+}
+
+/* What the first vote on a vector tells of all of it. */
+static void begin_vector(struct endpoint *e, struct op *op, const uint32_t *lanes, uint32_t those)
+{
+	op->first = e->next_fragment;
+	op->contributors[0] = those;
+	if (is_carried(e, op)) {
+		sum_carried(e, op, lanes, those);
+		return;
+	}
+	op->workers = ntohl(lanes[VOTE_SPECIAL_LANE]);
+	if (op->special && !op->workers)
+		op->workers = 1; /* this one, whose vote came too late */
+	op->special = !!op->workers;
+	if (!op->special)
+		op->left = op->count = (op->length + e->s.lanes - 1) / e->s.lanes;
+}
+
+/* Whether the workers agree so far. */
+static int take_vote(struct endpoint *e, struct op *op, const uint32_t *lanes, uint32_t those)
+{
+	uint64_t blocks = blocks_of(e, op), first = op->taken * e->s.page_blocks;
+	uint64_t last = lesser(first + e->s.page_blocks, blocks);
+	const uint32_t *counts = lanes + VOTE_FIRST;
+
+	if (ntohl(lanes[0]) != (uint32_t)(op->length * those) ||
+	    ntohl(lanes[1]) != length_check(op->length) * those)
+		return 0;
+	for (uint64_t b = first; b < last; b++, counts += VOTE_BLOCK_LANES)
+		if (!count_votes(e, &op->blocks[b], counts, those))
+			return 0;
+	if (!op->taken)
+		begin_vector(e, op, lanes, those);
+	op->taken++;
+	if (op->count) /* what is voted on can be pushed */
+		e->next_fragment = op->first + (last < blocks ? last * e->s.block_fragments : op->count);
+	if (op->taken < op->pages)
+		return 1;
+	e->known++;
+	if (op->special) /* told when no vote is under way any more, since all workers push all of theirs */
+		op->event = EVENT_NOT_FINITE;
+	else if (!op->count && op->event == EVENT_IDLE)
 		op->event = EVENT_DONE;
+	return 1;
 }
 
 /* Takes the votes' results as they come, and gives vectors their fragments. Whether there was any. */
 int votes_take(struct endpoint *e)
 {
-	uint64_t before = e->known;
+	uint64_t before = e->votes_taken;
 
-	for (; e->known < e->voted && votes_has(e, e->known); e->known++) {
-		struct op *op = &e->ops[NEXT_RING(e->known)];
-		struct result *r = vote_place(e, e->known);
-		uint32_t those = contributors(e, r);
+	while (e->votes_taken < e->votes_sent && votes_has(e, e->votes_taken)) {
+		struct result *r = vote_place(e, e->votes_taken);
+		uint64_t fragment = e->s.first_vote + e->votes_taken;
+		uint32_t named = r->contributors, flags = r->flags;
 
-		op->contributors[0] = those;
-		if (!those) {
-			op->event = EVENT_IMPOSSIBLE;
-			op->workers = r->contributors;
-		} else if (ntohl(r->lanes[0]) != (uint32_t)(op->length * those) ||
-			   ntohl(r->lanes[1]) != length_check(op->length) * those) {
-			op->event = EVENT_DISAGREE;
-		} else if (is_carried(e, op)) {
-			sum_carried(e, op, r->lanes, those);
-		} else {
-			count_votes(e, op, r->lanes, those);
-		}
-		op->first = e->next_fragment;
-		e->next_fragment += op->count;
+		memcpy(e->taken, r->lanes, 4 * e->s.lanes);
+		if (!is_still(r, fragment))
+			break;
+		e->votes_taken++;
+		e->counters.degraded += !!(flags & WIRE_FLAG_DEGRADED);
+		if (!named || named > e->s.workers)
+			end_here(e, EVENT_IMPOSSIBLE, named);
+		else if (!take_vote(e, &e->ops[NEXT_RING(e->known)], e->taken, named))
+			end_here(e, EVENT_DISAGREE, named);
 	}
-	return e->known != before;
+	if (votes_under_way(e) &&
+	    is_overtaken(vote_place(e, e->votes_taken), e->s.first_vote + e->votes_taken))
+		end_here(e, EVENT_OVERTAKEN, 0);
+	return e->votes_taken != before;
 }
 
 /*
@@ -188,16 +308,16 @@ int votes_take(struct endpoint *e)
 void votes_repeat(struct endpoint *e)
 {
 	struct tree *t = &e->trees[0];
-	uint64_t last = e->voted;
+	uint64_t last = e->votes_sent;
 	int64_t now, alone = 2 * t->timing.rto_ns;
 
-	if (e->known == e->voted)
+	if (!votes_under_way(e))
 		return;
 	alone = alone > RTO_MAX_NS / 4 ? alone : RTO_MAX_NS / 4;
-	while (last > e->known + 1 && !votes_has(e, last - 1))
+	while (last > e->votes_taken + 1 && !votes_has(e, last - 1))
 		last--;
 	now = now_ns();
-	for (uint64_t v = e->known; v < e->voted; v++) {
+	for (uint64_t v = e->votes_taken; v < e->votes_sent; v++) {
 		int64_t *sent_at = &e->vote_sent_at[NEXT_RING(v)];
 		int64_t pause_ns = v + 1 < last ? t->timing.srtt_ns : alone;
 
