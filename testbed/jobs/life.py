@@ -336,7 +336,8 @@ class Job:
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
-        observed = observation.report(stats, traffic, ending.failure, request.with_series)
+        starts = len(self.attempts)
+        observed = observation.report(stats, traffic, ending.failure, request.with_series, starts)
         self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
         return described | observed
 

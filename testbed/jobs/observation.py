@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from testbed.emulation.links import burst_bytes
-from testbed.jobs.result import link_deltas, nothing_summed
+from testbed.jobs.result import link_deltas, unused
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
+from testbed.telemetry.left import number
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import LinkCounters, Recording
 from testbed.telemetry.summary import series, summary
@@ -61,11 +62,12 @@ class Observation:
         traffic: Traffic,
         failure: str | None,
         with_series: bool,
+        starts: int = 1,
     ) -> dict[str, Any]:
         """Return the result's `links`, `telemetry`, `bound` and `verdict`, and `series`, an .npz file in
         base64, if it is wanted.
 
-        `workers`: the statistics that they left, by rank.
+        `workers`: the statistics that they left, by rank, in the last of its `starts`.
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
@@ -85,7 +87,8 @@ class Observation:
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
-        unused = None if failure else nothing_summed(traffic.transport, workers, sent_bytes)
+        sent_bytes -= round(sum(number(left, "retransmits") for left in workers)) * self._mtu
+        not_used = None if failure else unused(traffic.transport, workers, sent_bytes, starts)
         judged = verdict(
             seen,
             allowed,
@@ -93,7 +96,7 @@ class Observation:
             failure=failure,
             faults=self._faults(),
             hosts=traffic.hosts,
-            unused=unused,
+            unused=not_used,
         )
         report = {
             "links": links,

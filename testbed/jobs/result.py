@@ -17,6 +17,9 @@ MOST_BYTES = 8 << 20
 _MOST_VALUES = 1_000_000
 _MOST = 1 << 62  # bytes
 _SUMMED = {PACKETS: "in the network", SERVER: "by the parameter server"}
+# the most that workers send for a byte of a tensor: packets of 64 lanes; a ring's two turns
+_MOST_SENT = {PACKETS: 1.5, SERVER: 1.2, GLOO: 2.4}
+_FEW_BYTES = 1_000_000
 _MOST_DEPTH = 64  # Python's JSON ends at some hundreds
 
 
@@ -120,22 +123,29 @@ def bytes_by_group(stats: Sequence[Mapping[str, Any] | None]) -> list[dict[str, 
     ]
 
 
-def nothing_summed(transport: str, stats: Sequence[Mapping[str, Any] | None], sent_bytes: int) -> str | None:
-    """Return a line for a job that was to sum in the network, or at a server, and summed nothing there. Its
-    workers sent so many bytes over their links.
+def unused(
+    transport: str, stats: Sequence[Mapping[str, Any] | None], sent_bytes: int, starts: int = 1
+) -> str | None:
+    """Return a line for a job that was to sum in the network, or at a server, and summed nothing there, or
+    little beside what its script sent otherwise. Its workers sent so many bytes over their links, in all of
+    its starts, and those sent again aside; their statistics are of the last.
     """
     ways, where = bytes_by_way(stats), _SUMMED.get(transport)
-    if where is None or transport in ways:
+    if where is None:
         return None
-    if any(stats):
-        carried = ways.get(GLOO, 0)
-        return f"nothing was summed {where}: " + (
-            f"gloo carried all that the script summed ({carried} bytes)"
-            if carried
-            else "the script sums nothing"
-        )
-    own = f"the script made no process group of the backend inc; it sent {sent_bytes / 1e6:.3g} MB by its own"
-    return f"nothing was summed {where}: {own}"
+    sent = f"workers sent {sent_bytes / 1e6:.3g} MB"
+    if transport in ways:
+        own_bytes = sent_bytes - sum(_MOST_SENT[way] * size for way, size in ways.items())
+        if starts > 1 or own_bytes < max(sent_bytes / 2, _FEW_BYTES):
+            return None
+        return f"most was not summed {where}: {sent}, {own_bytes / 1e6:.3g} MB of it not by inc"
+    if GLOO in ways:
+        why = f"gloo carried all that inc was asked for ({ways[GLOO]} bytes)"
+    elif any(stats):
+        why = "inc was asked for nothing"
+    else:
+        why = "the script made no process group of the backend inc"
+    return f"nothing was summed {where}: {why}; {sent}"
 
 
 def without_timelines(report: dict[str, Any]) -> dict[str, Any]:

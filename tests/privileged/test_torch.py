@@ -177,8 +177,8 @@ def test_a_group_of_another_size_than_the_job_is_refused(testbed: Testbed, tmp_p
 
 
 GLOOS = {
-    "'gloo'": "the script made no process group of the backend inc; it sent ",
-    "'inc'": "gloo carried all that the script summed (",
+    "'gloo'": "the script made no process group of the backend inc; workers sent ",
+    "'inc'": "gloo carried all that inc was asked for (",
 }
 
 

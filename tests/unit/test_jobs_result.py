@@ -28,8 +28,8 @@ from testbed.jobs.result import (
     events_after,
     last_id,
     link_deltas,
-    nothing_summed,
     parse_stats,
+    unused,
     without_timelines,
 )
 from testbed.topology.catalogue import ready
@@ -156,20 +156,30 @@ def test_a_result_says_how_many_bytes_went_which_way() -> None:
         assert bytes_by_way([odd]) == {}
 
 
-def test_a_job_that_summed_nothing_where_it_was_to_has_a_line() -> None:
+@pytest.mark.parametrize(
+    ("transport", "where"), [(PACKETS, "in the network"), (SERVER, "by the parameter server")]
+)
+def test_a_job_that_summed_nothing_where_it_was_to_has_a_line(transport: str, where: str) -> None:
     by_gloo = {"bytes_by": {"gloo": 7}}
-    for transport, where in ((PACKETS, "in the network"), (SERVER, "by the parameter server")):
-        lines = [
-            nothing_summed(transport, left, 48_300_000) for left in ([None] * 2, [by_gloo], [{"rank": 0}])
-        ]
-        assert lines == [
-            f"nothing was summed {where}: the script made no process group of the backend inc; it sent "
-            f"48.3 MB by its own",
-            f"nothing was summed {where}: gloo carried all that the script summed (7 bytes)",
-            f"nothing was summed {where}: the script sums nothing",
-        ]
-        assert nothing_summed(transport, [by_gloo, {"bytes_by": {transport: 1}}, None], 0) is None
-    assert nothing_summed(GLOO, [None], 0) is None, "it is gloo's ring in any case"
+    for left, why in (
+        ([None] * 2, "the script made no process group of the backend inc"),
+        ([by_gloo], "gloo carried all that inc was asked for (7 bytes)"),
+        ([{"rank": 0}], "inc was asked for nothing"),
+    ):
+        said = unused(transport, left, 48_300_000)
+        assert said == f"nothing was summed {where}: {why}; workers sent 48.3 MB"
+    assert unused(transport, [by_gloo, {"bytes_by": {transport: 1}}, None], 999_999) is None
+    assert unused(GLOO, [None], 10**9) is None, "it is gloo's ring in any case"
+
+
+def test_a_job_that_summed_little_where_it_was_to_has_a_line() -> None:
+    left = [{"bytes_by": {PACKETS: 1_000_000, GLOO: 500_000}}] * 2
+    assert unused(PACKETS, left, 5_400_000) is None, "so much may have been sent for these"
+    assert unused(PACKETS, left, 10**9, starts=2) is None, "the first start may have sent it"
+    assert unused(PACKETS, left, 10_700_000) is None
+    assert unused(PACKETS, left, 10_900_000) == (
+        "most was not summed in the network: workers sent 10.9 MB, 5.5 MB of it not by inc"
+    )
 
 
 def test_environment_of_a_worker() -> None:
