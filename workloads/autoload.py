@@ -29,11 +29,12 @@ def begin_worker() -> None:
         return
     import torch.distributed as dist
 
-    from workloads import job_env
+    from workloads import job_env, meeting
 
     settings = job_env.of_worker()
     if settings is None:
         return
+    meeting.see(dist.distributed_c10d)
     dist.Backend.default_device_backend_map["cpu"] = "inc"  # where a script leaves it to torch
     if "gate" in settings:
         # DDP's constructor loads it, which would take as long after the gate as torch before it

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from testbed.contract.transports import GLOO, PACKETS
 from workloads import groups
 from workloads.job_env import JobEnv
+from workloads.meeting import check_size
 from workloads.native import build
 from workloads.outcome import Outcome, Record
 from workloads.quantiser import NotFiniteError, UnheardError
@@ -119,6 +120,7 @@ class Sums:
         `work.outcomes` says of each tensor, once the sum is there, who is in it.
         """
         work.outcomes = outcomes = list[Outcome]()
+        self._job.board.asks()
         if self._reducer:
             number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), summed=True)
             self._submit(self._reducer, tensors, average, (work, outcomes), number)
@@ -138,10 +140,12 @@ class Sums:
 
     def ask(self, size_bytes: int) -> int:
         """Return the number of a collective of gloo's."""
+        self._job.board.asks()
         return self._timeline.ask(size_bytes, summed=False)
 
     def wait(self, number: int) -> None:
         """The script waits for this collective from now on."""
+        self._job.board.waits()
         self._timeline.wait(number)
 
     def resume(self, number: int, summed: bool) -> None:
@@ -149,6 +153,7 @@ class Sums:
         if not summed:
             self._timeline.is_there(number)
         self._timeline.resume(number)
+        self._job.board.resumes()
 
     def _see_backward(self) -> None:
         """DDP waits in C++, at the end of a backward pass. Callbacks there run in the order in which they
@@ -163,8 +168,8 @@ class Sums:
 
         def at_end() -> None:
             self._backward = -1
-            self._timeline.wait(self._timeline.last)
-            autograd.queue_callback(lambda: self._timeline.resume(self._timeline.last))
+            self.wait(self._timeline.last)
+            autograd.queue_callback(lambda: self.resume(self._timeline.last, True))
 
         autograd.queue_callback(at_end)
 
@@ -387,7 +392,7 @@ _ledger = groups.Ledger()  # of the groups beside it
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """The backend for `init_process_group("inc")`. Raises NotInJobError outside a job, ValueError for a
+    """The backend for `init_process_group("inc")`. Raises NotInJobError outside a job, WorldSizeError for a
     world of another size than the job.
 
     The first group of all workers is the job's; after its end the next one of all workers takes its place.
@@ -400,17 +405,20 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     def gloo(name: str) -> Any:
         return c10d.ProcessGroupGloo(c10d.PrefixStore(name, store), rank, size, timeout)
 
-    if size != job.world_size and not dist.is_initialized():  # the script's own, of all workers
-        raise ValueError(
-            f"job {job.job_id} has {job.world_size} workers, and its process group was to have {size}"
-        )
+    if not dist.is_initialized():  # the script's own, of all workers
+        check_size(job, size)
     if size != job.world_size or (_sums and _sums.is_up):
         if _sums:
             _sums.stands_beside_another()
         return _beside(job, gloo, rank, timeout)
-    if _sums is None:
-        _sums = Sums(job, timeout.total_seconds())
-    common = gloo("inc-gloo")
+    job.board.meet()
+    try:
+        if _sums is None:
+            _sums = Sums(job, timeout.total_seconds())
+        common = gloo("inc-gloo")
+    except BaseException:
+        job.board.part()
+        raise
     _sums.begin(common, lambda: gloo("inc-exact"))
     return _native.IncBackend(common, _sums)
 

@@ -15,6 +15,7 @@ import mmap
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,8 +64,8 @@ class Board:
     """The job board: a record per worker, written by the launcher as processes start and exit, and read in
     place.
 
-    A worker writes three fields of its own record, `progress`, `summed_bytes` and `left_ns`: no field has two
-    writers, and each is an aligned word, so that no lock is needed.
+    A worker writes some fields of its own record (testbed/jobs/board.py says which): none has two writers
+    but for the threads of the worker itself, and each is an aligned word.
     """
 
     def __init__(
@@ -74,9 +75,12 @@ class Board:
         rank: int,
         hosts: tuple[str, ...],
         ps_host: str | None,
+        phases: Mapping[str, int],
     ) -> None:
         self._records = records
         self._exited = exited
+        self._phases = phases
+        self._asking = threading.Lock()
         self._rank = rank
         self._hosts = hosts
         self._ps_host = ps_host
@@ -89,7 +93,7 @@ class Board:
         count = int(settings["records"])
         memory = mmap.mmap(int(settings["fd"]), count * layout.itemsize)
         records = np.frombuffer(memory, dtype=layout, count=count)
-        return cls(records, int(settings["exited"]), rank, hosts, ps_host)
+        return cls(records, int(settings["exited"]), rank, hosts, ps_host, settings["phases"])
 
     def missing(self) -> list[Missing]:
         """The peers (and the parameter server, unless this job was started without) that have ended, whatever
@@ -129,22 +133,60 @@ class Board:
         """Says that this worker has the sums of so many bytes of gradients more."""
         self._records["summed_bytes"][self._rank] += size_bytes
 
+    def wants(self, world: int) -> None:
+        """Says of how many workers its process group is to be."""
+        self._records["world"][self._rank] = world
+
+    def meet(self) -> None:
+        """Says that this worker waits for the process group of all workers."""
+        self._records["phase"][self._rank] = self._phases["MEETING"]
+
+    def met(self) -> None:
+        """Says that it waits for it no longer: the group is there."""
+        self._records["phase"][self._rank] = self._phases["JOINED"]
+
     def join(self) -> None:
         """Says that this worker sums from now on."""
         self._records["left_ns"][self._rank] = 0
+        self.met()
 
     def leave(self) -> None:
         """Says that this worker will sum nothing more."""
         self._records["left_ns"][self._rank] = time.monotonic_ns()
+        self.part()
+
+    def part(self) -> None:
+        """Says that this worker is in no group any more, or gave up waiting for one."""
+        self._records["phase"][self._rank] = self._phases["ALONE"]
+
+    def asks(self) -> None:
+        """Says that its script has asked for one more collective of all workers."""
+        with self._asking:
+            self._records["asked"][self._rank] += 1
+
+    def waits(self) -> None:
+        """Says that its script waits for what it has asked for."""
+        self._records["waits_for"][self._rank] = self._records["asked"][self._rank]
+
+    def resumes(self) -> None:
+        """Says that its script waits no longer."""
+        self._records["waits_for"][self._rank] = 0
 
     def progress(self) -> list[int]:
         """Every worker's progress, by rank."""
         return [int(value) >> 1 for value in self._records["progress"][: len(self._hosts)]]
 
     def behind(self) -> list[int]:
-        """Return the ranks that have summed less than this worker, or as much and pushed nothing since."""
-        values = [int(value) for value in self._records["progress"][: len(self._hosts)]]
-        return [rank for rank, value in enumerate(values) if value < (values[self._rank] | 1)]
+        """Return the ranks that have summed less than this worker, or as much and pushed nothing since, or
+        whose script has not asked for what this one's waits for.
+        """
+        pushed, asked = ([int(value) for value in self._records[name]] for name in ("progress", "asked"))
+        waits_for = int(self._records["waits_for"][self._rank])
+        return [
+            rank
+            for rank in range(len(self._hosts))
+            if pushed[rank] < (pushed[self._rank] | 1) or asked[rank] < waits_for
+        ]
 
 
 class Part(Board):
@@ -156,7 +198,7 @@ class Part(Board):
         self, whole: Board, ranks: tuple[int, ...], records: npt.NDArray[np.void], member: int
     ) -> None:
         hosts = tuple(whole._hosts[rank] for rank in ranks)
-        super().__init__(records, whole._exited, member, hosts, None)
+        super().__init__(records, whole._exited, member, hosts, None, whole._phases)
         self._whole, self._ranks = whole, ranks
 
     @classmethod

@@ -26,6 +26,10 @@ FIELDS = (
     ("summed_bytes", "<u8"),
     ("left_ns", "<u8"),
     ("rate_mbps", "<f8"),
+    ("phase", "<u8"),
+    ("asked", "<u8"),
+    ("waits_for", "<u8"),
+    ("world", "<u8"),
 )
 LAYOUT = np.dtype([*FIELDS])
 
@@ -36,14 +40,26 @@ class WorkerState(enum.IntEnum):
     EXITED = 2
 
 
+class GroupState(enum.IntEnum):
+    """A worker's part in the process group of all workers. `workloads/job_env.py` gets the numbers with the
+    board's layout.
+    """
+
+    ALONE = 0  # it has asked for none, or has left it
+    MEETING = 1  # it waits for the others
+    JOINED = 2
+
+
 class JobBoard:
     """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
 
     Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it
     has changed); worker N writes record N's progress (twice the fragments that the network summed, and 1
-    while more are pushed), summed_bytes (of gradients, by whatever kind of synchronisation), and left_ns
-    (when it left its process group, by the monotonic clock). Every field is an aligned word with one writer,
-    and state is written after exit_code: no lock is needed.
+    while more are pushed), summed_bytes (of gradients, by whatever kind of synchronisation), left_ns (when
+    it left its process group, by the monotonic clock), its phase, how many collectives of all workers its
+    script has asked for, the number of the one that the script waits for, from 1 (0: for none), and of how
+    many workers its process group is to be (0: it asked for none). Every field is an aligned word with one
+    writer, and state is written after exit_code: no lock is needed.
     """
 
     def __init__(self, workers: int, has_ps: bool = False) -> None:
@@ -66,6 +82,7 @@ class JobBoard:
             "records": self._records_count,
             "fields": [list(field) for field in FIELDS],
             "exited": int(WorkerState.EXITED),
+            "phases": {phase.name: int(phase) for phase in GroupState},
         }
 
     def started(self, index: int) -> None:
@@ -96,6 +113,15 @@ class JobBoard:
         """
         left = self._records["left_ns"][: self.workers]
         return int(left.max()) if left.all() else 0
+
+    def standing(self, index: int) -> tuple[GroupState, int, int, int]:
+        """Return what a worker says of itself: its phase, how many collectives it has asked for, which one it
+        waits for, and the size of its process group. An unknown phase is none.
+        """
+        record = self._records[index]
+        phase, *numbers = (int(record[name]) for name in ("phase", "asked", "waits_for", "world"))
+        asked, waits_for, world = numbers
+        return GroupState(phase) if phase <= max(GroupState) else GroupState.ALONE, asked, waits_for, world
 
     def close(self) -> None:
         if self.fd < 0:

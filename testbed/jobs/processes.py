@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -21,12 +22,18 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from testbed.errors import TestbedError
+from testbed.jobs import watch
+from testbed.jobs.acts import doing
 from testbed.jobs.board import JobBoard
 from testbed.jobs.logs import Outputs
 
 GRACE_S = 10.0
 TERM_S = 5.0
 _TICK_S = 0.1
+# as torch's c10::Error prints them, with and without symbols
+_FRAME = re.compile(
+    r"frame #\d+: |Exception raised from \S+ at |C\+\+ CapturedTraceback:|#\d+ .* from .+:\d+$"
+)
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -94,7 +101,7 @@ class Ending:
     failure: str | None = None
     wall_s: float = 0.0
     stopped: bool = False  # ended from outside
-    notes: list[str] = field(default_factory=list)  # what its logs lack
+    notes: list[str] = field(default_factory=list)  # whom it waited for, and what its logs lack
 
 
 def _never() -> None:
@@ -115,12 +122,13 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The time that a job's other processes have once a worker failed, and that each has once it is asked to
-    end.
+    """The time that a job's other processes have once a worker failed, that each has once it is asked to end,
+    and that workers wait for another until it is told.
     """
 
     grace_s: float = GRACE_S
     term_s: float = TERM_S
+    tell_s: float = watch.FIRST_S
 
 
 class JobProcesses:
@@ -129,8 +137,9 @@ class JobProcesses:
     """
 
     def __init__(self, starter: Starts, board: JobBoard, emit: Emit, patience: Patience = Patience()) -> None:
-        self._starter, self._board, self._patience = starter, board, patience
-        self._outputs = Outputs(lambda label, line: emit({"output": line, "label": label}))
+        self._starter, self._board, self._patience, self._emit = starter, board, patience, emit
+        self._watch = watch.Lookout(patience.tell_s)
+        self._outputs = Outputs(self._hear)
         self._children: list[Child] = []
         self._selector = selectors.DefaultSelector()
 
@@ -168,16 +177,26 @@ class JobProcesses:
         ending = Ending()
         term_at = kill_at = float("inf")
         dismissed = False
+        failed: Child | None = None
         while self._running():
-            for child in self._step(_TICK_S):
+            ended = self._step(_TICK_S)
+            for child in ended:
                 ending.exit_codes[child.spec.index] = child.exit_code or 0
                 if (
                     ending.failure is None
                     and not child.signalled
                     and (child.exit_code or self._needed(child))
                 ):
-                    ending.failure = describe(child)
+                    failed = child
+                    ending.failure = self._fault(failed)
                     term_at = min(term_at, time.monotonic() + self._patience.grace_s)
+            if failed is not None and ended:  # the one whose fault it is may end after those who wait for it
+                ending.failure = self._fault(failed)
+                if watch.in_vain(self._standings()) or self._misfits(self._standing(failed)):
+                    term_at = 0.0
+            elif ending.failure is None and (waits_for := self._look()) is not None:
+                ending.failure = waits_for
+                term_at = 0.0
             now = time.monotonic()
             reason = orders.stop()
             if reason is not None and kill_at == float("inf"):
@@ -200,8 +219,65 @@ class JobProcesses:
                 self._signal(signal.SIGKILL)
                 kill_at = now + self._patience.term_s
         ending.wall_s = time.monotonic() - began
-        ending.notes = self._outputs.finish()
+        ending.notes = self._watch.totals(time.monotonic(), self._standings()) + self._outputs.finish()
         return ending
+
+    def _hear(self, label: str, line: str) -> None:
+        if not is_frame(line):
+            self._emit({"output": line, "label": label})
+
+    # ------------------------------------------------------------------ who waits for whom
+
+    def _standings(self) -> list[watch.Standing]:
+        return [self._standing(child) for child in self._children if not child.spec.serves]
+
+    def _standing(self, child: Child) -> watch.Standing:
+        spec = child.spec
+        who = f"{spec.who} on {spec.host}"
+        says = self._board.standing(spec.index)
+        return watch.Standing(spec.index, who, *says, child.exit_code, child.signalled)
+
+    def _look(self) -> str | None:
+        """Tell whom the workers wait for, if it takes long; return why the job must end, if they wait for one
+        who has left.
+        """
+        workers = {child.spec.index: child for child in self._children if not child.spec.serves}
+        lines, left = self._watch.look(
+            time.monotonic(), self._standings(), lambda rank: doing(workers[rank].process.pid)
+        )
+        for line in lines:
+            self._emit({"note": line})
+        return None if left is None else self._left_early(left)
+
+    def _fault(self, failed: Child) -> str:
+        """Return a line on the failure that began with the end of this process: of the one whose fault it
+        is.
+        """
+        if failed.spec.serves:
+            return describe(failed)
+        standing = self._standing(failed)
+        blamed = watch.cause(self._standings(), standing)
+        if blamed.left:
+            return self._left_early(blamed)
+        if self._misfits(blamed):
+            return (
+                f"{blamed.who}: world_size {blamed.world} does not fit this job's {self._board.workers} "
+                f"workers (log: {self._child(blamed).spec.log})"
+            )
+        return describe(self._child(blamed)) + watch.ended_before(self._standings(), blamed)
+
+    def _misfits(self, worker: watch.Standing) -> bool:
+        return worker.world not in (0, self._board.workers)
+
+    def _left_early(self, worker: watch.Standing) -> str:
+        return f"{watch.left_early(worker)} (log: {self._child(worker).spec.log})"
+
+    def _child(self, worker: watch.Standing) -> Child:
+        return next(
+            child for child in self._children if child.spec.index == worker.rank and not child.spec.serves
+        )
+
+    # ------------------------------------------------------------------ its processes
 
     def _running(self, workers: bool = False) -> list[Child]:
         return [
@@ -262,6 +338,11 @@ def describe(child: Child) -> str:
     return (
         f"{child.spec.who} on {child.spec.host} {exit_in_words(child.exit_code or 0)} (log: {child.spec.log})"
     )
+
+
+def is_frame(line: str) -> bool:
+    """Return whether a line is of a C++ stack, which is for the log and not for whoever looks on."""
+    return _FRAME.match(line) is not None
 
 
 def exit_in_words(exit_code: int) -> str:

@@ -65,14 +65,16 @@ def command(
     )
 
 
-def start(*argv: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Starts a module of the project in a session of its own, its output in pipes."""
+def start(*argv: str, env: Mapping[str, str] | None = None, together: bool = False) -> subprocess.Popen[str]:
+    """Starts a module of the project in a session of its own, its output in pipes; in one if `together`
+    is asked for.
+    """
     return subprocess.Popen(
         [sys.executable, "-u", "-m", *argv],
         cwd=ROOT,
         env=environment(env or {}),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT if together else subprocess.PIPE,
         text=True,
         start_new_session=True,
     )

@@ -173,7 +173,7 @@ def test_a_group_of_another_size_than_the_job_is_refused(testbed: Testbed, tmp_p
     )
     ended = run(testbed, "--place", "u1:3", str(script))
     assert ended.returncode == 1
-    assert ended.stdout.count("has 3 workers, and its process group was to have 2") == 2
+    assert ended.stdout.count("world_size 2 does not fit this job's 3 workers") == 2
 
 
 GLOOS = {

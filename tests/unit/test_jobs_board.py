@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from testbed.jobs.board import JobBoard, WorkerState
+from testbed.jobs.board import GroupState, JobBoard, WorkerState
+from tests.limits import CALL_S
 from workloads.job_env import JobEnv, NotInJobError, how_it_ended
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,27 @@ def test_who_has_pushed_nothing_since_the_last_sum_is_behind(board: JobBoard, tm
     assert worker.behind() == [2]
     values[:3] = 15, 15, 17
     assert worker.behind() == []
+    board._records["asked"][:3] = 7, 7, 6
+    worker.waits()
+    assert worker.behind() == [2], "its endpoint may have pushed something: its script has not asked"
+
+
+def test_where_a_worker_stands_crosses_to_the_launcher(board: JobBoard, tmp_path: Path) -> None:
+    worker = JobEnv.from_environ(environ(described(board, tmp_path))).board
+    assert board.standing(1) == (GroupState.ALONE, 0, 0, 0)
+    worker.wants(3)
+    worker.meet()
+    assert board.standing(1) == (GroupState.MEETING, 0, 0, 3)
+    worker.join()
+    worker.asks()
+    worker.asks()
+    worker.waits()
+    assert board.standing(1) == (GroupState.JOINED, 2, 2, 3)
+    worker.resumes()
+    worker.leave()
+    assert board.standing(1) == (GroupState.ALONE, 2, 0, 3)
+    board._records["phase"][1] = 2**63  # whatever it may write
+    assert board.standing(1)[0] is GroupState.ALONE
 
 
 def test_another_process_sees_the_board(board: JobBoard, tmp_path: Path) -> None:
@@ -107,6 +129,7 @@ def test_another_process_sees_the_board(board: JobBoard, tmp_path: Path) -> None
         capture_output=True,
         text=True,
         check=True,
+        timeout=CALL_S,
     )
     assert done.stdout == "worker 0 on u1h1 exited with code 1\n"
 

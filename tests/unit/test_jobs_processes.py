@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,10 +18,11 @@ import pytest
 from testbed.client.caller import Caller
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.board import JobBoard, WorkerState
+from testbed.jobs.board import GroupState, JobBoard, WorkerState
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.processes import Ending, JobProcesses, Orders, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
+from tests.limits import CALL_S
 from tests.processes import alive, spawn
 
 WAIT_FOREVER = "import signal; signal.pause()"
@@ -108,6 +110,12 @@ class Fixture:
         return [f"[{event['label']}] {event['output']}" for event in self.events]
 
 
+def says(board: JobBoard, rank: int, phase: GroupState, asked: int = 0, waits_for: int = 0) -> None:
+    """Write as a worker does."""
+    for name, value in (("phase", phase), ("asked", asked), ("waits_for", waits_for)):
+        board._records[name][rank] = value
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Fixture]:
     fixture = Fixture(tmp_path)
@@ -168,6 +176,68 @@ def test_who_does_not_hear_is_killed(job: Fixture) -> None:
     )
     ending = job.run(STUBBORN, fail, grace_s=0.1, term_s=0.2)
     assert ending.exit_codes[0] == -signal.SIGKILL
+
+
+def test_who_ends_with_0_while_others_wait_for_it_is_the_failure(job: Fixture) -> None:
+    says(job.board, 0, GroupState.MEETING)
+    ending = job.run(WAIT_FOREVER, "pass")
+    assert ending.failure == (
+        f"worker 1 on u1h2 ended with 0 before it joined the process group (log: {job.folder}/worker-1.log)"
+    )
+    assert ending.exit_codes == {0: -signal.SIGTERM, 1: 0}
+
+
+def test_a_failure_names_the_one_that_the_failed_waited_for(job: Fixture) -> None:
+    says(job.board, 0, GroupState.JOINED, asked=3, waits_for=3)
+    says(job.board, 1, GroupState.ALONE, asked=2)
+    # worker 0 fails at once when worker 1 is gone, long before it is sure that nobody will be there
+    after = (
+        "import pathlib, time\nproc = pathlib.Path('/proc')\nname = pathlib.Path('name')\n"
+        "while not name.is_symlink() or (proc / name.readlink()).exists(): time.sleep(0.01)\n"
+        "raise SystemExit(1)"
+    )
+    ending = job.run(after, "import os; os.symlink(str(os.getpid()), 'name')")
+    assert ending.exit_codes == {0: 1, 1: 0}
+    assert ending.failure
+    assert ending.failure.startswith(
+        "worker 1 on u1h2 ended with 0 while others waited for it in collective 3"
+    )
+
+
+def test_nobody_waits_out_a_grace_for_a_group_that_cannot_come(job: Fixture) -> None:
+    says(job.board, 0, GroupState.MEETING)
+    ending = job.run(WAIT_FOREVER, "raise SystemExit(7)", grace_s=60.0, limit_s=50.0)
+    assert ending.failure
+    assert ending.failure.startswith("worker 1 on u1h2 exited with code 7 (log: ")
+    assert not ending.stopped
+
+
+def test_a_process_group_of_another_size_is_said(job: Fixture) -> None:
+    job.board._records["world"][0] = 3
+    ending = job.run("raise SystemExit(1)")
+    assert ending.failure
+    assert ending.failure.startswith(
+        "worker 0 on u1h1: world_size 3 does not fit this job's 8 workers (log: "
+    )
+
+
+def test_whom_the_others_wait_for_is_told_and_noted(job: Fixture) -> None:
+    says(job.board, 0, GroupState.JOINED, asked=3, waits_for=3)
+    says(job.board, 1, GroupState.JOINED, asked=2)
+    # as long as nobody is told
+    until = "import pathlib, time\nwhile not pathlib.Path('told').exists(): time.sleep(0.01)"
+    lines: list[str] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        if "note" in event:
+            lines.append(event["note"])
+            (job.folder / "told").touch()
+
+    job.listen = listen
+    ending = job.run(until, until, tell_s=0.5)
+    assert re.fullmatch(r"waiting for worker 1 on u1h2 \(\w+ for \d s\) in collective 3", lines[0])
+    assert ending.failure is None
+    assert re.fullmatch(r"the others waited \d+ s for worker 1 on u1h2", ending.notes[0])
 
 
 def test_a_reason_to_stop_ends_the_job_at_once(job: Fixture) -> None:
@@ -242,7 +312,7 @@ def test_what_left_its_session_is_known_by_its_environment() -> None:
     finally:
         for process in (mine, other):
             process.kill()
-            process.communicate()
+            process.communicate(timeout=CALL_S)
 
 
 def test_who_listens_does_not_read_and_the_limit_still_holds(job: Fixture) -> None:
@@ -304,7 +374,7 @@ def test_one_that_is_becoming_another_program_is_looked_at_when_it_is(tmp_path: 
         assert process.wait(60) == -signal.SIGKILL
     finally:
         process.kill()
-        process.wait()
+        process.wait(CALL_S)
 
 
 def test_one_that_cannot_start_ends_those_that_did(job: Fixture) -> None:

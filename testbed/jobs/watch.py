@@ -1,0 +1,246 @@
+"""Whom a job's workers wait for: told from the job board and from how the processes end. Pure: what it sees,
+and when, are arguments.
+
+All workers ask for the same collectives of the group of all, in one order. So whoever has asked for fewer
+than another waits for is the one that is waited for, unless it waits as well; and a worker that ended before
+it asked never will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from testbed.jobs.board import GroupState
+
+FIRST_S = 4.0  # of waiting, until it is told; then after three times as long, and so on
+STARTING_S = (
+    15.0  # the same for one that has not joined, and runs: it imports its libraries, and shares cores
+)
+SURE_S = 1.0  # a board that says the same for so long says how it is
+SLEEPS_SHARE = 0.02  # of a core: who uses less of it sleeps
+_MOST_NAMED = 4
+_TO_JOIN = 0  # in place of the number of a collective
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A worker and how far it is, by the job board. `exit_code` is None while it runs; `asked_to_end` is
+    whether it ended, or will, because the launcher said so.
+    """
+
+    rank: int
+    who: str  # worker 2 on u1h3
+    phase: GroupState = GroupState.ALONE
+    asked: int = 0  # collectives
+    waits_for: int = 0  # the number of one, from 1; 0: for none
+    world: int = 0  # how many workers it wants a process group of; 0: it asked for none
+    exit_code: int | None = None
+    asked_to_end: bool = False
+
+    @property
+    def runs(self) -> bool:
+        return self.exit_code is None
+
+    @property
+    def left(self) -> bool:
+        """Return whether it ended of itself, and as if all were well."""
+        return self.exit_code == 0 and not self.asked_to_end
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The acts of a process: its state in a word, empty where it may run, and its time on cores so far."""
+
+    state: str = ""
+    cpu_s: float = 0.0
+
+
+Look = Callable[[int], Doing]  # at the process of a rank
+
+
+@dataclass(slots=True)
+class _Wait:
+    """The others' waiting for one worker: for what, and how far it was when that began."""
+
+    what: int
+    asked: int
+    began: float
+    tell_after_s: float
+    first: Doing | None = None
+    is_told: bool = False
+
+
+@dataclass(slots=True)
+class _Total:
+    who: str
+    times: int = 0
+    seconds: float = 0.0
+
+
+def lacking(workers: Sequence[Standing]) -> dict[int, int]:
+    """Return the ranks of the workers that others wait for, each with the first collective that they wait for
+    and it has not asked for; _TO_JOIN for the process group itself.
+    """
+    meeting = any(worker.runs and worker.phase is GroupState.MEETING for worker in workers)
+    awaited = sorted(worker.waits_for for worker in workers if worker.runs)
+    late: dict[int, int] = {}
+    for worker in workers:
+        if not (worker.runs or worker.left):
+            continue  # the one who failed is named for that
+        beyond = next((number for number in awaited if number > worker.asked), None)
+        if meeting and worker.phase is GroupState.ALONE:
+            late[worker.rank] = _TO_JOIN
+        elif beyond is not None and not (worker.runs and worker.waits_for):
+            late[worker.rank] = beyond
+    return late
+
+
+def cause(workers: Sequence[Standing], failed: Standing) -> Standing:
+    """Return the worker that a failure is the fault of: another than the one that failed, where that one
+    waited for a worker which had ended, or fails as well.
+    """
+    ended = [worker for worker in workers if not worker.runs and not worker.asked_to_end]
+    if failed.waits_for:
+        before = [worker for worker in ended if worker.asked < failed.waits_for and _own_end(worker)]
+    elif failed.phase is GroupState.MEETING:
+        before = [worker for worker in ended if worker.phase is GroupState.ALONE]
+    else:
+        before = []
+    return min(before, key=lambda worker: worker.asked, default=failed)
+
+
+def _own_end(worker: Standing) -> bool:
+    """Return whether it ended without having waited for others."""
+    return worker.exit_code == 0 or not worker.waits_for
+
+
+def ended_before(workers: Sequence[Standing], failed: Standing) -> str:
+    """Return the words on workers that had ended with 0 when one failed that was in the process group still:
+    torch's store, and gloo's connections, end with them.
+    """
+    gone = [worker.who for worker in workers if worker.left]
+    if failed.phase is not GroupState.JOINED or not gone:
+        return ""
+    return f"; {_listed(gone)} had ended with 0 by then"
+
+
+def left_early(worker: Standing) -> str:
+    """Return what a worker that ended with 0 left undone."""
+    if worker.phase is GroupState.ALONE and not worker.asked:
+        return f"{worker.who} ended with 0 before it joined the process group"
+    return f"{worker.who} ended with 0 while others waited for it in collective {worker.asked + 1}"
+
+
+def in_vain(workers: Sequence[Standing]) -> bool:
+    """Return whether all that still run wait for a process group which cannot come, since one has ended."""
+    running = [worker for worker in workers if worker.runs]
+    ended = [worker for worker in workers if not worker.runs]
+    return (
+        bool(running)
+        and all(worker.phase is GroupState.MEETING for worker in running)
+        and any(worker.phase is not GroupState.JOINED for worker in ended)
+    )
+
+
+@dataclass(slots=True)
+class Lookout:
+    """The waiting of one job's workers, from look to look. `first_s` is how long it is until it is told."""
+
+    first_s: float = FIRST_S
+    _waits: dict[int, _Wait] = field(default_factory=dict)
+    _totals: dict[int, _Total] = field(default_factory=dict)
+    _same: tuple[Standing, ...] = ()  # what was seen last, and since when
+    _since: float = 0.0
+
+    def look(
+        self, now: float, workers: Sequence[Standing], look_at: Look
+    ) -> tuple[list[str], Standing | None]:
+        """Return the lines that are to be told now, and the worker that the job has to end for: it ended with
+        0, and others wait for it.
+        """
+        if tuple(workers) != self._same:
+            self._same, self._since = tuple(workers), now
+        late = lacking(workers)
+        began = now
+        if not late and now - self._since >= SURE_S:
+            late, began = _stopped(workers, look_at), self._since
+        by_rank = {worker.rank: worker for worker in workers}
+        for rank, wait in list(self._waits.items()):
+            if (wait.what, wait.asked) != (late.get(rank), by_rank[rank].asked):
+                self._over(now, by_rank[rank])
+        for rank, what in late.items():
+            worker = by_rank[rank]
+            wait = self._waits.setdefault(rank, _Wait(what, worker.asked, began, self.first_s))
+            if worker.left and now - wait.began >= SURE_S:
+                return [], worker
+            if wait.first is None and worker.runs and now > wait.began:
+                wait.first = look_at(rank)
+        return self._lines(now, late, by_rank, look_at), None
+
+    def totals(self, now: float, workers: Sequence[Standing]) -> list[str]:
+        """Return a line for each worker that was waited for for so long that it was told."""
+        for worker in workers:
+            if worker.rank in self._waits:
+                self._over(now, worker)
+        return [
+            f"the others waited {total.seconds:.0f} s for {total.who}"
+            + (f", in {total.times} times" if total.times > 1 else "")
+            for _, total in sorted(self._totals.items())
+        ]
+
+    def _over(self, now: float, worker: Standing) -> None:
+        wait = self._waits.pop(worker.rank)
+        if wait.is_told:
+            total = self._totals.setdefault(worker.rank, _Total(worker.who))
+            total.times += 1
+            total.seconds += now - wait.began
+
+    def _lines(
+        self, now: float, late: dict[int, int], by_rank: dict[int, Standing], look_at: Look
+    ) -> list[str]:
+        if all(now - wait.began < wait.tell_after_s for wait in self._waits.values()):
+            return []
+        named: dict[int, list[str]] = {}
+        for rank, what in sorted(late.items()):
+            wait, waited_s = self._waits[rank], now - self._waits[rank].began
+            if waited_s < self.first_s:
+                continue
+            state = _state(wait.first, look_at(rank), waited_s)
+            if what == _TO_JOIN and state == "running" and waited_s < STARTING_S:
+                continue
+            named.setdefault(what, []).append(f"{by_rank[rank].who} ({state} for {waited_s:.0f} s)")
+            wait.is_told = True
+            while wait.tell_after_s <= waited_s:
+                wait.tell_after_s *= 3
+        return [f"waiting for {_listed(who)} {_in_words(what)}" for what, who in named.items()]
+
+
+def _in_words(what: int) -> str:
+    return "to join the process group" if what == _TO_JOIN else f"in collective {what}"
+
+
+def _stopped(workers: Sequence[Standing], look_at: Look) -> dict[int, int]:
+    """Return those that others wait for although they have asked for all, each with what it has asked for:
+    they are stopped, and do their part no more.
+    """
+    running = [worker for worker in workers if worker.runs]
+    if not any(worker.waits_for or worker.phase is GroupState.MEETING for worker in running):
+        return {}
+    stopped = [worker for worker in running if look_at(worker.rank).state == "stopped"]
+    return {
+        worker.rank: _TO_JOIN if worker.phase is GroupState.MEETING else worker.asked for worker in stopped
+    }
+
+
+def _state(first: Doing | None, now: Doing, waited_s: float) -> str:
+    if now.state:
+        return now.state
+    used_s = now.cpu_s - first.cpu_s if first is not None else waited_s
+    return "running" if used_s > SLEEPS_SHARE * waited_s else "sleeping"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    others = len(names) - _MOST_NAMED
+    return f"{shown} and {others} others" if others > 0 else shown

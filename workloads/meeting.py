@@ -1,0 +1,78 @@
+"""The making of a worker's process group, told to the job board: torch calls nothing of a backend before
+all workers have met at its store, and nothing of this one where the script takes another.
+
+So the function by which `init_process_group` meets is one that tells the board, and calls torch's. It must
+stay light: it is put there at `import torch`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from workloads.job_env import JobEnv, NotInJobError
+
+
+class WorldSizeError(ValueError):
+    """The script asks for a process group of another size than its job has workers."""
+
+    def __init__(self, world: int, workers: int) -> None:
+        super().__init__(
+            f"world_size {world} does not fit this job's {workers} workers: leave it to the environment, or "
+            f"place {world} workers; a group of some of the workers is made by torch.distributed.new_group"
+        )
+
+
+def see(c10d: Any) -> None:
+    """Have `init_process_group` of the module torch.distributed.distributed_c10d seen from now on."""
+    theirs = c10d.rendezvous
+
+    @functools.wraps(theirs)
+    def rendezvous(url: str, rank: int = -1, world_size: int = -1, **settings: Any) -> Iterator[Any]:
+        return _meeting(theirs(url, rank, world_size, **settings), url, world_size)
+
+    c10d.rendezvous = rendezvous
+
+
+def _meeting(steps: Iterator[Any], url: str, world_size: int) -> Iterator[Any]:
+    """Yield what the steps of torch's own do, and tell the board when they begin and when the workers have
+    met. Raises WorldSizeError where the group has the job's address and not its size.
+    """
+    try:
+        job = JobEnv.from_environ()
+    except NotInJobError:  # a process that a worker started, or no worker's at all
+        yield from steps
+        return
+    is_jobs = urlsplit(url).scheme == "env"
+    size = _size(url, world_size, is_jobs)
+    if is_jobs and size is not None:
+        check_size(job, size)
+    if size == job.world_size:
+        job.board.meet()
+    try:
+        first = next(steps)
+    except BaseException:
+        job.board.part()
+        raise
+    if size == job.world_size:
+        job.board.met()
+    yield first
+    yield from steps
+
+
+def check_size(job: JobEnv, size: int) -> None:
+    """Raise WorldSizeError where a process group is not of all workers of the job, and tell the board."""
+    job.board.wants(size)
+    if size != job.world_size:
+        raise WorldSizeError(size, job.world_size)
+
+
+def _size(url: str, world_size: int, is_jobs: bool) -> int | None:
+    """Return the size of the group that is asked for, None where torch has yet to find out."""
+    if world_size >= 0:
+        return world_size
+    words = parse_qs(urlsplit(url).query).get("world_size") or [os.environ.get("WORLD_SIZE", "")] * is_jobs
+    return int(words[0]) if words and words[0].isdecimal() else None
