@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-WAIT_S = 120.0
+from tests.limits import CALL_S
 
 
 class Screen:
@@ -27,7 +27,7 @@ class Screen:
         self.text = ""
 
     def read_until(self, pattern: str) -> re.Match[str]:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + CALL_S
         while not (match := re.search(pattern, self.text)):
             assert select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))[0], self.text
             try:
@@ -42,9 +42,13 @@ class Screen:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def wait(self) -> int:
-        """The exit code."""
+    def wait(self, limit_s: float) -> int:
+        """Return the exit code, once it has closed its terminal."""
+        deadline = time.monotonic() + limit_s
         with suppress(OSError):
-            while data := os.read(self.fd, 65536):
+            while True:
+                assert select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))[0], self.text
+                if not (data := os.read(self.fd, 65536)):
+                    break
                 self.text += data.decode()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

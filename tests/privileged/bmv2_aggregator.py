@@ -25,6 +25,7 @@ from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
+from tests.limits import CALL_S
 from tests.vectors.build import OPTICAL, SLOTS
 from tests.vectors.in_step import Held
 from tests.vectors.world import way_to
@@ -92,7 +93,7 @@ class Wires:
 
 
 def _ip(lines: Sequence[str]) -> None:
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=CALL_S)
 
 
 class _Unemptied(Bmv2Switch):

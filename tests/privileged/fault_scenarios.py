@@ -25,6 +25,7 @@ from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.topology import addresses
 from testbed.topology.places import Host
 from tests.forests import p4inc
+from tests.limits import CALL_S
 from tests.privileged.reload import reload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -317,7 +318,7 @@ def killed(network: Network) -> dict[str, Any]:
     running.first()
     fault = time.monotonic()
     running.processes[1].kill()
-    running.processes[1].wait()  # else it may still agree to end
+    running.processes[1].wait(CALL_S)  # else it may still agree to end
     others = [worker for worker in running.reports() if worker]
     return {
         "others": [[worker["error"][0] - fault, *worker["error"][1:]] for worker in others],
@@ -330,7 +331,7 @@ def restarted(network: Network) -> list[dict[str, Any]]:
     running = begin(network, 1, ONE_UNIT, timeout_s=TIME_LIMIT_S, held=True)
     running.first()
     running.processes[1].kill()
-    running.processes[1].communicate()
+    running.processes[1].communicate(timeout=CALL_S)
     running.processes[1] = running.start(1)
     return [
         {"wrong": worker["wrong"], "rounds": len(worker["ends"]), "error": worker["error"]}

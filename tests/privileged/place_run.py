@@ -29,6 +29,7 @@ from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.topology import addresses
+from tests.limits import CALL_S
 from tests.privileged.bmv2_aggregator import Wires
 from tests.vectors.build import (
     BASE,
@@ -187,7 +188,7 @@ def _link(namespaces: NetworkNamespaces) -> socket.socket:
             "link set eth0 up",
             "link set outer up",
         ]
-        subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+        subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=CALL_S)
         with FeatureControl() as control:
             control.set("outer", wire_features(gro=True))
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))

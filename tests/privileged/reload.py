@@ -16,6 +16,7 @@ from testbed.dataplanes.xdp.plane import PINNED_PROGRAM, XdpPlane
 from testbed.dataplanes.xdp.program import PROGRAMS, in_namespace
 from testbed.dataplanes.xdp.syscall import pin, program_id
 from testbed.errors import SettingError, TestbedError
+from tests.limits import CALL_S
 
 
 def reload(plane: XdpPlane) -> dict[str, int]:
@@ -55,7 +56,9 @@ def reload(plane: XdpPlane) -> dict[str, int]:
 
 
 def _check(wanted: dict[str, int]) -> None:
-    links = json.loads(subprocess.run(["ip", "-json", "link"], capture_output=True, check=True).stdout)
+    links = json.loads(
+        subprocess.run(["ip", "-json", "link"], capture_output=True, check=True, timeout=CALL_S).stdout
+    )
     attached = {link["ifname"]: link["xdp"]["prog"]["id"] for link in links if "xdp" in link}
     for device, number in wanted.items():
         if attached.get(device) != number:

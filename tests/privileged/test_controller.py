@@ -29,6 +29,7 @@ from testbed.topology import addresses
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from tests.conftest import Require
+from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = 6653
@@ -87,7 +88,7 @@ def scenario(folder: Path, library: str) -> None:
 def _takes_many_switches_at_once() -> None:
     """Switches beyond the listener's queue would try again a second later: a large fabric is up that late."""
     listener = ["ss", "--no-header", "--listening", "--tcp", "--numeric", f"sport = :{PORT}"]
-    said = subprocess.run(listener, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(listener, capture_output=True, text=True, check=True, timeout=CALL_S).stdout
     _state, _waiting, backlog, *_ = said.split()
     assert int(backlog) >= 512, said
 
@@ -215,7 +216,7 @@ class Controller:
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait()
+        self._process.wait(CALL_S)
 
     def terminate(self) -> int:
         assert self._process is not None

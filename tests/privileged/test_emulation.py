@@ -33,6 +33,7 @@ from testbed.topology import addresses
 from testbed.topology.catalogue import ready
 from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
 from tests.conftest import lacking
+from tests.limits import CALL_S
 from tests.privileged.commands import bounded
 from tests.privileged.wire_cases import TOLERANCE, judged, processor_times, shares
 
@@ -147,7 +148,7 @@ class TestFabric:
             assert process.stdout.readline() == "up\n"
             init = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().strip()
             os.kill(int(init), number)
-            assert process.wait() == 7
+            assert process.wait(CALL_S) == 7
 
     def test_kill_9_leaves_nothing(self) -> None:
         argv = command([sys.executable, "-m", "tests.privileged.test_emulation", "hold"], "emulation-test")
@@ -155,7 +156,7 @@ class TestFabric:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.kill()
-        process.wait()
+        process.wait(CALL_S)
         assert process.stdout.read() == ""  # the pipe's other end closes when the last process inside is gone
         process.stdout.close()
 
@@ -289,7 +290,9 @@ def unshaped() -> Any:
     topology = one_rack(None)
     with made(topology) as fabric:
         add_local_flows(topology)
-        listed = subprocess.run(["ip", "-n", "wires", "-j", "link"], capture_output=True, check=True).stdout
+        listed = subprocess.run(
+            ["ip", "-n", "wires", "-j", "link"], capture_output=True, check=True, timeout=CALL_S
+        ).stdout
         measured = tcp_between_hosts(fabric)
         return measured | {"inner_devices": [device["ifname"] for device in json.loads(listed)]}
 
@@ -298,7 +301,7 @@ def read_back() -> Any:
     with made(one_rack(100)), FeatureControl() as control:
         wrong = []
         listing = subprocess.run(
-            ["ethtool", "-k", "u1-h1"], capture_output=True, text=True, check=True
+            ["ethtool", "-k", "u1-h1"], capture_output=True, text=True, check=True, timeout=CALL_S
         ).stdout
         for line in listing.splitlines():
             name, _, state = line.strip().partition(": ")
@@ -312,7 +315,9 @@ def read_back() -> Any:
         set_offloads("u1-h1", gro=False)
         gro = control.active("u1-h1")["rx-gro"]
     with OpenVSwitch(LOGS) as openvswitch:
-        subprocess.run(["ip", "link", "add", "p1", "type", "veth", "peer", "name", "p2"], check=True)
+        subprocess.run(
+            ["ip", "link", "add", "p1", "type", "veth", "peer", "name", "p2"], check=True, timeout=CALL_S
+        )
         bridge = Bridge("b", 9, (Port("p1", 7), Port("p2", 7)))
         twice = error_of(lambda: openvswitch.add_bridges([bridge]))
     with RouteSocket() as route:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import CALL_S
 from tests.privileged.commands import WAIT_S, Testbed, bounded, command, pids_in_testbed, wait_for
 from tests.privileged.owned import GROUP, OTHER_GROUP, OWNER, owned, rights
 from tests.terminals import Screen
@@ -101,7 +102,7 @@ def test_a_terminal_and_control_c(testbed: Testbed) -> None:
     try:
         shown.read_until(r"/dev/pts/\d+\r\nready")
         shown.type("\x03")
-        assert shown.wait() == 5
+        assert shown.wait(CALL_S) == 5
     finally:
         os.close(shown.fd)
 
@@ -132,7 +133,7 @@ def started(testbed: Testbed) -> tuple[subprocess.Popen[str], list[int]]:
 def test_nothing_is_left_of_a_client_that_was_killed(testbed: Testbed) -> None:
     client, made = started(testbed)
     client.kill()
-    client.wait()
+    client.wait(CALL_S)
     wait_for(lambda: not set(made) & set(pids_in_testbed(testbed.pid)), "the command's processes are gone")
 
 
@@ -142,6 +143,6 @@ def test_the_testbed_s_end_is_the_command_s(nothing_left: None) -> None:
         down = command("testbed.down", "--name", testbed.name)
         assert down.returncode == 0, down.stderr
         with bounded(client):
-            assert client.wait() == 1
+            assert client.wait(CALL_S) == 1
         assert client.stderr is not None
         assert client.stderr.read() == "testbed exec: the testbed is ending\n"

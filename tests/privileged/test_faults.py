@@ -20,6 +20,7 @@ from scipy.stats import binom
 
 from testbed.emulation.faults import LinkFault
 from tests.at_once import at_once
+from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, pid_of, running
 from tests.privileged.fault_scenarios import (
     FAULTS,
@@ -185,6 +186,6 @@ def test_a_job_ends_with_a_clear_error_when_its_parameter_server_is_killed(testb
         assert job.stdout is not None
         assert any("first sum" in line for line in job.stdout)
         os.kill(pid_of(testbed.pid, "workloads.parameter_server"), signal.SIGKILL)
-        _, errors = job.communicate()
+        _, errors = job.communicate(timeout=CALL_S)
     assert job.returncode == 1
     assert re.search(r"parameter server on u\dh\d .*SIGKILL", errors), errors

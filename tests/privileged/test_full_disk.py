@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from scapy.utils import rdpcap
 
+from tests.limits import CALL_S
 from tests.privileged.commands import WAIT_S, Testbed, command, running, start
 
 pytestmark = [pytest.mark.needs("xdp", "ovs", "torch")]
@@ -31,11 +32,13 @@ print("summed")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A file system of one megabyte."""
     folder = tmp_path_factory.mktemp("disk")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True, timeout=CALL_S
+    )
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=CALL_S)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import CALL_S
 from tests.privileged.commands import wait_for
 from tests.privileged.host_state import RUNTIME, assert_unchanged, host_snapshot
 
@@ -28,11 +29,11 @@ def test_sees_an_orphan_until_it_is_gone() -> None:
     with subprocess.Popen(
         ["sh", "-c", "sleep 613 >/dev/null & echo $!"], stdout=subprocess.PIPE, text=True
     ) as shell:
-        pid = int(shell.communicate()[0])
+        pid = int(shell.communicate(timeout=CALL_S)[0])
     name = Path(f"/proc/{pid}/comm")
     wait_for(lambda: name.read_text() == "sleep\n", "the orphan is not its shell any more")
     assert host_snapshot().added_since(before) == {"processes": [f"{pid} sleep"]}
-    subprocess.run(["kill", str(pid)], check=True)
+    subprocess.run(["kill", str(pid)], check=True, timeout=CALL_S)
     assert_unchanged(before)
 
 
@@ -60,5 +61,5 @@ def test_sees_a_loaded_program_of_another_process() -> None:
         assert holder.stdout.readline() == "loaded\n"
         added = host_snapshot().added_since(before)
         assert any(program.endswith(" left_behind") for program in added["bpf_programs"])
-        holder.communicate()
+        holder.communicate(timeout=CALL_S)
     assert_unchanged(before)

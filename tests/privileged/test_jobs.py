@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import CALL_S
 from tests.privileged.commands import (
     WAIT_S,
     Testbed,
@@ -213,7 +214,7 @@ def test_a_client_that_is_killed_takes_its_job_along(testbed: Testbed, folder: P
     assert client.stdout
     assert client.stdout.readline() == "[u1h1] waiting\n"
     client.kill()
-    client.communicate()
+    client.communicate(timeout=CALL_S)
     wait_for(lambda: jobs_of(testbed) == [], "the job ends")
 
 

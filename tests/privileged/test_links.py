@@ -22,6 +22,7 @@ from testbed.emulation.links import WIRES
 from testbed.emulation.namespaces import command, entered
 from testbed.errors import RequestError, SettingError
 from tests.conftest import lacking
+from tests.limits import CALL_S
 from tests.privileged.wire_cases import FRAME_BYTES, KINDS, Case, Found
 from tests.privileged.wire_traffic import ROOT, WINDOW_S, Rig, measure
 
@@ -112,7 +113,10 @@ class TestQueues:
 def counted(host: str) -> dict[str, int]:
     """Frames and bytes that a host's interface took in, handed out and could not hand out."""
     listed = subprocess.run(
-        ["ip", "-n", host, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True
+        ["ip", "-n", host, "-s", "-j", "link", "show", "eth0"],
+        capture_output=True,
+        check=True,
+        timeout=CALL_S,
     )
     counters = json.loads(listed.stdout)[0]["stats64"]
     return {
@@ -214,7 +218,7 @@ def settings() -> dict[str, str]:
     errors = {}
 
     def tc(*words: str) -> None:
-        subprocess.run(["tc", "-n", WIRES, "qdisc", *words], check=True)
+        subprocess.run(["tc", "-n", WIRES, "qdisc", *words], check=True, timeout=CALL_S)
 
     with Rig([50], ["udp"]) as rig:
         errors["untouched"] = setting_error(rig.wires.check)
@@ -224,7 +228,9 @@ def settings() -> dict[str, str]:
         tc("del", "dev", "d50-a", "root")
         errors["gone"] = setting_error(rig.wires.check)
     with Rig([50], ["udp"]) as rig:
-        subprocess.run(["ip", "-n", WIRES, "link", "set", "d50-a", "gro_max_size", "65536"], check=True)
+        subprocess.run(
+            ["ip", "-n", WIRES, "link", "set", "d50-a", "gro_max_size", "65536"], check=True, timeout=CALL_S
+        )
         errors["merging"] = setting_error(rig.wires.check)
     for name, rate in (("too_small", 1e-6), ("too_large", 5e7)):
         errors[name] = setting_error(Rig([rate], ["udp"]).__enter__)

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from testbed.client.runtime import Runtime
+from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, environment, wait_for
 from tests.privileged.owned import owned, rights
 from tests.terminals import Screen
@@ -100,7 +101,7 @@ def test_the_prompt(testbed: Testbed) -> None:
     shown.read_until("1 received")
     shown.read_until("mininet> ")
     shown.type("exit\n")
-    assert shown.wait() == 0
+    assert shown.wait(CALL_S) == 0
 
 
 def test_a_shell_that_is_interrupted_as_it_begins_is_not_kept(testbed: Testbed) -> None:
@@ -116,7 +117,7 @@ def test_a_shell_that_is_interrupted_as_it_begins_is_not_kept(testbed: Testbed) 
     shown.read_until("42 sheep")
     shown.read_until("mininet> ")
     shown.type("exit\n")
-    assert shown.wait() == 0
+    assert shown.wait(CALL_S) == 0
 
 
 def test_a_testbed_that_is_not_there() -> None:

@@ -20,6 +20,7 @@ import pytest
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
+from tests.limits import CALL_S
 from tests.privileged.commands import WAIT_S, Testbed, bounded, open_folder, pid_of, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
@@ -268,7 +269,7 @@ def test_a_client_that_is_stopped_holds_up_nothing(testbed: Testbed, folder: Pat
             client.stdout.read(),
             client.stderr.read(),
         )  # communicate() would lose what readline() has read ahead
-        assert client.wait() == 1
+        assert client.wait(CALL_S) == 1
     assert ("not done after 1 s" if ended_by == "its limit" else "asked to") in errors.splitlines()[-1]
     if ended_by == "who asks":
         missed = re.findall(

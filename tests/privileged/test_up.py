@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from testbed.client.runtime import Runtime
+from tests.limits import CALL_S
 from tests.privileged.commands import (
     WAIT_S,
     Testbed,
@@ -129,7 +130,7 @@ def test_ctrl_c_while_it_comes_up(name: str) -> None:
             assert first.split()[0] == "namespaces"
             main.send_signal(signal.SIGINT)
             rest = main.stdout.read()
-            _, errors = main.communicate()
+            _, errors = main.communicate(timeout=CALL_S)
         assert not Runtime.of(name).folder.exists()
         if "is up after" not in rest:
             break

@@ -28,6 +28,7 @@ import pytest
 from testbed.run import series_path
 from testbed.telemetry.verdict import TOLERANCES
 from tests.conftest import lacking
+from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
@@ -83,7 +84,7 @@ def every_core_taken() -> Iterator[None]:
     finally:
         for hog in hogs:
             hog.kill()
-            hog.communicate()
+            hog.communicate(timeout=CALL_S)
 
 
 def run(testbed: Testbed, folder: Path, *argv: str) -> tuple[dict[str, Any], str]:

@@ -28,6 +28,7 @@ from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires,
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, command, entered
 from testbed.emulation.spawner import Spawner
 from testbed.topology import addresses
+from tests.limits import CALL_S
 from tests.privileged.wire_cases import (
     FRAME_BYTES,
     Case,
@@ -277,7 +278,7 @@ class Rig:
         def until_left(process: subprocess.Popen[bytes]) -> None:
             def end() -> None:
                 process.kill()
-                process.communicate()
+                process.communicate(timeout=CALL_S)
 
             stack.callback(end)
 

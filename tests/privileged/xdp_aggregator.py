@@ -28,6 +28,7 @@ from testbed.reference.aggregator import ETH0, LOOP_PORT
 from testbed.reference.pull import Puller, Stored
 from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
+from tests.limits import CALL_S
 from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS
 from tests.vectors.in_step import Held
@@ -55,14 +56,14 @@ def devices() -> Iterator[dict[int, int]]:
         ("loop", addresses.loop_place_ifindex(HOST_UNIT, HOST)),
     ):
         lines.append(f"link add {name} index {ifindex} type veth peer name {name}peer")
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=CALL_S)
     try:
         yield {
             port: socket.if_nametoindex(name) for port, name in {**names, 0: "p0", LOOP_PORT: "loop"}.items()
         }
     finally:
         gone = [f"link delete {name}" for name in ("p0", "loop", *(names[port] for port in ports[::2]))]
-        subprocess.run(["ip", "-batch", "-"], input="\n".join(gone), text=True, check=True)
+        subprocess.run(["ip", "-batch", "-"], input="\n".join(gone), text=True, check=True, timeout=CALL_S)
 
 
 class _Unemptied:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.limits import CALL_S
 from tests.privileged.commands import Testbed, command, running
 from tests.torch.exceptions import EXCEPTIONS
 from tests.torch.worker import MARK
@@ -43,7 +44,9 @@ def names_of_tests() -> list[str]:
         "from torch.testing._internal.distributed.distributed_test import DistributedTest as D;"
         "print(*(n for n in dir(D._DistTestBase) if n.startswith('test_')))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=CALL_S
+    )
     return ended.stdout.split()
 
 

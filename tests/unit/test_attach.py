@@ -25,6 +25,7 @@ from testbed.daemon import commands
 from testbed.daemon.commands import Commands
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
+from tests.limits import CALL_S
 from tests.terminals import Screen
 
 WAIT_S = 60.0
@@ -197,7 +198,7 @@ def test_what_a_client_leaves_ends_with_it(served: Served) -> None:
     pids = [int(client.stdout.readline()) for _ in range(2)]
     assert all(map(lives, pids))
     client.kill()
-    client.wait()
+    client.wait(CALL_S)
     wait_for(lambda: not any(map(lives, pids)), "the command's processes have ended")
 
 
@@ -278,7 +279,7 @@ def test_control_c_interrupts_the_command_and_not_the_client(screen: Callable[..
     shown = screen("sh", "-c", "trap 'echo hit; exit 5' INT; echo ready; while :; do sleep 0.1; done")
     shown.read_until("ready")
     shown.type("\x03")
-    assert shown.wait() == 5
+    assert shown.wait(CALL_S) == 5
     assert "hit" in shown.text
 
 
@@ -294,7 +295,7 @@ def test_a_shell_has_job_control(screen: Callable[..., Screen]) -> None:
     shown.type("kill -KILL %1; while [ \"$(jobs -s)\" ]; do sleep 0.01; done; echo kil''led\n")
     shown.read_until("killed")
     shown.type("exit 4\n")
-    assert shown.wait() == 4
+    assert shown.wait(CALL_S) == 4
 
 
 def test_control_z_stops_the_client_with_the_command(served: Served, tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def test_output_beside_a_terminal_goes_where_it_was_sent(served: Served, tmp_pat
         ["/bin/sh", "-c", f'exec "$@" >{file}', "sh", *served.argv("sh", "-c", "test -t 0; echo $?")]
     )
     try:
-        assert shown.wait() == 0
+        assert shown.wait(CALL_S) == 0
         assert file.read_text() == "0\n"
     finally:
         os.close(shown.fd)

@@ -15,6 +15,7 @@ from testbed import __main__ as dispatch
 from testbed.client import environment
 from testbed.client.screen import summary
 from testbed.errors import HostError, RequestError, TestbedError
+from tests.limits import CALL_S
 
 CHECKOUT = environment.CHECKOUT
 COMMAND = """
@@ -55,12 +56,20 @@ def checkout(tmp_path: Path) -> Path:
 def python(checkout: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"]}
     return subprocess.run(
-        [sys.executable, *argv], cwd=checkout, env=environ, capture_output=True, text=True, check=False
+        [sys.executable, *argv],
+        cwd=checkout,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CALL_S,
     )
 
 
 def make_environment(checkout: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(checkout / ".venv")], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(checkout / ".venv")], check=True, timeout=CALL_S
+    )
 
 
 def test_a_checkout_that_was_not_set_up_says_so(checkout: Path) -> None:
@@ -88,9 +97,9 @@ def test_goes_on_inside_the_environment_with_the_same_arguments(checkout: Path, 
 def test_a_command_of_an_environment_with_another_torch_stays_there(checkout: Path) -> None:
     make_environment(checkout)
     folder = checkout / f"{environment.TORCH_VENV}2.12.1"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=CALL_S)
     argv = [str(folder / "bin" / "python"), "-m", "testbed.probe"]
-    ended = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, check=False)
+    ended = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, check=False, timeout=CALL_S)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{folder}\n", "")
 
 
@@ -168,6 +177,10 @@ def test_what_a_command_says_to_type_can_be_typed(tmp_path: Path, monkeypatch: p
             program, asked = hints[hint].split()
             assert asked == command
             help_ = subprocess.run(
-                [program, command, "--help"], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+                [program, command, "--help"],
+                env={"PATH": "/usr/bin:/bin"},
+                capture_output=True,
+                text=True,
+                timeout=CALL_S,
             )
             assert help_.stdout.startswith(f"usage: testbed {command}"), help_.stderr

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.contract import mapping
+from tests.limits import CALL_S
 
 NATIVE = Path(__file__).resolve().parents[2] / "workloads/native"
 WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40)
@@ -47,7 +48,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         "shim.c",
         str(NATIVE / "mapping.c"),
     ]
-    subprocess.run(argv, cwd=folder, check=True)
+    subprocess.run(argv, cwd=folder, check=True, timeout=CALL_S)
     library = ctypes.CDLL(str(folder / "shim.so"))
     library.opened.argtypes = [ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]
     for name in ("number", "before"):

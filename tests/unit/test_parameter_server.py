@@ -200,7 +200,7 @@ def test_a_worker_that_dies_is_named_to_the_others(start: Callable[[int], Addres
         array = np.ones(2 * CHUNK + 5, np.float32)
         client = PsClient(address, rank, workers, DEADLINE_S)
         client.allreduce_(array)
-        both_wait.wait()
+        both_wait.wait(DEADLINE_S)
         if rank == dies:
             client._channel.socket.close()  # as the kernel does for a killed process: no farewell
             return 0.0

@@ -18,6 +18,7 @@ from testbed.client.caller import Caller
 from testbed.client.rpc import Peer
 from testbed.client.runtime import HeldName, Runtime, check_name, running, sweep
 from testbed.errors import RequestError, TestbedError
+from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
@@ -89,7 +90,7 @@ def test_a_running_name_is_refused_with_its_pid(tmp_path: Path, me: Caller) -> N
     ):
         pass
     assert not sweep("one", tmp_path)
-    holder.communicate("")
+    holder.communicate("", timeout=CALL_S)
     assert holder.returncode == 0
     assert list(tmp_path.iterdir()) == []
 
@@ -99,7 +100,7 @@ def test_the_folder_of_a_killed_one_is_swept(tmp_path: Path, me: Caller) -> None
     runtime = Runtime.of("one", tmp_path)
     (runtime.jobs / "3").mkdir()
     holder.send_signal(signal.SIGKILL)
-    holder.wait()
+    holder.wait(CALL_S)
     assert runtime.main.exists()
     assert not runtime.alive()
     with HeldName(runtime, me):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import CALL_S
+
 NATIVE = Path(__file__).resolve().parents[2] / "workloads/native"
 SHIM = """
 #include "window.h"
@@ -41,7 +43,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("window")
     (folder / "shim.c").write_text(SHIM)
     argv = ["gcc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{NATIVE}", "-o", "shim.so", "shim.c"]
-    subprocess.run(argv, cwd=folder, check=True)
+    subprocess.run(argv, cwd=folder, check=True, timeout=CALL_S)
     library = ctypes.CDLL(str(folder / "shim.so"))
     library.opened.argtypes = [ctypes.POINTER(Window), ctypes.c_double, ctypes.c_int]
     library.take.argtypes = [ctypes.POINTER(Window), ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64]

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from scripts import container
+from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = ROOT / "action.yml"
@@ -78,7 +79,9 @@ def test_every_run_is_shell_and_what_it_runs_is_there(text: str) -> None:
     for step in steps(text):
         if script := step.get("run"):
             plain = re.sub(r"\$\{\{.*?\}\}", "expression", script)
-            checked = subprocess.run(["bash", "-n"], input=plain, capture_output=True, text=True, check=False)
+            checked = subprocess.run(
+                ["bash", "-n"], input=plain, capture_output=True, text=True, check=False, timeout=CALL_S
+            )
             assert checked.returncode == 0, checked.stderr
             for program in PROGRAM.findall(script):
                 assert (ROOT / program).exists(), program
