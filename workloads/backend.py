@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import os
 import queue
 import sys
 import threading
@@ -336,7 +337,7 @@ class Sums:
                 "groups": _ledger.rows(),
                 "timeline": self._timeline.summary() if self._sees_all else None,
                 **self.record.summary(),
-                **counters,
+                **_ledger.counted(counters),
             }
         )
 
@@ -346,7 +347,11 @@ class GroupSums(Sums):
 
     def __init__(self, membership: groups.Membership, timeout_s: float) -> None:
         assert membership.job is not None
-        super().__init__(membership.job, timeout_s)
+        try:
+            super().__init__(membership.job, timeout_s)
+        finally:
+            for name in ("ring_fd", "wake_fd"):  # they are mapped, and go with that
+                os.close(membership.job.endpoint[name])
         self._key = membership.key
 
     def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> int:
@@ -374,7 +379,9 @@ class GroupSums(Sums):
         return self._by_bytes
 
     def _write_statistics(self) -> None:
-        """Leave nothing: what it summed is told with the job's own group."""
+        """Leave it to the job's own group to tell what it summed."""
+        if self._reducer:
+            _ledger.count(self._reducer.counters())
 
 
 def _size_bytes(tensors: list[torch.Tensor]) -> int:

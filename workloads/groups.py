@@ -25,6 +25,7 @@ from workloads.job_env import JobEnv, Part
 ANSWER_S = 90.0  # more than the testbed waits for members, and a slow switch for its entries
 _LARGEST_MESSAGE_BYTES = 1 << 16
 _MOST_FDS = 8
+_ADDED = frozenset({"pushed", "retransmits", "timeouts", "wakes", "ecn", "degraded", "clipped"})
 
 
 class NoAnswerError(RuntimeError):
@@ -119,6 +120,7 @@ class Ledger:
     """The account of what went which way, by group; groups of the same workers are told as one."""
 
     _rows: list[tuple[tuple[int, ...], Counter[str], Tally]] = field(default_factory=list)
+    _counters: Counter[str] = field(default_factory=Counter)
 
     def add(self, ranks: tuple[int, ...], summed: Counter[str], by_gloo: Tally) -> None:
         """Note a group, whose counts go on."""
@@ -127,6 +129,15 @@ class Ledger:
     def summed(self) -> Counter[str]:
         """Return the bytes that their sums had, by the way that these went."""
         return sum((summed for _, summed, _ in self._rows), Counter())
+
+    def count(self, counters: Mapping[str, float]) -> None:
+        """Note what the endpoint of a group that has ended did."""
+        for name in _ADDED & counters.keys():
+            self._counters[name] += int(counters[name])
+
+    def counted(self, counters: Mapping[str, float]) -> dict[str, float]:
+        """Return the counters of the job's own endpoint, with those of groups that have ended."""
+        return {name: value + self._counters[name] for name, value in counters.items()}
 
     def rows(self) -> list[dict[str, Any]]:
         totals: defaultdict[tuple[int, ...], Counter[str]] = defaultdict(Counter)

@@ -116,12 +116,9 @@ class Groups:
                 for key, _ in selector.select(self._until_next()):
                     if key.data is None:
                         return
-                    try:
-                        if not self._receive(key.data):
-                            selector.unregister(key.fileobj)
-                            self._ended(key.data)
-                    except Exception:  # a defect costs this message and not the other workers'
-                        traceback.print_exc()
+                    if not self._receive(key.data):
+                        selector.unregister(key.fileobj)
+                        self._ended(key.data)
                 self._give_up()
 
     def _receive(self, rank: int) -> bool:
@@ -137,7 +134,7 @@ class Groups:
         with contextlib.suppress(ValueError, KeyError, TypeError):  # what a worker says is its own business
             message = json.loads(data)
             if "leave" in message:
-                self._left(str(message["leave"]), rank)
+                self._left(str(message["leave"])[:_MOST_KEY], rank)
             else:
                 size, port = int(message["size"]), int(message["port"])
                 if 1 <= size <= MAX_WORKERS and 1024 <= port < 1 << 16:
@@ -164,12 +161,21 @@ class Groups:
     def _settle(self, key: str, asked: _Asked) -> None:
         """Admit a group, all of whose members have asked, or refuse it; tell all."""
         group = Group(*zip(*sorted(asked.ports.items()), strict=True))
-        try:
-            asked.admission = self._admit(group)
-            asked.board = JobBoard(asked.size)
-        except (TestbedError, OSError) as error:
-            self._refuse(key, asked, str(error))
-            return
+        with contextlib.ExitStack() as undo:
+            board = undo.enter_context(JobBoard(asked.size))
+            try:
+                admission = self._admit(group)
+            except TestbedError as error:
+                self._refuse(key, asked, str(error))
+                return
+            except (
+                Exception
+            ) as error:  # a defect: its trace goes to the daemon's log, and nobody waits for it
+                traceback.print_exc()
+                self._refuse(key, asked, f"{type(error).__name__}: {error}; the daemon's log says more")
+                return
+            undo.pop_all()
+        asked.admission, asked.board = admission, board
         for rank in asked.ports:
             self._answer(key, asked, rank)
         self._forget_if_left(key, asked)

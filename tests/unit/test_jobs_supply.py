@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from testbed.aggregation.held import Group
+from testbed.aggregation.system import Rack
+from testbed.discovery.registry import find
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.supply import outliving_switches
+from testbed.jobs.holdings import Holdings
+from testbed.jobs.supply import Share, Start, Supply, outliving_switches
+from testbed.topology.load import parse
+from tests.unit.test_admission import World
 
 
 class Switches:
@@ -79,3 +86,83 @@ def test_a_switch_that_ends_at_every_attempt_is_given_up() -> None:
     with pytest.raises(TestbedError, match="signal 9"):
         outlive(attempt, Switches(0, 1, 1, 2), within_s=-1.0)
     assert len(left) == 2
+
+
+# ---------------------------------------------------------------- groups of a job's workers
+
+
+class Network:
+    """Places in memory, and circuits between the units 1, 2 and 3."""
+
+    def __init__(self) -> None:
+        self.world = World(jobs=4)
+        topology = parse({"units": [{"hosts": 3}] * 3, "inc": {"jobs": 4}}, "test")
+        self.holdings = Holdings([Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units])
+        self.ports: dict[str, list[int]] = {"1": [1], "2": [1], "3": [1]}
+        self.supply = Supply(topology, self, self.world.all, self.ask, self.holdings)
+
+    def set_rates(self, rates_mbps: object) -> None: ...
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        if operation == "circuits":
+            return {"circuits": [["u1o1", "u3o1"], ["u2o1", "u3o2"]]}
+        if operation == "tree":
+            return self.ports
+        assert operation == "request"
+        return None
+
+    def run(self, sync: str, *workers: tuple[int, int]) -> tuple[int, Share]:
+        """Have a job run, and return its number."""
+        site = self.supply.site()
+        layout = self.supply.lay_out(find(sync), workers, site, None)
+        held = self.holdings.take(layout)
+        assert held is not None
+        return held[0], self.supply.give(*held, Start(layout))
+
+
+ACROSS = ((1, 1), (1, 2), (2, 1), (2, 2))
+
+
+@pytest.mark.parametrize("sync", ["inc", "switches"])
+def test_a_group_is_laid_out_by_its_jobs_system_on_its_jobs_hosts(sync: str) -> None:
+    network = Network()
+    number, share = network.run(sync, *ACROSS)
+    group = network.supply.give_group(number, share.layout, Group((1, 3), (40_001, 40_003)))
+    assert group.forest.workers == ((1, 2), (2, 2))
+    assert group.forest.hosts() <= share.layout.hosts()
+    assert group.forest.trees[0].top.place == share.layout.forest.trees[0].top.place  # type: ignore[union-attr]
+    assert network.world.tors[2].entries[number, group.first].workers == 0b1000
+    assert share.admission is not None
+    assert group.generation != share.admission.generation
+    network.supply.take_group_back(number, group.first)
+    assert list(network.world.tors[2].entries) == [(number, 0)]
+
+
+def test_circuits_that_change_are_followed_by_groups() -> None:
+    network = Network()
+    number, share = network.run("inc", *ACROSS)
+    group = network.supply.give_group(number, share.layout, Group((1, 3), (40_001, 40_003)))
+    network.ports = {"1": [2], "2": [1], "3": [1]}
+    network.supply.follow_circuits()
+    for tree, receivers in ((0, ["u1-h1", "u1-h2"]), (group.first, ["u1-h2"])):
+        assert network.world.tors[1].groups[number, tree] == [*receivers, "u1-o2"]
+
+
+def test_generations_of_groups_are_no_jobs_and_jobs_are_counted_without_gaps() -> None:
+    network = Network()
+    number, share = network.run("inc", (1, 1), (1, 2))
+    pair = Group((0, 1), (40_000, 40_001))
+    generations = [network.supply.give_group(number, share.layout, pair).generation for _ in range(3)]
+    assert len({*generations, network.holdings.generation()}) == 4
+    assert min(generations) >= 1 << 31
+    assert network.run("inc", (3, 1), (3, 2))[0] == 3, "behind the one that was asked for"
+
+
+def test_a_users_own_system_lays_out_whole_jobs() -> None:
+    network = Network()
+    number, share = network.run("inc", (1, 1), (1, 2))
+    own = replace(share.layout, system="mine.py:Mine")
+    with pytest.raises(
+        RequestError, match=r"^mine.py:Mine is a user's own system, which lays out whole jobs$"
+    ):
+        network.supply.give_group(number, own, Group((0, 1), (40_000, 40_001)))
