@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
-from testbed.aggregation.held import Admission, Group, Ring
+from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.segments import NoRoomError, Segments
+from testbed.aggregation.summing import Hosts, SummingPlace
 from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.errors import RequestError, TestbedError
@@ -27,66 +28,6 @@ from testbed.topology.units import Unit
 
 Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the job's own
 Ways = Mapping[Unit, Sequence[str]]  # unit -> the devices by which a tree's results go on to other units
-
-
-class SummingPlace(Protocol):
-    """A place that sums, whatever it is made of. `number` is a job's."""
-
-    @property
-    def slots(self) -> int: ...
-
-    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
-        """Set the devices by which the results of a job's tree leave; called before `admit`. Replaces in one
-        step.
-        """
-
-    def admit(self, number: int, entry: Entry) -> None:
-        """Puts the entry of a job's tree. If it is new here, its segment's slots are empty afterwards; else
-        the entry is replaced in one step.
-        """
-
-    def bind(self, host: int, sender: Sender | None) -> None:
-        """Set who may send gradients to it: at a switch by the port of this host, at a host by its own loop,
-        which is there from then on. None: nobody.
-        """
-
-    def tick(self, tick: Tick) -> None:
-        """Have the place send the sum of a fragment as it is, without those who have not contributed, if the
-        slot still waits for that fragment in the tick's generation: a tick that comes too late changes
-        nothing. Called beside all the others, from any thread. TestbedError if the tree is not summed here.
-        """
-
-    def release(self, number: int, tree: int | None = None) -> None:
-        """Takes the job's entries and groups away, or those of one tree; nothing if there are none. A packet
-        already being worked on may still touch the job's slots: whoever has them next is of another
-        generation, which it cannot add to.
-        """
-
-
-class Hosts(Protocol):
-    """The hosts' end, the same whatever their switch is."""
-
-    def attach(
-        self,
-        host: Host,
-        job: int,
-        generation: int,
-        bases: Sequence[int],
-        size: int,
-        lanes: int,
-        first: int = 0,
-        port: int = spec.UDP_PORT,
-    ) -> Ring:
-        """A ring for the results of some trees of a job, tree after tree: those of tree `first` + t, whose
-        slots count from `bases[t]`, are at t * size and behind. Its worker is woken by that UDP port.
-        TestbedError if the host has one for these trees, or one of another job.
-        """
-
-    def detach(self, host: Host, first: int = 0) -> None:
-        """Takes the host's ring for the trees from `first` on back."""
-
-    def place(self, host: Host) -> SummingPlace:
-        """Return the place that this host is; the same object each time."""
 
 
 _LARGER, _SMALLER = 2, 4  # parts of an equal share that a group is given one of

@@ -9,20 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.aggregation.forest import Forest
+from testbed.aggregation.summing import Ring
 from testbed.contract import spec
 from testbed.topology import addresses
 from testbed.topology.places import Host, Place
 from testbed.topology.units import Unit
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """The memory that a worker's results are written into: descriptors, to be inherited by its process."""
-
-    fd: int
-    entries: int
-    wake_fd: int
-    lanes: int  # that an entry has room for
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from testbed.aggregation.admission import Places, SummingPlace
+from testbed.aggregation.admission import Places
+from testbed.aggregation.summing import SummingPlace
 from testbed.dataplanes.folders import part, used_by
 from testbed.dataplanes.xdp.places import Cells
 from testbed.topology.model import Topology

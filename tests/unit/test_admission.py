@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from testbed.aggregation.admission import Places, SummingPlace, group_ip
+from testbed.aggregation.admission import Places, group_ip
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
-from testbed.aggregation.held import Ring
 from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.summing import Ring, SummingPlace
 from testbed.contract import spec
 from testbed.errors import RequestError, TestbedError
 from testbed.topology.load import parse

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.aggregation.held import Ring
+from testbed.aggregation.summing import Ring
 from testbed.contract import spec
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.places import Cells, Loops, XdpHostPlace
