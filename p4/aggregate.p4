@@ -5,7 +5,6 @@
 #include <v1model.p4>
 
 #include "headers.p4"
-#include "verdicts.p4"
 #include "parser.p4"
 #include "origin.p4"
 #include "segment.p4"
@@ -16,16 +15,16 @@
 #include "forward.p4"
 #include "multicast.p4"
 
-@name(".verdicts") counter(V_COUNT, CounterType.packets) verdicts;
-
 control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Origin() origin;
     EntryOf() entry_of;
     Segment() segment;
+    SegmentOfTick() segment_of_tick;
     SegmentAtTop() segment_at_top;
     Fragment() fragment;
     Bitmap() bitmap;
     Count() count;
+    Complete() complete;
     KeepResult() keep_result;
     Lanes() lanes;
     AddressSum() address_sum;
@@ -51,13 +50,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
 
         if (meta.verdict == UNDECIDED) {
-            if (hdr.wire.op == WIRE_OP_NOTICE) {
-                meta.verdict = V_BAD_WORKER;
-                if (meta.entry.role != ROLE_TRANSIT) {
-                    meta.verdict = V_NOTICE;
-                    meta.send = SEND_WORKERS;
-                }
-            } else if (hdr.wire.op != WIRE_OP_RESULT) {
+            if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
                 segment.apply(hdr, meta);
                 if (meta.verdict == UNDECIDED) {
                     fragment.apply(hdr, meta);
@@ -68,6 +61,18 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 if (meta.verdict == UNDECIDED) {
                     count.apply(hdr, meta);
                 }
+            } else if (hdr.wire.op == WIRE_OP_TICK) {
+                segment_of_tick.apply(hdr, meta);
+                if (meta.verdict == UNDECIDED) {
+                    complete.apply(hdr, meta);
+                }
+            } else if (hdr.wire.op == WIRE_OP_NOTICE) {
+                if (meta.entry.role == ROLE_TRANSIT) {
+                    meta.verdict = V_BAD_WORKER;
+                } else {
+                    meta.verdict = V_NOTICE;
+                    meta.send = SEND_WORKERS;
+                }
             } else if (meta.entry.role == ROLE_TOP || hdr.ipv4.dstAddr != meta.entry.group_ip) {
                 meta.verdict = V_MALFORMED;
             } else {
@@ -75,18 +80,17 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     segment_at_top.apply(hdr, meta);
                 }
                 if (meta.verdict == UNDECIDED) {
-                    meta.verdict = V_RESULT;
-                    meta.send = SEND_OTHERS;
                     if (meta.entry.role == ROLE_INNER) {
                         keep_result.apply(hdr, meta);
                     }
+                    meta.verdict = V_RESULT;
+                    meta.send = SEND_OTHERS;
                 }
             }
         }
 
         lanes.apply(hdr.lanes, hdr.held, meta.slot.index, meta.slot.lanes);
-        if (meta.verdict == V_COMPLETED || meta.verdict == V_RESENT || meta.verdict == V_MISMATCH
-            || meta.verdict == V_LATE || meta.verdict == V_TICKED) {
+        if (meta.is_changed == 1) {
             if (meta.verdict == V_MISMATCH) {
                 notify.apply(hdr, meta);
             } else {
@@ -95,12 +99,12 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
             set_checksums.apply(hdr, meta);
         }
 
+        // both count the verdict
         if (meta.send == SEND_ROUTE) {
             forward.apply(hdr, meta, standard);
         } else {
             multicast.apply(meta, standard);
         }
-        verdicts.count(meta.verdict);
     }
 }
 

@@ -5,18 +5,16 @@
 #define FORWARD_P4
 
 control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    bool found = true;
-
     @name(".route") action route(bit<9> port) {
+        meta.is_routed = 1;
         standard.egress_spec = port;
     }
     @name(".route_to") action route_to(bit<9> port, bit<48> mac) {
+        meta.is_routed = 1;
         standard.egress_spec = port;
         hdr.ethernet.dstAddr = mac;
     }
-    @name(".no_route") action no_route() {
-        found = false;
-    }
+    @name(".no_route") action no_route() { }
     @name(".routes") table routes {
         key = { hdr.ipv4.dstAddr: lpm; }
         actions = { route; route_to; no_route; }
@@ -43,14 +41,13 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 
     apply {
-        if (!hdr.ipv4.isValid()) {
-            found = false;
-        } else {
+        if (hdr.ipv4.isValid()) {
             routes.apply();
         }
-        if (!found) {
+        if (meta.is_routed == 0) {
             stations.apply();
         }
+        verdicts.count(meta.verdict);
     }
 }
 

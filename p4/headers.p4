@@ -5,6 +5,7 @@
 
 #include "wire.p4"
 #include "places.p4"
+#include "verdicts.p4"
 // this folder's is for MTU 1500, wide; testbed/dataplanes/bmv2/compile.py puts others before it
 #include <lanes.p4>
 
@@ -42,22 +43,34 @@ header udp_h {
     bit<16> checksum;
 }
 
+// What the checksum of a datagram is of: the sums of its headers, and the pseudo header (RFC 768).
+header sums_h {
+    bit<16> of_udp;
+    bit<16> of_wire;
+    bit<16> of_lanes;
+    bit<32> source;
+    bit<32> destination;
+    bit<16> protocol;
+    bit<16> length;
+}
+
 struct headers_t {
     ethernet_h ethernet;
     ipv4_h     ipv4; // the fixed part; options are payload, and no packet with options is looked into
     udp_h      udp;
     wire_h     wire;
     lanes_h    lanes;
-    // room to work in: never valid, so that BMv2 neither sends it nor copies it with each packet
+    // room to work in: not valid, so that BMv2 neither sends it nor copies it with each packet
     lanes_h    held;
+    sums_h     sums;
 }
 
 // Where a packet goes.
 const bit<3> SEND_NOTHING = 0;
 const bit<3> SEND_ROUTE = 1;  // by its destination address
-const bit<3> SEND_GROUP = 2;  // to all ports of the tree's group
-const bit<3> SEND_OTHERS = 3; // to all of them but the one it came from
-const bit<3> SEND_BACK = 4;   // by the port it came from
+const bit<3> SEND_BACK = 2;   // by the port it came from
+const bit<3> SEND_GROUP = 3;  // to all ports of the tree's group
+const bit<3> SEND_OTHERS = 4; // to all of them but the one it came from
 const bit<3> SEND_WORKERS = 5; // to those of the tree's group that lead to hosts, but the one it came from
 
 struct port_t {
@@ -71,16 +84,13 @@ struct port_t {
 // The slot that a packet names.
 struct slot_t {
     bit<32> index;
-    bit<32> offset; // from the start of the segment
     bit<8>  state;  // SLOT_*
+    bit<32> generation;
+    bit<32> fragment;
     bit<1>  is_new; // this packet's fragment takes the slot
     bit<2>  lanes;  // LANES_*: what to do with the lanes
     bit<64> bitmap; // whose contributions are in
     bit<64> mine;   // this contributor's bit
-    bit<16> contributors; // workers in the sum
-    bit<8>  degraded; // SUM_DEGRADED or 0
-    bit<16> count;
-    bit<16> age;
 }
 
 const bit<32> UNDECIDED = 0xffff; // no verdict yet
@@ -90,12 +100,18 @@ struct metadata_t {
     bit<32> verdict;
     bit<3>  send;
     bit<1>  is_gradient; // UDP to the gradient port
+    bit<1>  is_known;    // its header is of this magic and version
+    bit<1>  is_routed;   // a route was found
+    bit<1>  is_changed;  // it leaves as another packet than it came
     bit<1>  prune;       // not all copies leave: none by the port it came from
     bit<32> address;     // of this switch
+    bit<24> tree;        // of which job: its number, and the tree's
     bit<16> sum;         // of the datagram
     port_t  port;
     entry_t entry;
     slot_t  slot;
 }
+
+@name(".verdicts") counter(V_COUNT, CounterType.packets) verdicts;
 
 #endif

@@ -5,15 +5,19 @@
 #define MULTICAST_P4
 
 control Multicast(inout metadata_t meta, inout standard_metadata_t standard) {
-    apply {
-        if (meta.send == SEND_NOTHING) {
-            mark_to_drop(standard);
-        } else if (meta.send == SEND_BACK) {
+    action leave() {
+        mark_to_drop(standard);
+        if (meta.send == SEND_BACK) {
             standard.egress_spec = standard.ingress_port;
-        } else {
+        } else if (meta.send >= SEND_GROUP) {
             standard.mcast_grp = meta.entry.group;
             meta.prune = (bit<1>) (meta.send != SEND_GROUP);
         }
+        verdicts.count(meta.verdict);
+    }
+
+    apply {
+        leave();
     }
 }
 

@@ -4,32 +4,29 @@
 #ifndef ORIGIN_P4
 #define ORIGIN_P4
 
-control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control Origin(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     DatagramSum() datagram_sum;
 
-    @name(".set_address") action set_address(bit<32> ip) {
-        meta.address = ip;
-    }
-    @name(".identity") table identity {
-        actions = { set_address; }
-        default_action = set_address(0);
-    }
-
-    @name(".from_fabric") action from_fabric() {
+    // all say the switch's own address, too
+    @name(".from_fabric") action from_fabric(bit<32> address) {
+        meta.address = address;
         meta.port.kind = PORT_FABRIC;
     }
-    @name(".from_host") action from_host() {
+    @name(".from_host") action from_host(bit<32> address) {
+        meta.address = address;
         meta.port.kind = PORT_HOST;
     }
     @name(".from_member")
-    action from_member(bit<16> job, bit<1> has_worker, bit<16> worker, bit<1> is_place) {
+    action from_member(bit<32> address, bit<16> job, bit<1> has_worker, bit<16> worker, bit<1> is_place) {
+        meta.address = address;
         meta.port.kind = PORT_HOST;
         meta.port.job = job;
         meta.port.has_worker = has_worker;
         meta.port.worker = worker;
         meta.port.is_place = is_place;
     }
-    @name(".from_control") action from_control() {
+    @name(".from_control") action from_control(bit<32> address) {
+        meta.address = address;
         meta.port.kind = PORT_CONTROL;
     }
     @name(".ports") table ports {
@@ -40,47 +37,43 @@ control Origin(in headers_t hdr, inout metadata_t meta, inout standard_metadata_
             from_member;
             from_control;
         }
-        default_action = from_host(); // a port that nothing is known of is not trusted
+        default_action = from_host(0); // a port that nothing is known of is not trusted
         size = 512;
     }
 
     apply {
         ports.apply();
-        identity.apply();
         if (meta.is_gradient == 0 && (meta.port.kind != PORT_CONTROL || !hdr.ipv4.isValid())) {
-            meta.send = SEND_ROUTE;
-            meta.verdict = V_SWITCHED;
             if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
+                meta.send = SEND_ROUTE;
                 meta.verdict = V_FORWARDED;
+            } else {
+                meta.send = SEND_ROUTE;
+                meta.verdict = V_SWITCHED;
             }
         } else if (meta.port.kind == PORT_FABRIC && hdr.ipv4.dstAddr != meta.address
                    && hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
             // results have addresses of groups; what comes from another unit to others passes through
             meta.send = SEND_ROUTE;
             meta.verdict = V_FORWARDED;
-        } else if (!hdr.wire.isValid() || hdr.wire.magic != WIRE_MAGIC || hdr.wire.version != WIRE_VERSION
-                   || !WIRE_IS_OP(hdr.wire.op)
+        } else if (meta.is_known == 0 || !WIRE_IS_OP(hdr.wire.op)
                    || hdr.wire.lanes == 0 || hdr.wire.lanes > WIRE_LANES || hdr.wire.count > hdr.wire.lanes
                    || hdr.lanes.isValid() != WIRE_HAS_LANES(hdr.wire.op)
-                   || (hdr.lanes.isValid() && hdr.wire.lanes != WIRE_LANES)
-                   || (hdr.udp.length == LANES_BYTES && !hdr.lanes.isValid())) {
+                   || (hdr.lanes.isValid() && hdr.wire.lanes != WIRE_LANES)) {
             meta.verdict = V_MALFORMED;
         } else {
             datagram_sum.apply(hdr, meta);
             if (meta.sum != 0 || hdr.udp.checksum == 0) {
                 meta.verdict = V_CORRUPT;
-            } else if (meta.port.kind == PORT_CONTROL || hdr.wire.op == WIRE_OP_TICK) {
-                if (meta.port.kind != PORT_CONTROL || hdr.wire.op != WIRE_OP_TICK) {
-                    meta.verdict = V_BAD_SENDER;
-                }
+            } else if ((meta.port.kind == PORT_CONTROL) != (hdr.wire.op == WIRE_OP_TICK)) {
+                meta.verdict = V_BAD_SENDER;
             } else if (meta.port.kind == PORT_HOST) {
-                if (hdr.wire.job != meta.port.job) {
-                    meta.verdict = V_BAD_SENDER;
-                } else if (hdr.wire.op == WIRE_OP_PUSH) {
-                    if (meta.port.has_worker == 0 || hdr.wire.worker != meta.port.worker) {
+                if (hdr.wire.op == WIRE_OP_PUSH) {
+                    if (meta.port.has_worker == 0 || hdr.wire.worker != meta.port.worker
+                        || hdr.wire.job != meta.port.job) {
                         meta.verdict = V_BAD_SENDER;
                     }
-                } else if (meta.port.is_place == 0) {
+                } else if (meta.port.is_place == 0 || hdr.wire.job != meta.port.job) {
                     meta.verdict = V_BAD_SENDER;
                 }
             }

@@ -10,7 +10,7 @@ control EntryOf(in headers_t hdr, inout metadata_t meta) {
         meta.verdict = V_BAD_JOB;
     }
     @name(".entries") table entries {
-        key = { hdr.wire.job ++ hdr.wire.tree: exact @name("tree"); }
+        key = { meta.tree: exact; }
         actions = { set_entry; no_entry; }
         default_action = no_entry();
         size = 256;
@@ -27,24 +27,25 @@ control EntryOf(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The segment as this place counts slots, for a contribution or a tick. A tick is nobody's: every bit that it
-// has to have.
+// The segment as this place counts slots, for a contribution.
 control Segment(in headers_t hdr, inout metadata_t meta) {
     apply {
-        bit<64> expected = meta.entry.workers;
-        meta.slot.mine = 64w1 << (bit<8>) hdr.wire.worker;
-        meta.slot.offset = hdr.wire.slot - meta.entry.base;
-        meta.slot.index = hdr.wire.slot;
-        if (hdr.wire.op == WIRE_OP_PARTIAL) {
-            expected = meta.entry.places;
-        } else if (hdr.wire.op == WIRE_OP_TICK) {
-            expected = meta.entry.workers | meta.entry.places;
-            meta.slot.mine = 64w0xffffffffffffffff;
-        }
-        if ((hdr.wire.worker >= WIRE_MAX_WORKERS && hdr.wire.op != WIRE_OP_TICK)
-            || expected & meta.slot.mine == 0) {
+        if (hdr.wire.worker >= WIRE_MAX_WORKERS
+            || (hdr.wire.op == WIRE_OP_PUSH ? meta.entry.workers : meta.entry.places)
+               & (64w1 << (bit<8>) hdr.wire.worker) == 0) {
             meta.verdict = V_BAD_WORKER;
-        } else if (meta.slot.offset >= meta.entry.size) {
+        } else if (hdr.wire.slot - meta.entry.base >= meta.entry.size) {
+            meta.verdict = V_BAD_SLOT;
+        }
+    }
+}
+
+// And for a tick, which is nobody's.
+control SegmentOfTick(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (meta.entry.workers | meta.entry.places == 0) {
+            meta.verdict = V_BAD_WORKER;
+        } else if (hdr.wire.slot - meta.entry.base >= meta.entry.size) {
             meta.verdict = V_BAD_SLOT;
         }
     }
@@ -53,9 +54,7 @@ control Segment(in headers_t hdr, inout metadata_t meta) {
 // And as the place at the top counts them, for its result.
 control SegmentAtTop(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.slot.offset = hdr.wire.slot - meta.entry.result_base;
-        meta.slot.index = meta.entry.base + meta.slot.offset;
-        if (meta.slot.offset >= meta.entry.size) {
+        if (hdr.wire.slot - meta.entry.result_base >= meta.entry.size) {
             meta.verdict = V_BAD_SLOT;
         }
     }

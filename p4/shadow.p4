@@ -6,16 +6,15 @@
 
 // A result that comes by. A degraded one replaces an incomplete sum, too: nobody waits for that sum any more.
 control KeepResult(in headers_t hdr, inout metadata_t meta) {
-    apply {
-        bit<32> generation;
-        bit<32> fragment;
+    action keep() {
+        bit<8> flags;
+        meta.slot.index = hdr.wire.slot - meta.entry.result_base + meta.entry.base;
         slot_state.read(meta.slot.state, meta.slot.index);
-        slot_generation.read(generation, meta.slot.index);
-        slot_fragment.read(fragment, meta.slot.index);
-        if (generation == meta.entry.generation && fragment == hdr.wire.fragment
+        slot_generation.read(meta.slot.generation, meta.slot.index);
+        slot_fragment.read(meta.slot.fragment, meta.slot.index);
+        if (meta.slot.generation == meta.entry.generation && meta.slot.fragment == hdr.wire.fragment
             && (meta.slot.state == SLOT_PARTIAL
                 || (meta.slot.state == SLOT_FILLING && hdr.wire.flags & WIRE_FLAG_DEGRADED != 0))) {
-            bit<8> flags;
             slot_flags.read(flags, meta.slot.index);
             slot_flags.write(meta.slot.index, (flags & SUM_MARKED) | (hdr.wire.flags & WIRE_FLAG_DEGRADED));
             slot_state.write(meta.slot.index, SLOT_FINAL);
@@ -24,6 +23,10 @@ control KeepResult(in headers_t hdr, inout metadata_t meta) {
             slot_age.write(meta.slot.index, hdr.wire.age);
             meta.slot.lanes = LANES_KEEP;
         }
+    }
+
+    apply {
+        keep();
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of a slot, a stage each: the fragment that it holds, who is in the sum, how many workers. Rules 4
-// to 10.
+// to 10. A stage is an action, for BMv2 makes tables of branches that are outside of actions.
 #ifndef SLOT_P4
 #define SLOT_P4
 
@@ -14,49 +14,48 @@
 @name(".slot_count") register<bit<16>>(SLOTS) slot_count;      // valid lanes, as the last packet said
 @name(".slot_age") register<bit<16>>(SLOTS) slot_age;          // of the packet that completed the sum
 
-
 // The slot's fragment against the packet's. Fragments compare as signed differences, for they wrap.
 control Fragment(in headers_t hdr, inout metadata_t meta) {
-    apply {
-        bit<32> generation;
-        bit<32> fragment;
+    action compare() {
         bit<32> difference;
+        meta.slot.index = hdr.wire.slot;
         slot_state.read(meta.slot.state, meta.slot.index);
-        slot_generation.read(generation, meta.slot.index);
-        slot_fragment.read(fragment, meta.slot.index);
-        difference = hdr.wire.fragment - fragment;
-        if (difference != 0 || meta.slot.state == SLOT_EMPTY || generation != meta.entry.generation) {
-            if (hdr.wire.op == WIRE_OP_TICK) {
-                meta.verdict = V_TICK_LATE;
-            } else if (meta.slot.state == SLOT_EMPTY || generation != meta.entry.generation
-                       || (difference[31:31] == 0 && meta.slot.state != SLOT_FILLING)) {
-                meta.slot.is_new = 1;
-                slot_generation.write(meta.slot.index, meta.entry.generation);
-                slot_fragment.write(meta.slot.index, hdr.wire.fragment);
-            } else if (difference[31:31] == 1) {
-                meta.verdict = V_STALE;
-            } else {
-                meta.verdict = V_MISMATCH;
-            }
-        } else if (hdr.wire.op == WIRE_OP_TICK && meta.slot.state != SLOT_FILLING) {
-            meta.verdict = V_TICK_LATE;
+        slot_generation.read(meta.slot.generation, meta.slot.index);
+        slot_fragment.read(meta.slot.fragment, meta.slot.index);
+        difference = hdr.wire.fragment - meta.slot.fragment;
+        if (meta.slot.state == SLOT_EMPTY || meta.slot.generation != meta.entry.generation
+            || (difference != 0 && difference[31:31] == 0 && meta.slot.state != SLOT_FILLING)) {
+            meta.slot.is_new = 1;
+            meta.slot.state = SLOT_FILLING;
+            slot_generation.write(meta.slot.index, meta.entry.generation);
+            slot_fragment.write(meta.slot.index, hdr.wire.fragment);
+        } else if (difference[31:31] == 1) {
+            meta.verdict = V_STALE;
+        } else if (difference != 0) {
+            meta.verdict = V_MISMATCH;
+            meta.is_changed = 1;
         }
+    }
+
+    apply {
+        compare();
     }
 }
 
-// Each contributor counts once. A complete sum takes nobody in any more.
+// Each contributor counts once.
 control Bitmap(in headers_t hdr, inout metadata_t meta) {
-    apply {
+    action add() {
+        meta.slot.mine = 64w1 << (bit<8>) hdr.wire.worker;
         slot_bitmap.read(meta.slot.bitmap, meta.slot.index);
-        // what was in the slot before does not count
-        meta.slot.bitmap = meta.slot.bitmap * (bit<64>) (meta.slot.is_new ^ 1);
-        if (hdr.wire.op == WIRE_OP_TICK) {
-            meta.slot.mine = 0; // it adds nobody
-        } else if (meta.slot.is_new == 0 && meta.slot.state != SLOT_FILLING) {
+        if (meta.slot.is_new == 1) {
+            meta.slot.bitmap = 0; // what was in the slot before does not count
+        }
+        if (meta.slot.state != SLOT_FILLING) {
             meta.slot.lanes = LANES_RECALL;
+            meta.is_changed = 1;
             meta.verdict = V_RESENT;
             if (meta.slot.bitmap & meta.slot.mine == 0) {
-                meta.verdict = V_LATE;
+                meta.verdict = V_LATE; // a complete sum takes nobody in any more
             }
         } else if (meta.slot.bitmap & meta.slot.mine != 0) {
             meta.verdict = V_DUPLICATE;
@@ -65,45 +64,78 @@ control Bitmap(in headers_t hdr, inout metadata_t meta) {
             slot_bitmap.write(meta.slot.index, meta.slot.bitmap);
         }
     }
+
+    apply {
+        add();
+    }
 }
 
-// Only for a contribution that the bitmap let in, or a tick that is in time. In arithmetic where it can be,
-// for BMv2 makes a table of each branch.
+// Only for a contribution that the bitmap let in. What it makes of the sum goes into its own header, too.
 control Count(inout headers_t hdr, inout metadata_t meta) {
-    apply {
+    // each register is read and written in one go, as a stage would
+    action add() {
+        bit<16> contributors;
         bit<8> flags;
-        bit<1> is_partial = (bit<1>) (hdr.wire.op == WIRE_OP_PARTIAL);
-        bit<1> is_tick = (bit<1>) (hdr.wire.op == WIRE_OP_TICK);
-        bit<1> complete = (bit<1>) (meta.slot.bitmap == meta.entry.workers | meta.entry.places);
-        // each register is read and written in one go, as a stage would
-        slot_contributors.read(meta.slot.contributors, meta.slot.index);
-        meta.slot.contributors = meta.slot.contributors * (bit<16>) (meta.slot.is_new ^ 1)
-            + (bit<16>) (hdr.wire.op == WIRE_OP_PUSH ? 1w1 : 1w0)
-            + hdr.wire.contributors * (bit<16>) is_partial;
-        slot_contributors.write(meta.slot.index, meta.slot.contributors);
+        slot_contributors.read(contributors, meta.slot.index);
+        hdr.wire.contributors = (meta.slot.is_new == 1 ? 16w0 : contributors)
+            + (hdr.wire.op == WIRE_OP_PUSH ? 16w1 : hdr.wire.contributors);
+        slot_contributors.write(meta.slot.index, hdr.wire.contributors);
         slot_flags.read(flags, meta.slot.index);
-        flags = flags * (bit<8>) (meta.slot.is_new ^ 1);
-        flags = flags | (SUM_MARKED * (bit<8>) (hdr.ipv4.diffserv[1:1] & hdr.ipv4.diffserv[0:0] & ~is_tick));
-        flags = flags | (hdr.wire.flags & WIRE_FLAG_DEGRADED) * (bit<8>) is_partial
-            | SUM_DEGRADED * (bit<8>) is_tick;
-        slot_flags.write(meta.slot.index, flags);
-        slot_count.read(meta.slot.count, meta.slot.index);
-        meta.slot.count = meta.slot.count * (bit<16>) is_tick + hdr.wire.count * (bit<16>) (is_tick ^ 1);
-        slot_count.write(meta.slot.index, meta.slot.count);
-        meta.slot.age = hdr.wire.age * (bit<16>) (is_partial | is_tick);
-        slot_age.write(meta.slot.index, meta.slot.age);
-        meta.slot.degraded = flags & SUM_DEGRADED;
-        // the sum's, where this completes it
-        hdr.ipv4.diffserv = hdr.ipv4.diffserv | (WIRE_CE * (bit<8>) flags[0:0]);
-        complete = complete | is_tick;
-        meta.slot.state = SLOT_FILLING + (meta.entry.role - SLOT_FILLING) * (bit<8>) complete;
-        meta.verdict = V_AGGREGATED + (V_COMPLETED - V_AGGREGATED) * (bit<32>) complete;
+        hdr.wire.flags = (meta.slot.is_new == 1 ? 8w0 : flags)
+            | (hdr.ipv4.diffserv & WIRE_CE == WIRE_CE ? SUM_MARKED : 8w0)
+            | (hdr.wire.op == WIRE_OP_PUSH ? 8w0 : hdr.wire.flags & WIRE_FLAG_DEGRADED);
+        slot_flags.write(meta.slot.index, hdr.wire.flags);
+        hdr.ipv4.diffserv = hdr.ipv4.diffserv | (hdr.wire.flags & SUM_MARKED) * WIRE_CE;
+        hdr.wire.flags = hdr.wire.flags & SUM_DEGRADED; // the number is the wire's, too
+        slot_count.write(meta.slot.index, hdr.wire.count);
+        if (hdr.wire.op == WIRE_OP_PUSH) {
+            hdr.wire.age = 0;
+        }
+        slot_age.write(meta.slot.index, hdr.wire.age);
         meta.slot.lanes = LANES_ADD - (LANES_ADD - LANES_KEEP) * (bit<2>) meta.slot.is_new;
-        if (is_tick == 1) {
-            meta.verdict = V_TICKED;
-            meta.slot.lanes = LANES_RECALL;
+        meta.verdict = V_AGGREGATED;
+        if (meta.slot.bitmap == meta.entry.workers | meta.entry.places) {
+            meta.slot.state = meta.entry.role;
+            meta.verdict = V_COMPLETED;
+            meta.is_changed = 1;
         }
         slot_state.write(meta.slot.index, meta.slot.state);
+    }
+
+    apply {
+        add();
+    }
+}
+
+// A tick completes the sum as it is: it adds nobody, and its age is the sum's.
+control Complete(inout headers_t hdr, inout metadata_t meta) {
+    action complete() {
+        bit<8> flags;
+        meta.slot.index = hdr.wire.slot;
+        slot_state.read(meta.slot.state, meta.slot.index);
+        slot_generation.read(meta.slot.generation, meta.slot.index);
+        slot_fragment.read(meta.slot.fragment, meta.slot.index);
+        if (meta.slot.state != SLOT_FILLING || meta.slot.fragment != hdr.wire.fragment
+            || meta.slot.generation != meta.entry.generation) {
+            meta.verdict = V_TICK_LATE;
+        } else {
+            slot_contributors.read(hdr.wire.contributors, meta.slot.index);
+            slot_flags.read(flags, meta.slot.index);
+            slot_flags.write(meta.slot.index, flags | SUM_DEGRADED);
+            hdr.ipv4.diffserv = hdr.ipv4.diffserv | (flags & SUM_MARKED) * WIRE_CE;
+            hdr.wire.flags = SUM_DEGRADED;
+            slot_count.read(hdr.wire.count, meta.slot.index);
+            slot_age.write(meta.slot.index, hdr.wire.age);
+            slot_state.write(meta.slot.index, meta.entry.role);
+            meta.slot.state = meta.entry.role;
+            meta.slot.lanes = LANES_RECALL;
+            meta.verdict = V_TICKED;
+            meta.is_changed = 1;
+        }
+    }
+
+    apply {
+        complete();
     }
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 Access = tuple[str, str]  # "read" or "write", the register array
@@ -94,9 +94,11 @@ class _Ways:
         chosen = [(default, "__MISS__")]
         if table["key"]:
             chosen += [(self._actions[number], "__HIT__") for number in table["action_ids"]]
+        following = table["next_tables"]
         for action, how in chosen:
-            following = table["next_tables"]
-            yield following[how] if how in following else following[action["name"]], *_done(action, known)
+            then = following[how] if how in following else following[action["name"]]
+            for after, accesses in _done(action, known):
+                yield then, after, accesses
 
 
 def _parsed(program: Mapping[str, Any]) -> Known:
@@ -116,24 +118,41 @@ def _parsed(program: Mapping[str, Any]) -> Known:
     return known
 
 
-def _done(action: Mapping[str, Any], known: Known) -> tuple[Known, tuple[Access, ...]]:
-    """Return the fields' values after an action, and the arrays that it reads and writes."""
-    after, accesses = dict(known), []
-    for step in action["primitives"]:
-        operation, parameters = step["op"], step["parameters"]
-        value: Values = None
-        if operation == "register_write":
-            accesses.append(("write", parameters[0]["value"]))
+def _done(action: Mapping[str, Any], known: Known) -> Iterator[tuple[Known, tuple[Access, ...]]]:
+    """Yield the fields' values after an action, and the arrays that it reads and writes, for each way through
+    its jumps.
+    """
+    steps = action["primitives"]
+    left: list[tuple[int, Known, tuple[Access, ...]]] = [(0, known, ())]
+    while left:
+        at, before, accesses = left.pop()
+        if at == len(steps):
+            yield before, accesses
             continue
-        if operation == "register_read":
-            accesses.append(("read", parameters[1]["value"]))
-        elif operation == "assign":
-            value = _value(parameters[1], after)
-        elif operation == "remove_header":
-            after[f"{parameters[0]['value']}.$valid$"] = frozenset({0})
-        if parameters[0]["type"] == "field":
-            _set(after, _name(parameters[0]), value)
-    return after, tuple(accesses)
+        operation, parameters = steps[at]["op"], steps[at]["parameters"]
+        if operation == "_jump":
+            left.append((int(parameters[0]["value"], 16), before, accesses))
+        elif operation == "_jump_if_zero":
+            condition, target = parameters[0], int(parameters[1]["value"], 16)
+            possible = _value(condition, before)
+            for outcome in _EITHER if possible is None else possible:
+                then = at + 1 if outcome else target
+                left.append((then, _with(before, condition, bool(outcome)), accesses))
+        else:
+            after, access = _changed(operation, parameters, before)
+            left.append((at + 1, after, accesses + access))
+
+
+def _changed(operation: str, parameters: Sequence[Any], known: Known) -> tuple[Known, tuple[Access, ...]]:
+    """Return the fields' values after a primitive, and the array that it reads or writes, if any."""
+    if operation == "register_write":
+        return known, (("write", parameters[0]["value"]),)
+    after = dict(known)
+    if operation in ("add_header", "remove_header"):
+        after[f"{parameters[0]['value']}.$valid$"] = frozenset({int(operation == "add_header")})
+    if parameters[0]["type"] == "field":
+        _set(after, _name(parameters[0]), _value(parameters[1], known) if operation == "assign" else None)
+    return after, (("read", parameters[1]["value"]),) if operation == "register_read" else ()
 
 
 def _value(said: Any, known: Known) -> Values:
@@ -194,6 +213,8 @@ def _with(known: Known, said: Mapping[str, Any], truth: bool) -> Known:
     operation = value["op"]
     if operation == "not":
         return _with(known, value["right"], not truth)
+    if operation == "b2d":
+        return _with(known, value["right"], truth)
     if operation == "d2b" and value["right"]["type"] == "field":
         return _told(known, _name(value["right"]), frozenset({int(truth)}))
     if operation == ("and" if truth else "or"):

@@ -45,24 +45,24 @@ P4 = (
         ),
         (
             "a worker speaks for another",
-            "if (meta.port.has_worker == 0 || hdr.wire.worker != meta.port.worker) {",
-            "if (meta.port.has_worker == 0) {",
+            "if (meta.port.has_worker == 0 || hdr.wire.worker != meta.port.worker\n",
+            "if (meta.port.has_worker == 0\n",
         ),
         ("a count above the lanes passes", " || hdr.wire.count > hdr.wire.lanes\n", "\n"),
         (
             "a host that is no place sends sums",
-            "} else if (meta.port.is_place == 0) {",
-            "} else if (false) {",
+            "} else if (meta.port.is_place == 0 || hdr.wire.job != meta.port.job) {",
+            "} else if (hdr.wire.job != meta.port.job) {",
         ),
         (
             "anybody ticks",
-            "} else if (meta.port.kind == PORT_CONTROL || hdr.wire.op == WIRE_OP_TICK) {",
-            "} else if (meta.port.kind == PORT_CONTROL) {",
+            "} else if ((meta.port.kind == PORT_CONTROL) != (hdr.wire.op == WIRE_OP_TICK)) {",
+            "} else if (meta.port.kind == PORT_CONTROL && hdr.wire.op != WIRE_OP_TICK) {",
         ),
         (
             "the control port sends all",
-            "if (meta.port.kind != PORT_CONTROL || hdr.wire.op != WIRE_OP_TICK) {",
-            "if (meta.port.kind != PORT_CONTROL) {",
+            "} else if ((meta.port.kind == PORT_CONTROL) != (hdr.wire.op == WIRE_OP_TICK)) {",
+            "} else if (meta.port.kind != PORT_CONTROL && hdr.wire.op == WIRE_OP_TICK) {",
         ),
     ),
     *_in(
@@ -70,54 +70,67 @@ P4 = (
         "p4/slot.p4",
         (
             "an older fragment takes its slot",
-            "(difference[31:31] == 0 && meta.slot.state != SLOT_FILLING)",
-            "meta.slot.state != SLOT_FILLING",
+            "(difference != 0 && difference[31:31] == 0 && meta.slot.state != SLOT_FILLING)",
+            "(difference != 0 && meta.slot.state != SLOT_FILLING)",
         ),
         (
             "another generation keeps its slot",
-            "difference != 0 || meta.slot.state == SLOT_EMPTY || generation != meta.entry.generation) {",
-            "difference != 0 || meta.slot.state == SLOT_EMPTY) {",
+            "meta.slot.state == SLOT_EMPTY || meta.slot.generation != meta.entry.generation\n",
+            "meta.slot.state == SLOT_EMPTY\n",
         ),
         (
             "what was in the slot before counts",
-            "meta.slot.bitmap = meta.slot.bitmap * (bit<64>) (meta.slot.is_new ^ 1);",
-            "meta.slot.bitmap = meta.slot.bitmap;",
+            "            meta.slot.bitmap = 0; // what was in the slot before does not count\n",
+            "",
         ),
         (
             "who comes after a tick is added",
-            "} else if (meta.slot.is_new == 0 && meta.slot.state != SLOT_FILLING) {",
-            "} else if (meta.slot.is_new == 0 && meta.slot.bitmap & meta.slot.mine != 0) {",
+            "        if (meta.slot.state != SLOT_FILLING) {\n            meta.slot.lanes",
+            "        if (meta.slot.state != SLOT_FILLING && meta.slot.bitmap & meta.slot.mine != 0) {\n"
+            "            meta.slot.lanes",
         ),
         (
             "who comes after a tick is a repetition",
-            "                meta.verdict = V_LATE;\n",
+            "                meta.verdict = V_LATE; // a complete sum takes nobody in any more\n",
             "",
         ),
         (
             "a partial sum is one worker",
-            " + hdr.wire.contributors * (bit<16>) is_partial;",
-            " + (bit<16>) is_partial;",
+            " + (hdr.wire.op == WIRE_OP_PUSH ? 16w1 : hdr.wire.contributors);",
+            " + 16w1;",
         ),
         (
             "a degraded partial sum makes a whole one",
-            "(hdr.wire.flags & WIRE_FLAG_DEGRADED) * (bit<8>) is_partial\n            | ",
+            "\n            | (hdr.wire.op == WIRE_OP_PUSH ? 8w0 : hdr.wire.flags & WIRE_FLAG_DEGRADED);",
+            ";",
+        ),
+        ("a ticked sum is whole", "hdr.wire.flags = SUM_DEGRADED;", "hdr.wire.flags = 0;"),
+        ("a ticked sum is whole when it is sent again", "flags | SUM_DEGRADED);", "flags);"),
+        (
+            "what was in the slot before is counted",
+            "(meta.slot.is_new == 1 ? 16w0 : contributors)",
+            "contributors",
+        ),
+        (
+            "a push says how old its sum is",
+            "            hdr.wire.age = 0;\n",
             "",
         ),
-        ("a ticked sum is whole", " | SUM_DEGRADED * (bit<8>) is_tick;", ";"),
+        ("the first contribution is added", "(LANES_ADD - LANES_KEEP)", "0"),
         (
             "a tick completes what is complete",
-            "} else if (hdr.wire.op == WIRE_OP_TICK && meta.slot.state != SLOT_FILLING) {",
-            "} else if (false) {",
+            "if (meta.slot.state != SLOT_FILLING || meta.slot.fragment != hdr.wire.fragment\n",
+            "if (meta.slot.fragment != hdr.wire.fragment\n",
         ),
         (
             "a ticked sum has the tick's count",
-            "meta.slot.count * (bit<16>) is_tick + hdr.wire.count * (bit<16>) (is_tick ^ 1);",
-            "hdr.wire.count;",
+            "            slot_count.read(hdr.wire.count, meta.slot.index);\n",
+            "",
         ),
         (
-            "a ticked sum says no age",
-            "hdr.wire.age * (bit<16>) (is_partial | is_tick);",
-            "hdr.wire.age * (bit<16>) is_partial;",
+            "a ticked sum that is sent again says no age",
+            "            slot_age.write(meta.slot.index, hdr.wire.age);\n            slot_state.write",
+            "            slot_state.write",
         ),
     ),
     *_in(
@@ -125,27 +138,25 @@ P4 = (
         "p4/segment.p4",
         (
             "one slot behind the segment is the job's",
-            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset >= "
-            "meta.entry.size) "
-            "{",
-            "            meta.verdict = V_BAD_WORKER;\n        } else if (meta.slot.offset > "
-            "meta.entry.size) "
-            "{",
+            "64w1 << (bit<8>) hdr.wire.worker) == 0) {\n            meta.verdict = V_BAD_WORKER;\n"
+            "        } else if (hdr.wire.slot - meta.entry.base >= ",
+            "64w1 << (bit<8>) hdr.wire.worker) == 0) {\n            meta.verdict = V_BAD_WORKER;\n"
+            "        } else if (hdr.wire.slot - meta.entry.base > ",
         ),
         (
             "who is no member contributes",
-            " || expected & meta.slot.mine == 0) {",
-            ") {",
+            "               & (64w1 << (bit<8>) hdr.wire.worker) == 0) {",
+            "               == 0) {",
         ),
         (
             "a place's number is a worker's",
-            "            expected = meta.entry.places;\n",
-            "",
+            "(hdr.wire.op == WIRE_OP_PUSH ? meta.entry.workers : meta.entry.places)",
+            "meta.entry.workers",
         ),
         (
-            "a tick is worker 0's",
-            "            meta.slot.mine = 64w0xffffffffffffffff;\n",
-            "",
+            "a tick is for places that have workers",
+            "if (meta.entry.workers | meta.entry.places == 0) {",
+            "if (meta.entry.workers == 0) {",
         ),
         (
             "packets of any width are the tree's",
@@ -156,7 +167,7 @@ P4 = (
     *_in(
         Kind.P4,
         "p4/shadow.p4",
-        ("any fragment's result is kept", " && fragment == hdr.wire.fragment\n", "\n"),
+        ("any fragment's result is kept", " && meta.slot.fragment == hdr.wire.fragment\n", "\n"),
         (
             "a kept result is still a partial sum",
             "            slot_state.write(meta.slot.index, SLOT_FINAL);\n",
@@ -167,28 +178,32 @@ P4 = (
         Kind.P4,
         "p4/sum.p4",
         (
-            "a sum counts what its last packet did",
-            "        hdr.wire.contributors = meta.slot.contributors;\n",
+            "a sum asked for again counts what its packet did",
+            "            slot_contributors.read(hdr.wire.contributors, meta.slot.index);\n",
             "",
         ),
         (
             "a partial sum names the slot as the top counts",
-            "address(meta.entry.up_base, meta.entry.up_ip);",
-            "address(meta.entry.result_base, meta.entry.up_ip);",
+            "meta.entry.base + meta.entry.up_base;",
+            "meta.entry.base + meta.entry.result_base;",
         ),
         (
             "a sum asked for again goes to the group",
             "                meta.send = SEND_BACK;\n",
             "                meta.send = SEND_GROUP;\n",
         ),
-        ("a sum has the age of its last packet", "        hdr.wire.age = meta.slot.age;\n", ""),
+        (
+            "a sum asked for again has the age of its packet",
+            "            slot_age.read(hdr.wire.age, meta.slot.index);\n",
+            "",
+        ),
     ),
     *_in(
         Kind.P4,
         "p4/parser.p4",
         (
             "zero of a sum is said to be none",
-            "meta.sum | (16w0 - (bit<16>) (bit<1>) (meta.sum == 0)); // 0xffff for 0",
+            "meta.sum | (meta.sum == 0 ? 16w0xffff : 16w0);",
             "meta.sum;",
         ),
     ),
@@ -197,13 +212,13 @@ P4 = (
         "testbed/dataplanes/bmv2/switch.py",
         (
             "the control port is a host's",
-            '_FROM_CONTROL = Action("from_control")',
-            '_FROM_CONTROL = Action("from_host")',
+            'Action("from_control", (address,))',
+            'Action("from_host", (address,))',
         ),
         (
             "an entry that is replaced stays as it was",
             'self._client.replace_entry("entries", handle, action)',
-            'self._client.replace_entry("ports", self._senders[1], _FROM_HOST)',
+            'self._client.replace_entry("ports", self._senders[1], action)',
         ),
         (
             "a segment is not emptied",

@@ -139,7 +139,7 @@ class Bmv2Aggregator:
             self.release(number)
         for entry in self.client.entries("ports"):
             is_control = entry.value == addresses.CONTROL_PORT
-            action = Action("from_control" if is_control else "from_fabric")
+            action = Action("from_control" if is_control else "from_fabric", entry.action.data[:1])
             self.client.replace_entry("ports", entry.handle, action)
         self.client.fill_register("slot_state", 0, self.switch.slots, 0)
 

@@ -176,7 +176,7 @@ def refuses() -> Any:
         client = SwitchClient(1)
         return [
             refused(lambda: client.add_entry("nothing", Key(1, 16), Action("no_entry"))),
-            refused(lambda: client.add_entry("ports", Key(1, 9), Action("from_host"))),
+            refused(lambda: client.add_entry("ports", Key(1, 9), Action("from_host", (0,)))),
             refused(lambda: client.add_entry("ports", Key(9, 9), Action("set_entry"))),
             refused(lambda: client.delete_entry("entries", 997)),
             refused(lambda: client.fill_register("slot_state", 0, 1025, 0)),

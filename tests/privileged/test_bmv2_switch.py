@@ -17,9 +17,9 @@ from tests.privileged.bmv2_run import BURST, findings
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
 
-FABRIC = {"c9": ["from_fabric"], "ff": ["from_control"]}
-AS_HOSTS = {"1": ["from_host"], "2": ["from_host"], "3": ["from_host"], **FABRIC}
 TOR = 0x0A0001FE
+FABRIC = {"c9": ["from_fabric", TOR], "ff": ["from_control", TOR]}
+AS_HOSTS = {"1": ["from_host", TOR], "2": ["from_host", TOR], "3": ["from_host", TOR], **FABRIC}
 ENDED = "u1's simple_switch ended (signal 9)"
 
 
@@ -54,12 +54,12 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     assert seen["kept its slots"] == 1024
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
     assert seen["bound"] == {
-        "1": ["from_member", 5, 1, 0, 0],
-        "2": ["from_host"],
-        "3": ["from_member", 5, 0, 0, 1],
+        "1": ["from_member", TOR, 5, 1, 0, 0],
+        "2": ["from_host", TOR],
+        "3": ["from_member", TOR, 5, 0, 0, 1],
         **FABRIC,
     }
-    assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_member", 5, 0, 0, 1]}]
+    assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_member", TOR, 5, 0, 0, 1]}]
     assert seen["reused"] == [1, 2, 3]
     assert seen["no such port"] == "u1: no port u1-h4; there are u1-h1, u1-h2, u1-h3, u1-o1"
 
@@ -147,7 +147,7 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
     }
     assert seen["restarted"] is None
     assert seen["jobs"] == ["set_entry"]
-    assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_member", 5, 1, 0, 0]}, [1, 2])
+    assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_member", TOR, 5, 1, 0, 0]}, [1, 2])
 
 
 def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_switch() -> None:

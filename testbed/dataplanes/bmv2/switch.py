@@ -34,8 +34,6 @@ MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
 END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
-_FROM_HOST, _FROM_FABRIC = Action("from_host"), Action("from_fabric")
-_FROM_CONTROL = Action("from_control")
 
 
 class Bmv2Switch:
@@ -159,9 +157,10 @@ class Bmv2Switch:
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Say who may send gradients by the port of this host; None: nobody, as a switch that ended lets."""
+        address = _ip(addresses.tor_ip(self._unit))
         try:
             with self._asking():
-                self._client.replace_entry("ports", self._senders[host], _from(sender))
+                self._client.replace_entry("ports", self._senders[host], _from(sender, address))
         except _EndedError:
             if sender:
                 raise
@@ -256,21 +255,20 @@ class Bmv2Switch:
         """Set what every switch has: its address, who is behind each port, where stations are, whom a
         broadcast reaches.
         """
-        client = self._client
+        client, address = self._client, _ip(addresses.tor_ip(self._unit))
         hosts = [
             number for number in self._ports.values() if addresses.is_host_port(number)
         ]  # numbered as the hosts are
         for number in set(self._ports.values()).difference(hosts):
-            client.add_entry("ports", Key(number, 9), _FROM_FABRIC)
+            client.add_entry("ports", Key(number, 9), Action("from_fabric", (address,)))
             client.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
-        client.add_entry("ports", Key(addresses.CONTROL_PORT, 9), _FROM_CONTROL)
+        client.add_entry("ports", Key(addresses.CONTROL_PORT, 9), Action("from_control", (address,)))
         client.set_queue_depth(QUEUE_PACKETS)
-        client.set_default("identity", Action("set_address", (_ip(addresses.tor_ip(self._unit)),)))
         client.add_group(FLOOD_GROUP, hosts)
         flood = Action("flood", (FLOOD_GROUP,))
         client.add_entry("stations", Key(routing.mac_number(BROADCAST), 48), flood)
         for host in hosts:
-            self._senders[host] = client.add_entry("ports", Key(host, 9), _FROM_HOST)
+            self._senders[host] = client.add_entry("ports", Key(host, 9), _from(None, address))
             mac = routing.mac_number(addresses.host_mac(self._unit, host))
             client.add_entry("stations", Key(mac, 48), Action("switch_to", (host,)))
 
@@ -331,11 +329,12 @@ def entry_data(entry: Entry, group: int) -> tuple[int, ...]:
     return tuple(values[parameter.name] for parameter in P4_ENTRY)
 
 
-def _from(sender: Sender | None) -> Action:
+def _from(sender: Sender | None, address: int) -> Action:
+    """Return the action for packets of a host's port at the switch of this address."""
     if sender is None:
-        return _FROM_HOST
+        return Action("from_host", (address,))
     worker = (0, 0) if sender.worker is None else (1, sender.worker)
-    return Action("from_member", (sender.job, *worker, int(sender.is_place)))
+    return Action("from_member", (address, sender.job, *worker, int(sender.is_place)))
 
 
 def _ip(address: str) -> int:
