@@ -12,19 +12,20 @@ import os
 import subprocess
 from typing import Any
 
-from testbed.dataplanes.xdp.plane import PINNED_PROGRAM, XdpPlane
+from testbed.daemon.network import Network
+from testbed.dataplanes.xdp.plane import PINNED_PROGRAM
 from testbed.dataplanes.xdp.program import PROGRAMS, in_namespace
 from testbed.dataplanes.xdp.syscall import pin, program_id
 from testbed.errors import SettingError, TestbedError
 from tests.limits import CALL_S
 
 
-def reload(plane: XdpPlane) -> dict[str, int]:
-    """Replace every program of `plane` at every port, and return the new programs' numbers in the kernel, by
-    name.
+def reload(network: Network) -> dict[str, int]:
+    """Replace every program at every port, and return the new programs' numbers in the kernel, by name.
 
     Raises SettingError if a port does not run the new program afterwards. No two reloads at once.
     """
+    plane, ports = network.plane, network._switch_ports()
     programs = plane.programs
     bpf: Any = programs.compiled.bpf
     old = dict(programs.compiled.functions)
@@ -36,10 +37,10 @@ def reload(plane: XdpPlane) -> dict[str, int]:
         programs.compiled.functions.update(old)
         raise TestbedError(f"load the XDP programs again: {error}") from error
     numbers = {name: program_id(programs.program_fd(name)) for name in PROGRAMS}
-    for port in plane._switch_ports:
+    for port in ports:
         programs.attach("tor_port" if port.unit else "oxc_port", port.device)
-    _check({port.device: numbers["tor_port" if port.unit else "oxc_port"] for port in plane._switch_ports})
-    for host in plane._host_ports:
+    _check({port.device: numbers["tor_port" if port.unit else "oxc_port"] for port in ports})
+    for host in network._host_ports():
 
         def replace() -> None:
             programs.attach("host_port", "eth0")
