@@ -121,7 +121,7 @@ def test_a_switch_that_ends_without_a_job_routes_again(tmp_path: Path) -> None:
         switch_of(testbed, 1).send_signal(signal.SIGKILL)
         wait_for(lambda: status(testbed)["units"][0]["restarts"] == 1, "the switch is started again", END_S)
         wait_for(lambda: bool(status(testbed)["controller"]["ready"]), "its routes are set", END_S)
-        done = command("testbed.run", "--name", testbed.name, "--place", "u1:2", str(JOBS / "many.py"))
+        done = command("testbed.run", "--name", testbed.name, "--place", "u1:2", str(JOBS / "many.py"), "11")
         assert done.returncode == 0, done.stderr
 
 

@@ -1,6 +1,6 @@
 """Many small vectors at once, and one after the other: what each way took, and whether the sums are right.
 Then large ones between hundreds of tiny ones, and one after a pause that is longer than the group's time
-limit.
+limit. The argument says how often each way is tried, of which the medians are told.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import sys
 import time
 from statistics import median
 
@@ -15,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 COUNT, LENGTH, LIMIT_S = 101, 997, 5
-REPEATS = 11  # by their medians: the luckiest of a few ways one by one was as quick as one together
 START_S = 300
 MIXED = (40_009, *(3,) * 263, 40_009, *(3,) * 11, 50_021, *(3,) * 5, 1009)
 
@@ -35,7 +35,7 @@ def main() -> None:
     report: dict[str, object] = {}
     for length in (LENGTH, 3):
         right, one_by_one_s, together_s = True, [], []
-        for _ in range(REPEATS):
+        for _ in range(int(sys.argv[1])):
             dist.barrier()
             start = time.perf_counter()
             one_by_one = vectors(length)
