@@ -36,6 +36,7 @@ PIP_SETTINGS = (
 HANDED_ON = (
     "CI",
     "TESTBED_REQUIRE",
+    "TESTBED_GATE_LANES",
     "TESTBED_GATE_LIMIT_S",
 )  # what a command in the container gets of the caller's
 CAP_SYS_RESOURCE = 24

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import settings
 
 from testbed.probing import tried
 from testbed.probing.features import BY_NAME, ProbeResult
-from tests import gate
+from tests import gate, lanes
 
 # no limit on the time of an example: a busy machine is no failure
 settings.register_profile("testbed", deadline=None)
@@ -57,6 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if config.getoption("--gate"):
         config.pluginmanager.register(gate.Skips(), "skips")
+        if hasattr(config, "workerinput"):  # of pytest-xdist
+            config.pluginmanager.register(lanes.Lane(Path(config.option.basetemp).parent), "lane")
+        else:
+            config.pluginmanager.register(gate.UnderWay(), "under way")
 
 
 def _parts(setting: str) -> list[str]:

@@ -1,8 +1,9 @@
 """The gate: every test, with a limit on the time of all of them, and no skip that is not on the list of
 tests/skips.py.
 
-`python -m tests.gate` runs pytest in a session of its own and ends what it leaves behind; `Skips` is the
-plugin that pytest's option --gate loads (tests/conftest.py). The last line of the gate is pytest's own.
+`python -m tests.gate` runs pytest in a session of its own, its tests in lanes (tests/lanes.py), and ends
+what it leaves behind; `Skips` and `UnderWay` are the plugins that pytest's option --gate loads
+(tests/conftest.py). The last line of the gate is pytest's own.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,11 +26,13 @@ from typing import Any
 
 import pytest
 
+from tests import lanes
 from tests.processes import alive
 from tests.skips import ALLOWED, Allowed
 
-LIMIT_VARIABLE = "TESTBED_GATE_LIMIT_S"
+LIMIT_VARIABLE, LANES_VARIABLE = "TESTBED_GATE_LIMIT_S", "TESTBED_GATE_LANES"
 LIMIT_S = 2400.0  # a quiet machine of two cores takes half of it; a busy one is no failure
+LANES = 1
 IN_ORDER_S = 60.0  # for pytest to end in order when its time is over, which prints what was under way
 KILL_S = 20.0
 FOLDERS = ("tests/unit", "tests/privileged")
@@ -47,18 +52,17 @@ def allowed_by(test: str, reason: str, rules: Sequence[Allowed] = ALLOWED) -> Al
 
 class Skips:
     """A pytest plugin: makes a skip that no rule allows a failure, and prints the others at the end, by
-    rule.
+    rule. What a lane lets pass is judged again where those of all lanes are counted.
     """
 
     def __init__(self, rules: Sequence[Allowed] = ALLOWED) -> None:
         self._rules = rules
         self._skipped: Counter[tuple[Allowed, str]] = Counter()
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        report = yield
+    @pytest.hookimpl(wrapper=True)  # before anybody counts it
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
         self._judge(report)
-        return report
+        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
@@ -106,6 +110,22 @@ class Skips:
                 lines.append(f"{sum(reasons.values())} for {rule.name}: {rule.why}")
                 lines += [f"    {count}: {reason[:200]}" for reason, count in reasons.items()]
         return lines or ["none"]
+
+
+class UnderWay:
+    """A pytest plugin: says which tests of all lanes had begun when pytest is interrupted."""
+
+    def __init__(self) -> None:
+        self._tests: set[str] = set()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._tests.add(nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._tests.discard(nodeid)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        say(f"under way: {', '.join(sorted(self._tests)) or 'no test'}")
 
 
 def _reason(longrepr: Any) -> str:
@@ -192,13 +212,34 @@ def say(line: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    limit_s = os.environ.get(LIMIT_VARIABLE) or LIMIT_S
     try:
-        limit_s = float(limit_s)
-    except ValueError:
-        say(f"{LIMIT_VARIABLE}={limit_s}: a number of seconds is accepted")
+        limit_s = number_of(LIMIT_VARIABLE, LIMIT_S, "a number of seconds")
+        count = int(number_of(LANES_VARIABLE, LANES, "a number of lanes"))
+    except ValueError as error:
+        say(str(error))
         return 2
-    return Run([sys.executable, "-m", "pytest", "--gate", *(arguments or FOLDERS)], limit_s).run()
+    # jobs of ordinary users pass through it; another pytest's start would shut one of pytest's own to them
+    folder = Path(tempfile.mkdtemp(prefix="gate-"))
+    folder.chmod(0o755)
+    argv = [sys.executable, "-m", "pytest", "--gate", *lanes.options(count), f"--basetemp={folder}/tests"]
+    code = Run([*argv, *(arguments or FOLDERS)], limit_s).run()
+    if code == 0:
+        shutil.rmtree(folder)
+    else:
+        say(f"the tests' files are in {folder}")
+    return code
+
+
+def number_of(variable: str, default: float, accepted: str) -> float:
+    """Return the positive number that the environment sets. ValueError says what is accepted."""
+    setting = os.environ.get(variable) or str(default)
+    try:
+        number = float(setting)
+    except ValueError:
+        number = 0.0
+    if not number > 0:
+        raise ValueError(f"{variable}={setting}: {accepted} is accepted")
+    return number
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
 """The things that a testbed could leave on a host: processes, interfaces, mounts, BPF objects, runtime
 folders.
 
-Other programs come and go on the same host while a test runs. So of processes only descendants count, adopted
-ones included, of BPF objects XDP programs and maps of our names, and of the rest what the host's own
-namespaces hold.
+Other programs come and go on the same host while a test runs, and the tests of another lane. So of processes
+only descendants count, adopted ones included; of BPF objects, which all namespaces share, those of our types
+and names that no process but descendants holds; and of the rest what this process's own namespaces hold.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from testbed.contract.spec import LANES
@@ -35,6 +37,8 @@ PROGRAM_NAME, MAP_NAME = (
     slice(64, 80),
     slice(24, 40),
 )  # where struct bpf_prog_info and bpf_map_info have the name
+# of a process or file in /proc: it ended meanwhile, or not even root may look into it
+GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 MAP_NAMES = {  # as the kernel truncates them
     name[:15] for name in (*layout.maps(LANES), *link_faults.MAPS, *link_marks.MAPS)
 }
@@ -57,18 +61,31 @@ class HostSnapshot:
         new = {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
         return {kind: sorted(things) for kind, things in new.items() if things}
 
+    def without_later_bpf(self, first: HostSnapshot) -> HostSnapshot:
+        """Return what is here but for BPF objects that were not at `first`: these are somebody else's."""
+        return replace(
+            self,
+            bpf_programs=self.bpf_programs & first.bpf_programs,
+            bpf_maps=self.bpf_maps & first.bpf_maps,
+        )
+
 
 def host_snapshot() -> HostSnapshot:
     """Return the state of the host. From now on the calling process adopts its orphaned descendants, so that
     a later snapshot sees them.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    descendants = _descendants(os.getpid())
+    programs, maps = _programs(), _maps_of_ours()
+    # its holders are looked up after an object was listed: who loads it meanwhile is seen to hold it
+    own = {os.getpid(), *(int(process.split()[0]) for process in descendants)}
+    programs_elsewhere, maps_elsewhere = _held_elsewhere(own) if programs or maps else (set(), set())
     return HostSnapshot(
-        processes=frozenset(_descendants(os.getpid())),
-        interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
+        processes=frozenset(descendants),
+        interfaces=frozenset(name for _, name in socket.if_nameindex()),  # sysfs has its mounter's
         mounts=frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        bpf_programs=frozenset(_programs()),
-        bpf_maps=frozenset(_maps_of_ours()),
+        bpf_programs=_without(programs, programs_elsewhere),
+        bpf_maps=_without(maps, maps_elsewhere),
         bpf_pins=frozenset(str(path) for path in _below(Path("/sys/fs/bpf"))),
         runtime_folders=frozenset(path.name for path in _below(RUNTIME, depth=1)),
     )
@@ -79,10 +96,12 @@ def assert_unchanged(before: HostSnapshot, deadline_s: float = 60.0) -> None:
     process.
     """
     deadline = time.monotonic() + deadline_s
-    while left := host_snapshot().added_since(before):
+    first = now = host_snapshot()
+    while left := now.without_later_bpf(first).added_since(before):
         if time.monotonic() > deadline:
             raise AssertionError(f"still there after {deadline_s:g} s: {left}")
         time.sleep(0.05)
+        now = host_snapshot()
 
 
 def _descendants(ancestor: int) -> list[str]:
@@ -108,20 +127,48 @@ def _descendants(ancestor: int) -> list[str]:
     return [f"{pid} {names[pid]}" for pid in descendants if pid in names]
 
 
-def _programs() -> list[str]:
+def _without(names: dict[int, str], numbers: set[int]) -> frozenset[str]:
+    return frozenset(f"{number} {name}" for number, name in names.items() if number not in numbers)
+
+
+def _programs() -> dict[int, str]:
+    """Return the names of the programs of our types in the kernel, by their numbers."""
     infos = _bpf_infos(BPF_PROG_GET_NEXT_ID, BPF_PROG_GET_FD)
-    return [
-        f"{number} {_text(info[PROGRAM_NAME])}"
+    ours = (BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP)
+    return {
+        number: _text(info[PROGRAM_NAME])
         for number, info in infos
-        if struct.unpack_from("=I", info)[0] in (BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP)
-    ]
+        if struct.unpack_from("=I", info)[0] in ours
+    }
 
 
-def _maps_of_ours() -> list[str]:
+def _maps_of_ours() -> dict[int, str]:
+    """Return the names of our maps in the kernel, by their numbers."""
     infos = _bpf_infos(BPF_MAP_GET_NEXT_ID, BPF_MAP_GET_FD)
-    return [
-        f"{number} {_text(info[MAP_NAME])}" for number, info in infos if _text(info[MAP_NAME]) in MAP_NAMES
-    ]
+    return {number: name for number, info in infos if (name := _text(info[MAP_NAME])) in MAP_NAMES}
+
+
+def _held_elsewhere(own: set[int]) -> tuple[set[int], set[int]]:
+    """Return the numbers of the programs and of the maps that processes other than `own` hold open."""
+    held: dict[str, set[int]] = {"prog_id:": set(), "map_id:": set()}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) in own:
+            continue
+        with contextlib.suppress(*GONE):
+            for file in (folder / "fd").iterdir():
+                for line in _bpf_lines(folder, file):
+                    kind, _, number = line.partition("\t")
+                    if kind in held:
+                        held[kind].add(int(number))
+    return held["prog_id:"], held["map_id:"]
+
+
+def _bpf_lines(folder: Path, file: Path) -> list[str]:
+    """Return what the kernel says of an open file of a process, if that is a BPF object."""
+    with contextlib.suppress(*GONE):
+        if os.readlink(file).startswith("anon_inode:bpf-"):
+            return (folder / "fdinfo" / file.name).read_text().splitlines()
+    return []
 
 
 def _text(data: bytes) -> str:

@@ -13,7 +13,11 @@ import pytest
 
 from tests.bench.congestion import CASES, measure
 
-pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.needs("namespaces", "xdp", "ovs"),
+    pytest.mark.usefixtures("nothing_left"),
+]
 
 SENT_AGAIN = 0.02
 USED = 0.5

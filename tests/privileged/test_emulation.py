@@ -96,6 +96,7 @@ class TestFabric:
         assert reached["shells"] == 5, "only hosts that ran a command have a shell"
         assert reached["left"] == ["lo"], "down leaves the loopback alone"
 
+    @pytest.mark.alone
     def test_a_rate_holds_through_the_switch(self) -> None:
         measured = inside("rate_through_switch")
         if measured["verdict"] == "inconclusive":
@@ -104,6 +105,7 @@ class TestFabric:
         first, second = measured["bytes"]
         assert first >= second > LEAST_BYTES
 
+    @pytest.mark.alone
     def test_an_unshaped_link_is_one_pair_and_faster(self) -> None:
         measured = inside("unshaped")
         assert measured["inner_devices"] == ["lo"]

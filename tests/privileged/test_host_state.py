@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from tests.limits import CALL_S
-from tests.privileged.commands import wait_for
-from tests.privileged.host_state import RUNTIME, assert_unchanged, host_snapshot
+from tests.privileged.commands import ROOT, wait_for
+from tests.privileged.host_state import RUNTIME, HostSnapshot, assert_unchanged, host_snapshot
+
+pytestmark = pytest.mark.alone  # whose snapshots are compared as they are
 
 LOAD = """
 import os, sys
@@ -63,3 +66,29 @@ def test_sees_a_loaded_program_of_another_process() -> None:
         assert any(program.endswith(" left_behind") for program in added["bpf_programs"])
         holder.communicate(timeout=CALL_S)
     assert_unchanged(before)
+
+
+@pytest.mark.needs("xdp")
+def test_a_program_that_a_process_of_another_lane_holds_is_not_this_ones() -> None:
+    names = [sys.executable, "-c", "from tests.privileged.host_state import host_snapshot as now\n"]
+    names[2] += "print('\\n'.join(now().bpf_programs))"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", LOAD], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "loaded\n"
+        assert any(program.endswith(" left_behind") for program in host_snapshot().bpf_programs)
+        beside = subprocess.run(
+            names, cwd=ROOT, capture_output=True, text=True, check=True, timeout=CALL_S
+        ).stdout
+        assert "left_behind" not in beside, "of a process that did not start its holder"
+        holder.communicate(timeout=CALL_S)
+
+
+def test_a_program_that_came_after_the_test_is_not_the_tests() -> None:
+    nothing = {field.name: frozenset[str]() for field in fields(HostSnapshot)}
+    first = HostSnapshot(**{**nothing, "bpf_programs": frozenset({"7 left"})})
+    later = HostSnapshot(**{**nothing, "bpf_programs": frozenset({"7 left", "8 came"})})
+    assert later.without_later_bpf(first) == first
+    assert HostSnapshot(**nothing).without_later_bpf(first) == HostSnapshot(**nothing)

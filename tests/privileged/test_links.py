@@ -44,6 +44,7 @@ def measured() -> dict[str, Found]:
     return {link.case.name: link for link in measure(CASES)}
 
 
+@pytest.mark.alone
 @pytest.mark.needs("xdp")
 @pytest.mark.timeout(660)  # the first one waits for the measurement of all
 @pytest.mark.parametrize("name", [case.name for case in CASES])
@@ -78,6 +79,7 @@ class TestQueues:
             assert way["sent"] - way["received"] == way["drops"], way
             assert way["bytes"] == way["received_bytes"], way
 
+    @pytest.mark.alone
     def test_a_rate_that_changes_drops_nothing_and_holds_both_ways(self) -> None:
         changes = inside("changed")
         for turns in changes["turns"]:

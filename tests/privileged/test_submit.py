@@ -155,6 +155,7 @@ def nothing_is_held(testbed: Testbed) -> bool:
     return answer["schedule"] is None and free and set(rates(answer).values()) == {PORT_MBPS}
 
 
+@pytest.mark.alone
 def test_modes_circuits_and_rates_are_the_decisions(testbed: Testbed, folder: Path) -> None:
     """Two jobs of u1 sum at the two hosts of u3, over two circuits; the one of u2 sums in its switch."""
     out, leave = folder / "out" / "result.json", folder / "leave"

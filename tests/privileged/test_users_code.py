@@ -175,7 +175,7 @@ def test_a_system_lays_out_with_its_users_rights(folder: Path) -> None:
     assert json.loads(raised) == rights(OWNER)
 
 
-@pytest.mark.parametrize("line", [f"up --name {fresh_name()}", "demo --epochs 1"])
+@pytest.mark.parametrize("line", [f"up --name {fresh_name()}", "demo --epochs 1"], ids=["up", "demo"])
 def test_a_topology_is_described_with_its_users_rights(folder: Path, line: str) -> None:
     ended = behind_sudo(folder, f"{line} --config mine.py:topology")
     assert ended.returncode == 2, ended.stderr

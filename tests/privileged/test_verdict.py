@@ -31,7 +31,7 @@ from tests.conftest import lacking
 from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, running, start, wait_for
 
-pytestmark = [pytest.mark.needs("xdp", "ovs")]
+pytestmark = [pytest.mark.alone, pytest.mark.needs("xdp", "ovs")]
 
 SLOW_MBPS, FAST_MBPS = 10, 400
 SLOW = (

@@ -1,0 +1,79 @@
+"""The gate's lanes on the real kernel: two at once, in namespaces of their own, and one alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import lanes
+from tests.privileged.commands import ROOT
+from tests.privileged.host_state import RUNTIME
+
+pytestmark = pytest.mark.needs("namespaces")
+
+CONFTEST = """
+import pathlib
+from tests import lanes
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(lanes.Lane(pathlib.Path(config.option.basetemp).parent), "lane")
+"""
+MEETING = """
+import os, pathlib, socket, time
+import pytest
+
+FOLDER, RUNTIME = pathlib.Path({folder!r}), pathlib.Path({runtime!r})
+OWN, OTHER = {names!r}
+
+
+def reached(other, mark):
+    (FOLDER / f"{{OWN}}-{{mark}}").touch()
+    deadline = time.monotonic() + 60
+    while not (FOLDER / f"{{other}}-{{mark}}").exists():
+        assert time.monotonic() < deadline, "the other lane's test does not run beside this one"
+        time.sleep(0.01)
+
+
+def test_beside_another_and_apart_from_it():
+    (RUNTIME / OWN).mkdir()
+    server = socket.create_server(("127.0.0.1", 7013))
+    reached(OTHER, "began")
+    assert [path.name for path in RUNTIME.iterdir()] == [OWN]
+    assert socket.if_nameindex() == [(1, "lo")]
+    reached(OTHER, "looked")
+    server.close()
+    (RUNTIME / OWN).rmdir()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("number", range(3))
+def test_alone(number):
+    busy = FOLDER / "busy"
+    busy.mkdir()
+    time.sleep(0.1)
+    busy.rmdir()
+"""
+
+
+def test_lanes_meet_and_see_nothing_of_each_other(tmp_path: Path) -> None:
+    """Each of two files finds the other's test under way; neither sees the other's folder or devices; the
+    tests that are alone never find another such one's folder.
+    """
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone\n")
+    for names in (("left", "right"), ("right", "left")):
+        text = MEETING.format(folder=str(tmp_path), runtime=str(RUNTIME), names=names)
+        (tmp_path / f"test_{names[0]}.py").write_text(text)
+    before = sorted(RUNTIME.iterdir()) if RUNTIME.exists() else []
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *lanes.options(2)]
+    argv += [f"--basetemp={tmp_path}/files", "-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.fullmatch(r"=+ 8 passed in .*s =+", done.stdout.rstrip().splitlines()[-1])
+    assert (sorted(RUNTIME.iterdir()) if RUNTIME.exists() else []) == before
