@@ -209,11 +209,12 @@ class Lookout:
             state = _state(wait.first, look_at(rank), waited_s)
             if what == _TO_JOIN and state == "running" and waited_s < STARTING_S:
                 continue
-            named.setdefault(what, []).append(f"{by_rank[rank].who} ({state} for {waited_s:.0f} s)")
+            number = min(what, wait.asked + 1)
+            named.setdefault(number, []).append(f"{by_rank[rank].who} ({state} for {waited_s:.0f} s)")
             wait.is_told = True
             while wait.tell_after_s <= waited_s:
                 wait.tell_after_s *= 3
-        return [f"waiting for {_listed(who)} {_in_words(what)}" for what, who in named.items()]
+        return [f"waiting for {_listed(who)} {_in_words(number)}" for number, who in named.items()]
 
 
 def _in_words(what: int) -> str:

@@ -70,6 +70,9 @@ class Moody:
 SCRIPTS = {
     "fails": "dist.all_reduce(torch.ones(3)); sys.exit(5 if dist.get_rank() else 0)",
     "waits": "time.sleep(600)",
+    "leaves": (
+        "dist.all_reduce(torch.ones(3))\nif dist.get_rank(): sys.exit(0)\ndist.all_reduce(torch.ones(3))"
+    ),
     "again": (
         "dist.all_reduce(torch.ones(3))\n"
         "sys.exit(5 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and dist.get_rank() else 0)"
@@ -226,6 +229,7 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
         job("overstays", "u2:2", **waits, limit_s=1.0),
         job("cancelled", "u1:4", **waits, at_s=0.1),
         job("behind", "u1:4", **waits, at_s=0.2),
+        job("leaves", "u2:2", script=str(folder / "leaves.py"), arguments=[], at_s=0.25),
         job("after-1", "u1:4", at_s=0.3, times=3),
         job("after-2", "u2:2", at_s=0.4, times=3),
     ]
@@ -245,14 +249,16 @@ def test_what_ends_early_frees_what_it_held(testbed: Testbed, folder: Path) -> N
     assert done.returncode == 0, done.stderr
     _, errors = client.communicate(timeout=WAIT_S)
     assert client.returncode == 1
-    assert "4 of 6 jobs failed, the first of them job" in errors
+    assert "5 of 7 jobs failed, the first of them job" in errors
     result = {job["name"]: job for job in json.loads(out.read_text())["jobs"]}
     assert "worker 1 on u1h2 exited with code 5" in result["fails"]["failure"]
     assert result["overstays"]["failure"] == "not done 1 s after its start"
+    left = "worker 1 on u2h2 ended with 0 while others waited for it in collective 2 (log: "
+    assert result["leaves"]["failure"].startswith(left)
     assert result["cancelled"]["failure"] == result["behind"]["failure"] == "testbed cancel"
     assert {name: job["mode"] for name, job in result.items() if name != "behind"} == {
         **dict.fromkeys(("fails", "cancelled", "after-1"), "inc"),  # one after the other in u1
-        **dict.fromkeys(("overstays", "after-2"), "inc"),  # and in u2
+        **dict.fromkeys(("overstays", "leaves", "after-2"), "inc"),  # and in u2
     }
     assert result["after-1"]["failure"] is result["after-2"]["failure"] is None
     wait_for(lambda: nothing_is_held(testbed), "all is free")

@@ -70,6 +70,14 @@ def test_what_it_does_is_said(act: str, word: str) -> None:
     ]
 
 
+def test_the_first_that_it_has_not_asked_for_is_said_of_many() -> None:
+    machine = Machine()
+    machine.see(5, worker(0, asked=9, waits_for=9), worker(1, asked=4))
+    assert [line for _, line in machine.said] == [
+        "waiting for worker 1 on u1h2 (sleeping for 4 s) in collective 5"
+    ]
+
+
 def test_a_worker_is_not_named_while_it_goes_on() -> None:
     machine = Machine(w1=BUSY)
     for turn in range(20):  # three seconds a turn, all of which the other waits
@@ -82,6 +90,13 @@ def test_who_stops_after_it_has_asked_is_named_too() -> None:
     machine = Machine(w1=STOPPED)
     machine.see(5, *(worker(rank, asked=9, waits_for=9) for rank in range(3)))
     assert machine.said == [(4.0, "waiting for worker 1 on u1h2 (stopped for 4 s) in collective 9")]
+
+
+def test_who_waits_itself_is_not_named() -> None:
+    machine = Machine()  # worker 1 waits for what worker 0 asked for before it asked for more
+    machine.see(9, worker(0, asked=6, waits_for=6), worker(1, asked=5, waits_for=5), worker(2, asked=4))
+    assert all("worker 2" in line and "worker 1" not in line for _, line in machine.said)
+    assert machine.said
 
 
 def test_where_all_wait_and_none_is_stopped_nobody_is_named() -> None:
@@ -162,6 +177,8 @@ def test_a_system_that_goes_on_without_a_worker_is_no_failure() -> None:
             [worker(1, asked=4, waits_for=4, exit_code=1), worker(2, asked=3)],
             0,
         ),
+        # the other had asked for that collective, and left
+        (worker(0, asked=5, waits_for=5, exit_code=1), [worker(1, asked=5, exit_code=0)], 0),
         # died of itself: whoever left has no part in it
         (worker(0, asked=5, exit_code=1), [worker(1, asked=4, exit_code=1)], 0),
         (worker(0, asked=5, exit_code=1), [worker(1, asked=5, exit_code=0)], 0),
