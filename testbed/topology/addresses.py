@@ -62,6 +62,11 @@ def tor_mac(unit: Unit) -> str:
     return mac_of(tor_ip(unit))
 
 
+def control_mac(unit: Unit) -> str:
+    """Return where frames go that leave a ToR by its control port: no host has this number."""
+    return host_mac(unit, 255)
+
+
 def host_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of eth0; no other device of the testbed has it, in any namespace."""
     return 0x10000 + (unit << 8) + host

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from tests.bench.host import facts
 from tests.privileged.inside import findings
-from tests.privileged.tick_scenarios import FABRIC
+from tests.privileged.tick_scenarios import fabric
 
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.ticks", description=__doc__)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
-    paces = findings("tick_scenarios:paced", FABRIC)
+    paces = findings("tick_scenarios:paced", fabric("bmv2"))
     for name, pace in paces.items():
         print(f"{name:<20} {pace['call_ms']:8.2f} ms a call {pace['a_second']:8.0f} a second")
     if options.json:

@@ -14,13 +14,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.entries import NO_IP, Entry, Sender
+from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
+from testbed.dataplanes.bmv2 import control_port
 from testbed.dataplanes.bmv2.process import thrift_port
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.routes import set_routes
@@ -39,6 +41,8 @@ JOB = Entry(
     self_ip="10.0.1.254", up_ip=NO_IP, group_ip="239.192.0.5", lanes=360,
 )  # fmt: skip
 DEADLINE_S = 60.0
+TICKS = 1021  # of a switch that has 1024 slots
+STANDS_STILL_S = 0.5
 BURST = 509  # a window is 512 packets at most
 SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python has no name for it
 LOG = Path("/run/openvswitch")  # a private tmpfs
@@ -344,6 +348,48 @@ def takes_bursts() -> Any:
                     numbers.add(int.from_bytes(listener.recv(2048)[len(FRAME) : len(FRAME) + 2], "big"))
             came.append(numbers)
         return [[len(numbers) for numbers in came], tor.verdicts()["switched"]]
+
+
+def takes_ticks() -> Any:
+    """Return how many threads had sent their part of a burst of ticks while the switch stood still, how many
+    it had worked on in the end, and what was said where it stood still for too long, with the count then.
+    """
+    with switch() as tor:
+        tor.set_group(5, 0, ["u1-h1"])
+        tor.admit(5, JOB)
+        assert tor.pid is not None
+        stop(tor.pid)
+        with ThreadPoolExecutor() as pool:
+            ticking = [pool.submit(_tick, tor, range(at, TICKS, 4)) for at in range(4)]
+            time.sleep(STANDS_STILL_S)
+            before = sum(future.done() for future in ticking)
+            os.kill(tor.pid, signal.SIGCONT)
+            for future in ticking:
+                future.result()
+        late = _tick_late(tor, TICKS)
+        stop(tor.pid)
+        control_port.ANSWER_S = STANDS_STILL_S
+        sent, said = 0, ""
+        while not said:
+            said = refused(partial(_tick, tor, [sent]))
+            sent += not said
+        os.kill(tor.pid, signal.SIGCONT)
+        control_port.ANSWER_S = DEADLINE_S
+        _tick(tor, range(TICKS - sent))
+        return before, late, said, _tick_late(tor, 2 * TICKS)
+
+
+def _tick_late(tor: Bmv2Switch, least: int) -> int:
+    """Return the count of late ticks once it is so high, or does not rise any more."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (late := tor.verdicts()["tick_late"]) < least and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return late
+
+
+def _tick(tor: Bmv2Switch, fragments: Iterable[int]) -> None:
+    for fragment in fragments:
+        tor.tick(Tick(5, JOB.generation, 0, JOB.base, fragment, 1))
 
 
 def starts_in_vain() -> Any:

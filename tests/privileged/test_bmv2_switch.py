@@ -13,7 +13,7 @@ import pytest
 from testbed.contract.places import Role
 from testbed.dataplanes.bmv2.switch_client import ANSWER_S
 from tests.at_once import at_once
-from tests.privileged.bmv2_run import BURST, findings
+from tests.privileged.bmv2_run import BURST, TICKS, findings
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2")]
 
@@ -31,6 +31,7 @@ def test_a_new_switch_knows_its_hosts_and_no_job() -> None:
         "routes": {},
         "stations": {
             "ffffffffffff": ["flood", 1],
+            "2000a0001ff": ["switch_to", 0xFF],
             **{f"2000a00010{host}": ["switch_to", host] for host in (1, 2, 3)},
         },
     }
@@ -189,3 +190,10 @@ def test_two_switches_side_by_side() -> None:
 
 def test_a_switch_dies_with_who_started_it() -> None:
     assert findings("dies_with_its_parent")
+
+
+def test_no_tick_of_a_burst_is_lost_and_who_ticks_waits() -> None:
+    done, late, said, again = findings("takes_ticks")
+    assert done == 0
+    assert (late, again) == (TICKS, 2 * TICKS)
+    assert re.fullmatch(r"u1-c: \d+ ticks are not worked on after 0.5 s", said)

@@ -44,7 +44,7 @@ TOP: Host = (3, 1)
 LATE_S = 60.0
 AGE_MS = 250
 LACKING, COMPLETE = 2, 3  # fragments
-PACED, TICKING = 128, 4  # ticks, and threads that send them
+PACED, TICKING = 256, 4  # ticks, and threads that send them
 
 
 def ticked(network: Network) -> dict[str, Any]:

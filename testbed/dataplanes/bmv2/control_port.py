@@ -2,6 +2,10 @@
 
 It is a pair of devices in the network namespace of the switch. The one end is a port of the switch, whose
 tables know it as PORT_CONTROL; frames are sent to the other end by a socket of this process.
+
+The switch takes frames from libpcap's ring at its end: 2 MiB, cut into frames of the device's MTU, and what
+does not fit is lost with no word (of an MTU of 9000, 231 frames did). So a mark, which the switch sends back,
+follows every WINDOW frames, and no more are sent until it has come.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
+import time
 from pathlib import Path
 
 from testbed.emulation.netlink import DeviceSpec, NetlinkError, RouteSocket, add_veth, delete_device, set_up
@@ -17,18 +23,29 @@ from testbed.errors import TestbedError
 from testbed.topology import addresses
 from testbed.topology.units import Unit
 
+WINDOW = 128
+ANSWER_S = 5.0
 _MTU = 9000  # no fabric has a larger one
+_LEAST_BYTES = 60
+_MARK_ETHERTYPE = 0x88B6  # for local experiments (IEEE 802), as that of the agent's question is
 _NAMESPACE = Path("/proc/thread-self/ns/net")
 
 
 class ControlPort:
-    """The link of one unit. `open` makes it, `close` takes it away; both may be called at any time."""
+    """The link of one unit. `open` makes it, `close` takes it away; both may be called at any time. `send` is
+    for many threads.
+    """
 
     def __init__(self, unit: Unit) -> None:
         self.device = addresses.control_device(unit)
+        mac = bytes.fromhex(addresses.control_mac(unit).replace(":", ""))
+        self._mark = mac + mac + _MARK_ETHERTYPE.to_bytes(2, "big")
         self._far = addresses.control_far_device(unit)
         self._is_made = False
         self._socket: socket.socket | None = None
+        self._sending = threading.Lock()
+        self._under_way = 0  # frames since the last mark that came back
+        self._marks = 0
 
     def open(self) -> None:
         """Make the devices, both up. NetlinkError if they are there."""
@@ -43,7 +60,7 @@ class ControlPort:
                     _silence(end.name)
                 route.send([set_up(end.name) for end in ends])
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-            self._socket.bind((self._far, 0))
+            self._socket.bind((self._far, _MARK_ETHERTYPE))
         except BaseException:
             self.close()
             raise
@@ -61,13 +78,49 @@ class ControlPort:
                 route.send([delete_device(self.device)])
 
     def send(self, frame: bytes) -> None:
-        """Have the switch receive a frame. TestbedError where it cannot be sent."""
+        """Have the switch receive a frame. TestbedError where it cannot be sent, or where the switch does not
+        take those before it within ANSWER_S.
+        """
+        with self._sending:
+            if self._under_way >= WINDOW:
+                self._await_mark()
+            self._put(frame)
+            self._under_way += 1
+
+    def _await_mark(self) -> None:
+        """Wait until the switch has worked on all that was sent. Frames of a ring are taken in order."""
+        self._marks += 1
+        mark = self._mark + self._marks.to_bytes(8, "big")
+        self._put(mark.ljust(_LEAST_BYTES, b"\0"))
+        deadline = time.monotonic() + ANSWER_S
+        while self._heard(deadline)[: len(mark)] != mark:
+            pass  # one that came after its deadline
+        self._under_way = 0
+
+    def _put(self, frame: bytes) -> None:
         if self._socket is None:
             raise TestbedError(f"{self.device}: the control port is not open")
         try:
             self._socket.send(frame)
         except OSError as error:
             raise TestbedError(f"{self.device}: {error.strerror}") from error
+
+    def _heard(self, deadline: float) -> bytes:
+        """Return the next frame that comes back."""
+        opened = self._socket
+        if opened is None:
+            raise TestbedError(f"{self.device}: the control port is not open")
+        try:
+            opened.settimeout(max(deadline - time.monotonic(), 1e-3))
+            return opened.recv(_LEAST_BYTES)
+        except TimeoutError as late:
+            said = f"{self._under_way} ticks are not worked on after {ANSWER_S:g} s"
+            raise TestbedError(f"{self.device}: {said}") from late
+        except OSError as error:
+            raise TestbedError(f"{self.device}: {error.strerror}") from error
+        finally:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                opened.settimeout(None)
 
 
 def _silence(device: str) -> None:

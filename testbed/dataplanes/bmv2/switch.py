@@ -189,11 +189,14 @@ class Bmv2Switch:
                 self._groups.pop(key, None)
 
     def tick(self, tick: Tick) -> None:
-        """Send a tick to the control port. It is worked on behind what has arrived already."""
+        """Send a tick to the control port. It is worked on behind what has arrived already; where too many
+        wait for that, so does this. TestbedError if that takes too long.
+        """
         with self._asking():
             if (tick.job, tick.tree) not in self._entries:
                 raise TestbedError(f"tick job {tick.job}, tree {tick.tree}: it is not summed at {self._name}")
-            self._control.send(tick_frame(tick, self._entries[tick.job, tick.tree][1]))
+            frame = tick_frame(tick, self._entries[tick.job, tick.tree][1])
+        self._control.send(frame)  # may wait for others: nobody who asks the switch is to wait for that
 
     def verdicts(self) -> dict[str, int]:
         """Count what became of packets since the process started."""
@@ -263,6 +266,8 @@ class Bmv2Switch:
             client.add_entry("ports", Key(number, 9), Action("from_fabric", (address,)))
             client.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
         client.add_entry("ports", Key(addresses.CONTROL_PORT, 9), Action("from_control", (address,)))
+        back = routing.mac_number(addresses.control_mac(self._unit))
+        client.add_entry("stations", Key(back, 48), Action("switch_to", (addresses.CONTROL_PORT,)))
         client.set_queue_depth(QUEUE_PACKETS)
         client.add_group(FLOOD_GROUP, hosts)
         flood = Action("flood", (FLOOD_GROUP,))
