@@ -1,8 +1,11 @@
 """A worker that runs tests of torch's own distributed module: `worker.py BACKEND FOLDER TEST...`, as a job.
 
 torch starts processes of its own for each of these tests; here the job's workers are those processes. Each
-test has a process group of its own and prints one JSON line a worker. After a test that fails on any worker
+test has a process group of its own and prints one JSON line a worker. After a test that fails on some of them
 the job ends, since what the others still wait for would spoil the next one; so does it after one that hangs.
+
+Which tests are skipped is decided as for gloo whatever the backend, so that none is left out for a name that
+torch does not know; those that ask for GPUs get the CPU in their place.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import faulthandler
 import json
 import os
 import sys
+import time
 import traceback
 import unittest
 from collections.abc import Sequence
@@ -20,19 +24,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.torch import accelerator
 from tests.torch.exceptions import CALLED_GLOO
 
 LIMIT_S = 60.0  # of a test, where a quiet machine takes seconds
-MARK = "torch-test: "
+OTHERS_S = 3.0  # after a failure on this worker
+MARK, BEGUN = "torch-test: ", "begun"
 
 
 def main() -> None:
     backend, folder, *names = sys.argv[1:]
-    os.environ["BACKEND"] = backend
     torch.set_num_threads(1)
-    from torch.testing._internal.distributed import distributed_test as tests
-
-    tests.DistTestCases.backend_feature["plugin"].add("inc")  # as torch asks of other backends' authors
+    tests = torchs_tests()
 
     class Case(tests.TestDistBackend, tests.DistributedTest._DistTestBase):  # type: ignore[misc]
         """The tests, as torch's own test/distributed/test_distributed_spawn.py gathers them."""
@@ -40,16 +43,32 @@ def main() -> None:
     for name in names:
         tests.BACKEND = "gloo" if name in CALLED_GLOO else backend
         faulthandler.dump_traceback_later(LIMIT_S, exit=True)
-        outcome, why = run(Case, tests, name, Path(folder) / name)
+        say(name, BEGUN)
+        outcome, why = run(Case, tests, name, backend, Path(folder) / name)
         faulthandler.cancel_dump_traceback_later()
-        said = {"test": name, "rank": int(os.environ["RANK"]), "outcome": outcome, "why": why}
-        print(MARK + json.dumps(said), flush=True)
-        if outcome == "failed":
+        say(name, outcome, why)
+        if outcome == "failed" and not (have_all_failed(Path(folder) / name) and is_left()):
             os._exit(1)  # whatever still runs
     os._exit(0)
 
 
-def run(case: Any, tests: Any, name: str, folder: Path) -> tuple[str, str]:
+def say(test: str, outcome: str, why: str = "") -> None:
+    print(MARK + json.dumps({"test": test, "outcome": outcome, "why": why}), flush=True)
+
+
+def torchs_tests() -> Any:
+    """Return the module, its decorators made for gloo."""
+    os.environ["BACKEND"] = "gloo"
+    from torch.testing._internal import common_distributed
+
+    accelerator.stand_in(common_distributed)
+    from torch.testing._internal.distributed import distributed_test as tests
+
+    os.environ["BACKEND"] = "mpi"  # the decorators about the number of workers let it pass with any
+    return tests
+
+
+def run(case: Any, tests: Any, name: str, backend: str, folder: Path) -> tuple[str, str]:
     """Run a test. Return its outcome, passed, skipped or failed, and why."""
     from torch.testing._internal import common_utils
 
@@ -63,7 +82,7 @@ def run(case: Any, tests: Any, name: str, folder: Path) -> tuple[str, str]:
     timeout_s = tests.CUSTOM_PG_TIMEOUT.get(name, 2 * LIMIT_S)
     try:
         dist.init_process_group(
-            os.environ["BACKEND"],
+            backend,
             init_method=f"file://{test.file_name}",
             world_size=world,
             rank=rank,
@@ -73,7 +92,8 @@ def run(case: Any, tests: Any, name: str, folder: Path) -> tuple[str, str]:
         common_utils.set_rng_seed()
         outcome = "passed", ""
         try:
-            getattr(test, name)()
+            with accelerator.in_place():
+                getattr(test, name)()
         except unittest.SkipTest as skip:
             outcome = "skipped", str(skip)
         except SystemExit as end:
@@ -84,6 +104,29 @@ def run(case: Any, tests: Any, name: str, folder: Path) -> tuple[str, str]:
     except Exception:
         return "failed", last_lines(traceback.format_exc())
     return outcome
+
+
+def have_all_failed(folder: Path) -> bool:
+    """Return whether this worker's test failed by itself on each of the others, too: nobody waits for it."""
+    ends = folder / "ends"
+    ends.mkdir(parents=True, exist_ok=True)
+    (ends / os.environ["RANK"]).touch()
+    deadline = time.monotonic() + OTHERS_S
+    while len(list(ends.iterdir())) < int(os.environ["WORLD_SIZE"]):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def is_left() -> bool:
+    """Leave the group of a test that failed. Return whether that can be done."""
+    try:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except Exception:
+        return False
+    return True
 
 
 def skip_of(tests: Any, code: object) -> str:

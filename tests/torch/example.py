@@ -1,0 +1,76 @@
+"""A worker that runs a public example as it is: `example.py BACKEND FOLDER SCRIPT [ARGUMENT...]`, as a job.
+
+The CPU takes the place of the GPUs that it asks for, and BACKEND that of the one that it names. Prints one
+JSON line: the seconds, the steps of its optimizer and the squares of this worker's parameters at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tests.torch import accelerator
+from torch.distributed import device_mesh
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+MARK = "example: "
+
+
+class Steps:
+    """The optimizers' steps of a script."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._optimizer: Any = None
+        register_optimizer_step_post_hook(self._after)
+
+    def _after(self, optimizer: Any, *_: Any) -> None:
+        self.count += 1
+        self._optimizer = optimizer
+
+    def squares(self) -> float:
+        """Return the sum of the squares of this worker's part of what the last optimizer trains."""
+        groups = self._optimizer.param_groups if self._optimizer else []
+        parts = [getattr(each, "_local_tensor", each) for group in groups for each in group["params"]]
+        return float(sum(part.detach().double().square().sum() for part in parts))
+
+
+def main() -> None:
+    backend, folder, script, *arguments = sys.argv[1:]
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    torch.manual_seed(int(os.environ["RANK"]))
+    init = dist.init_process_group
+
+    def init_process_group(_backend: Any = None, *rest: Any, **words: Any) -> None:
+        words = {name: value for name, value in words.items() if name not in ("backend", "device_id")}
+        init(backend, *rest, **words)
+
+    dist.init_process_group = init_process_group
+    device_mesh.init_process_group = init_process_group  # type: ignore[attr-defined]
+    steps = Steps()
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    begun_s = time.monotonic()
+    with accelerator.in_place(by_any_name=True):
+        runpy.run_path(script, run_name="__main__")
+    said = {
+        "rank": int(os.environ["RANK"]),
+        "seconds": time.monotonic() - begun_s,
+        "steps": steps.count,
+        "squares": steps.squares(),
+    }
+    print(MARK + json.dumps(said), flush=True)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
