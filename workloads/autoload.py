@@ -35,7 +35,9 @@ def begin_worker() -> None:
     if settings is None:
         return
     meeting.see(dist.distributed_c10d)
-    dist.Backend.default_device_backend_map["cpu"] = "inc"  # where a script leaves it to torch
+    usual = dist.Backend.default_device_backend_map  # what torch takes where a script says none
+    theirs, usual["cpu"] = usual["cpu"], "inc"
+    os.register_at_fork(after_in_child=lambda: usual.update(cpu=theirs))  # which is no worker
     if "gate" in settings:
         # DDP's constructor loads it, which would take as long after the gate as torch before it
         import torch._dynamo  # noqa: F401

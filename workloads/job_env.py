@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 VARIABLE = "TESTBED_JOB"
 _LARGEST_MESSAGE_BYTES = 1 << 16
+_worker_pid: int | None = None  # of the worker, where it has imported torch
 
 
 class NotInJobError(RuntimeError):
@@ -245,18 +246,27 @@ def _is_gate(fd: int) -> bool:
 
 
 def of_worker(environ: Mapping[str, str] = os.environ) -> Mapping[str, Any] | None:
-    """Return what this process was told, where it is a worker; None where it is any other."""
+    """Return what this process was told, where it is a worker, as its forks are not from now on; None where
+    it is any other.
+    """
+    global _worker_pid
     try:
         settings: Mapping[str, Any] = json.loads(environ[VARIABLE])
-        return settings if _is_worker(settings) else None
+        is_worker = _is_worker(settings)
     except (KeyError, TypeError, ValueError):  # what is wrong with it is said where it is needed
         return None
+    if not is_worker:
+        return None
+    _worker_pid = os.getpid()
+    return settings
 
 
 def _is_worker(settings: Mapping[str, Any]) -> bool:
     """Return whether this is the worker itself: a process that it started has its environment, and not its
-    descriptors.
+    descriptors; a fork has these, too, and another number.
     """
+    if _worker_pid not in (None, os.getpid()):
+        return False
     try:
         return os.readlink(f"/proc/self/fd/{int(settings['board']['fd'])}").startswith("/memfd:job-board")
     except OSError:

@@ -176,6 +176,32 @@ def test_a_group_of_another_size_than_the_job_is_refused(testbed: Testbed, tmp_p
     assert ended.stdout.count("world_size 2 does not fit this job's 3 workers") == 2
 
 
+def test_forks_of_a_worker_have_gloo_and_are_told_why_they_have_no_sums(
+    testbed: Testbed, tmp_path: Path
+) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import os\n"
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "import torch.multiprocessing as mp\n"
+        "def train(rank, world, *backend):\n"
+        "    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR='localhost')\n"
+        "    dist.init_process_group(*backend)\n"
+        "    value = torch.ones(3)\n"
+        "    dist.all_reduce(value)\n"
+        "    print(f'sum: {value[0].item()}\\n', end='', flush=True)\n"
+        "    dist.destroy_process_group()\n"
+        "mp.start_processes(train, (3,), nprocs=3, start_method='fork')\n"
+        "mp.start_processes(train, (2, 'inc'), nprocs=2, start_method='fork')\n"
+    )
+    ended = run(testbed, "--preload", "--place", "u1:2", str(script))
+    assert ended.stdout.count("sum: 3.0") == 6, ended.stdout
+    assert ended.returncode == 1
+    for rank in (0, 1):
+        assert f"this process was started by worker {rank} and not by `testbed run`" in ended.stdout
+
+
 GLOOS = {
     "'gloo'": "the script made no process group of the backend inc; workers sent ",
     "'inc'": "gloo carried all that inc was asked for (",
