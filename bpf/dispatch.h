@@ -7,13 +7,13 @@
 #ifndef DISPATCH_H
 #define DISPATCH_H
 
-/* A contribution. Returns one of SEND_*. */
+/* A contribution; `is_empty`, which is a constant, says of which kind. Returns one of SEND_*. */
 static __always_inline int work_on(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
-		u32 *verdict)
+		u32 *verdict, int is_empty)
 {
 	switch (entry->program) {
 	case PROGRAM_SUM:
-		return add(ctx, p, entry, verdict);
+		return add(ctx, p, entry, verdict, is_empty);
 	}
 	*verdict = V_BAD_JOB;
 	return SEND_NOTHING;

@@ -59,6 +59,12 @@ BPF_ARRAY_OF_MAPS(groups, "group_template", MAX_GROUPS);
  */
 BPF_ARRAY_OF_MAPS(worker_groups, "group_template", MAX_GROUPS);
 
+/*
+ * Two devices, at the other ends of which room_port() is. Writer: agent, at bring-up; readers: programs
+ * through redirect.
+ */
+BPF_ARRAY_OF_MAPS(rooms, "group_template", 1);
+
 /* ---- forwarding ---- */
 
 /* Writer: controller, from the flows that it read back from Open vSwitch; readers: programs. */

@@ -16,7 +16,7 @@ struct gradient_packet {
 	struct few *few; /* or 0 */
 };
 
-#define HEADER_BYTES (sizeof(struct udphdr) + sizeof(struct wire_header)) /* UDP length of a notice */
+#define HEADER_BYTES (sizeof(struct udphdr) + sizeof(struct wire_header)) /* UDP length without lanes */
 #define UDP_BYTES (HEADER_BYTES + 4 * WIRE_LANES)
 #define CSUM_CHUNK 512 /* most that bpf_csum_diff took at once before 6.13 */
 
@@ -134,8 +134,8 @@ static __always_inline int gradients_of(struct xdp_md *ctx, struct gradient_pack
 	return (void *)(p->lanes + WIRE_LANES) <= end;
 }
 
-/* The same for a notice, which ends with the header. */
-static __always_inline int notice_of(struct gradient_packet *p, void *data, void *end)
+/* The same for a packet that ends with the header: a notice, or an empty push. */
+static __always_inline int bare_of(struct gradient_packet *p, void *data, void *end)
 {
 	point(p, data);
 	if ((void *)(p->inc + 1) > end)
@@ -143,6 +143,12 @@ static __always_inline int notice_of(struct gradient_packet *p, void *data, void
 	return lengths_are(p, HEADER_BYTES) && is_ours(p->inc) && bpf_ntohs(p->inc->lanes) <= WIRE_LANES &&
 		p->inc->lanes &&
 	       !WIRE_HAS_LANES(p->inc->op);
+}
+
+/* A worker's contribution, with its lanes or without. */
+static __always_inline int of_worker(struct wire_header *inc)
+{
+	return inc->op == WIRE_OP_PUSH || inc->op == WIRE_OP_EMPTY;
 }
 
 /* 239/8 is for results. */
@@ -181,7 +187,7 @@ static __always_inline u16 datagram_sum(struct gradient_packet *p, u32 bytes)
 	return (part & 0xffff) + (part >> 16);
 }
 
-/* `bytes` is HEADER_BYTES of a notice, else UDP_BYTES. */
+/* `bytes` is HEADER_BYTES of a packet without lanes, else UDP_BYTES. */
 static __always_inline int is_intact(struct gradient_packet *p, u32 bytes)
 {
 	return p->udp->check && datagram_sum(p, bytes) == 0xffff;

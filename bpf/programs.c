@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
  * The XDP programs: at a ToR's port, at an optical switch's port, at a host's interface, at the loop of a
- * host that is a place; and one that is attached nowhere, and run by the agent alone, for ticks. Each takes a
- * packet in once and counts one verdict where it ends.
+ * host that is a place; where empty pushes get room for a sum; and one that is attached nowhere, and run by
+ * the agent alone, for ticks. Each takes a packet in once and counts one verdict where it ends.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
@@ -19,7 +19,7 @@
 #include "pull.h"
 
 #define LOST 0
-#define IS_NOTICE 1
+#define IS_BARE 1
 #define HAS_LANES 2
 
 /* What every program does first with a gradient packet. Sets the verdict if it is LOST. */
@@ -28,8 +28,8 @@ static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p,
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
 	*verdict = V_CORRUPT;
-	if (notice_of(p, data, end))
-		return is_intact(p, HEADER_BYTES) ? IS_NOTICE : LOST;
+	if (bare_of(p, data, end))
+		return is_intact(p, HEADER_BYTES) ? IS_BARE : LOST;
 	if (!gradients_of(ctx, p, data, end)) {
 		*verdict = V_MALFORMED;
 		return LOST;
@@ -69,18 +69,30 @@ static __always_inline int to_workers(struct entry *entry, u64 flags, u32 *verdi
  * its own, while a redirect wakes any peer that polls (drivers/net/veth.c, veth_xdp_flush and veth_xdp_xmit;
  * seen on 6.18).
  */
-static __always_inline int bounce(struct xdp_md *ctx)
+static __always_inline int bounce(u32 ifindex)
 {
-	return bpf_redirect(ctx->ingress_ifindex, 0);
+	return bpf_redirect(ifindex, 0);
+}
+
+/*
+ * To room_port(), twice: the kernel gives each copy but the last a page of its own (net/core/xdp.c,
+ * xdpf_clone), in which a sum has room; the last is the buffer that it came in, and ends there. The port is
+ * written where a sum has its own sender's address.
+ */
+static __always_inline int to_room(struct gradient_packet *p, u32 ifindex, u32 *verdict)
+{
+	u32 zero = 0;
+
+	__builtin_memcpy(p->eth->h_source, &ifindex, sizeof(ifindex));
+	return multiply(rooms.lookup(&zero), 0, verdict);
 }
 
 /*
  * By which way what was made of a contribution or a tick leaves. `eth0` is the ifindex of a host's, 0 at the
- * ToR of `owner`.
+ * ToR of `owner`; `from` the port that it came by.
  */
 static __always_inline int leave(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry, int send,
-		u32 owner, u32 eth0,
-				 u32 *verdict)
+		u32 owner, u32 eth0, u32 from, u32 *verdict)
 {
 	u32 way;
 
@@ -89,20 +101,32 @@ static __always_inline int leave(struct xdp_md *ctx, struct gradient_packet *p, 
 	if (send == SEND_RESULT)
 		return to_group(entry, 0, verdict);
 	if (send == SEND_NOTICE)
-		return make_notice(ctx, entry) ? bounce(ctx) : XDP_DROP;
+		return make_notice(ctx, entry) ? bounce(from) : XDP_DROP;
 	if (send == SEND_RESULT_BACK)
-		return bounce(ctx);
+		return bounce(from);
+	if (send == SEND_FOR_ROOM)
+		return to_room(p, from, verdict);
 	return eth0 ? bpf_redirect(eth0, 0) : forward(p->eth, p->ip, owner, &way);
 }
 
 /* A push or partial sum that is addressed to this place. */
 static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
-		u32 owner, u32 eth0, u32 *verdict)
+		u32 owner, u32 eth0, u32 from, u32 *verdict)
 {
 	*verdict = checked(p, entry);
 	if (*verdict != V_FINE)
 		return XDP_DROP;
-	return leave(ctx, p, entry, work_on(ctx, p, entry, verdict), owner, eth0, verdict);
+	return leave(ctx, p, entry, work_on(ctx, p, entry, verdict, 0), owner, eth0, from, verdict);
+}
+
+/* An empty push that is addressed to this ToR. */
+static __always_inline int contribute_zeros(struct xdp_md *ctx, struct gradient_packet *p,
+		struct entry *entry, u32 owner, u32 from, u32 *verdict)
+{
+	*verdict = checked(p, entry);
+	if (*verdict != V_FINE)
+		return XDP_DROP;
+	return leave(ctx, p, entry, work_on(ctx, p, entry, verdict, 1), owner, 0, from, verdict);
 }
 
 /* ---- at a ToR ---- */
@@ -117,7 +141,7 @@ static __always_inline int may_send(struct port *port, struct gradient_packet *p
 		return p->inc->op != WIRE_OP_TICK;
 	if (port->job != bpf_ntohs(p->inc->job))
 		return 0;
-	if (p->inc->op == WIRE_OP_PUSH)
+	if (of_worker(p->inc))
 		return port->worker == bpf_ntohs(p->inc->worker);
 	return port->is_place && p->inc->op != WIRE_OP_TICK;
 }
@@ -163,9 +187,12 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 	if (p->ip->daddr != port->self_ip)
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED)
 					      : forward(p->eth, p->ip, port->owner, verdict);
-	if (kind == IS_NOTICE)
-		return pass_notice(p, entry_of(p, port->owner), verdict);
-	return contribute(ctx, p, entry_by(p, port), port->owner, 0, verdict);
+	if (kind == HAS_LANES)
+		return contribute(ctx, p, entry_by(p, port), port->owner, 0, ctx->ingress_ifindex, verdict);
+	if (p->inc->op == WIRE_OP_EMPTY)
+		return contribute_zeros(ctx, p, entry_by(p, port), port->owner, ctx->ingress_ifindex,
+			verdict);
+	return pass_notice(p, entry_of(p, port->owner), verdict);
 }
 
 static __always_inline int enter_tor(struct xdp_md *ctx, struct port *port, u32 *verdict)
@@ -189,6 +216,34 @@ int tor_port(struct xdp_md *ctx)
 	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
 	struct port *port = ports.lookup(&ifindex);
 	int action = port ? enter_tor(ctx, port, &verdict) : XDP_PASS;
+
+	return counted(verdict, action);
+}
+
+/*
+ * Where a ToR's empty pushes go that a sum is to be sent for, in a buffer with room for it: each is a push of
+ * zeros here, as if it had come so by the port that it names. Nobody else sends to this device.
+ */
+static __always_inline int take_in(struct xdp_md *ctx, struct gradient_packet *p, u32 *verdict)
+{
+	struct port *port;
+	u32 ifindex;
+
+	if (!make_room(ctx, p))
+		return XDP_DROP;
+	__builtin_memcpy(&ifindex, p->eth->h_source, sizeof(ifindex));
+	__builtin_memcpy(p->eth->h_source, p->eth->h_dest, sizeof(p->eth->h_source));
+	port = ports.lookup(&ifindex);
+	if (!port)
+		return XDP_DROP;
+	return contribute(ctx, p, entry_by(p, port), port->owner, 0, ifindex, verdict);
+}
+
+int room_port(struct xdp_md *ctx)
+{
+	struct gradient_packet packet;
+	u32 verdict = V_FINE;
+	int action = take_in(ctx, &packet, &verdict);
 
 	return counted(verdict, action);
 }
@@ -236,7 +291,9 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 
 	if (kind == LOST)
 		return XDP_DROP;
-	if (kind == IS_NOTICE)
+	if (kind == IS_BARE && p->inc->op == WIRE_OP_EMPTY)
+		return lost(verdict, V_BAD_SENDER);
+	if (kind == IS_BARE)
 		return heed(p, puller_of(p, ifindex), verdict);
 	if (p->inc->op == WIRE_OP_RESULT)
 		return take_result(ctx, p, ifindex, verdict);
@@ -245,7 +302,7 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 	entry = entry_of(p, ifindex);
 	if (!entry || p->ip->daddr != entry->self_ip)
 		return lost(verdict, V_BAD_JOB);
-	return contribute(ctx, p, entry, 0, ifindex, verdict);
+	return contribute(ctx, p, entry, 0, ifindex, ifindex, verdict);
 }
 
 int host_port(struct xdp_md *ctx)
@@ -271,7 +328,7 @@ static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p
 	if (kind != HAS_LANES || p->inc->op != WIRE_OP_PUSH || p->ip->daddr != port->self_ip ||
 	    port->job != bpf_ntohs(p->inc->job) || port->worker != bpf_ntohs(p->inc->worker))
 		return lost(verdict, V_BAD_SENDER);
-	return contribute(ctx, p, entry_by(p, port), 0, port->owner, verdict);
+	return contribute(ctx, p, entry_by(p, port), 0, port->owner, ctx->ingress_ifindex, verdict);
 }
 
 static __always_inline int enter_loop(struct xdp_md *ctx, struct port *port, u32 *verdict)
@@ -310,7 +367,8 @@ static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet
 	*verdict = checked(p, entry);
 	if (*verdict != V_FINE)
 		return XDP_DROP;
-	return leave(ctx, p, entry, work_on_tick(ctx, p, entry, verdict), owner, port ? 0 : owner, verdict);
+	return leave(ctx, p, entry, work_on_tick(ctx, p, entry, verdict), owner, port ? 0 : owner, ifindex,
+		verdict);
 }
 
 /*

@@ -16,6 +16,7 @@
 #define SEND_RESULT 2	   /* to the group */
 #define SEND_RESULT_BACK 3 /* to the one who asked again */
 #define SEND_NOTICE 4	   /* to the sender: the slot is taken */
+#define SEND_FOR_ROOM 5	   /* to room_port(), as it came: no sum fits into an empty push */
 
 /* What a slot says of its sum, read under its lock. */
 struct sum {
@@ -137,15 +138,17 @@ static __always_inline void recall_lanes(struct gradient_packet *p, struct slot 
 
 /*
  * Adds a push or partial sum to its slot. Returns one of SEND_*; but for a notice, the packet then holds what
- * to send.
+ * to send. Of an empty push, which `is_empty` says (a constant, so that others pay nothing for it), the
+ * packet has no room for a sum: where one is to be sent, nothing is changed, and it is to come again as a
+ * push of zeros.
  */
 static __always_inline int add(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
-		u32 *verdict)
+		u32 *verdict, int is_empty)
 {
 	u32 fragment = bpf_ntohl(p->inc->fragment), number = bpf_ntohs(p->inc->worker),
 		generation = entry->generation, state;
-	u32 offset = bpf_ntohl(p->inc->slot) - entry->base, is_push = p->inc->op == WIRE_OP_PUSH, flags,
-		contributors;
+	u32 offset = bpf_ntohl(p->inc->slot) - entry->base, is_push = is_empty || p->inc->op == WIRE_OP_PUSH;
+	u32 flags, contributors;
 	u64 bit = number < WIRE_MAX_WORKERS ? 1ULL << number : 0, seen, *lanes = (u64 *)p->lanes;
 	struct sum sum = {};
 	struct slot *s;
@@ -177,16 +180,28 @@ static __always_inline int add(struct xdp_md *ctx, struct gradient_packet *p, st
 		*verdict = V_MISMATCH;
 		send = SEND_NOTICE;
 	} else if (newer == 0 && s->state != SLOT_FILLING) {
-		*verdict = s->bitmap & bit ? V_RESENT : V_LATE;
-		recall_lanes(p, s);
-		send = s->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT_BACK;
+		if (is_empty) {
+			send = SEND_FOR_ROOM;
+		} else {
+			*verdict = s->bitmap & bit ? V_RESENT : V_LATE;
+			recall_lanes(p, s);
+			send = s->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT_BACK;
+		}
 	} else if (newer == 0 && (s->bitmap & bit)) {
 		*verdict = V_DUPLICATE;
 	} else {
 		seen = newer > 0 ? bit : s->bitmap | bit;
 		state = seen != (entry->workers | entry->places) ? SLOT_FILLING : entry->role == ROLE_TOP ?
 			SLOT_FINAL : SLOT_PARTIAL;
-		if (newer > 0) {
+		if (is_empty && state != SLOT_FILLING) {
+			send = SEND_FOR_ROOM;
+			goto done;
+		}
+		if (is_empty) {
+			for (i = 0; newer > 0 && i < WIRE_LANES / 2; i++)
+				/* or the compiler would call memset, which is not there */
+				*(volatile u64 *)&s->pairs[i] = 0;
+		} else if (newer > 0) {
 			for (i = 0; i < WIRE_LANES / 2; i++)
 				s->pairs[i] = bpf_ntohll(lanes[i]);
 		} else if (state == SLOT_FILLING) {
@@ -214,9 +229,10 @@ static __always_inline int add(struct xdp_md *ctx, struct gradient_packet *p, st
 		if (state != SLOT_FILLING)
 			send = state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
 	}
+done:
 	read_sum(&sum, s);
 	unlock_slot(s);
-	if (send != SEND_NOTHING && send != SEND_NOTICE)
+	if (send != SEND_NOTHING && send != SEND_FOR_ROOM && send != SEND_NOTICE)
 		address_sum(ctx, p, entry, &sum, offset);
 	return send;
 }
@@ -293,6 +309,30 @@ static __always_inline u32 keep_result(struct gradient_packet *p, struct entry *
 	}
 	unlock_slot(s);
 	return V_FINE;
+}
+
+/*
+ * Makes a push of zeros of an empty one, whose sender and job were checked before. Returns 0 if the buffer
+ * has no room.
+ */
+static __always_inline int make_room(struct xdp_md *ctx, struct gradient_packet *p)
+{
+	int bytes;
+
+	point(p, (void *)(long)ctx->data);
+	if ((void *)(p->inc + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	bytes = (int)(sizeof(*p->eth) + sizeof(*p->ip) + HEADER_BYTES + lanes_bytes(p));
+	/* the kernel clears what it adds */
+	if (bpf_xdp_adjust_tail(ctx, bytes - (int)(ctx->data_end - ctx->data)))
+		return 0;
+	point(p, (void *)(long)ctx->data);
+	if ((void *)(p->inc + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	p->ip->tot_len = bpf_htons(sizeof(*p->ip) + HEADER_BYTES + lanes_bytes(p));
+	p->udp->len = bpf_htons(HEADER_BYTES + lanes_bytes(p));
+	p->inc->op = WIRE_OP_PUSH;
+	return gradients_of(ctx, p, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 }
 
 /* Cuts a push or partial sum down to a notice for its sender. Returns 0 if the driver cannot cut. */

@@ -19,6 +19,7 @@
 #define WIRE_OP_RESULT 3 /* towards the workers: the sum made at the top */
 #define WIRE_OP_NOTICE 4 /* to the sender of a push or partial sum: congestion */
 #define WIRE_OP_TICK 5 /* to a place, by its control port alone: complete this fragment as it is */
+#define WIRE_OP_EMPTY 6 /* worker to the place that it contributes to: its gradients are zeros, unsent */
 #define WIRE_FLAG_FINAL 1
 #define WIRE_FLAG_DEGRADED 2
 #define WIRE_FLAG_ECN 4
@@ -28,13 +29,13 @@
 #define WIRE_LANES 360 /* at MTU 1500; for another one the loader says how many */
 #endif
 
-#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_TICK)
-#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE)
+#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_EMPTY)
+#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_EMPTY)
 
 struct wire_header {
 	__be16 magic; /* 0x4f49 */
 	__u8 version; /* of this format */
-	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice, 5 tick */
+	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty */
 	__u8 flags; /* 1 final, 2 degraded, 4 ECN, 8 retransmit */
 	__u8 tree; /* which tree of the job, from 0 */
 	__be16 job; /* job id, unique among the running jobs of a testbed */

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from testbed.contract import endpoint as contract
 from testbed.contract import mapping, spec
-from testbed.contract.endpoint import Event
+from testbed.contract.endpoint import Event, Vector
 from testbed.contract.records import Kind, Record
 from testbed.contract.votes import Ballot
 from workloads.job_env import Board
@@ -101,7 +101,7 @@ def library() -> ctypes.CDLL:
     compiled.endpoint_open.restype = pointer
     compiled.endpoint_open.argtypes = [ctypes.POINTER(_Settings)]
     compiled.endpoint_submit.restype = ctypes.c_int64
-    compiled.endpoint_submit.argtypes = [pointer, pointer, u64, ctypes.c_int32, pointer]
+    compiled.endpoint_submit.argtypes = [pointer, pointer, u64, ctypes.c_uint32, u64, u64, pointer]
     compiled.endpoint_run.argtypes = [
         pointer,
         ctypes.POINTER(u64),
@@ -197,22 +197,29 @@ class Endpoint:
         """Unmap and close everything. No other call may follow."""
         self._stack.close()
 
-    def submit(self, array: Floats) -> None:
+    def submit(self, array: Floats, kept: slice | None = None) -> None:
         """Give a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while very
-        many are under way.
+        many are under way. Outside the elements `kept` it may have anything afterwards.
 
         A sum in which workers are missing is replaced by the mean of those who contributed, times the
         workers.
         """
-        self._submit(array, raw=False)
+        kept = kept or slice(0, array.size)
+        self._submit(array, Vector.FLOATS, slice(4 * kept.start, 4 * kept.stop))
 
     def submit_lanes(self, lanes: Lanes) -> None:
         """Give raw lanes to be summed in place, without scaling; sums must stay below 2**32. They are the sum
         of those who contributed.
         """
-        self._submit(lanes, raw=True)
+        self._submit(lanes, Vector.LANES, slice(0, lanes.nbytes))
 
-    def _submit(self, array: np.ndarray, raw: bool) -> None:
+    def submit_gathered(self, lanes: Lanes, own: slice) -> None:
+        """Give lanes to be gathered in place: each worker has bytes of them, `own`, and each byte is one
+        worker's. What this worker has elsewhere does not matter.
+        """
+        self._submit(lanes, Vector.GATHERED, own)
+
+    def _submit(self, array: np.ndarray, kind: Vector, part: slice) -> None:
         assert array.flags.c_contiguous
         assert array.itemsize == 4
         self._room.acquire()
@@ -221,7 +228,13 @@ class Endpoint:
         if self._broken:  # `finish` says so
             return
         number = self._library.endpoint_submit(
-            self._handle, array.ctypes.data, array.size, raw, vector.contributors.ctypes.data
+            self._handle,
+            array.ctypes.data,
+            array.size,
+            int(kind),
+            part.start,
+            part.stop,
+            vector.contributors.ctypes.data,
         )
         if number < 0:
             raise RuntimeError(f"job {self._job}: the endpoint takes no more vectors")
@@ -354,5 +367,6 @@ def _way(tree: Mapping[str, Any], queue_packets: float) -> _Way:
     return _Way(
         address=int.from_bytes(socket.inet_aton(str(tree["address"])), "little"),
         slot_base=int(tree["slot_base"]),
+        takes_empties=bool(tree["takes_empties"]),
         queue_packets=max(1, int(queue_packets * float(tree["fraction"]))) if queue_packets else 0,
     )

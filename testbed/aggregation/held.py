@@ -12,6 +12,7 @@ from testbed.aggregation.forest import Forest
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
 from testbed.topology import addresses
+from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Host, Place
 from testbed.topology.units import Unit
 
@@ -96,7 +97,15 @@ class Admission:
             "address": addresses.LOOP_PLACE_IP if is_own else place.address,
             "slot_base": self.bases[tree, place],
             "fraction": self.forest.fractions()[tree],
+            "takes_empties": self._takes_empties(self.forest.workers[worker], place),
         }
+
+    def _takes_empties(self, host: Host, place: Place) -> bool:
+        """Return whether a place takes pushes without lanes from a host, whose own switch looks into them
+        first. A host that is a place has no room for the sum that such a push completes.
+        """
+        engines = (self.engines[unit] for unit in (host[0], place.unit))
+        return place.is_switch and all(DATA_PLANES[engine].takes_empties for engine in engines)
 
     def worker_fds(self, worker: int) -> list[int]:
         """The descriptors that `worker_env` names; to be inherited by the worker's process."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from testbed.contract import votes
-from testbed.contract.numbers import Choice, Number
+from testbed.contract.numbers import Choice, Number, named
 from testbed.contract.records import Kind, Member, Record, members
 
 U32, U64 = Kind.U32, Kind.U64
@@ -23,13 +23,21 @@ class Event(Choice):
     OVERTAKEN = 6, "others are so far ahead that a result was replaced before it was taken"
 
 
+class Vector(Choice):
+    """The kinds of vector, and what becomes of the part that is a worker's own."""
+
+    FLOATS = 0, "summed with a scale; the worker takes its part of the sum"
+    LANES = 1, "summed as they are"
+    GATHERED = 2, "every worker's part as it is; the others push zeros for it"
+
+
 WAY = Record(
     "way",
     (
         Member("address", Kind.BE32, "of the place that the worker contributes to"),
         Member("slot_base", U32, "where the tree's segment begins there"),
         Member("queue_packets", U32, "what the shortest queue holds for this tree; 0: unknown"),
-        Member("pad", U32),
+        Member("takes_empties", U32, "whether that place takes pushes without lanes"),
     ),
     "How a worker's fragments go by a tree of its job.",
 )
@@ -88,6 +96,7 @@ CHECK_FACTOR = 0x9E3779B97F4A7C15
 CHECK_SHIFT = 38  # leaves 26 bits: 64 workers' checks have a sum below 2**32
 
 NUMBERS = (
+    *named("VECTOR_", Vector, 32),
     Number("VOTE_SPECIAL", votes.SPECIAL, 32, "exponent of infinity and NaN"),
     Number("VOTE_VALUES", votes.LENGTH_LANES, 32, "lane of a small vector's values, behind the lengths' two"),
     Number("VOTE_SPECIAL_LANE", votes.SPECIAL_LANE, 32, "how many workers have infinity or NaN"),

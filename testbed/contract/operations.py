@@ -34,7 +34,11 @@ class Op(Choice):
     RESULT = 3, Body.LANES, "towards the workers: the sum made at the top"
     NOTICE = 4, Body.NONE, "to the sender of a push or partial sum: congestion"
     TICK = 5, Body.LANES, "to a place, by its control port alone: complete this fragment as it is"
+    EMPTY = 6, Body.NONE, "worker to the place that it contributes to: its gradients are zeros, unsent"
 
+
+NOT_IN_P4 = frozenset({Op.EMPTY})
+"""The operations that the P4 switches do not know: to them a packet of these is malformed."""
 
 OPS: dict[int, Op] = {int(op): op for op in Op}
 """By number, for what comes in."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from testbed.contract import places, spec, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
+from testbed.contract.operations import NOT_IN_P4
 
 P4_LAYOUTS = {
     "wide": 64,
@@ -38,11 +39,13 @@ def _struct(kind: str, name: str, fields: Iterable[spec.Field]) -> list[str]:
 
 def header() -> str:
     """p4/wire.p4."""
+    conditions = spec.conditions([op for op in spec.Op if op not in NOT_IN_P4])
+    absent = {f"WIRE_OP_{op.name}" for op in NOT_IN_P4}
     body = (
-        *_constants(spec.NUMBERS),
+        *_constants(number for number in spec.NUMBERS if number.name not in absent),
         f"#define WIRE_HEADER_BYTES {spec.HEADER_BYTES}",
         "",
-        *(f"#define {name}(op) ({condition})" for name, condition in spec.conditions()),
+        *(f"#define {name}(op) ({condition})" for name, condition in conditions),
         "",
         *_struct("header", "wire_h", spec.HEADER),
     )

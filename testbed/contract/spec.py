@@ -12,6 +12,7 @@ need that, and an int32 adder does not mind. The receiver takes `contributors * 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.contract.numbers import Number, named
@@ -110,10 +111,12 @@ def payload_bytes(lanes: int) -> int:
     return HEADER_BYTES + 4 * lanes
 
 
-def conditions() -> list[tuple[str, str]]:
+def conditions(ops: Sequence[Op] = tuple(Op)) -> list[tuple[str, str]]:
     """Return what C and P4 ask of an `op`: macros of one argument, and their conditions."""
-    known = " || ".join(f"(op) == WIRE_OP_{op.name}" for op in Op)
-    if list(map(int, Op)) == list(range(int(min(Op)), int(max(Op)) + 1)):  # one comparison less to a packet
-        known = f"(op) >= WIRE_OP_{min(Op).name} && (op) <= WIRE_OP_{max(Op).name}"
-    bare = " && ".join(f"(op) != WIRE_OP_{op.name}" for op in Op if op.body is Body.NONE)
+    known = " || ".join(f"(op) == WIRE_OP_{op.name}" for op in ops)
+    if list(map(int, ops)) == list(
+        range(int(min(ops)), int(max(ops)) + 1)
+    ):  # one comparison less to a packet
+        known = f"(op) >= WIRE_OP_{min(ops).name} && (op) <= WIRE_OP_{max(ops).name}"
+    bare = " && ".join(f"(op) != WIRE_OP_{op.name}" for op in ops if op.body is Body.NONE)
     return [("WIRE_IS_OP", known), ("WIRE_HAS_LANES", bare)]

@@ -24,10 +24,12 @@ from testbed.dataplanes.tors import AllTors, Restart
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
+from testbed.dataplanes.xdp.room import open_room
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import die_with_parent
 from testbed.emulation.net import FabricNet
+from testbed.emulation.room import room
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
 from testbed.topology import addresses
@@ -79,6 +81,8 @@ class Network:
             self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu))  # loads beside the fabric
             self.fabric = stack.enter_context(FabricNet(FabricTopo(self.topology), self._log, self._progress))
             self.plane.attach(self._switch_ports(), self._host_ports())
+            stack.enter_context(room(self.topology.mtu))
+            open_room(self.plane.programs)
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)

@@ -24,8 +24,10 @@ from testbed.reference.ways import Emission, Reaction, To, Ways, back, behind
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 
 ETH0, LOOP_PORT = 1, 254  # of a host: every port but LOOP_PORT and CONTROL_PORT is its eth0
+_OP_AT = frame.HEADERS_BYTES + 3
 _MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group
-_CONTRIBUTIONS = (spec.Op.PUSH, spec.Op.PARTIAL)
+_PUSHES = (spec.Op.PUSH, spec.Op.EMPTY)
+_CONTRIBUTIONS = (*_PUSHES, spec.Op.PARTIAL)
 
 
 @dataclass(slots=True)
@@ -52,8 +54,16 @@ class Aggregator:
     CONTROL_PORT, pushes of the worker at the host itself by LOOP_PORT.
     """
 
-    def __init__(self, ip: str, slots: int, lanes: int = spec.LANES, is_host: bool = False) -> None:
+    def __init__(
+        self,
+        ip: str,
+        slots: int,
+        lanes: int = spec.LANES,
+        is_host: bool = False,
+        takes_empties: bool = True,
+    ) -> None:
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
+        self._takes_empties = takes_empties  # of a switch: a host takes none
         self._ip_bytes = IPv4Address(ip).packed
         self._slots = [Slot() for _ in range(slots)]
         self._entries: dict[tuple[int, int], Entry] = {}  # by job and tree
@@ -94,6 +104,8 @@ class Aggregator:
         """The verdict on a frame that came in by a port, and the frames that go out."""
         if port != CONTROL_PORT and not (frame.is_gradient(data) and self._looks_into(data, port)):
             return self._elsewhere(data)
+        if not self._takes_empties and data[_OP_AT : _OP_AT + 1] == bytes([spec.Op.EMPTY]):
+            return Verdict.MALFORMED, []  # an operation that it does not know
         try:
             packet = Frame.parse(data, self._lanes)
         except CorruptError:
@@ -125,13 +137,15 @@ class Aggregator:
         header = packet.header
         if port == CONTROL_PORT or header.op == spec.Op.TICK:
             return port == CONTROL_PORT and header.op == spec.Op.TICK
+        if self._is_host and header.op == spec.Op.EMPTY:
+            return False  # it has no room for the sum in the packet that completes it
         senders = [sender for sender in self._senders.get(port, ()) if sender.job == header.job]
         if self._is_host and port == LOOP_PORT:
             is_push = header.op == spec.Op.PUSH and packet.destination_ip == LOOP_PLACE_IP
             return is_push and any(sender.worker == header.worker for sender in senders)
         if self._is_host or port not in self._senders:
             return True
-        if header.op == spec.Op.PUSH:
+        if header.op in _PUSHES:
             return any(sender.worker == header.worker for sender in senders)
         return any(sender.is_place for sender in senders)
 
@@ -186,7 +200,7 @@ class Aggregator:
 
     def _sum(self, packet: Frame, entry: Entry, port: int) -> Reaction:
         header = packet.header
-        is_push = header.op == spec.Op.PUSH
+        is_push = header.op in _PUSHES
         expected = entry.workers if is_push else entry.places
         if header.worker >= spec.MAX_WORKERS or not expected >> header.worker & 1:
             return Verdict.BAD_WORKER, []
@@ -208,7 +222,8 @@ class Aggregator:
             return (Verdict.RESENT if held.members & bit else Verdict.LATE), [sent]
         elif held.members & bit:
             return Verdict.DUPLICATE, []
-        held.lanes = held.lanes + packet.lanes  # modulo 2**32
+        if header.op != spec.Op.EMPTY:
+            held.lanes = held.lanes + packet.lanes  # modulo 2**32
         held.members |= bit
         held.contributors = (held.contributors + (1 if is_push else header.contributors)) % 2**32
         held.marked |= packet.is_marked

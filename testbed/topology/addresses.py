@@ -24,6 +24,7 @@ LOOP_WORKER_DEVICE, LOOP_PLACE_DEVICE = "sum0", "sum1"
 LOOP_PLACE_IP = "169.254.78.1"  # RFC 3927: of one link only
 LOOP_WORKER_IP, LOOP_PREFIX = "169.254.78.2", 30
 LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
+ROOM_DEVICES = ("room0", "room1")  # of the ToRs: where an empty push gets room for a sum
 CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the testbed, ticks
 
 

@@ -18,6 +18,7 @@ class DataPlane:
     folder: str  # of testbed/dataplanes/: what makes the units' switches
     programs: tuple[str, ...]  # what works on contributions at its ToR: names of contract.places.Program
     takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
+    takes_empties: bool  # whether its ToR takes pushes without lanes, as zeros
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
 
     @property
@@ -29,9 +30,13 @@ class DataPlane:
 DATA_PLANES = {
     plane.engine: plane
     for plane in (
-        DataPlane("xdp", folder="xdp", programs=("sum",), takes_fewer=True, is_bridge=True),
-        DataPlane("bmv2", folder="bmv2", programs=("sum",), takes_fewer=False, is_bridge=False),
-        DataPlane("none", folder="xdp", programs=(), takes_fewer=True, is_bridge=True),
+        DataPlane(
+            "xdp", folder="xdp", programs=("sum",), takes_fewer=True, takes_empties=True, is_bridge=True
+        ),
+        DataPlane(
+            "bmv2", folder="bmv2", programs=("sum",), takes_fewer=False, takes_empties=False, is_bridge=False
+        ),
+        DataPlane("none", folder="xdp", programs=(), takes_fewer=True, takes_empties=True, is_bridge=True),
     )
 }
 ENGINES = tuple(DATA_PLANES)

@@ -403,6 +403,26 @@ ENDPOINT = (
             "			lanes_encode(",
         ),
         (
+            "zeros are sent in full",
+            "		h->op = WIRE_OP_EMPTY;\n		return;",
+            "		memset(lanes, 0, 4 * e->s.lanes);\n		return;",
+        ),
+        (
+            "packets of both sizes are in a burst",
+            "			else if (empty != is_empty(e, t, op, number))",
+            "			else if (0)",
+        ),
+        (
+            "an entry that was empty stays so",
+            "	h->op = WIRE_OP_PUSH;\n	h->flags = 0;\n",
+            "	h->flags = 0;\n",
+        ),
+        (
+            "a host that takes none gets empty pushes",
+            "return op->gathered && t->takes_empties &&",
+            "return op->gathered &&",
+        ),
+        (
             "fragments go to slots in order",
             "t->slot_base + e->s.places[fragment % e->data_slots]",
             "t->slot_base + fragment % e->data_slots",
@@ -426,6 +446,29 @@ ENDPOINT = (
     ),
     *_in(
         Kind.ENDPOINT,
+        "workloads/native/parts.c",
+        (
+            "others' parts are pushed, too",
+            "	memset(lanes, 0, 4 * count);\n",
+            "	memcpy(lanes, op->data + start, 4 * count);\n",
+        ),
+        (
+            "a part ends with its first fragment",
+            "lesser(op->until, 4 * (start + count))",
+            "lesser(op->until, 4 * count)",
+        ),
+    ),
+    *_in(
+        Kind.ENDPOINT,
+        "workloads/native/results.c",
+        (
+            "a part that is missing is zeros",
+            "op->gathered && those != e->s.workers",
+            "0",
+        ),
+    ),
+    *_in(
+        Kind.ENDPOINT,
         "workloads/native/repair.c",
         ("a vote that has its result is pushed again", "		if (!votes_has(e, v))\n", ""),
     ),
@@ -441,6 +484,11 @@ ENDPOINT = (
             "a vote is late after its tree was idle",
             "		if (!is_expecting(e, t)) /*",
             "		if (0) /*",
+        ),
+        (
+            "what is gathered may be summed by others",
+            "return op->gathered ? ~check & ((1U << (64 - VOTE_CHECK_SHIFT)) - 1) : check;",
+            "return check;",
         ),
         (
             "three workers vote as two",
@@ -464,7 +512,7 @@ ENDPOINT = (
         ),
         (
             "lengths are not compared",
-            "length_check(op->length) * those)\n		return 0;",
+            "vote_check(op) * those)\n		return 0;",
             "length_check(op->length) * those)\n		;",
         ),
         ("carried values are summed in binary32", "		double sum = 0;\n", "		float sum = 0;\n"),

@@ -75,6 +75,21 @@ XDP = (
             "",
         ),
         (
+            "an empty push speaks for another",
+            "	if (of_worker(p->inc))\n		return port",
+            "	if (p->inc->op == WIRE_OP_PUSH)\n		return port",
+        ),
+        (
+            "a host takes empty pushes for notices",
+            "	if (kind == IS_BARE && p->inc->op == WIRE_OP_EMPTY)\n",
+            "	if (0)\n",
+        ),
+        (
+            "an empty push has no port any more",
+            "	__builtin_memcpy(p->eth->h_source, &ifindex, sizeof(ifindex));\n	return",
+            "	return",
+        ),
+        (
             "the control port takes all",
             "	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK)",
             "	if (kind != HAS_LANES)",
@@ -114,6 +129,21 @@ XDP = (
             "one slot behind the segment is the tree's",
             "if (offset >= entry->size)",
             "if (offset > entry->size)",
+        ),
+        (
+            "an empty push leaves a slot what it held",
+            "for (i = 0; newer > 0 && i < WIRE_LANES / 2; i++)",
+            "for (i = 0; newer < 0 && i < WIRE_LANES / 2; i++)",
+        ),
+        (
+            "an empty push completes a sum that nobody gets",
+            "		if (is_empty && state != SLOT_FILLING) {",
+            "		if (0) {",
+        ),
+        (
+            "an empty push that has room is empty still",
+            "	p->inc->op = WIRE_OP_PUSH;\n	return gradients_of",
+            "	return gradients_of",
         ),
         (
             "a slot stays locked",

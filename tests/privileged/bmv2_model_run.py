@@ -48,7 +48,7 @@ def main(tried: str, examples: str, frames: str, seed: str) -> None:
             yield subject
             assert subject.strays() == []
 
-        trial = Trial(make, False, int(examples), ("final", "partial", "middle"))
+        trial = Trial(make, False, int(examples), ("final", "partial", "middle"), takes_empties=False)
         counts = trial.mutated(int(frames), int(seed)) if tried == "mutated" else getattr(trial, tried)()
     print(MARK + json.dumps(counts))
 

@@ -8,15 +8,12 @@ from functools import partial
 
 import pytest
 
-from testbed.contract import spec
 from tests.at_once import at_once
 from tests.privileged import bmv2_model_run, bmv2_vector_run
+from tests.privileged.bmv2_vector_run import AT_SWITCHES
 from tests.vectors.in_step import TRIED
-from tests.vectors.table import TABLE
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2"), pytest.mark.timeout(660)]
-# of switches, and of packets that are full: its programs take no others
-AT_SWITCHES = [name for name, vector in TABLE.items() if not vector.is_host and vector.lanes == {spec.LANES}]
 
 
 @pytest.fixture(scope="module")

@@ -30,3 +30,7 @@ def test_a_notice_leaves_by_the_ports_of_workers_alone() -> None:
     """
     left = {int(port): by for port, by in findings("notice_run").items()}
     assert left == {**{port: [2, 4] for port in OPTICAL}, PS_PORT: [2, 4]}
+
+
+def test_an_empty_push_gets_room_for_the_sum_that_it_completes() -> None:
+    assert findings("room_run") == {"wrong": [], "again": []}

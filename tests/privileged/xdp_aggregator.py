@@ -23,11 +23,13 @@ from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import Cells, XdpHostPlace, XdpSwitch
 from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import verdict_counts
+from testbed.dataplanes.xdp.room import lead_to_room
 from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
 from testbed.reference.aggregator import ETH0, LOOP_PORT
 from testbed.reference.pull import Puller, Stored
 from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
+from testbed.topology.addresses import ROOM_DEVICES
 from tests.limits import CALL_S
 from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS
@@ -56,13 +58,15 @@ def devices() -> Iterator[dict[int, int]]:
         ("loop", addresses.loop_place_ifindex(HOST_UNIT, HOST)),
     ):
         lines.append(f"link add {name} index {ifindex} type veth peer name {name}peer")
+    lines.append("link add room0 type veth peer name room1")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=CALL_S)
     try:
         yield {
             port: socket.if_nametoindex(name) for port, name in {**names, 0: "p0", LOOP_PORT: "loop"}.items()
         }
     finally:
-        gone = [f"link delete {name}" for name in ("p0", "loop", *(names[port] for port in ports[::2]))]
+        ends = ("p0", "loop", "room0", *(names[port] for port in ports[::2]))
+        gone = [f"link delete {name}" for name in ends]
         subprocess.run(["ip", "-batch", "-"], input="\n".join(gone), text=True, check=True, timeout=CALL_S)
 
 
@@ -133,6 +137,8 @@ class XdpAggregator:
             for port, ifindex in self._ports.items():
                 set_port(self._programs, ifindex, self._unit, port, Port.FABRIC)
             self.set_routes({})
+        self._rooms = tuple(sorted(socket.if_nametoindex(name) for name in ROOM_DEVICES))
+        lead_to_room(self._programs)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -193,6 +199,9 @@ class XdpAggregator:
         else:
             program = "tor_port"
         run = self._observed.run(self._programs.program_fd(program), data, self._ports[port])
+        if run.kind == TO_GROUP and run.devices == self._rooms:  # as the kernel does with its copy
+            assert not run.verdicts
+            run = self._observed.run(self._programs.program_fd("room_port"), run.data, self._rooms[0])
         names = [_VERDICTS[index] for index in run.verdicts]
         self.noted.update(names)
         return " and ".join(names) if names else "passed", departures(run, self._ports[port], self._numbers)

@@ -25,7 +25,7 @@ import numpy as np
 from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import mapping, rings, spec
 from testbed.contract.codec import Header
-from testbed.contract.endpoint import Event
+from testbed.contract.endpoint import Event, Vector
 from testbed.contract.frame import Frame
 from testbed.contract.votes import LENGTH_LANES, Ballot
 from testbed.reference.pull import Puller, PullSide
@@ -91,7 +91,9 @@ class Rack:
         shares: Sequence[float],
         lanes: int,
         change: Change,
+        takes_empties: bool,
     ) -> None:
+        self._takes_empties = takes_empties
         self.workers, self._loss, self._random = workers, loss, random.Random(seed)
         self.width, self._change, self.trees = lanes, change, len(shares)
         self.ballot = Ballot.of(workers, lanes)
@@ -141,7 +143,9 @@ class Rack:
         rate = np.zeros(1)  # of the link, unknown
         cells, tops = self.ballot.cells(), self.ballot.tops()
         address = int.from_bytes(socket.inet_aton("127.0.0.1"), "little")
-        ways = (_Way * self.trees)(*(_Way(address, BASE + tree * SIZE) for tree in range(self.trees)))
+        ways = (_Way * self.trees)(
+            *(_Way(address, BASE + tree * SIZE, 0, self._takes_empties) for tree in range(self.trees))
+        )
         settings = _Settings(
             ring_fd=fds[0],
             wake_fd=fds[1],
@@ -195,19 +199,30 @@ class Rack:
     # ------------------------------------------------------------------ a worker
 
     def run(
-        self, vectors: Sequence[Sequence[np.ndarray]], raw: bool = False, quiet: int = 10**9
+        self,
+        vectors: Sequence[Sequence[np.ndarray]],
+        raw: bool = False,
+        quiet: int = 10**9,
+        own: Sequence[slice] | None = None,
+        settled: int = 0,
+        kept: slice | None = None,
     ) -> list[list[tuple[int, int]]]:
         """Sums vectors (by worker, then in order) in place; by worker and vector the event and what it told.
 
-        Ends after `quiet` silences.
+        Ends after `quiet` silences. With `own`, by worker, they are gathered; of sums each keeps `kept`. So
+        many more are `settled` that were submitted before.
         """
         events: list[list[tuple[int, int]]] = [[] for _ in self.ends]
 
         def work(at: int, end: End) -> None:
             for vector in vectors[at]:
-                self.submit(end, vector, raw)
+                self.submit(end, vector, raw, own[at] if own else None, kept)
             deadline, silences = time.monotonic() + LATE_S, 0
-            while len(events[at]) < len(vectors[at]) and time.monotonic() < deadline and silences < quiet:
+            while (
+                len(events[at]) < len(vectors[at]) + settled
+                and time.monotonic() < deadline
+                and silences < quiet
+            ):
                 event, detail = self.step(end)
                 silences += event == QUIET
                 if event != QUIET:
@@ -222,12 +237,25 @@ class Rack:
             self.wait_for_pushes(end)
         return events
 
-    def submit(self, end: End, vector: np.ndarray, raw: bool = False) -> None:
-        """Give a worker a vector to be summed in place."""
+    def submit(
+        self,
+        end: End,
+        vector: np.ndarray,
+        raw: bool = False,
+        own: slice | None = None,
+        kept: slice | None = None,
+    ) -> None:
+        """Give a worker a vector to be summed in place, of which it keeps `kept`, or to be gathered, of which
+        it has `own`: of bytes.
+        """
+        kind = Vector.GATHERED if own else Vector.LANES if raw else Vector.FLOATS
+        own = own or kept or slice(0, vector.nbytes)
         of = np.zeros(max(1, -(-vector.size // self.width)), np.uint32)
         end.contributors.append(of)
         end.vectors.append(vector)
-        self._library.endpoint_submit(end.handle, vector.ctypes.data, vector.size, raw, of.ctypes.data)
+        self._library.endpoint_submit(
+            end.handle, vector.ctypes.data, vector.size, kind, own.start, own.stop, of.ctypes.data
+        )
 
     def step(self, end: End) -> tuple[int, int]:
         """Have a worker work until a vector is settled or a timer expires; the event and what it told."""
@@ -328,11 +356,13 @@ class Rack:
             header.age,
             header.lanes,
         )
-        due = (spec.Op.PUSH, JOB, 1, GENERATION, BASE + tree * SIZE + self._offset(fragment), 0, self.width)
+        bare = lanes.size == 0 and not is_vote and self._takes_empties
+        op = spec.Op.EMPTY if bare else spec.Op.PUSH
+        due = (op, JOB, 1, GENERATION, BASE + tree * SIZE + self._offset(fragment), 0, self.width)
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
             (is_vote and tree > 0, f"a vote by tree {tree}"),
-            (lanes.size != self.width, f"{lanes.size} lanes"),
+            (lanes.size != (0 if bare else self.width), f"{lanes.size} lanes"),
             (
                 header.flags != (spec.Flag.RETRANSMIT if times > 1 else 0),
                 f"flags {header.flags} the {times}. time",
@@ -388,9 +418,10 @@ def rack(
     shares: Sequence[float] = (1.0,),
     lanes: int = spec.LANES,
     change: Change = lambda packet: packet,
+    takes_empties: bool = True,
 ) -> Iterator[Rack]:
     """Endpoints of `workers` workers, but for those that never come; trees by their shares."""
-    made = Rack(workers, loss, seed, absent, shares, lanes, change)
+    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties)
     try:
         yield made
     finally:

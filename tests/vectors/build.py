@@ -147,6 +147,12 @@ class Vector:
         """A push by worker w, who sits at port w + 1 unless `port` says otherwise."""
         self.sees(push(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
 
+    def empty(
+        self, worker: int, fragment: int, verdict: str, *leaves: Leaves, port: int = 0, **changes: Any
+    ) -> None:
+        """An empty push by worker w, as `push`."""
+        self.sees(empty(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
+
     def tick(self, fragment: int, verdict: str, *leaves: Leaves, **changes: Any) -> None:
         """A tick for a fragment, by the control port."""
         self.sees(tick(fragment, **changes), CONTROL_PORT, verdict, *leaves)
@@ -252,8 +258,14 @@ def push(worker: int, fragment: int, **changes: Any) -> bytes:
     summed = changes.pop("data", None)
     summed = worker_lanes(worker, fragment) if summed is None else summed
     source, destination = changes.pop("from_ip", f"10.0.1.{worker + 1}"), changes.pop("to_ip", TOR_IP)
+    op = changes.pop("op", spec.Op.PUSH)
     fields = {"worker": worker, "source_mac": HOST_MAC, "destination_mac": TOR_MAC, **changes}
-    return packet(spec.Op.PUSH, fragment, summed, source, destination, **fields).pack()
+    return packet(op, fragment, summed, source, destination, **fields).pack()
+
+
+def empty(worker: int, fragment: int, **changes: Any) -> bytes:
+    """An empty push to the switch: a header, and zeros that are not sent."""
+    return push(worker, fragment, **{"op": spec.Op.EMPTY, "data": frame.NO_LANES, **changes})
 
 
 def tick(fragment: int, **changes: Any) -> bytes:

@@ -12,6 +12,7 @@ from tests.vectors.build import (
     PS_IP,
     SIZE,
     UP_BASE,
+    empty,
     packet,
     partial,
     push,
@@ -32,6 +33,7 @@ def at_switch() -> list[bytes]:
         push(worker, at, slot=OTHER_BASE + at % SIZE, **other) for worker in (0, 1) for at in (0, 5, SIZE + 5)
     ]
     made += [push(worker, at, slot=BASE + at, **other) for worker in (0, 1) for at in (0, 5)]
+    made += [empty(worker, fragment) for worker in (0, 1) for fragment in (2, SIZE + 1)]
     made += [
         result_from_ps(1, worker_lanes(9, 1), slot=BASE + 1),
         partial(0, 1),

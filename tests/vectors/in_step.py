@@ -37,6 +37,7 @@ from tests.vectors.build import (
     TOR_IP,
     UP_BASE,
     Lanes,
+    empty,
     ipv4_checksum_holds,
     job_across,
     job_at_ps,
@@ -198,9 +199,17 @@ def _same(mine: bytes, theirs: bytes) -> bool:
 class Trial:
     """The trials of one kind of subject; each method says how often each verdict was given."""
 
-    def __init__(self, make: Make, has_routes: bool, examples: int, kinds: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        make: Make,
+        has_routes: bool,
+        examples: int,
+        kinds: tuple[str, ...],
+        takes_empties: bool = True,
+    ) -> None:
         """`kinds`: some of KINDS. Without routes, every address has the same."""
         self._make, self._has_routes, self._kinds = make, has_routes, kinds
+        self._takes_empties = takes_empties
         self._settings = settings(
             max_examples=examples, deadline=None, database=None, phases=[Phase.generate]
         )
@@ -208,7 +217,8 @@ class Trial:
     @contextmanager
     def _both(self, node: int, ip: str, is_host: bool, tally: Tally, routes: bool = True) -> Iterator[Both]:
         with self._make(node, is_host) as other:
-            both = Both(Model(ip, SLOTS, is_host=is_host), other, tally)
+            model = Model(ip, SLOTS, is_host=is_host, takes_empties=self._takes_empties)
+            both = Both(model, other, tally)
             if self._has_routes and routes:
                 both.set_routes(ROUTES)
             yield both
@@ -239,7 +249,7 @@ class Trial:
                         return Model(ip, SLOTS, is_host=True)
                     return stack.enter_context(self._both(node, ip, is_host, tally, routes=False))
 
-                World(shape, 20, size, weather, make, worker_lanes).run()
+                World(shape, 20, size, weather, make, worker_lanes, self._takes_empties).run()
 
         run()
         return tally.counts
@@ -387,5 +397,7 @@ def _contribution(
         )
         return sent, kind.partials[number]
     port = kind.pushes[number]
+    if port not in (LOOP_PORT, PS_PORT) and not kind.is_host and chance.random() < 0.3:
+        return empty(number, fragment, **{"lanes": kind.lanes, "count": kind.lanes, **fields}), port
     to_ip = LOOP_PLACE_IP if port == LOOP_PORT else PS_IP if kind.is_host else TOR_IP
     return push(number, fragment, to_ip=to_ip, data=data, **fields), port

@@ -30,6 +30,7 @@ from tests.vectors.build import (
     SIZE,
     TOR_IP,
     UP_BASE,
+    empty,
     job_across,
     job_at_ps,
     job_in_unit,
@@ -128,7 +129,9 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
                 "slot": base + at % SIZE,
             }
             fields |= {"count": int(random.integers(0, spec.LANES + 1)), "flags": int(random.integers(0, 16))}
-            sent += [(push(worker, at, **fields), first + place) for place, worker in enumerate(workers)]
+            for place, worker in enumerate(workers):
+                pushed = (empty if random.random() < 0.3 else push)(worker, at, **fields)
+                sent.append((pushed, first + place))
             if number == ACROSS or tree:
                 below, port = (5, int(random.choice((204, PS_PORT)))) if number == ACROSS else (1, 202)
                 sent.append((partial(below, at, to_ip=TOR_IP, **{**fields, **_lacking(random)}), port))
@@ -180,7 +183,7 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
     sent.append(
         (packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **{**fields, "job": OTHER}).pack(), 1)
     )
-    sent.append((push(0, at, to_ip=PS_IP), 1))
+    sent += [(pushed(0, at, to_ip=PS_IP), 1) for pushed in (push, empty)]
     return _serviced(sent, random)
 
 

@@ -6,11 +6,12 @@ Those of the optical switch, which knows no protocol, are in tests/vectors/light
 
 from __future__ import annotations
 
-from tests.vectors import forest, forged, pulls, sums, ticks, units, widths
+from tests.vectors import empties, forest, forged, pulls, sums, ticks, units, widths
 from tests.vectors.build import Table
 
 TABLE: Table = {
     **sums.TABLE,
+    **empties.TABLE,
     **forged.TABLE,
     **units.TABLE,
     **forest.TABLE,

@@ -17,7 +17,7 @@ import numpy as np
 from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import spec
 from testbed.contract.codec import Header
-from testbed.contract.frame import Frame
+from testbed.contract.frame import NO_LANES, Frame
 from testbed.reference.aggregator import ETH0, LOOP_PORT
 from testbed.reference.ways import Route
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_IP
@@ -107,7 +107,9 @@ class World:
         weather: Weather,
         make: Callable[[int, str, bool], Subject],
         lanes: Callable[[int, int], Lanes],
+        takes_empties: bool = True,
     ) -> None:
+        self._takes_empties = takes_empties
         self._shape, self._fragments, self._size, self._weather, self._lanes = (
             shape,
             fragments,
@@ -253,8 +255,9 @@ class World:
             fragment = self._random.choice(missing)
         else:
             fragment, worker.pushed = worker.pushed, worker.pushed + 1
+        lanes = self._pushed(worker, fragment)
         header = Header(
-            spec.Op.PUSH,
+            spec.Op.PUSH if lanes.size else spec.Op.EMPTY,
             JOB,
             worker.number,
             1,
@@ -270,8 +273,14 @@ class World:
         self._fly(
             worker.node,
             worker.port,
-            Frame(header, self._lanes(worker.number, fragment), source, to_ip).pack(),
+            Frame(header, lanes, source, to_ip).pack(),
         )
+
+    def _pushed(self, worker: Worker, fragment: int) -> Lanes:
+        """Return a worker's lanes of a fragment; none for every third push to a switch."""
+        if self._takes_empties and worker.node != HOST and (worker.number + fragment) % 3 == 0:
+            return NO_LANES
+        return self._lanes(worker.number, fragment)
 
     def _fly(self, node: int, port: int, data: bytes) -> None:
         if self._random.random() < self._weather.loss or len(self._flying) >= FULL:
@@ -326,8 +335,7 @@ class World:
         """
         count = packet.header.contributors
         assert self._weather.ticks or count == len(self.workers)
-        parts = [
-            self._lanes(worker.number, packet.header.fragment).astype(np.uint64) for worker in self.workers
-        ]
+        pushed = [self._pushed(worker, packet.header.fragment) for worker in self.workers]
+        parts = [(lanes if lanes.size else np.zeros(spec.LANES)).astype(np.uint64) for lanes in pushed]
         subsets = itertools.combinations(parts, count)
         return any((sum(subset) % 2**32 == packet.lanes).all() for subset in subsets)  # type: ignore[union-attr]

@@ -3,6 +3,9 @@
 #ifndef CONTRACT_H
 #define CONTRACT_H
 
+#define VECTOR_FLOATS 0 /* summed with a scale; the worker takes its part of the sum */
+#define VECTOR_LANES 1 /* summed as they are */
+#define VECTOR_GATHERED 2 /* every worker's part as it is; the others push zeros for it */
 #define VOTE_SPECIAL 255 /* exponent of infinity and NaN */
 #define VOTE_VALUES 2 /* lane of a small vector's values, behind the lengths' two */
 #define VOTE_SPECIAL_LANE 2 /* how many workers have infinity or NaN */
@@ -27,7 +30,7 @@ struct way {
 	__be32 address; /* of the place that the worker contributes to */
 	__u32 slot_base; /* where the tree's segment begins there */
 	__u32 queue_packets; /* what the shortest queue holds for this tree; 0: unknown */
-	__u32 pad;
+	__u32 takes_empties; /* whether that place takes pushes without lanes */
 };
 
 struct settings {

@@ -18,7 +18,6 @@
 #include "endpoint.h"
 
 #define MAX_DATAGRAM 65507 /* before segmentation */
-#define MAX_BURST 64	  /* segments that the kernel makes of one datagram */
 #define WAKE_EVERY 32	  /* results per wake-up */
 
 /* ---- opening ---- */
@@ -59,6 +58,7 @@ static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 
 	t->number = number;
 	t->slot_base = way->slot_base;
+	t->takes_empties = way->takes_empties;
 	t->ring_first = number * e->s.slots;
 	t->to.sin_family = AF_INET;
 	t->to.sin_addr.s_addr = way->address;
@@ -122,8 +122,10 @@ failed:;
 /*
  * The number of the vector, to be found in endpoint_run's answer; -1 if too many are under way, or there is
  * no memory. `data` is replaced by the sum; `contributors` has room for each of its fragments, one at least.
+ * `kind` is VECTOR_*, and the bytes from `from` until `until` are this worker's part.
  */
-int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_t raw, uint32_t *contributors)
+int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, uint32_t kind, uint64_t from,
+			uint64_t until, uint32_t *contributors)
 {
 	uint64_t number = atomic_load_explicit(&e->submitted, memory_order_relaxed);
 	uint64_t once = 1;
@@ -131,7 +133,9 @@ int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, int32_
 	if (number - __atomic_load_n(&e->reported, __ATOMIC_ACQUIRE) >= MAX_OPS)
 		return -1;
 	e->ops[NEXT_RING(number)] = (struct op){
-		.data = data, .length = length, .raw = raw, .contributors = contributors, .event = EVENT_IDLE
+		.data = data, .length = length, .raw = kind != VECTOR_FLOATS,
+		.gathered = kind == VECTOR_GATHERED, .from = from, .until = until,
+		.contributors = contributors, .event = EVENT_IDLE
 	};
 	if (!votes_open(e, &e->ops[NEXT_RING(number)]))
 		return -1;

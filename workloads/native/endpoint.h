@@ -19,6 +19,7 @@
 #include "window.h"
 
 #define MAX_OPS 256 /* vectors under way */
+#define MAX_BURST 64 /* segments that the kernel makes of one datagram */
 #define NEXT_RING(i) ((i) % MAX_OPS)
 
 /* Fragments that share a scale. */
@@ -34,6 +35,8 @@ struct op {
 	uint64_t length;
 	uint32_t *contributors; /* of each fragment; the vote's where it has none */
 	int raw;	/* lanes as they are, modulo 2^32: no scale */
+	int gathered;	/* raw, and each is one worker's */
+	uint64_t from, until; /* bytes of the vector: this worker's part */
 	int event;	/* enum event: EVENT_IDLE until it is settled */
 	uint32_t workers; /* those with NaN or infinity, or contributors that cannot be */
 	int special;	/* this worker's values have a NaN or an infinity, then: somebody's */
@@ -46,7 +49,7 @@ struct op {
 /* A way of the job's fragments: which of them go there, and how far they are. It counts its own alone. */
 struct tree {
 	struct sockaddr_in to;
-	uint32_t number, slot_base;
+	uint32_t number, slot_base, takes_empties;
 	uint32_t ring_first; /* where its segment begins in the ring */
 	/* of the pattern, which repeats: how many are this tree's, which ones, how many before each */
 	uint32_t count, *at, *before;
@@ -159,6 +162,11 @@ uint32_t lanes_encode_clipped(const float *restrict values, uint32_t *restrict l
 void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
 		  uint32_t offset);
 uint32_t lanes_exponent(const float *values, size_t count);
+
+/* ---- parts.c: what of a vector is this worker's ---- */
+
+int parts_has(const struct op *op, uint64_t start, uint64_t count);
+void parts_write(const struct op *op, uint32_t *lanes, uint64_t start, uint64_t count);
 
 /* ---- packets.c: what is pushed ---- */
 

@@ -37,10 +37,20 @@ int packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, 
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr aligned;
 	} control = {0};
-	struct iovec part = {.iov_base = first, .iov_len = count * e->packet_bytes};
+	struct iovec parts[MAX_BURST] = {{.iov_base = first, .iov_len = count * e->packet_bytes}};
 	struct msghdr message = {
-		.msg_name = &t->to, .msg_namelen = sizeof(t->to), .msg_iov = &part, .msg_iovlen = 1
+		.msg_name = &t->to, .msg_namelen = sizeof(t->to), .msg_iov = parts, .msg_iovlen = 1
 	};
+	uint16_t segment_bytes = e->packet_bytes;
+
+	if (first->op == WIRE_OP_EMPTY) { /* the header only, of each packet's room */
+		segment_bytes = sizeof(*first);
+		message.msg_iovlen = count;
+		for (uint32_t i = 0; i < count; i++)
+			parts[i] = (struct iovec){
+				.iov_base = (uint8_t *)first + i * e->packet_bytes, .iov_len = segment_bytes
+			};
+	}
 
 	if (count > 1) {
 		struct cmsghdr *c = &control.aligned;
@@ -50,7 +60,7 @@ int packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, 
 		c->cmsg_level = SOL_UDP;
 		c->cmsg_type = UDP_SEGMENT;
 		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-		*(uint16_t *)CMSG_DATA(c) = e->packet_bytes;
+		*(uint16_t *)CMSG_DATA(c) = segment_bytes;
 	} else if (first->flags & WIRE_FLAG_RETRANSMIT) { /* what a sum is completed by is seen on it */
 		struct cmsghdr *c = &control.aligned;
 
@@ -73,7 +83,13 @@ void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, in
 	e->counters.retransmitted++;
 }
 
-/* `number` is the fragment's over all trees. */
+/* Whether a push has zeros alone, which need not be sent. `number` is the fragment's over all trees. */
+static int is_empty(struct endpoint *e, struct tree *t, struct op *op, uint64_t number)
+{
+	return op->gathered && t->takes_empties &&
+	       !parts_has(op, (number - op->first) * e->s.lanes, e->s.lanes);
+}
+
 static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, uint64_t fragment,
 			   uint64_t number)
 {
@@ -81,11 +97,18 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 	uint32_t *lanes = lanes_of(h);
 	uint64_t start = (number - op->first) * e->s.lanes, count = lesser(op->length - start, e->s.lanes);
 
+	h->op = WIRE_OP_PUSH;
 	h->flags = 0;
 	h->fragment = htonl((uint32_t)fragment);
 	h->slot = htonl(t->slot_base + e->s.places[fragment % e->data_slots]);
 	h->count = htons(count);
-	if (op->raw) {
+	if (is_empty(e, t, op, number)) {
+		h->op = WIRE_OP_EMPTY;
+		return;
+	}
+	if (op->gathered) {
+		parts_write(op, lanes, start, count);
+	} else if (op->raw) {
 		lanes_swap((uint32_t *)op->data + start, lanes, count);
 	} else {
 		struct block *block = block_of(e, op, number);
@@ -121,6 +144,7 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 	for (;;) {
 		uint64_t until = t->done + room, count = 0, left = 0;
 		struct counters unpushed = e->counters;
+		int empty = 0;
 
 		if (until > have)
 			until = have;
@@ -139,6 +163,10 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 				break;
 			while (op->first + op->count <= number)
 				op = &e->ops[NEXT_RING(++t->pushing)];
+			if (count == 0)
+				empty = is_empty(e, t, op, number);
+			else if (empty != is_empty(e, t, op, number)) /* of one size in a burst */
+				break;
 			write_fragment(e, t, op, fragment, number);
 		}
 		if (!packets_send(e, t, packet(e, t, t->sent), count)) {

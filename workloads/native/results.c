@@ -18,9 +18,10 @@ static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r
 	uint32_t flags = r->flags, those = r->contributors;
 	int wrong = !those || those > e->s.workers;
 
+	wrong |= op->gathered && those != e->s.workers; /* a part is missing, and nobody knows which */
 	if (op->raw && !wrong)
 		lanes_swap(r->lanes, (uint32_t *)op->data + start, count);
-	else if (!wrong)
+	else if (!wrong && parts_has(op, start, count))
 		lanes_decode(r->lanes, op->data + start, count,
 			     ldexp((double)e->s.workers / those, -block_of(e, op, number)->scale),
 			     those * e->bias);

@@ -35,6 +35,14 @@ static uint32_t length_check(uint64_t length)
 	return (uint32_t)(length * length * VOTE_CHECK_FACTOR >> VOTE_CHECK_SHIFT);
 }
 
+/* What is said of a vector: its length, and whether it is gathered, which its sum's check then is not. */
+static uint32_t vote_check(const struct op *op)
+{
+	uint32_t check = length_check(op->length);
+
+	return op->gathered ? ~check & ((1U << (64 - VOTE_CHECK_SHIFT)) - 1) : check;
+}
+
 /* How a vector is voted on. Whether there was memory; who hands the vector back frees it. */
 int votes_open(struct endpoint *e, struct op *op)
 {
@@ -121,7 +129,7 @@ static void write_vote(struct endpoint *e, struct op *op, uint64_t page, uint32_
 
 	memset(lanes, 0, 4 * e->s.lanes);
 	lanes[0] = htonl((uint32_t)op->length);
-	lanes[1] = htonl(length_check(op->length));
+	lanes[1] = htonl(vote_check(op));
 	if (is_carried(e, op)) { /* small enough to go along: everybody gets everybody's values */
 		lanes_swap((uint32_t *)op->data, lanes + VOTE_VALUES + e->s.worker * op->length, op->length);
 		return;
@@ -255,7 +263,7 @@ static int take_vote(struct endpoint *e, struct op *op, const uint32_t *lanes, u
 	const uint32_t *counts = lanes + VOTE_FIRST;
 
 	if (ntohl(lanes[0]) != (uint32_t)(op->length * those) ||
-	    ntohl(lanes[1]) != length_check(op->length) * those)
+	    ntohl(lanes[1]) != vote_check(op) * those)
 		return 0;
 	for (uint64_t b = first; b < last; b++, counts += VOTE_BLOCK_LANES)
 		if (!count_votes(e, &op->blocks[b], counts, those))

@@ -18,7 +18,7 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.errors import TestbedError
 
-PROGRAMS = ("tor_port", "oxc_port", "host_port", "loop_port", "control_port")
+PROGRAMS = ("tor_port", "oxc_port", "host_port", "loop_port", "control_port", "room_port")
 _XDP_FLAGS_DRV_MODE = 1 << 2
 _CLONE_NEWNET = 0x40000000
 
