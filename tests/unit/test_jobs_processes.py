@@ -240,6 +240,25 @@ def test_whom_the_others_wait_for_is_told_and_noted(job: Fixture) -> None:
     assert re.fullmatch(r"the others waited \d+ s for worker 1 on u1h2", ending.notes[0])
 
 
+FRAMES = """\
+[rank1]:[W1122 12:59:17.696279097 TCPStore.cpp:106] [c10d] sendBytes failed: Broken pipe
+Exception raised from sendBytes at /pytorch/torch/csrc/c10d/Utils.hpp:758 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::__cxx11::basic_string<char>) + 0x9d (0x7ff in libc10.so)
+frame #19: /usr/bin/python3() [0x53ad87]
+C++ CapturedTraceback:
+#4 std::_Function_handler<void ()>::_M_invoke(std::_Any_data const&) from Logging.cpp:0
+#5 is the number of the step
+"""
+
+
+def test_a_stack_of_cpp_is_in_the_log_alone(job: Fixture) -> None:
+    ending = job.run(f"print({FRAMES!r}, end='')")
+    assert ending.failure is None
+    first, *_, last = FRAMES.splitlines()
+    assert job.lines() == [f"[u1h1] {first}", f"[u1h1] {last}"]
+    assert (job.folder / "worker-0.log").read_text() == FRAMES
+
+
 def test_a_reason_to_stop_ends_the_job_at_once(job: Fixture) -> None:
     job.stop_reason = "asked to"
     ending = job.run(WAIT_FOREVER, WAIT_FOREVER)

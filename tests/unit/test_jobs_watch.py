@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from testbed.jobs.board import GroupState
-from testbed.jobs.watch import FIRST_S, STARTING_S, SURE_S, Doing, Lookout, Standing, cause, in_vain, lacking
+from testbed.jobs.watch import (
+    FIRST_S,
+    STARTING_S,
+    SURE_S,
+    Doing,
+    Lookout,
+    Standing,
+    cause,
+    ended_before,
+    in_vain,
+    lacking,
+)
 
 STEP_S = 0.125  # no sum of it is rounded
 ASLEEP, BUSY, STOPPED = "asleep", "busy", "stopped"
@@ -204,3 +215,26 @@ def test_waiting_for_a_group_that_cannot_come_is_in_vain() -> None:
     assert not in_vain([meeting, worker(1, GroupState.ALONE)]), "it may come"
     assert not in_vain([worker(0), worker(1, GroupState.ALONE, exit_code=1)]), "it has something to say"
     assert not in_vain([worker(1, GroupState.ALONE, exit_code=1)])
+    assert not in_vain([meeting, worker(1, GroupState.JOINED, exit_code=1)]), "it is there in a moment"
+
+
+def test_no_process_is_looked_at_while_sums_go_on() -> None:
+    machine, looked = Machine(), list[int]()
+
+    def look_at(rank: int) -> Doing:
+        looked.append(rank)
+        return Doing()
+
+    for turn in range(1, 30):
+        workers = [worker(rank, asked=turn, waits_for=turn) for rank in range(3)]
+        machine.watch.look(machine.now, workers, look_at)
+        machine.now += SURE_S / 2
+    assert looked == [], "it costs a file's reading for each worker, ten times a second"
+
+
+def test_those_that_had_left_are_said_of_a_failure_within_the_group() -> None:
+    gone, failed = worker(0, GroupState.ALONE, asked=5, exit_code=0), worker(1, asked=5, exit_code=1)
+    assert ended_before([gone, failed], failed) == "; worker 0 on u1h1 had ended with 0 by then"
+    assert ended_before([worker(0), failed], failed) == ""
+    left = replace(failed, phase=GroupState.ALONE)
+    assert ended_before([gone, left], left) == "", "what it did afterwards is its own affair"
