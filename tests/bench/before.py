@@ -56,6 +56,16 @@ with Network(topology_of({UNITS}), folder):
     print({MARK!r} + json.dumps(time.monotonic() - begun), flush=True)
 """
 _TWO_HOSTS = "units: [{hosts: 2}]\nhost_rate_mbps: unshaped\n"
+_PUSHES = f"""
+import json
+from tests.bench.rack import Setup, Trial, measure
+figures = {{}}
+for layout, turns in (("wide", 6), ("registers", 2)):
+    setup = Setup((2,), engine="bmv2", layout=layout)
+    run = measure(setup, [Trial(layout, ("inc",), 4_000_000, turns, 1)])[0]["runs"][0]["inc"]
+    figures[layout] = run["switches_cpu_s"] * 1e6 / run["pairs"]
+print({MARK!r} + json.dumps(figures))
+"""
 Figures = dict[str, float]
 
 
@@ -124,6 +134,13 @@ def engines(checkout: Path) -> Figures:
     return {f"two workers, {row['name']}": row["goodput_mbps"] for row in rows if "skipped" not in row}
 
 
+def pushes(checkout: Path) -> Figures:
+    """CPU time of simple_switch for a push of two workers, by layout: less noisy than goodput; needs BMv2."""
+    said = _said(checkout, [_python(checkout), "-c", _PUSHES])
+    figures = json.loads(next(line for line in said.splitlines() if line.startswith(MARK)).removeprefix(MARK))
+    return {f"a push, bmv2-{layout}": cpu_us for layout, cpu_us in figures.items()}
+
+
 def bringup(checkout: Path) -> Figures:
     """Seconds until 64 units of four hosts are up: devices, links and switches; and with programs and
     controller.
@@ -160,6 +177,7 @@ ROWS: dict[str, tuple[Callable[[Path], Figures], str, int]] = {
     "unshaped": (unshaped, "Mb/s", 0),
     "aggregators": (aggregators, "Gb/s per core", 2),
     "engines": (engines, "Mb/s", 1),
+    "pushes": (pushes, "us of CPU", 1),
     "bringup": (bringup, "s", 2),
     "torch": (torch, "ms", 3),
 }
