@@ -84,6 +84,7 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.tried --json out/bench/tried.json
 	@$(PYTHON) -m tests.bench.spent --json out/bench/spent.json
 	@$(PYTHON) -m tests.bench.limit --json out/bench/limit.json
+	@$(PYTHON) -m tests.bench.fsdp --json out/bench/fsdp.json
 	@$(PYTHON) -m tests.bench.ticks --json out/bench/ticks.json
 	@$(PYTHON) -m tests.bench.faults --json out/bench/faults.json
 	@$(PYTHON) -m tests.bench.congestion --json out/bench/congestion.json

@@ -1,5 +1,5 @@
-"""The torch.distributed backend `inc`: sum and average all-reduce of floats by the job's reducer, everything
-else by gloo.
+"""The torch.distributed backend `inc`: sums and averages of floats by the job's reducer, large gathered,
+broadcast and scattered tensors as well where it is the network's, everything else by gloo.
 
 What torch calls is compiled (workloads/native/backend.cpp; docs/backend.md says why); it hands sums to `Sums`
 here, which has a thread of its own for them.
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch.distributed as dist
 
 from testbed.contract.transports import GLOO, PACKETS
 from workloads import groups
+from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector
 from workloads.job_env import JobEnv
 from workloads.meeting import check_size
 from workloads.native import build
@@ -39,6 +40,7 @@ c10d: Any = importlib.import_module(
 _native: Any = build.load()
 
 _END_TIMEOUT_S = 5.0
+LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
 MOST_SPANS = 60_000  # as many as a timeline has rows: what a worker leaves is read by the daemon
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
@@ -94,6 +96,8 @@ class Sums:
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
         self._job = job
         self._reducer: Reducer | None = reducer_for(job, timeout_s)
+        # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
+        self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
         self._statistics = Statistics()
         self._timeline = Timeline()
         self.record = Record()  # of who was in this worker's sums
@@ -155,6 +159,76 @@ class Sums:
             self._timeline.is_there(number)
         self._timeline.resume(number)
         self._job.board.resumes()
+
+    # ---- other collectives, by a reducer that gathers ----
+
+    def gather(
+        self, work: Any, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], rank: int
+    ) -> int:
+        """Begin to gather each of `inputs` from all workers, into a tensor of each worker or one for all;
+        else as `start`.
+        """
+        workers = self._job.world_size
+        return self._carry(
+            work, lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)]
+        )
+
+    def broadcast(self, work: Any, tensors: list[torch.Tensor], rank: int, root: int) -> int:
+        """Begin to broadcast from the worker `root`; else as `start`."""
+        return self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors])
+
+    def scatter(
+        self,
+        work: Any,
+        outputs: list[torch.Tensor],
+        inputs: list[list[torch.Tensor]],
+        rank: int,
+        average: bool,
+    ) -> int:
+        """Begin to sum `inputs`, a tensor for each worker or one for all; each worker gets its part. Else as
+        `start`.
+        """
+        workers = self._job.world_size
+        return self._carry(
+            work,
+            lambda: [Scattered(*pair, rank, workers, average) for pair in zip(outputs, inputs, strict=True)],
+        )
+
+    @torch.no_grad()
+    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> int:
+        carrier: Any = self._reducer
+        work.outcomes = outcomes = list[Outcome]()
+        failures = list[Exception]()
+        vectors = made()
+        is_sum = any(vector.floats is not None for vector in vectors)
+        number = self._timeline.ask(sum(vector.size_bytes for vector in vectors), summed=is_sum)
+
+        def settled() -> None:
+            if failures:
+                raise failures[0]
+
+        with self._order:
+            for vector in vectors:
+                vector.submit(carrier)
+                self._tasks.put(functools.partial(self._take, carrier, vector, outcomes, failures))
+            self._tasks.put(lambda: self._settle(work, settled, number))
+        self._see_backward()
+        return number
+
+    @torch.no_grad()
+    def _take(
+        self, carrier: Carrier, vector: Vector, outcomes: list[Outcome], failures: list[Exception]
+    ) -> None:
+        try:
+            way, outcome = self._finished(carrier, vector.floats)
+            vector.take()
+        except Exception as error:  # told when all vectors are settled
+            failures.append(error)
+            return
+        outcomes.append(outcome)
+        self._by_bytes[way] += vector.size_bytes
+        if vector.floats is not None:
+            self.record.add(outcome)
 
     def _see_backward(self) -> None:
         """DDP waits in C++, at the end of a backward pass. Callbacks there run in the order in which they
@@ -243,21 +317,27 @@ class Sums:
 
     @torch.no_grad()
     def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
-        way, workers = self._job.transport, self._job.world_size
-        try:
-            outcome = reducer.finish() or Outcome.whole(workers)  # a user's own may say nothing
-        except NotFiniteError as error:
-            if self._job.strict_finite or isinstance(error, UnheardError):  # gloo needs all of them
-                raise
-            self._sum_exactly(flat)
-            way, outcome = GLOO, Outcome.whole(workers)
+        way, outcome = self._finished(reducer, flat)
         self.record.add(outcome)
         self._by_bytes[way] += 4 * flat.numel()
         if average:  # a sum that lacks workers is as large as that of all
-            flat.div_(workers)
+            flat.div_(self._job.world_size)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
         return outcome
+
+    def _finished(self, reducer: Reducer | Carrier, floats: torch.Tensor | None) -> tuple[str, Outcome]:
+        """Wait for the next vector, which is of these floats or of none; say by which way it went, and who is
+        in it.
+        """
+        workers = self._job.world_size
+        try:
+            return self._job.transport, reducer.finish() or Outcome.whole(workers)  # a user's may say nothing
+        except NotFiniteError as error:
+            if floats is None or self._job.strict_finite or isinstance(error, UnheardError):
+                raise  # gloo needs all of them
+            self._sum_exactly(floats)
+            return GLOO, Outcome.whole(workers)
 
     def _sum_exactly(self, flat: torch.Tensor) -> None:
         """Sum by gloo what the network has no integers for. All workers do, at this place of the order: the
@@ -358,6 +438,11 @@ class GroupSums(Sums):
         if not self.is_up:
             raise RuntimeError("the group was destroyed, and sums no more")
         return super().start(work, tensors, average)
+
+    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> int:
+        if not self.is_up:
+            raise RuntimeError("the group was destroyed, and gathers no more")
+        return super()._carry(work, made)
 
     def shutdown(self) -> None:
         """End it, and let go of its places, of which other members may need something still: they are free

@@ -136,11 +136,6 @@ XDP = (
             "for (i = 0; newer < 0 && i < WIRE_LANES / 2; i++)",
         ),
         (
-            "an empty push completes a sum that nobody gets",
-            "		if (is_empty && state != SLOT_FILLING) {",
-            "		if (0) {",
-        ),
-        (
             "an empty push that has room is empty still",
             "	p->inc->op = WIRE_OP_PUSH;\n	return gradients_of",
             "	return gradients_of",

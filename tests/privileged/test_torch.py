@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def by_inc(testbed: Testbed) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", [name for name in habits.HABITS if name not in ELSEWHERE])
 def test_a_habit_of_torchs(name: str, by_inc: subprocess.CompletedProcess[str]) -> None:
     assert outcomes(by_inc).get(name) == ["ok"] * 3, by_inc.stdout[-4000:] + by_inc.stderr
+
+
+def test_what_is_gathered_broadcast_and_scattered_is_as_gloo_has_it(testbed: Testbed, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    ended = run(testbed, "--preload", "--place", "u1:3", "--json", str(result), str(JOBS / "carried.py"))
+    said = Counter(re.findall(r"\] carried: (\w+): (.*)", ended.stdout))
+    names = ("gathered", "gathered_oddly", "broadcast", "scattered", "among_sums", "coalesced")
+    assert said == {(name, "ok"): 3 for name in names}, ended.stdout[-4000:] + ended.stderr
+    assert json.loads(result.read_text())["bytes_by"]["packets"] > 0
 
 
 @pytest.mark.parametrize("sync", ["ring", "ps"])

@@ -44,24 +44,71 @@ template <typename Item> int64_t size_of(const std::vector<Item> &items)
 	return size_bytes;
 }
 
+/* Whether packets may carry its values as they are. */
+bool is_plain(const at::Tensor &tensor)
+{
+	return tensor.defined() && tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
+	       !tensor.is_quantized();
+}
+
 /* Whether the job's reducer sums these so. */
 bool is_summed(const Tensors &tensors, const ReduceOp &operation)
 {
 	if (tensors.empty() || !(operation == ReduceOp::SUM || operation == ReduceOp::AVG))
 		return false;
 	for (const auto &tensor : tensors) {
+		if (!is_plain(tensor))
+			return false;
 		auto type = tensor.scalar_type();
 
-		if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() ||
-		    (type != at::kFloat && type != at::kHalf && type != at::kBFloat16))
+		if (type != at::kFloat && type != at::kHalf && type != at::kBFloat16)
 			return false;
 	}
 	return true;
 }
 
 /*
- * Sums and averages of floats go to the script's reducer, where there is one. Each other method that gloo has
- * is gloo's; tests/unit/test_backend_methods.py compares them with torch's own list.
+ * The side of a collective where each vector has the parts of all workers: `parts`, one of each, or one of all
+ * in one piece. Gloo says what is wrong where they are not.
+ */
+bool are_parts(const Tensors &parts, const at::Tensor &part, int workers)
+{
+	int64_t count = 0;
+
+	if (!is_plain(part) || (parts.size() != 1 && parts.size() != (size_t)workers))
+		return false;
+	for (const auto &each : parts) {
+		if (!is_plain(each) || each.scalar_type() != part.scalar_type() ||
+		    (parts.size() > 1 && each.numel() != part.numel()))
+			return false;
+		count += each.numel();
+	}
+	return count == workers * part.numel();
+}
+
+bool are_all_parts(const std::vector<Tensors> &wholes, const Tensors &parts, int workers)
+{
+	if (wholes.empty() || wholes.size() != parts.size())
+		return false;
+	for (size_t i = 0; i < parts.size(); i++)
+		if (!are_parts(wholes[i], parts[i], workers))
+			return false;
+	return true;
+}
+
+std::vector<Tensors> each_alone(const Tensors &tensors)
+{
+	std::vector<Tensors> lists;
+
+	for (const auto &tensor : tensors)
+		lists.push_back({tensor});
+	return lists;
+}
+
+/*
+ * Sums and averages of floats go to the script's reducer, where there is one; so do gathering, broadcasting
+ * and scattering, where that carries them and they are large enough. Each other method that gloo has is
+ * gloo's; tests/unit/test_backend_methods.py compares them with torch's own list.
  */
 class IncBackend : public Backend {
   public:
@@ -101,6 +148,14 @@ class IncBackend : public Backend {
 
 	WorkPtr broadcast(Tensors &tensors, const BroadcastOptions &options) override
 	{
+		int root = (int)options.rootRank;
+
+		if (tensors.size() == 1 && options.rootTensor == 0 && is_plain(tensors[0]) &&
+		    carries(tensors))
+			return carried(OpType::BROADCAST, "inc:broadcast", tensors,
+				       [&](const py::object &work) {
+					       return script_->broadcast(work, tensors, rank_, root);
+				       });
 		return seen(tensors, [&] { return gloo_->broadcast(tensors, options); });
 	}
 
@@ -112,12 +167,17 @@ class IncBackend : public Backend {
 	WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs,
 			  const AllgatherOptions &options) override
 	{
+		if (inputs.size() == 1 && are_all_parts(outputs, inputs, size_) && carries(outputs))
+			return gather(OpType::ALLGATHER, "inc:all_gather", outputs[0], outputs, inputs);
 		return seen(outputs, [&] { return gloo_->allgather(outputs, inputs, options); });
 	}
 
 	WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input,
 				const AllgatherOptions &options) override
 	{
+		if (are_parts({output}, input, size_) && carries(output))
+			return gather(OpType::_ALLGATHER_BASE, "inc:_all_gather_base", {output}, {{output}},
+				      {input});
 		return seen(output, [&] { return gloo_->_allgather_base(output, input, options); });
 	}
 
@@ -130,6 +190,9 @@ class IncBackend : public Backend {
 	WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 						const AllgatherOptions &options) override
 	{
+		if (are_all_parts(each_alone(outputs), inputs, size_) && carries(outputs))
+			return gather(OpType::COALESCED, "inc:all_gather_into_tensor_coalesced", outputs,
+				      each_alone(outputs), inputs);
 		return seen(outputs, [&] {
 			return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options);
 		});
@@ -148,18 +211,30 @@ class IncBackend : public Backend {
 	WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
 			       const ReduceScatterOptions &options) override
 	{
+		if (inputs.size() == 1 && is_summed(inputs[0], options.reduceOp) &&
+		    are_all_parts(inputs, outputs, size_) && carries(inputs))
+			return scatter(OpType::REDUCE_SCATTER, "inc:reduce_scatter", outputs, inputs,
+				       options.reduceOp);
 		return seen(outputs, [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
 	}
 
 	WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
 				     const ReduceScatterOptions &options) override
 	{
+		if (is_summed({input}, options.reduceOp) && are_parts({input}, output, size_) &&
+		    carries(input))
+			return scatter(OpType::_REDUCE_SCATTER_BASE, "inc:_reduce_scatter_base", {output},
+				       {{input}}, options.reduceOp);
 		return seen(output, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
 	}
 
 	WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 						const ReduceScatterOptions &options) override
 	{
+		if (is_summed(inputs, options.reduceOp) &&
+		    are_all_parts(each_alone(inputs), outputs, size_) && carries(inputs))
+			return scatter(OpType::COALESCED, "inc:reduce_scatter_tensor_coalesced", outputs,
+				       each_alone(inputs), options.reduceOp);
 		return seen(outputs, [&] {
 			return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
 		});
@@ -263,8 +338,39 @@ class IncBackend : public Backend {
   private:
 	WorkPtr sum(const Tensors &tensors, bool average)
 	{
+		return carried(OpType::ALLREDUCE, "inc:all_reduce", tensors, [&](const py::object &work) {
+			return script_->start(work, tensors, average);
+		});
+	}
+
+	WorkPtr gather(OpType type, const char *title, const Tensors &result,
+		       const std::vector<Tensors> &outputs, const Tensors &inputs)
+	{
+		return carried(type, title, result, [&](const py::object &work) {
+			return script_->gather(work, outputs, inputs, rank_);
+		});
+	}
+
+	WorkPtr scatter(OpType type, const char *title, const Tensors &outputs,
+			const std::vector<Tensors> &inputs, const ReduceOp &operation)
+	{
+		return carried(type, title, outputs, [&](const py::object &work) {
+			return script_->scatter(work, outputs, inputs, rank_, operation == ReduceOp::AVG);
+		});
+	}
+
+	/* By sizes, which all workers know: they decide alike. */
+	template <typename Data> bool carries(const Data &data) const
+	{
+		return script_ && script_->carries(size_of(data));
+	}
+
+	/* What `start` has the script begin, which gives it a number. */
+	template <typename Start>
+	WorkPtr carried(OpType type, const char *title, const Tensors &result, Start start)
+	{
 		Unlocked unlocked;
-		auto work = c10::make_intrusive<SumWork>(rank_, tensors, script_);
+		auto work = c10::make_intrusive<SumWork>(rank_, type, title, result, script_);
 		int64_t number;
 
 		summed_++;
@@ -272,7 +378,7 @@ class IncBackend : public Backend {
 			py::gil_scoped_acquire locked;
 
 			Discarded::all().let_go();
-			number = script_->start(py::cast(work), tensors, average);
+			number = start(py::cast(work));
 		}
 		work->is_numbered(number);
 		return work;

@@ -35,8 +35,10 @@ class Unlocked {
 class Script {
   public:
 	explicit Script(const py::object &sums)
-	    : start_(method(sums, "start")), ask_(method(sums, "ask")), wait_(method(sums, "wait")),
-	      resume_(method(sums, "resume")), shutdown_(method(sums, "shutdown"))
+	    : start_(method(sums, "start")), gather_(method(sums, "gather")),
+	      broadcast_(method(sums, "broadcast")), scatter_(method(sums, "scatter")),
+	      carried_from_(sums.attr("carried_from").cast<int64_t>()), ask_(method(sums, "ask")),
+	      wait_(method(sums, "wait")), resume_(method(sums, "resume")), shutdown_(method(sums, "shutdown"))
 	{
 	}
 
@@ -45,6 +47,27 @@ class Script {
 	{
 		return called<int64_t>(start_, work, tensors, average);
 	}
+
+	/* The same of other collectives; each of its vectors has a list of tensors on the side of all workers. */
+	int64_t gather(const py::object &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
+		       int rank) const
+	{
+		return called<int64_t>(gather_, work, outputs, inputs, rank);
+	}
+
+	int64_t broadcast(const py::object &work, const Tensors &tensors, int rank, int root) const
+	{
+		return called<int64_t>(broadcast_, work, tensors, rank, root);
+	}
+
+	int64_t scatter(const py::object &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
+			int rank, bool average) const
+	{
+		return called<int64_t>(scatter_, work, outputs, inputs, rank, average);
+	}
+
+	/* Whether these are carried where so many bytes are on the side of all workers. */
+	bool carries(int64_t size_bytes) const { return carried_from_ >= 0 && size_bytes >= carried_from_; }
 
 	int64_t ask(int64_t size_bytes) const { return called<int64_t>(ask_, size_bytes); }
 
@@ -77,7 +100,9 @@ class Script {
 		}
 	}
 
-	PyObject *start_, *ask_, *wait_, *resume_, *shutdown_;
+	PyObject *start_, *gather_, *broadcast_, *scatter_;
+	int64_t carried_from_;
+	PyObject *ask_, *wait_, *resume_, *shutdown_;
 };
 
 using ScriptPtr = std::shared_ptr<const Script>;

@@ -15,11 +15,14 @@ using c10d::OpType;
 using c10d::Work;
 using WorkPtr = c10::intrusive_ptr<Work>;
 
-/* A sum under way. Python keeps it until it calls `done` or `fail`. */
+/*
+ * A sum under way, or another collective that the network carries. `tensors` are its result. Python keeps it
+ * until it calls `done` or `fail`.
+ */
 class SumWork : public Work {
   public:
-	SumWork(int rank, Tensors tensors, ScriptPtr script)
-	    : Work(rank, OpType::ALLREDUCE, "inc:all_reduce", tensors),
+	SumWork(int rank, OpType type, const char *title, Tensors tensors, ScriptPtr script)
+	    : Work(rank, type, title, tensors),
 	      future_(c10::make_intrusive<c10::ivalue::Future>(
 		      c10::ListType::create(c10::TensorType::get()))),
 	      tensors_(std::move(tensors)), script_(std::move(script))

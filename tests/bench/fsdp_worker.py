@@ -1,0 +1,129 @@
+"""A worker of tests/bench/fsdp.py: a small transformer, sharded by FSDP2, trained by the job's group and by
+gloo's in turn. Rank 0 prints what was measured in a line behind MARK.
+
+`fsdp_worker.py TURNS ITERATIONS`
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+MARK = "fsdp: "
+WIDTH, LAYERS, TOKENS, BATCH = 128, 4, 32, 4
+DEVICE = "eth0"
+
+
+class Model(nn.Module):
+    """Encoder layers and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True)
+            for _ in range(LAYERS)
+        )
+        self.head = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            data = layer(data)
+        answer: torch.Tensor = self.head(data)
+        return answer
+
+
+class Asked:
+    """The bytes, on the side of all workers, of the collectives that FSDP asks for."""
+
+    def __init__(self) -> None:
+        self.gathered = self.scattered = 0
+        gather, scatter = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
+
+        def seen_gather(output_tensor: torch.Tensor, *rest: Any, **named: Any) -> Any:
+            self.gathered += output_tensor.nbytes
+            return gather(output_tensor, *rest, **named)
+
+        def seen_scatter(output: torch.Tensor, input: torch.Tensor, *rest: Any, **named: Any) -> Any:
+            self.scattered += input.nbytes
+            return scatter(output, input, *rest, **named)
+
+        dist.all_gather_into_tensor, dist.reduce_scatter_tensor = seen_gather, seen_scatter
+
+
+def trainer(group: dist.ProcessGroup) -> Callable[[], float]:
+    """Return what trains a model of its own, sharded over this group, for an iteration; it tells the loss."""
+    torch.manual_seed(3)
+    model = Model()
+    mesh = DeviceMesh.from_group(group, "cpu")
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    data = torch.randn(BATCH, TOKENS, WIDTH, generator=torch.Generator().manual_seed(dist.get_rank()))
+
+    def train() -> float:
+        optimizer.zero_grad()
+        loss = (model(data) - data.roll(1, 1)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return train
+
+
+def link_bytes() -> tuple[int, int]:
+    """Return what this host's link carried so far: up, down."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == DEVICE:
+            fields = numbers.split()
+            return int(fields[8]), int(fields[0])
+    raise SystemExit(f"{DEVICE}: there is no such device")
+
+
+def main(turns: int, iterations: int) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("inc")
+    gloo = dist.new_group(backend="gloo")
+    assert dist.group.WORLD is not None
+    asked = Asked()
+    train = {"inc": trainer(dist.group.WORLD), "gloo": trainer(gloo)}
+    rows: dict[str, list[dict[str, float]]] = {kind: [] for kind in train}
+    for turn in range(turns + 1):
+        for kind, step in train.items():
+            dist.barrier(gloo)
+            before, up, down = (asked.gathered, asked.scattered), *link_bytes()
+            start = time.perf_counter()
+            for _ in range(iterations):
+                loss = step()
+            spent_s = torch.tensor(time.perf_counter() - start, dtype=torch.float64)
+            dist.barrier(gloo)
+            up_after, down_after = link_bytes()
+            dist.all_reduce(spent_s, dist.ReduceOp.MAX, gloo)
+            row = {
+                "iteration_s": float(spent_s) / iterations,
+                "up_bytes": (up_after - up) / iterations,
+                "down_bytes": (down_after - down) / iterations,
+                "gathered_bytes": (asked.gathered - before[0]) / iterations,
+                "scattered_bytes": (asked.scattered - before[1]) / iterations,
+                "loss": loss,
+            }
+            if turn:  # the first turn lays FSDP's buffers out
+                rows[kind].append(row)
+    if dist.get_rank() == 0:
+        print(MARK + json.dumps(rows), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,216 @@
+"""The compiled backend's collectives beside all-reduce: what goes to the network, what to gloo, and that both
+give the same.
+
+Three workers are threads: each has a backend, gloo's within it over a common store, and sums over a compiled
+endpoint of the model switch's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.unit.endpoint_wire import DONE, NOT_FINITE, QUIET, End, Rack, rack  # noqa: E402
+from workloads import backend  # noqa: E402
+from workloads.outcome import Outcome  # noqa: E402
+from workloads.quantiser import NotFiniteError  # noqa: E402
+
+c10d = backend.c10d
+WORKERS, LARGE, SMALL = 3, 8_003, 7
+LIMIT = timedelta(seconds=30)
+
+
+class Carrier:
+    """A worker's endpoint in the rack, as its reducer."""
+
+    def __init__(self, network: Rack, end: End) -> None:
+        self._network, self._end, self._room = network, end, threading.Semaphore(0)
+        self.submitted = 0
+
+    def submit(self, array: np.ndarray, kept: slice | None = None) -> None:
+        part = slice(4 * kept.start, 4 * kept.stop) if kept else None
+        self._network.submit(self._end, array, kept=part)
+        self.submitted += 1
+
+    def submit_gathered(self, lanes: np.ndarray, own: slice) -> None:
+        self._network.submit(self._end, lanes, own=own)
+        self.submitted += 1
+
+    def finish(self) -> Outcome:
+        event = QUIET
+        while event == QUIET:
+            event, _ = self._network.step(self._end)
+        if event == NOT_FINITE:
+            raise NotFiniteError("some worker's")
+        assert event == DONE
+        return Outcome.whole(WORKERS)
+
+    def counters(self) -> dict[str, float]:
+        return {}
+
+
+class Worker:
+    """A backend, and what its network was given."""
+
+    def __init__(self, carrier: Carrier, rank: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        board = MagicMock()
+        board.missing.return_value = []
+        job: Any = SimpleNamespace(
+            board=board,
+            transport="packets",
+            world_size=WORKERS,
+            rank=rank,
+            strict_finite=False,
+            write_stats=lambda stats: None,
+        )
+        monkeypatch.setattr(backend, "reducer_for", lambda job, timeout_s: carrier)
+        self.rank, self.carrier, self.sums = rank, carrier, backend.Sums(job, 30.0)
+        self._store = store
+
+    def gloo(self, name: str) -> Any:
+        store = c10d.PrefixStore(name, self._store)
+        return c10d.ProcessGroupGloo(store, self.rank, WORKERS, LIMIT)
+
+    def begin(self) -> None:
+        common = self.gloo("common")
+        self.sums.begin(common, lambda: self.gloo("exact"))
+        self.inc, self.plain = backend._native.IncBackend(common, self.sums), self.gloo("plain")
+
+
+@contextmanager
+def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Worker]]:
+    store = torch.distributed.HashStore()
+    with ExitStack() as stack:
+        network = stack.enter_context(rack(WORKERS))
+        all_of_them = [Worker(Carrier(network, end), end.number, store, monkeypatch) for end in network.ends]
+        together(all_of_them, lambda worker: worker.begin())
+        try:
+            yield all_of_them
+        finally:  # before the rack lets go of what their threads read
+            together(all_of_them, lambda worker: worker.sums.shutdown())
+        assert network.wrong[:5] == []
+
+
+def together(all_of_them: list[Worker], work: Callable[[Worker], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(all_of_them)) as pool:
+        return list(pool.map(work, all_of_them))
+
+
+Call = Callable[[Any, int, int], list[torch.Tensor]]  # of a backend, rank and elements: what it has then
+
+
+def floats(rank: int, count: int) -> torch.Tensor:
+    """Return integers, which all ways sum to the same bits."""
+    return torch.randint(-64, 65, (count,), generator=torch.Generator().manual_seed(rank)).float()
+
+
+def gathered(group: Any, rank: int, count: int) -> list[torch.Tensor]:
+    outputs = [torch.zeros(count) for _ in range(WORKERS)]
+    group.allgather([outputs], [floats(rank, count)], c10d.AllgatherOptions()).wait(LIMIT)
+    return outputs
+
+
+def gathered_whole(group: Any, rank: int, count: int) -> list[torch.Tensor]:
+    whole = torch.zeros(WORKERS * count)
+    group._allgather_base(whole, floats(rank, count), c10d.AllgatherOptions()).wait(LIMIT)
+    return [whole]
+
+
+def broadcast(group: Any, rank: int, count: int) -> list[torch.Tensor]:
+    options, tensor = c10d.BroadcastOptions(), floats(rank, WORKERS * count)
+    options.rootRank = 2
+    work = group.broadcast([tensor], options)
+    work.wait(LIMIT)
+    assert work.get_future().value()[0].data_ptr() == tensor.data_ptr()
+    return [tensor]
+
+
+def scattered(group: Any, rank: int, count: int) -> list[torch.Tensor]:
+    part, given = torch.zeros(count), list(floats(rank, WORKERS * count).chunk(WORKERS))
+    group.reduce_scatter([part], [given], c10d.ReduceScatterOptions()).wait(LIMIT)
+    return [part]
+
+
+def scattered_whole(group: Any, rank: int, count: int) -> list[torch.Tensor]:
+    part = torch.zeros(count)
+    group._reduce_scatter_base(part, floats(rank, WORKERS * count), c10d.ReduceScatterOptions()).wait(LIMIT)
+    return [part]
+
+
+def call_of(group: str, call: Call, count: int, worker: Worker) -> list[torch.Tensor]:
+    return call(getattr(worker, group), worker.rank, count)
+
+
+CALLS = (gathered, gathered_whole, broadcast, scattered, scattered_whole)
+
+
+def test_large_ones_are_carried_and_small_ones_are_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
+    with workers(monkeypatch) as all_of_them:
+        for call in CALLS:
+            for count, vectors in ((LARGE, 1), (SMALL, 0)):
+                before = [worker.carrier.submitted for worker in all_of_them]
+                mine = together(all_of_them, partial(call_of, "inc", call, count))
+                theirs = together(all_of_them, partial(call_of, "plain", call, count))
+                given = [worker.carrier.submitted for worker in all_of_them]
+                assert [now - then for now, then in zip(given, before, strict=True)] == [vectors] * WORKERS
+                for ours, gloos in zip(mine, theirs, strict=True):
+                    assert all(torch.equal(*pair) for pair in zip(ours, gloos, strict=True)), call.__name__
+        size_bytes = LARGE * WORKERS * 4 * len(CALLS)
+        assert {worker.sums._by_bytes["packets"] for worker in all_of_them} == {size_bytes}
+
+
+def test_other_types_and_operations_are_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
+    def summed(worker: Worker) -> list[torch.Tensor]:
+        part, given = torch.zeros(LARGE, dtype=torch.int64), torch.ones(WORKERS * LARGE, dtype=torch.int64)
+        worker.inc._reduce_scatter_base(part, given, c10d.ReduceScatterOptions()).wait(LIMIT)
+        least, options = torch.zeros(LARGE), c10d.ReduceScatterOptions()
+        options.reduceOp = c10d.ReduceOp.MIN
+        worker.inc._reduce_scatter_base(least, floats(worker.rank, WORKERS * LARGE), options).wait(LIMIT)
+        return [part]
+
+    with workers(monkeypatch) as all_of_them:
+        assert all((part == WORKERS).all() for (part,) in together(all_of_them, summed))
+        assert [worker.carrier.submitted for worker in all_of_them] == [0] * WORKERS
+
+
+def test_sizes_that_do_not_fit_are_gloos_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(worker: Worker) -> bool:
+        with pytest.raises(RuntimeError):
+            worker.inc._allgather_base(torch.zeros(WORKERS * LARGE + 1), torch.zeros(LARGE)).wait(LIMIT)
+        return True
+
+    with workers(monkeypatch) as all_of_them:
+        assert all(together(all_of_them, refused))
+        assert [worker.carrier.submitted for worker in all_of_them] == [0] * WORKERS
+
+
+def test_values_that_are_not_finite_are_scattered_by_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scatter(worker: Worker) -> torch.Tensor:
+        given, part = floats(worker.rank, WORKERS * LARGE), torch.zeros(LARGE)
+        given[LARGE] = float("inf") if worker.rank == 0 else 1.0
+        options = c10d.ReduceScatterOptions()
+        options.reduceOp = c10d.ReduceOp.AVG
+        worker.inc._reduce_scatter_base(part, given, options).wait(LIMIT)
+        return part
+
+    with workers(monkeypatch) as all_of_them:
+        parts = together(all_of_them, scatter)
+        ways = Counter(way for worker in all_of_them for way in worker.sums._by_bytes)
+    due = (sum(floats(rank, WORKERS * LARGE) for rank in range(WORKERS)) / WORKERS).chunk(WORKERS)  # type: ignore[union-attr]
+    assert torch.equal(parts[0], due[0])
+    assert parts[1][0] == float("inf")
+    assert torch.equal(parts[1][1:], due[1][1:])
+    assert ways == {"gloo": WORKERS}
