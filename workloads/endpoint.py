@@ -92,12 +92,15 @@ class Counters(ctypes.Structure):
 
 
 def library() -> ctypes.CDLL:
-    """Return the compiled endpoint. Raises RuntimeError where it was not compiled."""
+    """Return the compiled endpoint. Raises RuntimeError where it was not compiled, or from other sources."""
     try:
         compiled = ctypes.CDLL(str(_LIBRARY), use_errno=True)
     except OSError as error:
         raise RuntimeError(f"{_LIBRARY.name} does not load ({error}); run: sudo make setup") from error
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
+    its_bytes = getattr(compiled, "endpoint_settings_bytes", int)()
+    if its_bytes != ctypes.sizeof(_Settings):  # it would misread all of them, and wait for what never comes
+        raise RuntimeError(f"{_LIBRARY.name} was compiled from other sources; run: sudo make setup")
     compiled.endpoint_open.restype = pointer
     compiled.endpoint_open.argtypes = [ctypes.POINTER(_Settings)]
     compiled.endpoint_submit.restype = ctypes.c_int64

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.contract import spec
 from testbed.contract.endpoint import Event
-from workloads import quantiser
+from workloads import endpoint, quantiser
 from workloads.endpoint import Endpoint, _Vector, library
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -53,6 +55,15 @@ def test_cut_values_are_those_of_the_quantiser_bit_by_bit(
     )
     assert (int(clipped[0]), zeroed) == cut
     assert np.array_equal(expected, lanes)
+
+
+def test_an_endpoint_of_other_sources_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Longer(endpoint._Settings):
+        _fields_ = (("another", ctypes.c_uint64),)
+
+    monkeypatch.setattr(endpoint, "_Settings", Longer)
+    with pytest.raises(RuntimeError, match="was compiled from other sources; run: sudo make setup"):
+        library()
 
 
 @pytest.mark.parametrize(("mtu", "lanes"), [(1500, 360), (3476, 854), (1504, 360), (1508, 362)])

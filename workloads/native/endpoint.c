@@ -77,6 +77,12 @@ static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 	return 1;
 }
 
+/* Of what this was compiled with: who calls it may have been changed since. */
+uint64_t endpoint_settings_bytes(void)
+{
+	return sizeof(struct settings);
+}
+
 /* 0 on failure, with errno set; EEXIST: another process of this generation has used the memory before. */
 struct endpoint *endpoint_open(const struct settings *settings)
 {
