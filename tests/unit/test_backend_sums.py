@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,8 +64,10 @@ class Worker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, strict_finite: bool) -> None:
         self.reducer, self.exact = Reduced(), Exact()
         monkeypatch.setattr(backend, "reducer_for", lambda job, timeout_s: self.reducer)
+        self.said: list[str] = []
         board = SimpleNamespace(
-            **dict.fromkeys(("asks", "waits", "resumes", "join", "leave"), lambda: None),
+            **{name: partial(self.said.append, name) for name in ("asks", "waits", "resumes")},
+            **dict.fromkeys(("join", "leave"), lambda: None),
             add_summed=lambda size_bytes: None,
         )
         job: Any = SimpleNamespace(
@@ -106,3 +109,18 @@ def test_gloo_is_not_asked_where_the_others_may_not_come(worker: Worker) -> None
     work = worker.sum(UnheardError("1 of 3 workers have NaN"))
     assert work.error == "UnheardError: 1 of 3 workers have NaN"
     assert worker.exact.calls == 0
+
+
+def test_the_board_hears_what_the_script_asks_for_and_waits_for(worker: Worker) -> None:
+    worker.sum(None)
+    worker.sums.wait(0)
+    worker.sums.resume(0, True)
+    worker.sums.wait(worker.sums.ask(40))
+    assert worker.said == ["asks", "waits", "resumes", "asks", "waits"]
+
+
+def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
+    value = torch.ones(3, requires_grad=True)
+    value.register_hook(lambda gradient: worker.sum(None) and None)
+    (2 * value).sum().backward()
+    assert worker.said == ["asks", "waits", "resumes"]
