@@ -72,8 +72,18 @@ BPF_TABLE("hash", struct route_key, struct route, routes, MAX_ROUTES);
 
 /* ---- optics ---- */
 
-/* port number -> circuit. Writer: controller, replacing an entry as a whole; readers: programs. */
+/*
+ * port number -> circuit. Writer: controller, replacing an entry as a whole; readers: programs. An entry is
+ * written from its first word to its last and read from its last to its first: until a change is there as a
+ * whole, what is read is the circuit before it.
+ */
 BPF_ARRAY(circuits, struct circuit, MAX_OPTICAL_PORTS);
+
+/*
+ * port number -> what probes saw of a darkness, by the clock that made it. Writer: programs, of probes alone;
+ * reader: controller, which clears an entry before the darkness.
+ */
+BPF_ARRAY(glimpses, struct glimpse, MAX_OPTICAL_PORTS);
 
 /* ---- pull ---- */
 

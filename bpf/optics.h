@@ -1,26 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * The optical switch: light that enters a port leaves the port at the other end of its circuit, once the
- * circuit is lit.
+ * The optical switch: light that enters a port leaves the port at the other end of its circuit. A change of
+ * circuits is written before it begins, and begins and ends by the clock here: whenever processes run, no
+ * frame sees it earlier or later.
  */
 #ifndef OPTICS_H
 #define OPTICS_H
 
-/* Leaves the verdict as it is for the probe, which is not counted. */
+/* The controller's probes are answered, seen and not counted. */
+static __always_inline int glimpsed(u32 number, u64 now, int dark, int lit)
+{
+	struct glimpse *seen = glimpses.lookup(&number);
+
+	if (seen && dark) {
+		if (!seen->dark_ns)
+			seen->dark_ns = now;
+		seen->still_dark_ns = now;
+	} else if (seen && !seen->dark_ns) {
+		seen->lit_ns = now;
+	} else if (seen && !seen->lit_again_ns) {
+		seen->lit_again_ns = now;
+	}
+	return lit ? XDP_TX : XDP_DROP;
+}
+
+/* Leaves the verdict as it is for the probe. */
 static __always_inline int cross(struct xdp_md *ctx, u32 number, u32 *verdict)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
 	struct circuit *circuit = circuits.lookup(&number);
-	int probe, dark;
+	u64 now = bpf_ktime_get_ns();
+	u64 end, lit_at_ns;
+	u32 peer, ifindex;
+	int early, dark;
 
 	if (!circuit || (void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	probe = eth->h_proto == bpf_htons(WIRE_PROBE_ETHERTYPE);
-	dark = bpf_ktime_get_ns() < circuit->lit_at_ns;
-	if (probe)
-		return dark || !circuit->peer ? XDP_DROP : XDP_TX;
-	*verdict = dark ? V_DARK : circuit->peer ? V_LIT : V_UNLIT;
-	return *verdict == V_LIT ? bpf_redirect(circuit->ifindex, 0) : XDP_DROP;
+	end = *(volatile u64 *)&circuit->peer;
+	lit_at_ns = *(volatile u64 *)&circuit->lit_at_ns;
+	early = now < *(volatile u64 *)&circuit->dark_at_ns;
+	if (early)
+		end = *(volatile u64 *)&circuit->before;
+	dark = !early && now < lit_at_ns;
+	peer = (u32)end;
+	ifindex = end >> 32;
+	if (eth->h_proto == bpf_htons(WIRE_PROBE_ETHERTYPE))
+		return glimpsed(number, now, dark, !dark && peer);
+	*verdict = dark ? V_DARK : peer ? V_LIT : V_UNLIT;
+	return *verdict == V_LIT ? bpf_redirect(ifindex, 0) : XDP_DROP;
 }
 
 #endif

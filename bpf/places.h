@@ -100,9 +100,19 @@ struct route {
 };
 
 struct circuit {
-	__u64 lit_at_ns; /* CLOCK_MONOTONIC; frames that arrive earlier are lost */
-	__u32 peer; /* port number, 0: no circuit */
-	__u32 ifindex; /* of the peer */
+	__u32 before; /* port number of the other end until dark_at_ns, 0: no circuit */
+	__u32 before_ifindex; /* of the device there */
+	__u64 dark_at_ns; /* CLOCK_MONOTONIC; frames that arrive earlier take the circuit before */
+	__u64 lit_at_ns; /* frames that arrive from dark_at_ns on and earlier than this are lost */
+	__u32 peer; /* port number of the other end from lit_at_ns on, 0: no circuit */
+	__u32 ifindex; /* of the device there */
+};
+
+struct glimpse {
+	__u64 lit_ns; /* the last probe that came before the darkness */
+	__u64 dark_ns; /* the first one in the dark */
+	__u64 still_dark_ns; /* the last one in the dark */
+	__u64 lit_again_ns; /* the first one after it */
 };
 
 struct puller_key {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from controller.api import Api
 from controller.conductor import Conductor
-from controller.planes import MixedPlane, Plane
+from controller.planes import FastPath, MixedPlane, Plane
 from testbed.client import rpc
 from testbed.dataplanes.folders import routers
 from testbed.errors import HostError, TestbedError
@@ -56,6 +56,7 @@ def main(argv: list[str]) -> int:
     plane: Plane | None = None
     if arguments.plane:
         from testbed.dataplanes.xdp.plane import open_pinned
+        from testbed.dataplanes.xdp.turner import Turner
 
         pinned = open_pinned(
             arguments.plane,
@@ -65,7 +66,7 @@ def main(argv: list[str]) -> int:
                 for port in range(1, unit.optical_ports + 1)
             },
         )
-        plane = MixedPlane(pinned, routers(topology))
+        plane = MixedPlane(FastPath(pinned, Turner(pinned)), routers(topology))
     conductor = Conductor(topology, plane, arguments.history)
     conductor.begin()
 

@@ -24,16 +24,14 @@ from controller.steps import (
     Began,
     Came,
     Complain,
-    Connect,
-    Darken,
     Demanded,
-    Disconnect,
     Done,
     End,
     Event,
     Failed,
     Gone,
     Held,
+    Join,
     Joined,
     Lit,
     Modify,
@@ -46,19 +44,20 @@ from controller.steps import (
     Task,
     TellTime,
     Timed,
+    Turn,
     WaitUntil,
     Watch,
 )
 from controller.switch import Switch
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import checked
+from testbed.ocs.glimpses import Turned
 from testbed.ocs.latency import draw
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit, UnitPair
 
 LOG = logging.getLogger("controller")
-WATCH_BEFORE_NS = 300_000  # the gate is polled from this long before it should open
 LIGHT_TIMEOUT_NS = 5_000_000_000
 FINISH_TIMEOUT_S = 5.0
 TOLD_AT_ONCE = 16  # ToRs: most of what each takes is waiting for it
@@ -78,6 +77,8 @@ class Conductor:
             draw(topology.ocs, self._random)
         self._busy, self._deciding = threading.Lock(), threading.RLock()
         self._watcher = ThreadPoolExecutor(1, "watch")
+        self._turned: Turned | None = None
+        self._watched: int | None = None
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
 
     @property
@@ -207,16 +208,14 @@ class Conductor:
                 self._fast_path.set_routes(unit, routes)
             case ReadLight():
                 return Joined(self._fast_path.circuits())
-            case Darken(ports, until_ns):
-                self._fast_path.darken(ports, until_ns)
-            case Disconnect(ports):
-                self._fast_path.disconnect(ports)
-            case Connect(pairs):
-                self._fast_path.connect(pairs)
+            case Join(peers):
+                self._fast_path.join(dict(peers))
+            case Turn(peers, dark_ns):
+                self._turn(dict(peers), dark_ns)
             case WaitUntil(at_ns):
                 _sleep_until(at_ns)
-            case Watch():
-                return self._watch(step)
+            case Watch(ports):
+                return self._watch(ports)
             case Complain(text):
                 LOG.error("%s", text)
         return None
@@ -232,28 +231,31 @@ class Conductor:
         assert self._plane is not None
         return self._plane
 
-    def _watch(self, watch: Watch) -> Lit:
-        """Polls the gate until all ports are lit: when the first poll saw them so, and how long before it the
-        last one did not.
-        """
-        waiting = list(watch.ports)
-        if not waiting:
-            _sleep_until(watch.due_ns)
-            return Lit(time.monotonic_ns(), 0)
-        _sleep_until(watch.due_ns - WATCH_BEFORE_NS)
-        last_dark_ns = watch.began_ns
-        while True:
-            before = time.monotonic_ns()
-            waiting = [port for port in waiting if not self._fast_path.lit(port)]
-            now = time.monotonic_ns()
-            if not waiting:
-                return Lit(now, now - last_dark_ns)
-            last_dark_ns = before
-            if now > watch.due_ns + LIGHT_TIMEOUT_NS:
+    def _turn(self, peers: dict[int, int | None], dark_ns: int) -> None:
+        """Has ports turn together, and one of those with new light watched, each time another."""
+        new = [port for port, peer in peers.items() if peer is not None]
+        self._watched = new[len(self._state.history) % len(new)] if new else None
+        self._turned = self._fast_path.turn(peers, dark_ns, self._watched)
+
+    def _watch(self, ports: Sequence[int]) -> Lit:
+        """Waits for the end of the darkness, and asks all these ports whether they are lit."""
+        turned = self._turned
+        if (
+            turned is None or self._watched is None
+        ):  # flows' absence was the darkness, or nothing is to be lit
+            _sleep_until(turned.lit_at_ns if turned else 0)
+            return Lit(None, time.monotonic_ns(), 0)
+        glimpses = self._fast_path.seen()
+        waiting = list(ports)
+        while waiting := [port for port in waiting if not self._fast_path.lit(port)]:
+            if time.monotonic_ns() > turned.lit_at_ns + LIGHT_TIMEOUT_NS:
                 raise TestbedError(
-                    f"light optical ports {waiting}: dark {(now - watch.due_ns) / 1e6:.0f} ms after they "
-                    f"should be lit"
+                    f"light optical ports {waiting}: dark {LIGHT_TIMEOUT_NS / 1e6:.0f} ms after they should "
+                    f"be lit"
                 )
+        darkness = glimpses.darkness(turned.dark_at_ns, time.monotonic_ns())
+        began_ns = glimpses.lit_ns or turned.dark_at_ns
+        return Lit(began_ns, began_ns + darkness.longest_ns, darkness.resolution_ns)
 
 
 def _sleep_until(monotonic_ns: int) -> None:

@@ -1,10 +1,11 @@
 """The controller's decisions. Pure: what is known, what happened and what time it is go in; what is known
 then, and what is to be done, come out. `controller.conductor` carries it out.
 
-A reconfiguration, in order: the affected ports go dark in the data plane; the optical switch's flows change,
-and are read back; the fast path gets the new circuits, and is watched until they carry light. Beside that
-every ToR whose flows differ is told, read back, and gets its routes. Ports of circuits that stay are never
-written to. A switch that reads back other flows than it should hold is told the difference once more.
+A reconfiguration, in order: the optical switch's flows change, and are read back; the fast path is told,
+ahead of time, when the affected ports go dark, when they are lit again and to whom they lead then, and is
+watched until they carry light. Beside that every ToR whose flows differ is told, read back, and gets its
+routes. Without a fast path the flows' absence is the darkness. Ports of circuits that stay are never written
+to. A switch that reads back other flows than it should hold is told the difference once more.
 """
 
 from __future__ import annotations
@@ -21,20 +22,19 @@ from controller.steps import (
     Began,
     Came,
     Complain,
-    Connect,
-    Darken,
     Demanded,
-    Disconnect,
     Done,
     End,
     Event,
     Failed,
     Gone,
     Held,
+    Join,
     Joined,
     Lit,
     Modify,
     Ordered,
+    Peers,
     Read,
     ReadLight,
     Restarted,
@@ -43,6 +43,7 @@ from controller.steps import (
     Task,
     TellTime,
     Timed,
+    Turn,
     WaitUntil,
     Watch,
 )
@@ -87,8 +88,10 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
             return _compare(_answered(state, dpid), dpid, flows, now_ns, random)
         case Joined(peers):
             return _align(_answered(state, OXC_DPID), peers)
-        case Lit(at_ns, resolution_ns):
+        case Lit(began_ns, at_ns, resolution_ns):
             state = _answered(state, LIGHT)
+            if began_ns is not None:
+                state = _with_change(state, began_ns=began_ns)
             return _wait(_with_change(state, lit_ns=at_ns, resolution_ns=resolution_ns))
         case Done(about):
             return _verify(_answered(state, about), about, now_ns, random)
@@ -155,10 +158,10 @@ def _told(state: State, dpid: Dpid) -> State:
 
 def _align(state: State, peers: Mapping[int, int]) -> Course:
     """Brings the fast path to the circuits; those that it has already are left alone."""
-    wanted = {port: peer for c in state.current for port, peer in (_ends(c), _ends(c)[::-1])}
-    stale = tuple(port for port, peer in sorted(peers.items()) if wanted.get(port) != peer)
-    missing = tuple(_ends(c) for c in sorted(state.current) if peers.get(_ends(c)[0]) != _ends(c)[1])
-    return _wait(state, Task(OXC_DPID, (Disconnect(stale), Connect(missing))))
+    wanted = _peers(state.current)
+    stale = [(port, None) for port in sorted(peers.keys() - wanted.keys())]
+    missing = [(port, peer) for port, peer in sorted(wanted.items()) if peers.get(port) != peer]
+    return _wait(state, Task(OXC_DPID, (Join((*stale, *missing)),)))
 
 
 def _verify(state: State, dpid: Dpid, now_ns: int, random: Random) -> Course:
@@ -212,19 +215,15 @@ def _prepare_change(state: State, random: Random) -> Course:
 
 
 def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
-    """Darkens the ports that change, and takes the optical switch's flows to the new circuits. Without a fast
-    path it is the flows' absence that is dark.
+    """Takes the optical switch's flows to the new circuits. Without a fast path it is the flows' absence that
+    is dark.
     """
     state = _with_change(state, began_ns=now_ns, began_unix_s=unix_s)
     change = _change(state)
     remove, add = oxc_flows(change.removed), oxc_flows(change.added)
     steps: tuple[Step, ...]
     if state.premises.has_plane:
-        steps = (
-            Darken(_numbers(change.ports), change.due_ns),
-            Disconnect(_numbers(ports_of(change.removed))),
-            Modify(OXC_DPID, remove, add),
-        )
+        steps = (Modify(OXC_DPID, remove, add),)
     else:
         nothing = frozenset[Flow]()
         steps = (
@@ -240,9 +239,12 @@ def _connect(state: State, now_ns: int) -> Course:
     change, before = _change(state), state.tor_flows
     state = replace(state, circuits=change.target, tor_flows=change.tor_flows)
     state = _with_change(state, is_made=True)
-    ports = _numbers(ports_of(change.added)) if state.premises.has_plane else ()
-    connect = (Connect(tuple(_ends(c) for c in sorted(change.added))),) if ports else ()
-    light = Task(LIGHT, (*connect, Watch(ports, change.began_ns, change.due_ns)))
+    steps: tuple[Step, ...] = (Watch(()),)
+    if state.premises.has_plane:
+        new = _peers(change.added)
+        turned: Peers = tuple((port, new.get(port)) for port in _numbers(change.ports))
+        steps = (Turn(turned, change.dark.total_ns), Watch(_numbers(ports_of(change.added))))
+    light = Task(LIGHT, steps)
     state = _with_errand(state, out=frozenset({LIGHT}))
     units = {
         unit
@@ -291,7 +293,7 @@ def _record(change: Change, number: int) -> dict[str, Any] | None:
         "lock_ms": change.dark.lock_ns / 1e6,
         "measured_ms": None if measured_ns is None else measured_ns / 1e6,
         "resolution_ms": change.resolution_ns / 1e6,
-        "settled_ms": (change.settled_ns - change.began_ns) / 1e6,
+        "settled_ms": max(0, change.settled_ns - change.began_ns) / 1e6,
         "removed": pairs(change.removed),
         "added": pairs(change.added),
     }
@@ -341,6 +343,11 @@ def _set_routes(state: State, dpid: Dpid) -> Task:
 def _ends(c: Circuit) -> tuple[int, int]:
     a, b = _numbers(c.ports)
     return a, b
+
+
+def _peers(circuits: Iterable[Circuit]) -> dict[int, int]:
+    """Both ends' peers of circuits, by port number."""
+    return {port: peer for c in circuits for port, peer in (_ends(c), _ends(c)[::-1])}
 
 
 def _numbers(ports: Iterable[str]) -> tuple[int, ...]:

@@ -1,28 +1,54 @@
-"""The fast path as the conductor sees it, and one for a testbed whose ToRs are not all alike: circuits are
-the fast path's, routes are where each ToR's programs keep them.
+"""The fast path as the conductor sees it: circuits and their darkness, and routes where each ToR's programs
+keep them. Ports are numbers at the optical switch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from controller.flows import Routes
 from testbed.dataplanes.folders import Router
+from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.topology.units import Unit
+
+if TYPE_CHECKING:
+    from testbed.dataplanes.xdp.plane import PinnedPlane
+    from testbed.dataplanes.xdp.turner import Turner
+
+Peers = Mapping[int, int | None]  # port and the other end of its circuit, None: no circuit
 
 
 class Plane(Protocol):
-    """The fast path, and the ToRs that speak no OpenFlow. Ports are numbers at the optical switch."""
+    """The fast path, and the ToRs that speak no OpenFlow."""
 
-    def darken(self, ports: Sequence[int], until_ns: int) -> None: ...
-    def connect(self, pairs: Sequence[tuple[int, int]]) -> None: ...
-    def disconnect(self, ports: Sequence[int]) -> None: ...
     def circuits(self) -> dict[int, int]: ...
     def lit(self, port: int) -> bool: ...
 
+    def join(self, peers: Peers) -> None:
+        """Turns ports at once, without darkness."""
+
+    def turn(self, peers: Peers, dark_ns: int, watched: int | None) -> Turned:
+        """Turns ports together, a little later, dark for so long, and begins to watch one of them."""
+
+    def seen(self) -> Glimpses:
+        """Waits for the end of a darkness that is watched, and says what was seen of it."""
+
     def set_routes(self, unit: Unit, routes: Routes) -> None:
         """Replaces a ToR's whole table, and reads it back."""
+
+
+class FastPath:
+    """The XDP programs' circuits and routes; a process of its own turns ports."""
+
+    def __init__(self, pinned: PinnedPlane, turner: Turner) -> None:
+        self._pinned = pinned
+        self.circuits, self.lit, self.set_routes = pinned.circuits, pinned.lit, pinned.set_routes
+        self.turn, self.seen = turner.turn, turner.seen
+
+    def join(self, peers: Peers) -> None:
+        """Turns ports at once, without darkness."""
+        self._pinned.turn(peers, 0, 0)
 
 
 class MixedPlane:
@@ -30,10 +56,11 @@ class MixedPlane:
 
     def __init__(self, fast_path: Plane, routers: Mapping[Unit, Router]) -> None:
         self._fast_path, self._routers = fast_path, routers
-        self.darken, self.connect, self.disconnect = fast_path.darken, fast_path.connect, fast_path.disconnect
-        self.circuits, self.lit = fast_path.circuits, fast_path.lit
+        self.circuits, self.lit, self.join = fast_path.circuits, fast_path.lit, fast_path.join
+        self.turn, self.seen = fast_path.turn, fast_path.seen
 
     def set_routes(self, unit: Unit, routes: Routes) -> None:
+        """Replaces a ToR's whole table, and reads it back."""
         if unit in self._routers:
             self._routers[unit](routes)
         else:

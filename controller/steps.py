@@ -89,8 +89,11 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """The answer to `Watch`: when a poll saw the last port lit, and how long before another saw it dark."""
+    """The answer to `Watch`: when the darkness began (None: when the change did), when it had ended, and how
+    much shorter than that it may have been.
+    """
 
+    began_ns: int | None
     at_ns: int
     resolution_ns: int
 
@@ -152,26 +155,22 @@ class ReadLight:
     """Ask the fast path for its circuits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Darken:
-    """Lose all light that enters these ports before a time."""
-
-    ports: tuple[int, ...]
-    until_ns: int
+Peers = tuple[tuple[int, int | None], ...]  # port and the other end of its circuit, None: no circuit
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnect:
-    """End the circuits at these ports in the fast path."""
+class Join:
+    """Turn ports of the fast path to these peers at once."""
 
-    ports: tuple[int, ...]
+    peers: Peers
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
-    """Make circuits in the fast path; their ports stay dark until their time."""
+class Turn:
+    """Turn ports of the fast path to these peers, all dark from one time on, and for so long."""
 
-    pairs: tuple[tuple[int, int], ...]
+    peers: Peers
+    dark_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +182,11 @@ class WaitUntil:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Poll these ports until all carry light, beside the tasks of other switches."""
+    """Watch the darkness of the turn before it until these ports carry light, beside the tasks of other
+    switches.
+    """
 
     ports: tuple[int, ...]
-    began_ns: int
-    due_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +197,7 @@ class Complain:
 
 
 Step = (
-    TellTime | Read | Modify | SetRoutes | ReadLight | Darken | Disconnect | Connect | WaitUntil | Watch
-    | Complain
+    TellTime | Read | Modify | SetRoutes | ReadLight | Join | Turn | WaitUntil | Watch | Complain
 )  # fmt: skip
 
 

@@ -181,9 +181,22 @@ ROUTE = Record(
 CIRCUIT = Record(
     "circuit",
     (
-        Member("lit_at_ns", U64, "CLOCK_MONOTONIC; frames that arrive earlier are lost"),
-        Member("peer", U32, "port number, 0: no circuit"),
-        Member("ifindex", U32, "of the peer"),
+        Member("before", U32, "port number of the other end until dark_at_ns, 0: no circuit"),
+        Member("before_ifindex", U32, "of the device there"),
+        Member("dark_at_ns", U64, "CLOCK_MONOTONIC; frames that arrive earlier take the circuit before"),
+        Member("lit_at_ns", U64, "frames that arrive from dark_at_ns on and earlier than this are lost"),
+        Member("peer", U32, "port number of the other end from lit_at_ns on, 0: no circuit"),
+        Member("ifindex", U32, "of the device there"),
+    ),
+)
+
+GLIMPSE = Record(
+    "glimpse",
+    (
+        Member("lit_ns", U64, "the last probe that came before the darkness"),
+        Member("dark_ns", U64, "the first one in the dark"),
+        Member("still_dark_ns", U64, "the last one in the dark"),
+        Member("lit_again_ns", U64, "the first one after it"),
     ),
 )
 
@@ -214,4 +227,4 @@ PULLER = Record(
     ),
 )
 
-RECORDS = (PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, PULLER_KEY, PULLER)
+RECORDS = (PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, GLIMPSE, PULLER_KEY, PULLER)

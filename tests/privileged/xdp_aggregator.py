@@ -21,7 +21,7 @@ from testbed.contract.places import Port, Sum
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import Cells, XdpHostPlace, XdpSwitch
-from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
+from testbed.dataplanes.xdp.plane import PINNED_MAPS, PINNED_PROGRAM, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import verdict_counts
 from testbed.dataplanes.xdp.room import lead_to_room
 from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
@@ -164,9 +164,9 @@ class XdpAggregator:
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         if self._is_host:
             return
-        fds = (self._programs.map_fd(name) for name in ("routes", "circuits", "verdicts", "verdicts"))
+        maps = {name: self._programs.map_fd(name) for name in PINNED_MAPS}
         names = {key: socket.if_indextoname(self._ports[route.port]) for key, route in routes.items()}
-        PinnedPlane(*fds, {}).set_routes(
+        PinnedPlane(maps, self._programs.program_fd(PINNED_PROGRAM), {}).set_routes(
             self._unit, {key: (names[key], route.mac or "") for key, route in routes.items()}
         )
 

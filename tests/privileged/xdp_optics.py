@@ -5,11 +5,11 @@ controller does it.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from testbed.contract.places import Port
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.plane import PinnedPlane, set_port
+from testbed.dataplanes.xdp.plane import PINNED_MAPS, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import Programs
 from testbed.reference.ways import Emission, To
 from tests.privileged.observed import Observed
@@ -25,22 +25,15 @@ class XdpOptics:
         self._observed, self._ports = observed, ports
         self._program = programs.program_fd("oxc_port")
         self._numbers = {ifindex: port for port, ifindex in ports.items()}
-        fds = (programs.map_fd(name) for name in ("routes", "circuits"))
+        maps = {name: programs.map_fd(name) for name in PINNED_MAPS}
         devices = {port: socket.if_indextoname(ifindex) for port, ifindex in ports.items()}
-        self._plane = PinnedPlane(*fds, self._program, programs.map_fd("verdicts"), devices)
+        self._plane = PinnedPlane(maps, self._program, devices)
         for port, ifindex in ports.items():
             set_port(programs, ifindex, None, port, Port.FABRIC)
-        self.darken(list(ports), 0)
-        self.disconnect(list(ports))
+        self.turn(dict.fromkeys(ports), 0, 0)
 
-    def darken(self, ports: Sequence[int], until_ns: int) -> None:
-        self._plane.darken(ports, until_ns)
-
-    def connect(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self._plane.connect(pairs)
-
-    def disconnect(self, ports: Sequence[int]) -> None:
-        self._plane.disconnect(ports)
+    def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
+        self._plane.turn(peers, dark_at_ns, lit_at_ns)
 
     def receive(self, data: bytes, port: int, now_ns: int) -> tuple[str, list[Emission]]:
         self._observed.set_clock(now_ns)

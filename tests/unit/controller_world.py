@@ -11,23 +11,22 @@ from random import Random
 from typing import Any
 
 from controller.decide import TRIES, decide
-from controller.flows import Flow, Routes, oxc_flows, routes_of, tor_flows
+from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, tor_flows
 from controller.state import State, begin
 from controller.steps import (
     Came,
     Complain,
-    Connect,
-    Darken,
-    Disconnect,
     Done,
     End,
     Event,
     Failed,
     Gone,
     Held,
+    Join,
     Joined,
     Lit,
     Modify,
+    Peers,
     Read,
     ReadLight,
     SetRoutes,
@@ -35,6 +34,7 @@ from controller.steps import (
     Task,
     TellTime,
     Timed,
+    Turn,
     WaitUntil,
     Watch,
 )
@@ -65,6 +65,7 @@ class World:
         self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay}, "world")
         self.has_plane, self.chance, self.mishaps, self.deafness = has_plane, chance, 0.0, 0.0
         self.now_ns = self.due_ns = 1_000
+        self.dark_ns = self.turned_ns = 0
         self.tors = {addresses.tor_dpid(unit.index): unit for unit in self.topology.units}
         self.dpids = [dpid for dpid, unit in self.tors.items() if unit.data_plane.is_bridge] + [OXC_DPID]
         self.held: dict[Dpid, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
@@ -158,7 +159,8 @@ class World:
         self.check(step)
         match step:
             case TellTime():
-                self.due_ns = self.now_ns + draw(self.topology.ocs, self.twin).total_ns
+                self.dark_ns = draw(self.topology.ocs, self.twin).total_ns
+                self.due_ns = self.now_ns + self.dark_ns
                 return Timed(self.now_ns / 1e9)
             case Read(dpid):
                 flows = frozenset(self.switch(dpid).values())
@@ -177,22 +179,28 @@ class World:
                 self.routes[unit] = routes
             case ReadLight():
                 return Joined(dict(self.peers))
-            case Darken(ports, until_ns):
-                self.dark_until.update(dict.fromkeys(ports, until_ns))
-            case Disconnect(ports):
-                for port in ports:
-                    self.peers.pop(port, None)
-            case Connect(pairs):
-                self.peers.update({port: peer for a, b in pairs for port, peer in ((a, b), (b, a))})
+            case Join(peers):
+                self.turn(peers)
+            case Turn(peers, dark_ns):
+                self.turn(peers)
+                self.turned_ns = self.now_ns
+                self.dark_until.update({port: self.now_ns + dark_ns for port, _ in peers})
             case WaitUntil(at_ns):
                 self.now_ns = max(self.now_ns, at_ns)
-            case Watch(ports, _, due_ns):
-                self.now_ns = max(self.now_ns, due_ns, *(self.dark_until[port] for port in ports or (1,)))
+            case Watch(ports):
+                began_ns = self.turned_ns if ports else None
+                self.now_ns = max(self.now_ns, *(self.dark_until[port] for port in ports or (1,)))
                 assert all(port in self.peers for port in ports), "light where no circuit is"
-                return Lit(self.now_ns, 1_000)
+                return Lit(began_ns, self.now_ns, 1_000)
             case Complain():
                 pass
         return None
+
+    def turn(self, peers: Peers) -> None:
+        for port, peer in peers:
+            self.peers.pop(port, None)
+            if peer is not None:
+                self.peers[port] = peer
 
     def switch(self, dpid: Dpid) -> dict[object, Flow]:
         if dpid not in self.linked:
@@ -221,7 +229,7 @@ class World:
         if circuits is None:
             return frozenset()
         change = self.state.errand.change if self.state.errand else None
-        return circuits & change.target if change else circuits
+        return circuits & change.target - change.added if change else circuits
 
     def check(self, step: Step) -> None:
         """Nothing of a circuit that stays, and is there, is written to."""
@@ -237,14 +245,18 @@ class World:
                 if dpid == OXC_DPID:
                     assert not remove & oxc_flows(stay), "a circuit that stays is taken away"
                     self.check_dark(remove | add)
-            case Darken(darkened, until_ns):
-                assert not ports & set(darkened), "a circuit that stays goes dark"
-                assert until_ns == self.due_ns, "dark for another time than was drawn"
+            case Turn(turned, dark_ns):
+                assert not ports & dict(turned).keys(), "a circuit that stays goes dark"
+                assert dark_ns == self.dark_ns, "dark for another time than was drawn"
+                oxc = frozenset(self.held[OXC_DPID].values())
+                made = circuits_of(oxc, self.topology)
+                for port, peer in turned:
+                    ends = {tuple(self.numbers(c.ports)) for c in made}
+                    assert peer is None or {(port, peer), (peer, port)} & ends, "light before the flows"
             case WaitUntil(at_ns):
                 assert at_ns == self.due_ns, "dark for another time than was drawn"
-            case Disconnect(cut):
-                assert not [port for port in cut if port in peers and self.peers.get(port) == peers[port]]
-            case Connect(joined):
+            case Join(joined):
+                assert not [a for a, _ in joined if a in peers and self.peers.get(a) == peers[a]]
                 assert not [a for a, b in joined if self.peers.get(a) == b], "what is there is made again"
 
     def check_dark(self, flows: Iterable[Flow]) -> None:
@@ -255,10 +267,7 @@ class World:
             return
         numbers = {flow.in_port for flow in flows}
         assert numbers <= set(self.numbers(change.ports)), "a port is written to that does not change"
-        if self.has_plane:
-            for port in numbers:
-                assert self.dark_until[port] == self.due_ns, "light during a change"
-        elif any(flow in oxc_flows(change.added) for flow in flows):
+        if not self.has_plane and any(flow in oxc_flows(change.added) for flow in flows):
             assert self.now_ns >= self.due_ns, "light before its time"
 
     def check_end(self, before: State, end: End) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from controller.conductor import Conductor
 from controller.flows import Flow, Routes
+from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.topology import addresses
 
 
@@ -32,17 +35,20 @@ class ModelPlane:
         self.touched: set[int] = set()
         self.routes: dict[int, Routes] = {}
 
-    def darken(self, ports: object, until_ns: int) -> None:
-        self.touched |= set(ports)  # type: ignore[call-overload]
+    def join(self, peers: Mapping[int, int | None]) -> None:
+        self.touched |= peers.keys()
+        for port, peer in peers.items():
+            self.peers.pop(port, None)
+            if peer is not None:
+                self.peers[port] = peer
 
-    def connect(self, pairs: object) -> None:
-        for a, b in pairs:  # type: ignore[attr-defined]
-            self.peers[a], self.peers[b] = b, a
-            self.touched |= {a, b}
+    def turn(self, peers: Mapping[int, int | None], dark_ns: int, watched: int | None) -> Turned:
+        self.join(peers)
+        self.turned = Turned(1, 1 + dark_ns)
+        return self.turned
 
-    def disconnect(self, ports: object) -> None:
-        for port in ports:  # type: ignore[attr-defined]
-            del self.peers[port]
+    def seen(self) -> Glimpses:
+        return Glimpses(0, self.turned.dark_at_ns, self.turned.lit_at_ns - 1, self.turned.lit_at_ns)
 
     def circuits(self) -> dict[int, int]:
         return dict(self.peers)

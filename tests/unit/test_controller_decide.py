@@ -17,10 +17,7 @@ from controller.steps import (
     LIGHT,
     Began,
     Came,
-    Connect,
-    Darken,
     Demanded,
-    Disconnect,
     Done,
     End,
     Failed,
@@ -32,6 +29,7 @@ from controller.steps import (
     Task,
     TellTime,
     Timed,
+    Turn,
     WaitUntil,
     Watch,
 )
@@ -169,13 +167,12 @@ def test_the_steps_of_a_change_in_their_order() -> None:
     assert change
     a, b, c = world.numbers(["u1o1", "u2o1", "u3o3"])
     assert optics.steps == (
-        Darken((a, b, c), 1_000_000 + change.dark.total_ns),
-        Disconnect((a, b)),
         Modify(OXC_DPID, oxc_flows([gone]), oxc_flows([new])),
         Read(OXC_DPID),
     )
     light, *tors = world.decide(Held(OXC_DPID, oxc_flows(change.target)))
-    assert light == Task(LIGHT, (Connect(((a, c),)), Watch((a, c), 1_000_000, change.due_ns)))
+    turn = Turn(((a, c), (b, None), (c, a)), change.dark.total_ns)
+    assert light == Task(LIGHT, (turn, Watch((a, c))))
     for task in tors:
         assert isinstance(task, Task)
         modify, read = task.steps

@@ -252,24 +252,26 @@ def _worker_differs(findings: Findings, model: Model, subject: Worker, data: byt
 def optics(subject: Optics, seed: int, packets: int) -> Findings:
     """Shoot at an optical switch; the subject is new."""
     random, findings = np.random.default_rng((seed, 3)), Findings("optics")
-    ports, now, deadline = list(range(1, 9)), 10**9, 0
+    ports, now = list(range(1, 9)), 10**9
     model = CrossConnect(ports)
     both = (model, subject)
     palette = [(data, 1) for data in (bytes(12) + PROBE + bytes(46), bytes(60), bytes(range(250)) * 8)]
     for batch in _batches(random, State(0), lambda *_: palette, packets):
         for at, (data, _) in enumerate(batch):
             if at % 20 == 0:  # a reconfiguration: two circuits change ends, or one goes
-                chosen = [int(port) for port in random.permutation(ports)[:4]]
-                peers = {port: model.peer(port) for port in chosen}
-                touched = sorted({*chosen, *(peer for peer in peers.values() if peer)})
-                connects = random.random() < 0.75
-                deadline = now + int(random.integers(-2, 2**34 if random.random() < 0.3 else 200))
+                a, b, c, d = chosen = [int(port) for port in random.permutation(ports)[:4]]
+                held = {port: model.peer(port) for port in chosen}
+                turned: dict[int, int | None] = {
+                    port: None for port in sorted({*chosen, *(peer for peer in held.values() if peer)})
+                }
+                if random.random() < 0.75:
+                    turned |= {a: b, b: a, c: d, d: c}
+                dark_at = max(0, now + int(random.integers(-2, 200)))
+                lit_at = dark_at + int(random.integers(0, 2**34 if random.random() < 0.3 else 200))
                 for each in both:
-                    each.darken(touched, max(0, deadline))
-                    each.disconnect(touched)
-                    if connects:
-                        each.connect([(chosen[0], chosen[1]), (chosen[2], chosen[3])])
-            now = int(random.choice((now + 1, deadline - 1, deadline, deadline + 1, now + 50, now + 2**32)))
+                    each.turn(turned, dark_at, lit_at)
+                edges = (dark_at - 1, dark_at, lit_at - 1, lit_at, lit_at + 1)
+            now = int(random.choice((now + 1, *edges, now + 50, now + 2**32)))
             now = max(1, now)
             port = int(random.choice(ports))
             mine = model.receive(data, port, now)

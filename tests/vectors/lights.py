@@ -4,7 +4,7 @@ and how it is played.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,9 +19,7 @@ S = 1_000_000_000
 class Optics(Protocol):
     """An optical switch with the ports 1 to 8."""
 
-    def darken(self, ports: Sequence[int], until_ns: int) -> None: ...
-    def connect(self, pairs: Sequence[tuple[int, int]]) -> None: ...
-    def disconnect(self, ports: Sequence[int]) -> None: ...
+    def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None: ...
     def receive(self, data: bytes, port: int, now_ns: int) -> Reaction: ...
 
 
@@ -45,14 +43,15 @@ class Scene:
     def sees(self, port: int, now_ns: int, verdict: str, *leaves_by: int, data: bytes = FRAME) -> None:
         self.steps.append(Enters(data, port, now_ns, verdict, leaves_by))
 
-    def darken(self, ports: Sequence[int], until_ns: int) -> None:
-        self.steps.append(lambda optics: optics.darken(ports, until_ns))
+    def turn(self, peers: Mapping[int, int | None], dark_at_ns: int = 0, lit_at_ns: int = 0) -> None:
+        self.steps.append(lambda optics: optics.turn(peers, dark_at_ns, lit_at_ns))
 
-    def connect(self, *pairs: tuple[int, int]) -> None:
-        self.steps.append(lambda optics: optics.connect(pairs))
+    def connect(self, *pairs: tuple[int, int], dark_at_ns: int = 0, lit_at_ns: int = 0) -> None:
+        ends = {port: peer for a, b in pairs for port, peer in ((a, b), (b, a))}
+        self.turn(ends, dark_at_ns, lit_at_ns)
 
     def disconnect(self, *ports: int) -> None:
-        self.steps.append(lambda optics: optics.disconnect(ports))
+        self.turn(dict.fromkeys(ports))
 
 
 def play(scene: Scene, optics: Optics) -> list[str]:
@@ -100,7 +99,7 @@ def light_leaves_at_the_other_end_both_ways(s: Scene) -> None:
 @entry
 def a_dark_port_loses_what_arrives_before_its_time(s: Scene) -> None:
     s.connect((1, 5))
-    s.darken([1], 2 * S)
+    s.turn({1: 5}, 0, 2 * S)
     s.sees(1, 0, "dark")
     s.sees(1, 2 * S - 1, "dark")
     s.sees(1, 2 * S, "lit", 5)
@@ -111,11 +110,13 @@ def a_dark_port_loses_what_arrives_before_its_time(s: Scene) -> None:
 
 
 @entry
-def a_deadline_has_64_bits(s: Scene) -> None:
+def times_have_64_bits(s: Scene) -> None:
     s.connect((3, 4))
-    s.darken([3, 4], 2**33 + 5)
+    s.connect((3, 4), dark_at_ns=2**33, lit_at_ns=2**33 + 5)
     for port, peer in ((3, 4), (4, 3)):
-        s.sees(port, 6, "dark")
+        s.sees(port, 6, "lit", peer)
+        s.sees(port, 2**33 - 1, "lit", peer)
+        s.sees(port, 2**33, "dark")
         s.sees(port, 2**33 + 4, "dark")
         s.sees(port, 2**33 + 5, "lit", peer)
 
@@ -123,14 +124,13 @@ def a_deadline_has_64_bits(s: Scene) -> None:
 @entry
 def circuits_change_in_the_dark(s: Scene) -> None:
     s.connect((1, 5), (2, 6), (3, 7))
-    s.darken([1, 5, 2, 6], 2 * S)
-    s.disconnect(1, 5, 2, 6)
-    s.sees(1, S, "dark")
-    s.sees(3, S, "lit", 7)  # what is not touched carries on
-    s.connect((1, 6), (2, 5))
-    for port, peer in ((1, 6), (6, 1), (2, 5), (5, 2)):
+    s.connect((1, 6), (2, 5), dark_at_ns=S, lit_at_ns=2 * S)
+    for port, before, after in ((1, 5, 6), (5, 1, 2), (2, 6, 5), (6, 2, 1)):
+        s.sees(port, S - 1, "lit", before)  # what they were turned to last they keep until it is dark
+        s.sees(port, S, "dark")
         s.sees(port, 2 * S - 1, "dark")
-        s.sees(port, 2 * S, "lit", peer)
+        s.sees(port, 2 * S, "lit", after)
+    s.sees(3, S, "lit", 7)  # what is not touched carries on
     s.disconnect(1, 6)
     s.sees(1, 3 * S, "unlit")
     s.sees(6, 3 * S, "unlit")
@@ -138,8 +138,39 @@ def circuits_change_in_the_dark(s: Scene) -> None:
 
 
 @entry
+def circuits_come_and_go_at_their_time(s: Scene) -> None:
+    s.connect((1, 5))
+    s.turn({1: None, 2: 5, 5: 2}, S, 2 * S)
+    s.sees(1, S - 1, "lit", 5)
+    s.sees(2, S - 1, "unlit")
+    for port in (1, 2, 5):
+        s.sees(port, S, "dark")
+    s.sees(1, 2 * S, "unlit")
+    s.sees(2, 2 * S, "lit", 5)
+    s.sees(5, 2 * S, "lit", 2)
+
+
+@entry
+def a_turn_without_darkness_loses_nothing(s: Scene) -> None:
+    s.connect((1, 5), (2, 6))
+    s.connect((1, 6), (2, 5), dark_at_ns=S, lit_at_ns=S)
+    s.sees(1, S - 1, "lit", 5)
+    s.sees(1, S, "lit", 6)
+
+
+@entry
+def a_turn_that_is_written_late_is_dark_at_once(s: Scene) -> None:
+    s.connect((1, 5))
+    s.connect((1, 6), dark_at_ns=S, lit_at_ns=2 * S)
+    s.connect((1, 6), dark_at_ns=S, lit_at_ns=3 * S)
+    s.sees(1, S, "dark")
+    s.sees(1, 2 * S, "dark")
+    s.sees(1, 3 * S, "lit", 6)
+
+
+@entry
 def a_dark_port_without_a_circuit_is_dark(s: Scene) -> None:
-    s.darken([4], S)
+    s.turn({4: None}, 0, S)
     s.sees(4, S - 1, "dark")
     s.sees(4, S, "unlit")
 
@@ -147,8 +178,9 @@ def a_dark_port_without_a_circuit_is_dark(s: Scene) -> None:
 @entry
 def the_agents_probe_is_answered_and_not_counted(s: Scene) -> None:
     s.connect((1, 5))
-    s.darken([1], S)
-    s.sees(1, S - 1, "probe", data=PROBE)
-    s.sees(1, S, "probe", 1, data=PROBE)
+    s.turn({1: 6}, S, 2 * S)
+    s.sees(1, S - 1, "probe", 1, data=PROBE)
+    s.sees(1, 2 * S - 1, "probe", data=PROBE)
+    s.sees(1, 2 * S, "probe", 1, data=PROBE)
     s.disconnect(1, 5)
     s.sees(1, S, "probe", data=PROBE)

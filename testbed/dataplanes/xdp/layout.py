@@ -22,6 +22,7 @@ ENTRY = places.ENTRY.dtype()
 ROUTE_KEY = places.ROUTE_KEY.dtype()
 ROUTE = places.ROUTE.dtype()
 CIRCUIT = places.CIRCUIT.dtype()
+GLIMPSE = places.GLIMPSE.dtype()
 PULLER_KEY = places.PULLER_KEY.dtype()
 PULLER = places.PULLER.dtype()
 WAKE = rings.WAKE.dtype()
@@ -46,6 +47,7 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "entry_index": (ENTRY_KEY, DEVICE),
         "routes": (ROUTE_KEY, ROUTE),
         "circuits": (DEVICE, CIRCUIT),
+        "glimpses": (DEVICE, GLIMPSE),
         "pullers": (PULLER_KEY, PULLER),
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -33,18 +34,21 @@ from testbed.dataplanes.xdp.syscall import (
     map_update,
     open_pin,
     pin,
-    run_once,
+    run,
     u32,
 )
 from testbed.errors import SettingError, TestbedError
+from testbed.ocs.glimpses import Glimpses
 from testbed.topology import addresses
 from testbed.topology.units import Unit
 
-PINNED_MAPS = ("routes", "circuits", "verdicts")
+PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts")
 PINNED_PROGRAM = "oxc_port"
 OPTICS = 0  # the owner of the optical switch's ports; a ToR's ports are its unit's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
+PROBES = 200  # of a first call, which tells how many of them fill a time
+WATCH_BEFORE_NS, WATCH_AFTER_NS = 500_000, 100_000
 PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
 
@@ -101,35 +105,29 @@ class PinnedPlane:
     of all ToRs is; nobody else may write them meanwhile.
     """
 
-    def __init__(
-        self, routes: int, circuits: int, gate: int, verdicts: int, devices: Mapping[int, str]
-    ) -> None:
-        self._routes, self._circuits, self._gate, self._verdicts = routes, circuits, gate, verdicts
+    def __init__(self, maps: Mapping[str, int], gate: int, devices: Mapping[int, str]) -> None:
+        """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port."""
+        self._routes, self._circuits = maps["routes"], maps["circuits"]
+        self._glimpses, self._verdicts = maps["glimpses"], maps["verdicts"]
+        self._gate = gate
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
         self._walking = threading.Lock()
         self._held: dict[Unit, dict[bytes, bytes]] = {}  # routes as they were read back
         self._is_walked = False
 
-    def darken(self, ports: Sequence[int], until_ns: int) -> None:
-        """Lose all light that enters these ports before `until_ns`."""
-        for port in ports:
-            circuit = self._circuit(port)
-            circuit["lit_at_ns"] = until_ns
-            self._set_circuit(port, circuit)
+    def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
+        """Turn each of these ports to another peer (None: to nothing), dark from the one time to the other.
 
-    def connect(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Make circuits, both ways; their ports stay dark until their time."""
-        for a, b in pairs:
-            for port, peer in ((a, b), (b, a)):
-                circuit = self._circuit(port)
+        What it was turned to last it keeps until it goes dark. Written, and read back, for the programs'
+        clock to carry out: whoever calls this before `dark_at_ns` need do nothing further.
+        """
+        for port, peer in peers.items():
+            circuit = np.zeros((), layout.CIRCUIT)
+            was = self._circuit(port)
+            circuit["before"], circuit["before_ifindex"] = was["peer"], was["ifindex"]
+            circuit["dark_at_ns"], circuit["lit_at_ns"] = dark_at_ns, lit_at_ns
+            if peer is not None:
                 circuit["peer"], circuit["ifindex"] = peer, self._device_of(peer)
-                self._set_circuit(port, circuit)
-
-    def disconnect(self, ports: Sequence[int]) -> None:
-        """End the circuits at these ports (name both ends)."""
-        for port in ports:
-            circuit = self._circuit(port)
-            circuit["peer"], circuit["ifindex"] = 0, 0
             self._set_circuit(port, circuit)
 
     def circuits(self) -> dict[int, int]:
@@ -142,10 +140,32 @@ class PinnedPlane:
         """Return whether a frame that arrives at this port now would cross, by asking the program that
         carries the traffic.
         """
-        action, _ = run_once(self._gate, PROBE_FRAME, self._device_of(port))
+        return self._probed(port, 1) == XDP_TX
+
+    def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses:
+        """Watch a darkness at a port from before it until it should have ended, and return what was seen.
+
+        Around both ends the kernel runs the program that carries the traffic again and again, by its own
+        clock: neither this process's threads nor its interpreter come between two probes.
+        """
+        map_update(self._glimpses, u32(port), bytes(layout.GLIMPSE.itemsize))
+        for edge_ns in (dark_at_ns, lit_at_ns):
+            _sleep_until(edge_ns - WATCH_BEFORE_NS)
+            probes, before_ns = PROBES, time.monotonic_ns()
+            while before_ns <= edge_ns:
+                self._probed(port, probes)
+                now_ns = time.monotonic_ns()
+                probe_ns = max(1, (now_ns - before_ns) // probes)
+                probes, before_ns = max(1, (edge_ns - now_ns + WATCH_AFTER_NS) // probe_ns), now_ns
+            self._probed(port, 1)
+        value = map_lookup(self._glimpses, u32(port), layout.GLIMPSE.itemsize)
+        return Glimpses(*(int(ns) for ns in np.frombuffer(value or b"", layout.GLIMPSE)[0]))
+
+    def _probed(self, port: int, times: int) -> int:
+        action, _ = run(self._gate, PROBE_FRAME, self._device_of(port), times)
         if action not in (XDP_DROP, XDP_TX):
             raise TestbedError(f"probe optical port {port}: the gate answered {action}")
-        return action == XDP_TX
+        return action
 
     def set_routes(self, unit: Unit, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
         """Replace a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new
@@ -214,8 +234,8 @@ class PinnedPlane:
 
 def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
     """The plane behind the pins in `folder`; `devices` names the optical switch's ports by number."""
-    routes, circuits, verdicts = (open_pin(folder / name) for name in PINNED_MAPS)
-    return PinnedPlane(routes, circuits, open_pin(folder / PINNED_PROGRAM), verdicts, devices)
+    maps = {name: open_pin(folder / name) for name in PINNED_MAPS}
+    return PinnedPlane(maps, open_pin(folder / PINNED_PROGRAM), devices)
 
 
 class XdpPlane:
@@ -260,3 +280,9 @@ class XdpPlane:
     def verdicts(self) -> dict[str, int]:
         """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self.programs.map_fd("verdicts"))
+
+
+def _sleep_until(monotonic_ns: int) -> None:
+    rest_ns = monotonic_ns - time.monotonic_ns()
+    if rest_ns > 0:
+        time.sleep(rest_ns / 1e9)

@@ -128,16 +128,16 @@ def program_id(fd: int) -> int:
     raise TestbedError(f"descriptor {fd}: not a BPF program")
 
 
-def run_once(program: int, frame: bytes, ingress_ifindex: int = 0) -> tuple[int, bytes]:
-    """Run an XDP program on a frame and return its action and the frame as it left it. `ingress_ifindex`
-    names a device of this namespace.
+def run(program: int, frame: bytes, ingress_ifindex: int = 0, times: int = 1) -> tuple[int, bytes]:
+    """Run an XDP program on a frame, `times` times, and return its last action and the frame as it left it.
+    `ingress_ifindex` names a device of this namespace.
     """
     data_in, data_out = ctypes.create_string_buffer(frame, len(frame)), ctypes.create_string_buffer(4096)
     context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
     attributes = _attributes(
         "=IIIIQQIIIIQQ",
         *(program, 0, len(frame), len(data_out), _address(data_in), _address(data_out)),
-        *(1, 0, 24 if ingress_ifindex else 0, 0, _address(context) if ingress_ifindex else 0, 0),
+        *(times, 0, 24 if ingress_ifindex else 0, 0, _address(context) if ingress_ifindex else 0, 0),
     )
     _bpf(_TEST_RUN, attributes, "run an XDP program")
     _, action, _, size = struct.unpack_from("=IIII", attributes.raw)

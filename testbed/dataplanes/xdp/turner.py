@@ -1,0 +1,110 @@
+"""A process that turns optical ports, and watches the darkness. Nothing else runs in it, and where that is
+allowed it runs before all others: it is not late, whatever the controller's threads and the machine do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NoReturn, Protocol
+
+from testbed.errors import TestbedError
+from testbed.ocs.glimpses import Glimpses, Turned
+
+LEAD_NS, LEAD_PER_PORT_NS = 2_000_000, 40_000  # from the first word of a turn to its darkness
+PATIENCE_S = 10.0
+_ANSWER_BYTES = 65536
+_PR_SET_PDEATHSIG = 1
+
+
+class Ports(Protocol):
+    """The optical ports that are turned: `testbed.dataplanes.xdp.plane.PinnedPlane`."""
+
+    def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None: ...
+    def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses: ...
+
+
+class Turner:
+    """The process, as its maker sees it. To be made before there are threads; it ends with its maker. Not for
+    several threads at once.
+    """
+
+    def __init__(self, ports: Ports) -> None:
+        self._lit_at_ns = 0
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        maker = os.getpid()
+        if os.fork() == 0:
+            self._ours.close()
+            _serve(ports, theirs, maker)
+        theirs.close()
+
+    def turn(self, peers: Mapping[int, int | None], dark_ns: int, watched: int | None) -> Turned:
+        """Turn ports together, a little later, and begin to watch one of them; returns once that is written.
+
+        Where they were not all written before the darkness began, those that were wait in the dark for the
+        others.
+        """
+        with contextlib.suppress(BrokenPipeError):  # whose cause the answer tells
+            self._ours.send(json.dumps([list(peers.items()), dark_ns, watched]).encode())
+        turned = Turned(**self._answer(0.0))
+        self._lit_at_ns = turned.lit_at_ns
+        return turned
+
+    def seen(self) -> Glimpses:
+        """Wait for the end of the darkness, and return what was seen of it at the port that is watched. To be
+        called once for each turn with such a port.
+        """
+        return Glimpses(**self._answer((self._lit_at_ns - time.monotonic_ns()) / 1e9))
+
+    def _answer(self, due_in_s: float) -> dict[str, int]:
+        self._ours.settimeout(max(0.0, due_in_s) + PATIENCE_S)
+        try:
+            said = self._ours.recv(_ANSWER_BYTES)
+        except TimeoutError as error:
+            raise TestbedError(f"turn optical ports: no answer in {PATIENCE_S:g} s") from error
+        except ConnectionError:
+            said = b""
+        if not said:
+            raise TestbedError("turn optical ports: the process that does has ended")
+        answer: dict[str, Any] = json.loads(said)
+        if "error" in answer:
+            raise TestbedError(answer["error"])
+        return answer
+
+
+def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        while os.getppid() == maker and (asked := requests.recv(_ANSWER_BYTES)):
+            pairs, dark_ns, watched = json.loads(asked)
+            try:
+                turned = _turn(ports, dict(pairs), dark_ns)
+                requests.send(json.dumps(asdict(turned)).encode())
+                if watched is not None:
+                    seen = ports.watch(watched, turned.dark_at_ns, turned.lit_at_ns)
+                    requests.send(json.dumps(asdict(seen)).encode())
+            except (TestbedError, OSError) as error:
+                requests.send(json.dumps({"error": str(error)}).encode())
+    finally:
+        os._exit(0)
+
+
+def _turn(ports: Ports, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
+    dark_at_ns = time.monotonic_ns() + LEAD_NS + LEAD_PER_PORT_NS * len(peers)
+    turned = Turned(dark_at_ns, dark_at_ns + dark_ns)
+    ports.turn(peers, turned.dark_at_ns, turned.lit_at_ns)
+    now_ns = time.monotonic_ns()
+    if now_ns > dark_at_ns:
+        turned = Turned(dark_at_ns, now_ns + dark_ns)
+        ports.turn(peers, turned.dark_at_ns, turned.lit_at_ns)
+    return turned

@@ -1,0 +1,93 @@
+"""The process that turns optical ports, and what is made of the probes that it sends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from testbed.dataplanes.xdp import turner as module
+from testbed.dataplanes.xdp.turner import LEAD_NS, Turner
+from testbed.errors import TestbedError
+from testbed.ocs.glimpses import Darkness, Glimpses
+
+SLOW_NS, REFUSED = 30_000_000, 13
+
+
+class PortsToTurn:
+    """Ports that take a while to be written, or refuse; a darkness is seen as it was asked for."""
+
+    def __init__(self, takes_ns: int = 0) -> None:
+        self.takes_ns, self.turns = takes_ns, 0
+
+    def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
+        if REFUSED in peers:
+            raise OSError(22, "no such port")
+        self.turns += 1
+        time.sleep(self.takes_ns / 1e9)
+
+    def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses:
+        return Glimpses(port, os.getpid(), self.turns, lit_at_ns - dark_at_ns)
+
+
+def test_ports_are_turned_and_watched_by_another_process() -> None:
+    turner = Turner(PortsToTurn())
+    before_ns = time.monotonic_ns()
+    turned = turner.turn({1: 2, 2: 1}, 5_000, watched=2)
+    assert turned.dark_at_ns > before_ns + LEAD_NS
+    assert turned.lit_at_ns == turned.dark_at_ns + 5_000
+    seen = turner.seen()
+    assert (seen.lit_ns, seen.still_dark_ns, seen.lit_again_ns) == (2, 1, 5_000)
+    assert seen.dark_ns not in (0, os.getpid())
+
+
+def test_what_is_written_late_is_dark_for_as_long_as_asked_after_the_last_port() -> None:
+    turner = Turner(PortsToTurn(SLOW_NS))
+    begun_ns = time.monotonic_ns()
+    turned = turner.turn({1: 2}, 5_000, watched=1)
+    assert turned.lit_at_ns >= begun_ns + SLOW_NS + 5_000
+    assert turner.seen().still_dark_ns == 2, "all are written a second time"
+
+
+def test_a_port_that_refuses_is_an_error_and_the_next_turn_works() -> None:
+    turner = Turner(PortsToTurn())
+    with pytest.raises(TestbedError, match="no such port"):
+        turner.turn({REFUSED: None}, 5_000, watched=None)
+    turner.turn({1: None}, 5_000, watched=None)
+    turner.turn({1: 2}, 5_000, watched=1)
+    assert turner.seen().lit_ns == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [(signal.SIGKILL, "has ended"), (signal.SIGSTOP, "answer in")]
+)
+def test_a_process_that_has_ended_or_hangs_is_told(
+    number: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    turner = Turner(PortsToTurn())
+    turner.turn({1: 2}, 5_000, watched=1)
+    pid = turner.seen().dark_ns
+    os.kill(pid, number)
+    with pytest.raises(TestbedError, match=message):
+        turner.turn({1: 2}, 5_000, watched=1)
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("glimpses", "darkness"),
+    [
+        (Glimpses(990, 1010, 2980, 3020), Darkness(2030, 60)),
+        (Glimpses(0, 1010, 2980, 3020), Darkness(2020, 50)),  # nobody looked before it
+        (Glimpses(990, 1010, 2980, 0), Darkness(4010, 2040)),  # nor after it, until somebody asked
+        (Glimpses(990, 0, 0, 3020), Darkness(2030, 2030)),  # nor in it
+        (Glimpses(0, 0, 0, 0), Darkness(4000, 4000)),
+    ],
+)
+def test_a_darkness_is_at_most_from_light_to_light_and_at_least_what_was_seen_dark(
+    glimpses: Glimpses, darkness: Darkness
+) -> None:
+    assert glimpses.darkness(began_ns=1000, seen_ns=5000) == darkness
