@@ -76,15 +76,17 @@ def test_what_waits_within_callbacks_works_with_every_kind_of_sums(testbed: Test
     assert ended.returncode == 0
 
 
-def test_a_mesh_of_two_dimensions_trains(testbed: Testbed) -> None:
-    name = "sharded_and_parallel"
-    ended = run(testbed, "--place", "u1:2,u2:2", str(JOBS / "habits.py"), name)
-    assert outcomes(ended) == {name: ["ok"] * 4}, ended.stdout + ended.stderr
-
-
 def groups_of(result: Path) -> dict[tuple[int, ...], dict[str, int]]:
     """Return the bytes by way of each group of a job, by its workers."""
     return {tuple(row["workers"]): row["bytes_by"] for row in json.loads(result.read_text())["groups"]}
+
+
+def test_a_mesh_of_two_dimensions_trains(testbed: Testbed, tmp_path: Path) -> None:
+    """Its rows, by which layers are parallel, sum in the network."""
+    name, result = "sharded_and_parallel", tmp_path / "result.json"
+    ended = run(testbed, "--place", "u1:2,u2:2", "--json", str(result), str(JOBS / "habits.py"), name)
+    assert outcomes(ended) == {name: ["ok"] * 4}, ended.stdout + ended.stderr
+    assert all(groups_of(result)[ranks]["packets"] for ranks in ((0, 1), (2, 3)))
 
 
 def test_groups_of_a_mesh_sum_in_the_network_by_trees_of_their_own(testbed: Testbed, tmp_path: Path) -> None:

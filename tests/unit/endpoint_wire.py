@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,22 @@ class End:
 Change = Callable[[Frame], Frame]
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks by which the network knows its workers, and the number of its first tree: the model knows it
+    as a job of its own.
+    """
+
+    ranks: tuple[int, ...]
+    first: int
+
+    def within(self, header: Header) -> Header:
+        """Return a header as the model knows it. ValueError where it names no worker or tree of the group."""
+        if header.tree < self.first:
+            raise ValueError(f"tree {header.tree} of a group whose first is {self.first}")
+        return replace(header, worker=self.ranks.index(header.worker), tree=header.tree - self.first)
+
+
 def in_tree(tree: int, fragment: int) -> int:
     """The number here of a tree's fragment."""
     return tree * _TREE + fragment
@@ -92,10 +108,12 @@ class Rack:
         lanes: int,
         change: Change,
         takes_empties: bool,
+        group: Group | None = None,
     ) -> None:
         self._takes_empties = takes_empties
         self.workers, self._loss, self._random = workers, loss, random.Random(seed)
         self.width, self._change, self.trees = lanes, change, len(shares)
+        self._group = group or Group(tuple(range(workers)), 0)
         self.ballot = Ballot.of(workers, lanes)
         self._pattern = mapping.pattern(shares)
         self.wrong: list[str] = []
@@ -153,7 +171,8 @@ class Rack:
             event_fd=event,
             job=JOB,
             worker=worker,
-            sender=worker,
+            sender=self._group.ranks[worker],
+            first_tree=self._group.first,
             workers=self.workers,
             generation=GENERATION,
             lanes=self.width,
@@ -321,7 +340,7 @@ class Rack:
                 self.wrong.append(f"{type(error).__name__}: {error}")
 
     def _take(self, payload: bytes) -> None:
-        header = Header.unpack(payload)
+        header = self._group.within(Header.unpack(payload))
         lanes = np.frombuffer(payload, ">u4", offset=spec.HEADER_BYTES).astype(np.uint32)
         end = next(end for end in self.ends if end.number == header.worker)
         self._watch(end, header, lanes)
@@ -419,9 +438,10 @@ def rack(
     lanes: int = spec.LANES,
     change: Change = lambda packet: packet,
     takes_empties: bool = True,
+    group: Group | None = None,
 ) -> Iterator[Rack]:
     """Endpoints of `workers` workers, but for those that never come; trees by their shares."""
-    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties)
+    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties, group)
     try:
         yield made
     finally:

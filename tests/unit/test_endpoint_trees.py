@@ -12,7 +12,7 @@ import pytest
 from testbed.contract import mapping, spec
 from testbed.contract.frame import Frame
 from testbed.contract.votes import LENGTH_LANES, Ballot, is_carried
-from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, LATE_S, NOT_FINITE, Rack, in_tree, rack
+from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, LATE_S, NOT_FINITE, Group, Rack, in_tree, rack
 from workloads import quantiser
 
 LENGTHS = (5_003, 1, 40 * spec.LANES, 0, 361, 97, 30_011)
@@ -68,6 +68,20 @@ def test_sums_are_exact_and_every_push_is_as_it_must_be(
     assert progress == [2 * fragments] * 3, "and nothing under way"
     pages = sum(1 if is_carried(n, 3, lanes) else Ballot.of(3, lanes).pages(n) for n in LENGTHS)
     assert votes == [{mapping.FIRST_VOTE + page for page in range(pages)}] * 3
+
+
+@pytest.mark.parametrize("shares", [(1,), (1, 2)])
+def test_workers_of_a_group_send_by_their_ranks_in_its_own_trees(shares: tuple[float, ...]) -> None:
+    """Small vectors are told apart by the number in the group, whatever the rank."""
+    given = vectors(3)
+    due = [expected([each[at].copy() for each in given], spec.LANES) for at in range(len(LENGTHS))]
+    with rack(3, 0.05, shares=shares, group=Group((2, 5, 63), 250)) as network:
+        events = network.run(given)
+    assert network.wrong[:5] == []
+    assert [[event for event, _ in each] for each in events] == [[DONE] * len(LENGTHS)] * 3
+    for each in given:
+        for summed, right in zip(each, due, strict=True):
+            assert np.array_equal(summed.view(np.uint32), right.view(np.uint32))
 
 
 def test_a_tree_without_results_holds_up_no_other() -> None:
