@@ -26,7 +26,7 @@ import torch.distributed as dist
 from testbed.contract.transports import GLOO, PACKETS
 from workloads import groups
 from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector
-from workloads.job_env import JobEnv
+from workloads.job_env import JobEnv, Part
 from workloads.meeting import check_size
 from workloads.native import build
 from workloads.outcome import Outcome, Record
@@ -455,6 +455,8 @@ class GroupSums(Sums):
         atexit.unregister(self.shutdown)
         if not thread.is_alive() and isinstance(self._reducer, InNetwork):  # else it waits for others still
             self._reducer.close()
+            assert isinstance(self._job.board, Part)
+            self._job.board.close()
             assert self._job.groups is not None
             groups.desk(self._job.groups).leave(self._key)
 

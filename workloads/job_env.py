@@ -9,6 +9,7 @@ said once, in testbed/jobs/board.py.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import mmap
@@ -201,13 +202,23 @@ class Part(Board):
         hosts = tuple(whole._hosts[rank] for rank in ranks)
         super().__init__(records, whole._exited, member, hosts, None, whole._phases)
         self._whole, self._ranks = whole, ranks
+        self._memory: mmap.mmap | None = None
 
     @classmethod
     def of(cls, whole: Board, ranks: tuple[int, ...], settings: Mapping[str, Any], member: int) -> Part:
         """Map the group's own records."""
         layout = np.dtype([(name, kind) for name, kind in settings["fields"]])
         memory = mmap.mmap(int(settings["fd"]), len(ranks) * layout.itemsize)
-        return cls(whole, ranks, np.frombuffer(memory, dtype=layout, count=len(ranks)), member)
+        part = cls(whole, ranks, np.frombuffer(memory, dtype=layout, count=len(ranks)), member)
+        part._memory = memory
+        return part
+
+    def close(self) -> None:
+        """Let go of the group's own records, of which the map keeps a descriptor; they stay as they are."""
+        self._records = self._records.copy()
+        if self._memory is not None:
+            with contextlib.suppress(BufferError):  # another thread looks at them: they go with its last view
+                self._memory.close()
 
     def who(self, number: int) -> str:
         return self._whole.who(self._ranks[number])

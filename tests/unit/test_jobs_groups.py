@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_a_group_without_room_is_refused_to_all_alike_and_noted_once(world: Worl
     world.refusal = NoRoomError("u1: no 64 of its 1024 slots")
     for key, ranks in (("a", (0, 1)), ("b", (2, 3)), ("c", (0, 1))):
         assert [answer["why"] for answer in running.asked(key, *ranks)] == [str(world.refusal)] * 2
-    assert not running.groups._asked, "they all know"
+    eventually(lambda: not running.groups._asked)  # they all know
     assert running.groups.notes() == [
         "the sums of workers 0, 1; workers 2, 3 among themselves went by gloo (u1: no 64 of its 1024 slots)"
     ]
@@ -179,7 +180,7 @@ def test_a_group_made_again_has_a_key_of_its_own(world: World, running: Running)
         running.asked(f"{turn}", 0, 1, 2, 3)
         for desk in running.desks:
             desk.leave(f"{turn}")
-    running.asked("last", 0, 1)
+    running.asked("last", 0, 1, 2, 3)
     assert world.released == list(range(1, 51)), "before anybody could ask again"
 
 
@@ -226,10 +227,16 @@ def test_the_end_waits_for_nobody(world: World) -> None:
     assert not running.answers
 
 
+def boards_open() -> int:
+    links = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return sum("job-board" in link for link in links)
+
+
 def test_the_board_of_a_group_names_workers_by_their_ranks_in_the_job() -> None:
     hosts = tuple(f"u1h{number}" for number in (1, 2, 3, 4))
     with JobBoard(4) as whole, JobBoard(2) as own:
         job = Board.from_settings(whole.settings(), 1, hosts, None)
+        before = boards_open()
         parts = [Part.of(job, (1, 3), own.settings(), member) for member in (0, 1)]
         for part, steps in zip(parts, (3, 1), strict=True):
             ctypes.c_uint64.from_address(part.progress_address()).value = 2 * steps
@@ -242,6 +249,10 @@ def test_the_board_of_a_group_names_workers_by_their_ranks_in_the_job() -> None:
         parts[0].add_summed(7)
         assert whole.summed_bytes() == 0
         assert parts[0].rate_address() == job.rate_address()
+        for part in parts:
+            part.close()
+        assert parts[0].progress() == [3, 1]
+        assert boards_open() == before
 
 
 def test_the_ledger_tells_groups_of_the_same_workers_as_one() -> None:
