@@ -201,6 +201,7 @@ class Sums:
         failures = list[Exception]()
         vectors = made()
         is_sum = any(vector.floats is not None for vector in vectors)
+        self._job.board.asks()
         number = self._timeline.ask(sum(vector.size_bytes for vector in vectors), summed=is_sum)
 
         def settled() -> None:
