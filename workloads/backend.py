@@ -8,6 +8,7 @@ here, which has a thread of its own for them.
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import importlib
 import os
@@ -26,7 +27,7 @@ import torch.distributed as dist
 from testbed.contract.transports import GLOO, PACKETS
 from workloads import groups
 from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector
-from workloads.job_env import JobEnv, Part
+from workloads.job_env import Board, JobEnv, Part
 from workloads.meeting import check_size
 from workloads.native import build
 from workloads.outcome import Outcome, Record
@@ -110,6 +111,11 @@ class Sums:
         self._gloo: Any = None
         self._new_exact: Any = None
         atexit.register(self.shutdown)
+
+    @property
+    def board(self) -> Board:
+        """Return the board of the job's workers, as this process has mapped it."""
+        return self._job.board
 
     def begin(self, gloo: Any, exact: Callable[[], Any]) -> None:
         """A process group of all workers begins: what it has by gloo, and what makes another gloo backend for
@@ -265,7 +271,8 @@ class Sums:
         self._tasks.put(None)
         self._thread.join(_END_TIMEOUT_S)
         _native.drain(_END_TIMEOUT_S)  # callbacks of the last sums
-        self._gloo = self._new_exact = None
+        if not self._thread.is_alive():  # else it may need them still
+            self._gloo = self._new_exact = None
         try:
             self._write_statistics()
         except OSError as error:  # the training itself is done
@@ -453,8 +460,10 @@ class GroupSums(Sums):
         if thread is None or not thread.is_alive():
             return
         super().shutdown()
+        if thread.is_alive():  # it waits for others still
+            return
         atexit.unregister(self.shutdown)
-        if not thread.is_alive() and isinstance(self._reducer, InNetwork):  # else it waits for others still
+        if isinstance(self._reducer, InNetwork):
             self._reducer.close()
             assert isinstance(self._job.board, Part)
             self._job.board.close()
@@ -496,16 +505,24 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """
     global _sums
     job = JobEnv.from_environ()
+    if _sums:  # the process has one mapping of the board
+        job = dataclasses.replace(job, board=_sums.board)
+    # a thread of sums has a connection of its own to the store: who waits by one keeps it from all others,
+    # and threads of several groups may wait for each other's workers
+    apart = store.clone()
 
     def gloo(name: str) -> Any:
         return c10d.ProcessGroupGloo(c10d.PrefixStore(name, store), rank, size, timeout)
+
+    def exact() -> Any:
+        return c10d.ProcessGroupGloo(c10d.PrefixStore("inc-exact", apart), rank, size, timeout)
 
     if not dist.is_initialized():  # the script's own, of all workers
         check_size(job, size)
     if size != job.world_size or (_sums and _sums.is_up):
         if _sums:
             _sums.stands_beside_another()
-        return _beside(job, gloo, rank, timeout)
+        return _beside(job, gloo("inc-gloo"), exact, rank, timeout)
     job.board.meet()
     try:
         if _sums is None:
@@ -514,22 +531,27 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     except BaseException:
         job.board.part()
         raise
-    _sums.begin(common, lambda: gloo("inc-exact"))
+    _sums.begin(common, exact)
     return _native.IncBackend(common, _sums)
 
 
-def _beside(job: JobEnv, gloo: Callable[[str], Any], member: int, timeout: timedelta) -> Any:
+def _beside(job: JobEnv, common: Any, exact: Callable[[], Any], member: int, timeout: timedelta) -> Any:
     """Return the backend of a group beside the first."""
-    common, tally = gloo("inc-gloo"), _native.Tally()
+    tally = _native.Tally()
     if job.transport != PACKETS or common.size() < 2:
         return _native.IncBackend(common, None, tally)
     membership = groups.enter(job, common, member, common.size())
     if membership.job is None:
         _ledger.add(membership.ranks, Counter(), tally)
         return _native.IncBackend(common, None, tally)
-    sums = GroupSums(membership, timeout.total_seconds())
+    try:
+        sums = GroupSums(membership, timeout.total_seconds())
+    except BaseException:  # the others are told by this worker's end, and its places are free by then
+        assert job.groups is not None
+        groups.desk(job.groups).leave(membership.key)
+        raise
     _ledger.add(membership.ranks, sums.summed, tally)
-    sums.begin(common, lambda: gloo("inc-exact"))
+    sums.begin(common, exact)
     return _native.IncBackend(common, sums, tally)
 
 

@@ -131,13 +131,14 @@ class Groups:
             return False
         if not data:
             return False
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # what a worker says is its own business
+        # what a worker says is its own business
+        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             message = json.loads(data)
             if "leave" in message:
                 self._left(str(message["leave"])[:_MOST_KEY], rank)
             else:
                 size, port = int(message["size"]), int(message["port"])
-                if 1 <= size <= MAX_WORKERS and 1024 <= port < 1 << 16:
+                if 2 <= size <= MAX_WORKERS and 1024 <= port < 1 << 16:
                     self._ask(str(message["ask"])[:_MOST_KEY], rank, size, port)
         return True
 

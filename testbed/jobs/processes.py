@@ -199,10 +199,11 @@ class JobProcesses:
                 term_at = 0.0
             now = time.monotonic()
             reason = orders.stop()
-            if reason is not None and kill_at == float("inf"):
-                ending.failure = ending.failure or reason
+            if reason is not None:
                 ending.stopped = True
-                term_at = min(term_at, now)
+                if kill_at == float("inf"):
+                    ending.failure = ending.failure or reason
+                    term_at = min(term_at, now)
             broken = orders.fail()
             if broken is not None and ending.failure is None:
                 ending.failure = broken

@@ -263,10 +263,17 @@ class Supply:
 
     def _reroute(self, number: int) -> None:
         layout = self._holdings.layouts().get(number)
-        if layout is not None and layout.forest:
-            self._places.reroute(number, ways(layout.forest, self._controller))
-            for group in self._places.groups(number):
-                self._places.reroute(number, ways(group.forest, self._controller), group.first)
+        if layout is None or not layout.forest:
+            return
+        groups = [(group.first, group.forest) for group in self._places.groups(number)]
+        failures = []
+        for first, forest in ((0, layout.forest), *groups):  # what is cut off holds up none of the others
+            try:
+                self._places.reroute(number, ways(forest, self._controller), first)
+            except TestbedError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
 
 def outliving_switches(

@@ -33,8 +33,12 @@ class PortsToTurn:
         return Glimpses(port, os.getpid(), self.turns, lit_at_ns - dark_at_ns)
 
 
+def lost() -> None:
+    raise AssertionError("the process is there")
+
+
 def test_ports_are_turned_and_watched_by_another_process() -> None:
-    turner = Turner(PortsToTurn())
+    turner = Turner(PortsToTurn(), lost)
     before_ns = time.monotonic_ns()
     turned = turner.turn({1: 2, 2: 1}, 5_000, watched=2)
     assert turned.dark_at_ns > before_ns + LEAD_NS
@@ -45,7 +49,7 @@ def test_ports_are_turned_and_watched_by_another_process() -> None:
 
 
 def test_what_is_written_late_is_dark_for_as_long_as_asked_after_the_last_port() -> None:
-    turner = Turner(PortsToTurn(SLOW_NS))
+    turner = Turner(PortsToTurn(SLOW_NS), lost)
     begun_ns = time.monotonic_ns()
     turned = turner.turn({1: 2}, 5_000, watched=1)
     assert turned.lit_at_ns >= begun_ns + SLOW_NS + 5_000
@@ -53,7 +57,7 @@ def test_what_is_written_late_is_dark_for_as_long_as_asked_after_the_last_port()
 
 
 def test_a_port_that_refuses_is_an_error_and_the_next_turn_works() -> None:
-    turner = Turner(PortsToTurn())
+    turner = Turner(PortsToTurn(), lost)
     with pytest.raises(TestbedError, match="no such port"):
         turner.turn({REFUSED: None}, 5_000, watched=None)
     turner.turn({1: None}, 5_000, watched=None)
@@ -68,13 +72,22 @@ def test_a_process_that_has_ended_or_hangs_is_told(
     number: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)
-    turner = Turner(PortsToTurn())
+    calls: list[str] = []
+    turner = Turner(PortsToTurn(), lambda: calls.append("lost"))
     turner.turn({1: 2}, 5_000, watched=1)
     pid = turner.seen().dark_ns
     os.kill(pid, number)
     with pytest.raises(TestbedError, match=message):
         turner.turn({1: 2}, 5_000, watched=1)
+    assert calls == ["lost"]
     os.kill(pid, signal.SIGKILL)
+
+
+def test_ten_thousand_ports_are_one_message() -> None:
+    turner = Turner(PortsToTurn(), lost)
+    peers: dict[int, int | None] = {port: 65_536 - port for port in range(20_000, 30_000)}
+    turner.turn(peers, 5_000, watched=20_000)
+    assert turner.seen().lit_ns == 20_000
 
 
 @pytest.mark.parametrize(

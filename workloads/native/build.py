@@ -23,7 +23,7 @@ from types import ModuleType
 
 NAME = "workloads._backend"
 SOURCE = Path(__file__).with_name("backend.cpp")
-OLDEST, NEWEST = (2, 11), (2, 13)  # torch's versions that `make test-torch` was run on
+OLDEST, NEWEST = (2, 11), (2, 13)  # torch's versions that tests/privileged/test_torch.py was run on
 _LIMIT_S = 900.0  # a quiet machine takes 15 s
 _TAIL_LINES = 3
 

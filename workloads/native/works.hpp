@@ -17,7 +17,8 @@ using WorkPtr = c10::intrusive_ptr<Work>;
 
 /*
  * A sum under way, or another collective that the network carries. `tensors` are its result. Python keeps it
- * until it calls `done` or `fail`.
+ * until it calls `done` or `fail`. A future that nobody was given has no callbacks, and is completed at
+ * once; else another thread does, since they may wait for a later sum.
  */
 class SumWork : public Work {
   public:
@@ -51,7 +52,7 @@ class SumWork : public Work {
 	void done()
 	{
 		finish();
-		Completions::all().put([future = future_, tensors = tensors_] {
+		complete([future = future_, tensors = tensors_] {
 			future->markCompleted(c10::IValue(tensors));
 		});
 	}
@@ -61,7 +62,7 @@ class SumWork : public Work {
 		auto error = std::make_exception_ptr(std::runtime_error(text));
 
 		finish(error);
-		Completions::all().put([future = future_, error] { future->setError(error); });
+		complete([future = future_, error] { future->setError(error); });
 	}
 
 	bool isCompleted() override { return future_->completed(); }
@@ -82,9 +83,27 @@ class SumWork : public Work {
 
 	Tensors result() override { return tensors_; }
 
-	c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+	c10::intrusive_ptr<c10::ivalue::Future> getFuture() override
+	{
+		std::lock_guard<std::mutex> lock(giving_);
+
+		is_given_ = true;
+		return future_;
+	}
 
   private:
+	void complete(std::function<void()> task)
+	{
+		std::lock_guard<std::mutex> lock(giving_);
+
+		if (is_given_)
+			Completions::all().put(std::move(task));
+		else
+			task();
+	}
+
+	std::mutex giving_;
+	bool is_given_ = false; /* the future: it may have callbacks */
 	c10::intrusive_ptr<c10::ivalue::Future> future_;
 	Tensors tensors_;
 	ScriptPtr script_;

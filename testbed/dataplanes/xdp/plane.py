@@ -114,6 +114,7 @@ class PinnedPlane:
         self._walking = threading.Lock()
         self._held: dict[Unit, dict[bytes, bytes]] = {}  # routes as they were read back
         self._is_walked = False
+        self._forgotten: set[Unit] = set()
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
         """Turn each of these ports to another peer (None: to nothing), dark from the one time to the other.
@@ -192,7 +193,7 @@ class PinnedPlane:
                 if map_lookup(self._routes, key_bytes, layout.ROUTE.itemsize) != wanted.get(key_bytes):
                     raise SettingError(f"routes of unit {unit}: what was set and what is read back differ")
         except (OSError, SettingError):
-            self._is_walked = False
+            self._forgotten.add(unit)
             raise
         self._held[unit] = wanted
 
@@ -201,16 +202,25 @@ class PinnedPlane:
         return verdict_counts(self._verdicts)
 
     def _routes_held(self, unit: Unit) -> dict[bytes, bytes]:
-        """Return a ToR's routes. They are read once, for all ToRs, and again after one could not be set."""
+        """Return a ToR's routes. They are read once, for all ToRs, and those of one that could not be set
+        again.
+        """
         with self._walking:
             if not self._is_walked:
-                self._held = {}
-                for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
-                    value = map_lookup(self._routes, key, layout.ROUTE.itemsize)
-                    owner = Unit(int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]))
-                    self._held.setdefault(owner, {})[key] = value or b""
+                self._held = self._routes_there()
                 self._is_walked = True
-            return self._held.get(unit, {})
+            if unit in self._forgotten:
+                self._held[unit] = self._routes_there().get(unit, {})
+                self._forgotten.remove(unit)
+            return self._held.setdefault(unit, {})
+
+    def _routes_there(self) -> dict[Unit, dict[bytes, bytes]]:
+        routes: dict[Unit, dict[bytes, bytes]] = {}
+        for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
+            owner = Unit(int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]))
+            value = map_lookup(self._routes, key, layout.ROUTE.itemsize)
+            routes.setdefault(owner, {})[key] = value or b""
+        return routes
 
     def _device_of(self, port: int) -> int:
         if port not in self._ifindex:

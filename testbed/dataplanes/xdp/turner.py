@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, NoReturn, Protocol
 
@@ -20,7 +21,7 @@ from testbed.ocs.glimpses import Glimpses, Turned
 
 LEAD_NS, LEAD_PER_PORT_NS = 2_000_000, 40_000  # from the first word of a turn to its darkness
 PATIENCE_S = 10.0
-_ANSWER_BYTES = 65536
+_MESSAGE_BYTES = 1 << 20  # of ten thousand ports
 _PR_SET_PDEATHSIG = 1
 
 
@@ -33,12 +34,14 @@ class Ports(Protocol):
 
 class Turner:
     """The process, as its maker sees it. To be made before there are threads; it ends with its maker. Not for
-    several threads at once.
+    several threads at once. `lost` is called when it has ended or does not answer: nothing can be turned.
     """
 
-    def __init__(self, ports: Ports) -> None:
-        self._lit_at_ns = 0
+    def __init__(self, ports: Ports, lost: Callable[[], object]) -> None:
+        self._lit_at_ns, self._lost = 0, lost
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self._ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
         maker = os.getpid()
         if os.fork() == 0:
             self._ours.close()
@@ -66,12 +69,14 @@ class Turner:
     def _answer(self, due_in_s: float) -> dict[str, int]:
         self._ours.settimeout(max(0.0, due_in_s) + PATIENCE_S)
         try:
-            said = self._ours.recv(_ANSWER_BYTES)
+            said = self._ours.recv(_MESSAGE_BYTES)
         except TimeoutError as error:
+            self._lost()
             raise TestbedError(f"turn optical ports: no answer in {PATIENCE_S:g} s") from error
         except ConnectionError:
             said = b""
         if not said:
+            self._lost()
             raise TestbedError("turn optical ports: the process that does has ended")
         answer: dict[str, Any] = json.loads(said)
         if "error" in answer:
@@ -85,9 +90,9 @@ def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-        while os.getppid() == maker and (asked := requests.recv(_ANSWER_BYTES)):
-            pairs, dark_ns, watched = json.loads(asked)
+        while os.getppid() == maker and (asked := requests.recv(_MESSAGE_BYTES)):
             try:
+                pairs, dark_ns, watched = json.loads(asked)
                 turned = _turn(ports, dict(pairs), dark_ns)
                 requests.send(json.dumps(asdict(turned)).encode())
                 if watched is not None:
@@ -95,6 +100,8 @@ def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
                     requests.send(json.dumps(asdict(seen)).encode())
             except (TestbedError, OSError) as error:
                 requests.send(json.dumps({"error": str(error)}).encode())
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)
 
