@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from testbed.contract.votes import Ballot, is_carried
 from tests.privileged.commands import ROOT, Testbed, command, running, start
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
@@ -138,8 +139,10 @@ def test_a_job_chooses_its_lanes(
     assert f"{7 * rounds} sums of 2 workers are exact" in ended.stdout
     assert result["lanes"] == int(lanes)
     bytes_up = next(link["bytes_up"] for link in result["links"] if link["name"] == "u1h1")
+    ballot = Ballot.of(2, int(lanes))
     pushed = rounds * sum(
-        1 + -(-n // int(lanes)) * (2 * n + 2 > int(lanes)) for n in (1, 31, 101, 359, 361, 10_007, 100_003)
+        1 if is_carried(n, 2, int(lanes)) else ballot.pages(n) + -(-n // int(lanes))
+        for n in (1, 31, 101, 359, 361, 10_007, 100_003)
     )
     stats = result["workers"][0]["stats"]
     assert stats["pushed"] == pushed

@@ -20,13 +20,12 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tests.unit.endpoint_wire import DONE, NOT_FINITE, QUIET, End, Rack, rack  # noqa: E402
-from workloads import backend  # noqa: E402
-from workloads.outcome import Outcome  # noqa: E402
-from workloads.quantiser import NotFiniteError  # noqa: E402
+from tests.unit.endpoint_wire import DONE, NOT_FINITE, QUIET, End, Rack, rack
+from workloads import backend
+from workloads.outcome import Outcome
+from workloads.quantiser import NotFiniteError
 
 c10d = backend.c10d
 WORKERS, LARGE, SMALL = 3, 8_003, 7

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tests.unit.endpoint_wire import DONE, End, Rack, rack  # noqa: E402
-from workloads.collectives import Broadcast, Gathered, Scattered, Vector  # noqa: E402
+from tests.unit.endpoint_wire import DONE, End, Rack, rack
+from workloads.collectives import Broadcast, Gathered, Scattered, Vector
 
 WORKERS, COUNT = 3, 1_003
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)

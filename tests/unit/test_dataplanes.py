@@ -77,7 +77,9 @@ class ThirdTors:
 
 
 def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    third = DataPlane("third", folder="third", programs=("sum",), takes_fewer=True, is_bridge=False)
+    third = DataPlane(
+        "third", folder="third", programs=("sum",), takes_fewer=True, takes_empties=True, is_bridge=False
+    )
     monkeypatch.setitem(DATA_PLANES, "none", third)  # by a name that a topology may have
     tors, routes = ModuleType("tors"), ModuleType("routes")
     needed: list[str] = []
