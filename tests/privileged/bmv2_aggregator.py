@@ -169,8 +169,9 @@ class Bmv2Aggregator:
         self.switch.set_group(number, tree, [self._wires.devices[port] for port in self._group])
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
-        if port not in self._group:
-            self._group = tuple(sorted({*GROUP, port}))
+        waited = tuple(sorted({*GROUP, port}))
+        if self._group != waited:  # a frame that left by another port would come late, with the next one's
+            self._group = waited
             for key in self._admitted:
                 self._set_group(*key)
         before = self._verdicts or self.switch.verdicts()
