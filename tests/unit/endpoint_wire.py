@@ -206,6 +206,8 @@ class Rack:
             Puller(JOB, GENERATION, bases, SIZE, self.width, worker_ip(worker), "02:00:00:00:00:01")
         )
         memory = (mmap.mmap(fds[0], 0), mmap.mmap(fds[1], page))
+        for fd in fds:  # it is mapped, here and there
+            os.close(fd)
         keep = (udp, event, settings, ways, rate, cells, tops)
         return End(worker, handle, *memory, udp.getsockname(), side, progress, keep, done=[0] * self.trees)
 
@@ -214,6 +216,8 @@ class Rack:
         self._thread.join()
         for end in self.ends:
             self._library.endpoint_close(end.handle)
+            os.close(end.keep[1])  # the eventfd
+        self._switch.close()
 
     # ------------------------------------------------------------------ a worker
 
