@@ -56,6 +56,7 @@ class Running:
         self.groups = Groups(WORKERS, world.admit, world.released.append)
         self.desks = [Desk(self.groups.fd(rank)) for rank in range(WORKERS)]
         self.answers: dict[int, tuple[dict[str, Any], dict[int, int]]] = {}
+        self.received: list[int] = []  # descriptors, as they are here
 
     def ask(self, key: str, *ranks: int, size: int | None = None) -> list[threading.Thread]:
         """Have workers ask, each on a thread, as it waits for the others."""
@@ -63,6 +64,7 @@ class Running:
         def asks(rank: int) -> None:
             with contextlib.suppress(NoAnswerError):  # told by `answers`
                 self.answers[rank] = self.desks[rank].ask(key, size or len(ranks), PORT + rank)
+                self.received += self.answers[rank][1].values()
 
         threads = [threading.Thread(target=asks, args=(rank,), daemon=True) for rank in ranks]
         for thread in threads:
@@ -93,6 +95,10 @@ def running(world: World) -> Iterator[Running]:
     made.groups.are_inherited()
     with made.groups:
         yield made
+    for desk in made.desks:
+        desk._socket.close()
+    for fd in made.received:
+        os.close(fd)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
