@@ -120,7 +120,7 @@ class Machine:
     def groups(self, job: int) -> list[Any]:
         return []
 
-    def reroute(self, job: int, ways: Any) -> None:
+    def reroute(self, job: int, ways: Any, first: int = 0) -> None:
         self.rerouted.add(job)
 
     def restarts(self) -> int:
