@@ -55,7 +55,7 @@ class Places:
             raise RequestError(f"inc.jobs: {self._jobs}; 1 to {self._slots // MIN_SLOTS} are accepted")
         self._lanes = spec.lanes_for(topology.mtu)
         self._queue_packets = topology.host_link.buffer_packets
-        self._rate_mbps = topology.host_link.emulated_mbps(topology.scale)
+        self._topology = topology
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._segments: dict[Place, Segments] = {}
         self._admitted: dict[Key, Admission] = {}
@@ -106,7 +106,7 @@ class Places:
                 forest,
                 size,
                 lanes,
-                self._rate_mbps,
+                self._slowest_mbps(forest),
                 self._queue_packets,
                 self._engines,
                 programs=programs or {},
@@ -138,7 +138,7 @@ class Places:
                     forest,
                     max(size, MIN_SLOTS),
                     base.lanes,
-                    self._rate_mbps,
+                    self._slowest_mbps(forest),
                     self._queue_packets,
                     self._engines,
                     programs=base.programs,
@@ -261,6 +261,13 @@ class Places:
         except BaseException:
             self._release(admission)
             raise
+
+    def _slowest_mbps(self, forest: Forest) -> float | None:
+        """Return the rate of the slowest link of a forest's hosts, at which all of its sums come; None where
+        none has a rate.
+        """
+        rates = (self._topology.emulated_host_mbps(*host) for host in {*forest.workers, *forest.hosts()})
+        return min((rate for rate in rates if rate is not None), default=None)
 
     def _free_trees(self, job: int, count: int) -> int:
         """Return the first of so many numbers in a row that no tree of the job has."""

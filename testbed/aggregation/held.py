@@ -41,7 +41,7 @@ class Admission:
     forest: Forest
     size: int
     lanes: int
-    rate_mbps: float | None  # of the workers' links
+    rate_mbps: float | None  # of the slowest link of its hosts
     queue_packets: int  # of each link
     engines: Mapping[Unit, str]  # unit -> what its switch sums with
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID

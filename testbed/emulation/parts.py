@@ -102,13 +102,14 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
     (b).
     """
     scale, mtu = topology.scale, topology.mtu
-    host_rate, host_buffer = topology.host_link.emulated_mbps(scale), buffer_bytes(topology.host_link, mtu)
+    host_buffer = buffer_bytes(topology.host_link, mtu)
     wires = []
     for host in range(1, unit.hosts + 1):
         name = addresses.host_name(unit.index, host)
         ifindex = addresses.host_ifindex(unit.index, host)
         a = WireEnd(HOST_DEVICE, name, addresses.host_mac(unit.index, host), ifindex)
         b = WireEnd(addresses.tor_port_device(unit.index, host))
+        host_rate = topology.emulated_host_mbps(unit.index, host)
         wires.append(WireSpec(name, a, b, host_rate, host_buffer, mtu))
     optical_rate, optical_buffer = (
         topology.optical_link.emulated_mbps(scale),

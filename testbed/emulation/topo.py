@@ -7,8 +7,9 @@ addresses are functions of them: switches u1, u2, ... and oxc, hosts u1h1, u1h2,
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mininet.topo import Topo
@@ -17,7 +18,7 @@ from testbed.emulation.parts import HOST_DEVICE, PREFIX
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_BRIDGE, host_name, unit_name
-from testbed.topology.fields import shown
+from testbed.topology.fields import is_number, shown
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
@@ -30,13 +31,13 @@ _UNADDRESSED = {"addr1": None, "addr2": None}  # or Mininet draws addresses that
 # Parameters of Mininet's that a testbed has no room for, and why.
 _OWN = "the testbed has hosts, switches and links of its own"
 _DERIVED = "names, ports and addresses follow from the nodes' names (docs/interfaces.md)"
-_SHARED = "hosts share the machine's cores, and a result's verdict says whether they shaped it"
+_SHARED = "cpu and cpus say how much of the machine a host may use, not which of its cores"
 _DELAYED = "a link delays by its queue alone, and the optical switch by its dark times"
 REFUSED = {
     **dict.fromkeys(("cls", "cls1", "cls2", "intf", "inNamespace"), _OWN),
     **dict.fromkeys(("dpid", "port1", "port2", "intfName1", "intfName2", "addr1", "addr2"), _DERIVED),
     **dict.fromkeys(("ip", "mac", "defaultRoute", "params1", "params2"), _DERIVED),
-    **dict.fromkeys(("cpu", "cores"), _SHARED),
+    "cores": _SHARED,
     **dict.fromkeys(("delay", "jitter"), _DELAYED),
     "loss": "links are whole; testbed fault makes those of a running testbed lose frames",
     "protocols": "the controller speaks OpenFlow 1.3",
@@ -58,33 +59,38 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         """
         self._described: Topology | None = None
         self._tors: dict[Unit, dict[str, Any]] = {}
+        self._cpus: dict[str, float] = {}  # by the names of the hosts that say so
         super().__init__(*args, **params)
 
     def build(self, topology: Topology) -> None:
         """Describe a topology. A subclass has its own `build`, with parameters of its own."""
         self._described = topology
-        rates = {"bw": topology.host_link.rate_mbps, "optical_bw": topology.optical_link.rate_mbps}
+        optical_bw = topology.optical_link.rate_mbps
         for unit in topology.units:
-            self.addUnit(unit.hosts, unit.kind, unit.engine, unit.optical_ports, **rates)
+            hosts = [topology.host(unit.index, host) for host in range(1, unit.hosts + 1)]
+            said = [{"bw": host.rate_mbps, "cpus": host.cpus} for host in hosts]
+            self.addUnit(said, unit.kind, unit.engine, unit.optical_ports, optical_bw=optical_bw)
 
     # -------------------------------------------------------------- what a subclass calls
 
     def addUnit(
         self,
-        hosts: int,
+        hosts: int | Sequence[Mapping[str, Any]],
         kind: str = "gpu",
         engine: str = "xdp",
         optical_ports: int = 2,
         bw: float | str | None = None,
         optical_bw: float | str | None = None,
     ) -> str:
-        """Add the next unit whole: its ToR, so many hosts, and so many links to the optical switch. Return
-        the ToR's name.
+        """Add the next unit whole: its ToR, so many hosts, or hosts like {"bw": 100, "cpu": 0.25}, and so
+        many links to the optical switch. Return the ToR's name.
         """
         unit = Unit(max(self._tors, default=0) + 1)
         tor = self.addSwitch(unit_name(unit), kind=kind, engine=engine)
-        for host in range(1, hosts + 1):
-            self.addLink(self.addHost(host_name(unit, host)), tor, **_said(bw))
+        for host, said in enumerate([{}] * hosts if isinstance(hosts, int) else hosts, 1):
+            opts = {key: value for key, value in {"bw": bw, **said}.items() if value is not None}
+            own_bw = opts.pop("bw", None)
+            self.addLink(self.addHost(host_name(unit, host), **opts), tor, **_said(own_bw))
         if optical_ports and OXC_BRIDGE not in self.g.node:
             self.addSwitch(OXC_BRIDGE)
         for _ in range(optical_ports):
@@ -109,10 +115,16 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=described["engine"]))
 
     def addHost(self, name: str, **opts: Any) -> str:
-        """Add a host; u1h1 is the first of unit u1. RequestError for another name, or any parameter."""
-        self._check(f"addHost({name!r})", name, opts or self.hopts, ())
+        """Add a host; u1h1 is the first of unit u1. `cpu` is the share of the machine's cores that its
+        processes may use together, as Mininet has it; `cpus` says the same in cores, as a file does.
+        RequestError for another name, both of them, or any other parameter.
+        """
+        attempt, opts = f"addHost({name!r})", opts or self.hopts
+        self._check(attempt, name, opts, ("cpu", "cpus"))
         if not (place := _place_of(name)):
-            raise RequestError(f"addHost({name!r}): accepted are u1h1, u1h2, ... for hosts of unit u1")
+            raise RequestError(f"{attempt}: accepted are u1h1, u1h2, ... for hosts of unit u1")
+        if opts:
+            self._cpus[name] = _cores(attempt, **opts)
         ip, mac = f"{addresses.host_ip(*place)}/{PREFIX}", addresses.host_mac(*place)
         return str(self.addNode(name, ip=ip, mac=mac, defaultRoute=f"via {addresses.tor_ip(place[0])}"))
 
@@ -182,9 +194,12 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         links = [info for _, _, info in self.iterLinks(withInfo=True)]
         optical = [info for info in links if info["node2"] == OXC_BRIDGE]
         hosts = [info for info in links if info["node2"] != OXC_BRIDGE]
+        usual_bw = self._usual_bw(hosts)
+        own_bw = {str(info["node1"]): info["bw"] for info in hosts if info.get("bw") not in (None, usual_bw)}
+        units = range(1, max(self._tors, default=0) + 1)
         said = {
-            "units": [self._unit(Unit(number)) for number in range(1, max(self._tors, default=0) + 1)],
-            "host_rate_mbps": _same("bw", hosts),
+            "units": [self._unit(Unit(number), own_bw) for number in units],
+            "host_rate_mbps": usual_bw,
             "optical_rate_mbps": _same("bw", optical),
             "buffer_packets": _same("max_queue_size", links),
         }
@@ -192,10 +207,10 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         for key in known.keys() & self.settings.keys():
             raise RequestError(f"settings[{key!r}]: nodes and links say that already")
         # Without a scale a rate is what the link gets, as whoever writes bw=100 expects.
-        scale = {"scale": 1} if known.keys() & {"host_rate_mbps", "optical_rate_mbps"} else {}
+        scale = {"scale": 1} if any("bw" in info for info in links) else {}
         return {**scale, **self.settings, **known}
 
-    def _unit(self, unit: Unit) -> dict[str, Any]:
+    def _unit(self, unit: Unit, own_bw: Mapping[str, Any]) -> dict[str, Any]:
         tor = unit_name(unit)
         if unit not in self._tors:
             raise RequestError(f"{tor}: it was not added, and units have no gaps")
@@ -206,11 +221,38 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
                 raise RequestError(f"{name}: it was not added, and hosts of a unit have no gaps")
             if not self.ports.get(name):
                 raise RequestError(f"{name}: it has no link; addLink({name!r}, {tor!r}) gives it one")
-        return {**self._tors[unit], "hosts": len(numbers), "optical_ports": self._optical_ports(tor)}
+        names = [host_name(unit, number) for number in range(1, len(numbers) + 1)]
+        own = (("rate_mbps", own_bw), ("cpus", self._cpus))
+        hosts = [{key: its[name] for key, its in own if name in its} for name in names]
+        said = {"hosts": hosts if any(hosts) else len(hosts), "optical_ports": self._optical_ports(tor)}
+        return {**self._tors[unit], **said}
+
+    def _usual_bw(self, links: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the rate of hosts' links that say none: what all links say, or, where all say one, the
+        largest. None where it is the settings' to say.
+        """
+        said: set[Any] = {info.get("bw") for info in links}
+        if "host_rate_mbps" in self.settings:
+            return None
+        if len(said) == 1:
+            return said.pop()
+        numbers = [bw for bw in said if is_number(bw)]
+        return None if None in said or not numbers else max(numbers)
 
 
 def _said(bw: float | str | None) -> dict[str, float | str]:
     return {} if bw is None else {"bw": bw}
+
+
+def _cores(attempt: str, cpu: Any = None, cpus: Any = None) -> Any:
+    """Return in cores what Mininet says as a share of the machine."""
+    if cpu is None:
+        return cpus
+    if cpus is not None:
+        raise RequestError(f"{attempt}: cpu and cpus say the same; one of them is accepted")
+    if not is_number(cpu) or not 0 < cpu <= 1:
+        raise RequestError(f"{attempt}: cpu: {shown(cpu)}; a share of the machine, up to 1, is accepted")
+    return cpu * (os.cpu_count() or 1)
 
 
 def _unit_of(name: str) -> Unit | None:

@@ -79,7 +79,7 @@ class Supply:
         self._links, self._places, self._mtu = links, places, topology.mtu
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._controller, self._holdings = controller, holdings
-        self._host_mbps = topology.host_link.emulated_mbps(topology.scale) or 0.0
+        self._own_mbps = topology.emulated_host_mbps
         self._is_left = False
         self._optics = (
             threading.Lock()
@@ -112,7 +112,8 @@ class Supply:
             if start.layout.forest is not None:
                 after.callback(self._places.release, number)
             if start.rate_mbps is not None:
-                self.set_rate(start.layout, self._host_mbps)
+                rates = {host: self._own_mbps(*host) for host in start.layout.workers}
+                self._set_rates({host: rate for host, rate in rates.items() if rate is not None})
 
     def give_group(self, number: int, layout: Layout, group: Group) -> Admission:
         """Give some of a job's workers trees of their own, laid out by the job's system on hosts of the job
@@ -137,8 +138,10 @@ class Supply:
 
     def set_rate(self, layout: Layout, rate_mbps: float) -> None:
         """Set the rate of the workers' links. Raises SettingError if it did not take effect."""
-        hosts = [addresses.host_name(*host) for host in layout.workers]
-        self._links.set_rates(dict.fromkeys(hosts, rate_mbps))
+        self._set_rates(dict.fromkeys(layout.workers, rate_mbps))
+
+    def _set_rates(self, rates_mbps: Mapping[Host, float]) -> None:
+        self._links.set_rates({addresses.host_name(*host): rate for host, rate in rates_mbps.items()})
 
     def _decided(self, number: int, generation: int, start: Start) -> Share:
         forest = start.layout.forest

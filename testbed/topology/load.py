@@ -5,6 +5,7 @@ accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from testbed.topology.model import (
     UNIT_KINDS,
     Bmv2Spec,
     Delay,
+    HostSpec,
     IncSpec,
     LinkSpec,
     OcsSpec,
@@ -30,6 +32,7 @@ from testbed.topology.model import (
 from testbed.topology.units import Unit
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
+MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel gives out shares of 100 ms, of which 1 ms is the least
 
 
 def load(path: Path) -> Topology:
@@ -72,7 +75,9 @@ def parse(data: Any, name: str) -> Topology:
         raise RequestError(
             f"units: {shown(raw_units)}; a list of 1 to {addresses.MAX_UNITS} units is accepted"
         )
-    units = tuple(_unit(raw, Unit(index), ports) for index, raw in enumerate(raw_units, 1))
+    host_rate = _rate(top, "host_rate_mbps", scale, 40_000)
+    usual = HostSpec(host_rate)
+    units = tuple(_unit(raw, Unit(index), ports, usual, scale) for index, raw in enumerate(raw_units, 1))
     if len(units) > 1:
         for unit in units:
             if unit.optical_ports == 0:
@@ -80,11 +85,11 @@ def parse(data: Any, name: str) -> Topology:
                     f"units[{unit.index - 1}].optical_ports: 0; with several units each needs at least 1"
                 )
     else:
-        units = (UnitSpec(Unit(1), units[0].kind, units[0].hosts, 0, units[0].engine),)
+        units = (replace(units[0], optical_ports=0),)
     return Topology(
         name=text(top, "name", name),
         units=units,
-        host_link=LinkSpec(_rate(top, "host_rate_mbps", scale, 40_000), buffer_packets),
+        host_link=LinkSpec(host_rate, buffer_packets),
         optical_link=LinkSpec(
             _rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets
         ),
@@ -99,20 +104,51 @@ def parse(data: Any, name: str) -> Topology:
     )
 
 
-def _unit(raw: Any, index: Unit, ports: int) -> UnitSpec:
+def _unit(raw: Any, index: Unit, ports: int, usual: HostSpec, scale: int) -> UnitSpec:
     path = f"units[{index - 1}]"
     data = mapping(raw, path, ("kind", "hosts", "optical_ports", "engine"))
     if "hosts" not in data:
         raise RequestError(f"{path}.hosts: missing; a unit needs 1 to {addresses.MAX_HOSTS_PER_UNIT} hosts")
+    hosts, unequal = _hosts(data, path, usual, scale)
     return UnitSpec(
         index=index,
         kind=choice(data, "kind", "gpu", UNIT_KINDS, path),
-        hosts=integer(data, "hosts", 0, low=1, high=addresses.MAX_HOSTS_PER_UNIT, path=f"{path}."),
+        hosts=hosts,
         optical_ports=integer(
             data, "optical_ports", ports, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT, path=f"{path}."
         ),
         engine=choice(data, "engine", "xdp", ENGINES, path),
+        unequal=unequal,
     )
+
+
+def _hosts(
+    data: Mapping[str, Any], path: str, usual: HostSpec, scale: int
+) -> tuple[int, tuple[HostSpec, ...]]:
+    """Return how many hosts a unit has, and what each of them is, unless all are as `usual`."""
+    raw, most = data["hosts"], addresses.MAX_HOSTS_PER_UNIT
+    if not isinstance(raw, list):
+        if isinstance(raw, bool) or not isinstance(raw, int) or not 1 <= raw <= most:
+            raise RequestError(
+                f"{path}.hosts: {shown(raw)}; a whole number from 1 to {most}, or a list of hosts like "
+                f"{{rate_mbps: 30000, cpus: 0.5}}, is accepted"
+            )
+        return raw, ()
+    if not 1 <= len(raw) <= most:
+        raise RequestError(f"{path}.hosts: a list of {len(raw)}; 1 to {most} hosts are accepted")
+    hosts = tuple(_host(host, f"{path}.hosts[{at}]", usual, scale) for at, host in enumerate(raw))
+    return len(raw), () if all(host == usual for host in hosts) else hosts
+
+
+def _host(raw: Any, path: str, usual: HostSpec, scale: int) -> HostSpec:
+    data = mapping(raw, path, ("rate_mbps", "cpus"))
+    rate = _rate(data, "rate_mbps", scale, None, path) if "rate_mbps" in data else usual.rate_mbps
+    cpus: Any = data.get("cpus")
+    if "cpus" in data and not (is_number(cpus) and MIN_CPUS <= cpus <= MAX_CPUS):
+        raise RequestError(
+            f"{path}.cpus: {shown(cpus)}; a number of cores from {MIN_CPUS:g} to {MAX_CPUS:g} is accepted"
+        )
+    return HostSpec(rate, None if cpus is None else float(cpus))
 
 
 def _bmv2(raw: Any) -> Bmv2Spec:
@@ -186,8 +222,9 @@ def _delay(data: Mapping[str, Any], key: str, default: Delay) -> Delay:
     raise RequestError(f"{path}: {shown(raw)}; {accepted}")
 
 
-def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any) -> float | None:
+def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any, path: str = "") -> float | None:
     raw = data.get(key, default)
+    key = f"{path}.{key}" if path else key
     if raw == "unshaped":
         return None
     if not is_number(raw) or raw <= 0:

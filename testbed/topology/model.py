@@ -77,14 +77,27 @@ class Bmv2Spec:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSpec:
+    """A host: the declared rate of its link, before the scale, None where it is unshaped, and how many of the
+    machine's cores the processes at it may use together, None where nothing limits them.
+    """
+
+    rate_mbps: float | None
+    cpus: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UnitSpec:
-    """A rack or pod: its ToR switch and its hosts."""
+    """A rack or pod: its ToR switch and its hosts. `unequal` has one HostSpec for each host, or is empty
+    where all of them are as the topology says.
+    """
 
     index: Unit
     kind: str
     hosts: int
     optical_ports: int
     engine: str = "xdp"
+    unequal: tuple[HostSpec, ...] = ()
 
     @property
     def name(self) -> str:
@@ -129,6 +142,26 @@ class Topology:
             addresses.host_name(unit.index, host) for unit in self.units for host in range(1, unit.hosts + 1)
         )
 
+    def host(self, unit: Unit, host: int) -> HostSpec:
+        """The host of that number in a unit. KeyError if there is no such unit."""
+        unequal = self.unit(unit).unequal
+        return unequal[host - 1] if unequal else HostSpec(self.host_link.rate_mbps)
+
+    def emulated_host_mbps(self, unit: Unit, host: int) -> float | None:
+        """The rate that the link of a host really gets; None where it is unshaped."""
+        rate_mbps = self.host(unit, host).rate_mbps
+        return None if rate_mbps is None else rate_mbps / self.scale
+
+    @property
+    def cpu_limits(self) -> dict[str, float]:
+        """The cores that the processes at a host may use together, by the names of the hosts that say so."""
+        return {
+            addresses.host_name(unit.index, number): host.cpus
+            for unit in self.units
+            for number, host in enumerate(unit.unequal, 1)
+            if host.cpus is not None
+        }
+
     @property
     def optical_ports(self) -> tuple[str, ...]:
         """Names of all optical ports."""
@@ -160,7 +193,7 @@ class Topology:
         ocs = data["ocs"]
         return cls(
             name=data["name"],
-            units=tuple(UnitSpec(**{**unit, "index": checked_unit(unit["index"])}) for unit in data["units"]),
+            units=tuple(_unit_of(unit) for unit in data["units"]),
             host_link=LinkSpec(**data["host_link"]),
             optical_link=LinkSpec(**data["optical_link"]),
             ocs=OcsSpec(
@@ -175,6 +208,11 @@ class Topology:
             mtu=data["mtu"],
             bmv2=Bmv2Spec(**data["bmv2"]),
         )
+
+
+def _unit_of(data: dict[str, Any]) -> UnitSpec:
+    unequal = tuple(HostSpec(**host) for host in data["unequal"])
+    return UnitSpec(**{**data, "index": checked_unit(data["index"]), "unequal": unequal})
 
 
 def ring_circuits(units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:

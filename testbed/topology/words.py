@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.topology.model import Delay, LinkSpec, Topology
+from testbed.topology.model import Delay, HostSpec, Topology, UnitSpec
 
 
 def words(topology: Topology) -> dict[str, Any]:
@@ -22,14 +22,14 @@ def words(topology: Topology) -> dict[str, Any]:
         "units": [
             {
                 "kind": unit.kind,
-                "hosts": unit.hosts,
+                "hosts": _hosts(unit),
                 "optical_ports": unit.optical_ports,
                 "engine": unit.engine,
             }
             for unit in topology.units
         ],
-        "host_rate_mbps": _rate(topology.host_link),
-        "optical_rate_mbps": _rate(topology.optical_link),
+        "host_rate_mbps": rate_said(topology.host_link.rate_mbps),
+        "optical_rate_mbps": rate_said(topology.optical_link.rate_mbps),
         "buffer_packets": topology.host_link.buffer_packets,
         "ocs": {
             "switch_ms": _delay(topology.ocs.switch_ms),
@@ -45,8 +45,18 @@ def words(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _rate(link: LinkSpec) -> float | str:
-    return "unshaped" if link.rate_mbps is None else link.rate_mbps
+def rate_said(rate_mbps: float | None) -> float | str:
+    """Return a declared rate as a file has it."""
+    return "unshaped" if rate_mbps is None else rate_mbps
+
+
+def _hosts(unit: UnitSpec) -> int | list[dict[str, Any]]:
+    return [_host(host) for host in unit.unequal] if unit.unequal else unit.hosts
+
+
+def _host(host: HostSpec) -> dict[str, Any]:
+    cpus = {} if host.cpus is None else {"cpus": host.cpus}
+    return {"rate_mbps": rate_said(host.rate_mbps), **cpus}
 
 
 def _delay(delay: Delay) -> float | dict[str, list[float]]:

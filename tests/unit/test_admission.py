@@ -117,9 +117,12 @@ class Hosts:
         return self.places.setdefault(host, Tor(str(Place(*host)), self._log))
 
 
+UNITS: list[dict[str, object]] = [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}, {"hosts": 3}]
+
+
 class World:
-    def __init__(self, jobs: int = 2) -> None:
-        units = [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}, {"hosts": 3}]
+    def __init__(self, jobs: int = 2, units: Sequence[dict[str, object]] = UNITS) -> None:
+        units = list(units)
         topology = parse({"units": units, "inc": {"jobs": jobs}}, "test")
         self.log: list[Call] = []
         self.tors = {unit.index: Tor(unit.name, self.log) for unit in topology.units}
@@ -160,6 +163,18 @@ def test_a_job_in_one_unit_is_told_to_its_tor_and_its_workers(world: World) -> N
     assert admission.worker_fds(1) == [112, 212]
     world.all.release(7)
     assert world.holds_nothing()
+
+
+def test_a_workers_window_knows_the_slowest_link_of_its_job() -> None:
+    """Sums come no sooner than that one's contributions; a job all of whose links are unshaped has none."""
+    hosts = [{"rate_mbps": 20_000}, {"rate_mbps": "unshaped"}, {"rate_mbps": "unshaped"}]
+    world = World(units=[{"hosts": hosts}, {"hosts": 3}, {"hosts": [{"rate_mbps": 10_000}] * 3}])
+    rates = {}
+    for job, forest in enumerate((WITHIN, p4inc([(1, 2), (1, 3)]), ACROSS), 1):
+        admission = world.all.admit(job, job, forest, WAYS if forest is ACROSS else ())
+        rates[job] = [admission.worker_env(worker)["rate_mbps"] for worker in range(2)]
+        world.all.release(job)
+    assert rates == {1: [100, 100], 2: [None, None], 3: [50, 50]}
 
 
 def test_a_job_across_units_sums_at_its_ps_and_passes_where_it_has_no_worker(world: World) -> None:

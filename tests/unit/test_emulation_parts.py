@@ -13,7 +13,7 @@ from testbed.emulation.links import WIRES, burst_bytes, inner_devices, rate_byte
 from testbed.emulation.namespaces import command
 from testbed.emulation.netlink import attribute, attributes
 from testbed.emulation.parts import Parts, parts
-from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
+from testbed.topology.model import HostSpec, IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
 
 IFNAMSIZ = 16
 
@@ -73,6 +73,14 @@ def test_a_bmv2_unit_has_the_same_devices_and_no_bridge() -> None:
 
 def test_an_unshaped_topology_has_unshaped_wires() -> None:
     assert {wire.rate_mbps for wire in parts(topology((2, 1), (1, 1), rate_mbps=None)).wires} == {None}
+
+
+def test_each_hosts_wire_has_its_own_rate() -> None:
+    hosts = (HostSpec(30_000), HostSpec(None), HostSpec(40_000, 0.5))
+    made = topology((3, 1), (1, 1))
+    wires = parts(replace(made, units=(replace(made.units[0], unequal=hosts), made.units[1]))).wires
+    rates = {wire.name: wire.rate_mbps for wire in wires}
+    assert rates == {"u1h1": 150, "u1h2": None, "u1h3": 200, "u1o1": 200, "u2h1": 200, "u2o1": 200}
 
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 40)), min_size=1, max_size=6))

@@ -25,6 +25,7 @@ from testbed.emulation.user_topo import topology_of
 from testbed.errors import HostError, RequestError
 from testbed.topology.catalogue import READY, ready
 from testbed.topology.load import parse
+from testbed.topology.model import HostSpec
 from testbed.topology.words import words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mininet.md"
@@ -37,10 +38,21 @@ DELAYS = st.one_of(
     st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda ends: {"uniform": sorted(ends)}),
     st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda values: {"normal": list(values)}),
 )
+HOSTS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "rate_mbps": st.one_of(st.just("unshaped"), st.integers(400, 40_000)),
+            "cpus": st.integers(1, 32).map(lambda eighths: eighths / 8),
+        },
+    ),
+    min_size=1,
+    max_size=5,
+)
 UNITS = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(["gpu", "cpu", "optimizer"]),
-        "hosts": st.integers(1, 5),
+        "hosts": st.one_of(st.integers(1, 5), HOSTS),
         "optical_ports": st.integers(1, 4),
         "engine": st.sampled_from(["xdp", "bmv2", "none"]),
     }
@@ -67,17 +79,23 @@ class Described(FabricTopo):
     """A configuration, said again by Mininet's three calls, hosts before switches are linked."""
 
     def build(self, configuration: dict[str, Any]) -> None:
-        said = {"units", "host_rate_mbps", "optical_rate_mbps", "buffer_packets"}
+        own = any(isinstance(unit["hosts"], list) for unit in configuration["units"])
+        said = {"units", "optical_rate_mbps", "buffer_packets"} | (set() if own else {"host_rate_mbps"})
         self.settings = {"scale": 200, **{k: v for k, v in configuration.items() if k not in said}}
         queue = {"max_queue_size": configuration.get("buffer_packets", 256)}
         host_bw = configuration.get("host_rate_mbps", 40_000)
         optical_bw = configuration.get("optical_rate_mbps", host_bw)
+        usual_bw = {} if own else {"bw": host_bw}
+        self.settings = {**({"host_rate_mbps": 40_000} if own else {}), **self.settings}
         oxc = self.addSwitch("oxc")
         for index, unit in enumerate(configuration["units"], 1):
-            hosts = [self.addHost(f"u{index}h{number}") for number in range(1, unit["hosts"] + 1)]
+            specs = [{}] * unit["hosts"] if isinstance(unit["hosts"], int) else unit["hosts"]
+            cpus = [{"cpus": spec["cpus"]} if "cpus" in spec else {} for spec in specs]
+            hosts = [self.addHost(f"u{index}h{number}", **said) for number, said in enumerate(cpus, 1)]
             tor = self.addSwitch(f"u{index}", kind=unit["kind"], engine=unit["engine"])
-            for host in reversed(hosts):
-                self.addLink(tor, host, bw=host_bw, **queue)
+            for host, spec in reversed(list(zip(hosts, specs, strict=True))):
+                bw = {"bw": spec["rate_mbps"]} if "rate_mbps" in spec else usual_bw
+                self.addLink(tor, host, **bw, **queue)
             for _ in range(unit["optical_ports"]):
                 self.addLink(oxc, tor, bw=optical_bw, **queue)
 
@@ -141,8 +159,19 @@ def test_options_for_what_says_nothing_are_mininet_s() -> None:
     topology = Plain(3, sopts={"engine": "none"}, lopts={"bw": 70}).topology
     assert (topology.units[0].engine, topology.units[0].hosts) == ("none", 3)
     assert topology.host_link.rate_mbps == 70
-    with pytest.raises(RequestError, match=r"addHost\('u1h1'\): cpu: hosts share the machine's cores"):
-        Plain(3, hopts={"cpu": 0.5})
+    limited = Plain(3, hopts={"cpu": 0.5}).topology
+    assert limited.cpu_limits == dict.fromkeys(("u1h1", "u1h2", "u1h3"), 0.5 * (os.cpu_count() or 1))
+
+
+def test_hosts_may_differ_in_mininet_s_words() -> None:
+    class Unequal(FabricTopo):
+        def build(self) -> None:
+            self.addUnit([{"bw": 30, "cpus": 0.5}, {}, {"bw": "unshaped"}], bw=100, optical_bw=50)
+            self.addUnit(1, bw=20, optical_bw=50)
+
+    topology = Unequal().topology
+    assert topology.units[0].unequal == (HostSpec(30, 0.5), HostSpec(100), HostSpec(None))
+    assert (topology.host_link.rate_mbps, topology.host(2, 1)) == (100, HostSpec(20))
 
 
 def _linked(topo: FabricTopo, **opts: Any) -> None:
@@ -154,6 +183,20 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
     [
         (lambda topo: topo.addHost("h1"), "addHost('h1'): accepted are u1h1, u1h2, ... for hosts of unit u1"),
         (lambda topo: topo.addSwitch("s1"), "addSwitch('s1'): accepted are u1, u2, ... for units and oxc"),
+        (lambda topo: topo.addHost("u1h1", cores=1), "addHost('u1h1'): cores: cpu and cpus say how much of"),
+        (
+            lambda topo: topo.addHost("u1h1", cpu=2),
+            "addHost('u1h1'): cpu: 2; a share of the machine, up to 1",
+        ),
+        (lambda topo: topo.addHost("u1h1", cpu=0.5, cpus=1), "addHost('u1h1'): cpu and cpus say the same"),
+        (
+            lambda topo: topo.addUnit([{"cpus": -1}]),
+            "units[0].hosts[0].cpus: -1; a number of cores from 0.05",
+        ),
+        (
+            lambda topo: topo.addUnit([{"bw": 9, "mac": 1}]),
+            "addHost('u1h1'): mac: names, ports and addresses",
+        ),
         (lambda topo: topo.addHost("u1h1", ip="10.0.0.1"), "addHost('u1h1'): ip: names, ports and addresses"),
         (lambda topo: topo.addSwitch("u1", dpid="7"), "addSwitch('u1'): dpid: names, ports and addresses"),
         (
@@ -180,7 +223,10 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
             lambda topo: [topo.addUnit(2), topo.addUnit(2), topo.addLink("u1", "u2")],
             "accepted are a host with",
         ),
-        (lambda topo: [topo.addUnit(2, bw=9), topo.addUnit(1)], "bw: u1h1-u1 has 9 and u2h1-u2 has None"),
+        (
+            lambda topo: [topo.addUnit(2, optical_bw=9), topo.addUnit(1)],
+            "bw: u1-oxc has 9 and u2-oxc has None",
+        ),
         (lambda topo: topo.addUnit(2, engine="tofino"), "units[0].engine: tofino; xdp, bmv2, none are"),
         (lambda topo: topo.addUnit(0), "units[0].hosts: 0; a whole number from 1 to 200"),
         (lambda topo: None, "units: []; a list of 1 to 250 units is accepted"),

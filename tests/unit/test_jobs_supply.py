@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,12 +96,15 @@ class Network:
 
     def __init__(self) -> None:
         self.world = World(jobs=4)
-        topology = parse({"units": [{"hosts": 3}] * 3, "inc": {"jobs": 4}}, "test")
+        first = {"hosts": [{"rate_mbps": 8_000}, {}, {}]}
+        topology = parse({"units": [first, *[{"hosts": 3}] * 2], "inc": {"jobs": 4}}, "test")
+        self.rates: dict[str, float] = {}
         self.holdings = Holdings([Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units])
         self.ports: dict[str, list[int]] = {"1": [1], "2": [1], "3": [1]}
         self.supply = Supply(topology, self, self.world.all, self.ask, self.holdings)
 
-    def set_rates(self, rates_mbps: object) -> None: ...
+    def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
+        self.rates |= rates_mbps
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
@@ -121,6 +124,16 @@ class Network:
 
 
 ACROSS = ((1, 1), (1, 2), (2, 1), (2, 2))
+
+
+def test_each_link_has_its_own_rate_back_after_a_job() -> None:
+    network = Network()
+    layout = network.supply.lay_out(find("inc"), ((1, 1), (1, 2)), network.supply.site(), None)
+    start = Start(layout, by_policy=True, rate_mbps=10.0)
+    network.supply.give(1, 1, start)
+    assert network.rates == {"u1h1": 10, "u1h2": 10}
+    network.supply.take_back(1, start)
+    assert network.rates == {"u1h1": 40, "u1h2": 200}
 
 
 @pytest.mark.parametrize("sync", ["inc", "switches"])

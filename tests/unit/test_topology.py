@@ -10,7 +10,7 @@ import yaml
 from testbed.errors import RequestError
 from testbed.topology import catalogue
 from testbed.topology.load import load, parse
-from testbed.topology.model import Bmv2Spec, Topology
+from testbed.topology.model import Bmv2Spec, HostSpec, Topology
 
 GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "scale": 100}
 
@@ -36,6 +36,25 @@ def test_a_bmv2_unit_survives_json() -> None:
     assert [unit.name for unit in topology.units_with("bmv2")] == ["u1"]
     assert topology.unit(1).tor_ports == {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201, "u1-o2": 202}
     assert Topology.from_json(topology.to_json()) == topology
+
+
+def test_a_list_of_hosts_says_what_each_has() -> None:
+    hosts = [{"rate_mbps": 30_000, "cpus": 0.5}, {}, {"rate_mbps": "unshaped"}]
+    topology = parse({"units": [{"hosts": hosts}, {"hosts": 1}], "host_rate_mbps": 20_000}, "unequal")
+    assert topology.unit(1).hosts == 3
+    assert topology.unit(1).unequal == (HostSpec(30_000, 0.5), HostSpec(20_000), HostSpec(None))
+    assert topology.host(2, 1) == HostSpec(20_000)
+    assert [topology.emulated_host_mbps(1, host) for host in (1, 2, 3)] == [150, 100, None]
+    assert topology.cpu_limits == {"u1h1": 0.5}
+    assert Topology.from_json(topology.to_json()) == topology
+
+
+def test_a_number_of_hosts_is_short_for_as_many_equal_ones() -> None:
+    equal = [{}, {"rate_mbps": 20_000}]
+    long, short = (
+        parse({"units": [{"hosts": hosts}], "host_rate_mbps": 20_000}, "equal") for hosts in (equal, 2)
+    )
+    assert long == short
 
 
 def test_default_is_the_paper_s_testbed() -> None:
@@ -85,6 +104,32 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"bmv2": {"log": "yes"}}, "bmv2.log: yes; true or false is accepted"),
         ({"bmv2": {"lay": 1}}, r"bmv2.lay: 1; unknown key; did you mean layout\? accepted are layout, log"),
         ({"bmv2": "wide"}, "bmv2: wide; keys and values"),
+        (
+            {"units": [{"hosts": [{"rate_mbps": 50}]}], "scale": 100},
+            r"units\[0\].hosts\[0\].rate_mbps: 50 at scale 100 is 0.5 Mb/s; from 1 to 20000",
+        ),
+        (
+            {"units": [{"hosts": [{}, {"rate_mbps": None}]}]},
+            r"units\[0\].hosts\[1\].rate_mbps: None; a rate in Mb/s or the word unshaped is accepted",
+        ),
+        (
+            {"units": [{"hosts": [{"cpus": 0}]}]},
+            r"units\[0\].hosts\[0\].cpus: 0; a number of cores from 0.05",
+        ),
+        (
+            {"units": [{"hosts": [{"cpus": None}]}]},
+            r"hosts\[0\].cpus: None; a number of cores from 0.05 to 1024",
+        ),
+        ({"units": [{"hosts": [{"cpu": 1}]}]}, r"hosts\[0\].cpu: 1; unknown key; did you mean cpus\?"),
+        (
+            {"units": [{"hosts": [4]}]},
+            r"units\[0\].hosts\[0\]: 4; keys and values are accepted, the keys being",
+        ),
+        ({"units": [{"hosts": []}]}, r"units\[0\].hosts: a list of 0; 1 to 200 hosts are accepted"),
+        (
+            {"units": [{"hosts": {"cpus": 1}}]},
+            r"units\[0\].hosts: .*; a whole number from 1 to 200, or a list",
+        ),
         ({"controller": "pox"}, "^controller: pox; os-ken, ryu are accepted"),
         ({"mtu": 9000}, "mtu: 9000; a whole number from 1280 to 3476 is accepted"),
     ],

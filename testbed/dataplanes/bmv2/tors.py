@@ -164,12 +164,15 @@ class Tors:
         redirects, and such frames arrive where veth polls, which it does with GRO on. Not before the switch
         has opened its ports (Bmv2Switch says why).
         """
-        links = {True: self._topology.host_link, False: self._topology.optical_link}
+        hosts = range(1, unit.hosts + 1)
         bare = [
-            device
-            for device, number in unit.tor_ports.items()
-            if links[addresses.is_host_port(number)].rate_mbps is None
+            addresses.tor_port_device(unit.index, host)
+            for host in hosts
+            if self._topology.host(unit.index, host).rate_mbps is None
         ]
+        if self._topology.optical_link.rate_mbps is None:
+            ports = range(1, unit.optical_ports + 1)
+            bare += [addresses.optical_device(unit.index, port) for port in ports]
         with RouteSocket() as route:
             route.send([set_merging(socket.if_nametoindex(device), _MERGE_NOTHING) for device in bare])
         for device in bare:
