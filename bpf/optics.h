@@ -30,24 +30,28 @@ static __always_inline int cross(struct xdp_md *ctx, u32 number, u32 *verdict)
 	struct ethhdr *eth = (void *)(long)ctx->data;
 	struct circuit *circuit = circuits.lookup(&number);
 	u64 now = bpf_ktime_get_ns();
-	u64 end, lit_at_ns;
-	u32 peer, ifindex;
+	union {
+		u64 word; /* read at once: both of one circuit */
+		struct {
+			u32 peer;
+			u32 ifindex;
+		};
+	} end;
+	u64 lit_at_ns;
 	int early, dark;
 
 	if (!circuit || (void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	end = *(volatile u64 *)&circuit->peer;
+	end.word = *(volatile u64 *)&circuit->peer;
 	lit_at_ns = *(volatile u64 *)&circuit->lit_at_ns;
 	early = now < *(volatile u64 *)&circuit->dark_at_ns;
 	if (early)
-		end = *(volatile u64 *)&circuit->before;
+		end.word = *(volatile u64 *)&circuit->before;
 	dark = !early && now < lit_at_ns;
-	peer = (u32)end;
-	ifindex = end >> 32;
 	if (eth->h_proto == bpf_htons(WIRE_PROBE_ETHERTYPE))
-		return glimpsed(number, now, dark, !dark && peer);
-	*verdict = dark ? V_DARK : peer ? V_LIT : V_UNLIT;
-	return *verdict == V_LIT ? bpf_redirect(ifindex, 0) : XDP_DROP;
+		return glimpsed(number, now, dark, !dark && end.peer);
+	*verdict = dark ? V_DARK : end.peer ? V_LIT : V_UNLIT;
+	return *verdict == V_LIT ? bpf_redirect(end.ifindex, 0) : XDP_DROP;
 }
 
 #endif

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -49,6 +49,7 @@ NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
 PROBES = 200  # of a first call, which tells how many of them fill a time
 WATCH_BEFORE_NS, WATCH_AFTER_NS = 500_000, 100_000
+NEVER_NS = (1 << 64) - 1
 PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
 
@@ -117,18 +118,32 @@ class PinnedPlane:
         self._forgotten: set[Unit] = set()
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
-        """Turn each of these ports to another peer (None: to nothing), dark from the one time to the other.
+        """Turn each of these ports to another peer (None: to nothing), dark from one time to the other."""
+        self.darken(peers, dark_at_ns)
+        self.light(peers, lit_at_ns)
 
-        What it was turned to last it keeps until it goes dark. Written, and read back, for the programs'
-        clock to carry out: whoever calls this before `dark_at_ns` need do nothing further.
+    def darken(self, peers: Mapping[int, int | None], dark_at_ns: int) -> None:
+        """Turn each of these ports to another peer (None: to nothing), dark from then on until `light` says
+        when it ends.
+
+        What it was turned to last it keeps until it goes dark. Written for the programs' clock to carry out.
         """
         for port, peer in peers.items():
             circuit = np.zeros((), layout.CIRCUIT)
             was = self._circuit(port)
             circuit["before"], circuit["before_ifindex"] = was["peer"], was["ifindex"]
-            circuit["dark_at_ns"], circuit["lit_at_ns"] = dark_at_ns, lit_at_ns
+            circuit["dark_at_ns"], circuit["lit_at_ns"] = dark_at_ns, NEVER_NS
             if peer is not None:
                 circuit["peer"], circuit["ifindex"] = peer, self._device_of(peer)
+            self._set_circuit(port, circuit)
+
+    def light(self, ports: Iterable[int], lit_at_ns: int) -> None:
+        """Say when the darkness of ports ends that were darkened. Who has returned from this before it begins
+        need do nothing further.
+        """
+        for port in ports:
+            circuit = self._circuit(port)
+            circuit["lit_at_ns"] = lit_at_ns
             self._set_circuit(port, circuit)
 
     def circuits(self) -> dict[int, int]:

@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, NoReturn, Protocol
 
@@ -28,7 +28,8 @@ _PR_SET_PDEATHSIG = 1
 class Ports(Protocol):
     """The optical ports that are turned: `testbed.dataplanes.xdp.plane.PinnedPlane`."""
 
-    def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None: ...
+    def darken(self, peers: Mapping[int, int | None], dark_at_ns: int) -> None: ...
+    def light(self, ports: Iterable[int], lit_at_ns: int) -> None: ...
     def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses: ...
 
 
@@ -51,8 +52,8 @@ class Turner:
     def turn(self, peers: Mapping[int, int | None], dark_ns: int, watched: int | None) -> Turned:
         """Turn ports together, a little later, and begin to watch one of them; returns once that is written.
 
-        Where they were not all written before the darkness began, those that were wait in the dark for the
-        others.
+        However late this process is, no port has its new circuit while another has its old one: where they
+        are not all written before the darkness begins, those that are wait in the dark for the others.
         """
         with contextlib.suppress(BrokenPipeError):  # whose cause the answer tells
             self._ours.send(json.dumps([list(peers.items()), dark_ns, watched]).encode())
@@ -108,10 +109,7 @@ def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
 
 def _turn(ports: Ports, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
     dark_at_ns = time.monotonic_ns() + LEAD_NS + LEAD_PER_PORT_NS * len(peers)
-    turned = Turned(dark_at_ns, dark_at_ns + dark_ns)
-    ports.turn(peers, turned.dark_at_ns, turned.lit_at_ns)
-    now_ns = time.monotonic_ns()
-    if now_ns > dark_at_ns:
-        turned = Turned(dark_at_ns, now_ns + dark_ns)
-        ports.turn(peers, turned.dark_at_ns, turned.lit_at_ns)
-    return turned
+    ports.darken(peers, dark_at_ns)
+    lit_at_ns = max(dark_at_ns, time.monotonic_ns()) + dark_ns
+    ports.light(peers, lit_at_ns)
+    return Turned(dark_at_ns, max(lit_at_ns, time.monotonic_ns()))
