@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from testbed.ocs.circuits import Circuit, circuit
 from testbed.ocs.routes import next_hops, port_for
@@ -66,42 +68,53 @@ def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[Unit, fro
     parallel circuits.
     """
     hops = next_hops(circuits, (unit.index for unit in topology.units))
-    hosts = {unit.index: unit.hosts for unit in topology.units}
-    flows = {}
-    for unit in topology.units:
-        local = {
-            Flow(
-                HOST_PRIORITY,
-                ip=addresses.host_ip(unit.index, host),
-                prefix=32,
-                set_mac=addresses.host_mac(unit.index, host),
-                out_port=addresses.tor_port_number(host),
-            )
-            for host in range(1, unit.hosts + 1)
-        }
-        remote = {
-            Flow(
-                UNIT_PRIORITY,
-                ip=addresses.unit_network(other),
-                prefix=24,
-                out_port=addresses.optical_number(ports[0]),
-            )
-            for other, ports in hops[unit.index].items()
-        }
-        spread = {
-            Flow(
-                HOST_PRIORITY,
-                ip=addresses.host_ip(other, host),
-                prefix=32,
-                out_port=addresses.optical_number(port),
-            )
-            for other, ports in hops[unit.index].items()
-            for host in range(1, hosts[other] + 1)
-            for port in [port_for(ports, host)]
-            if port != ports[0]
-        }
-        flows[unit.index] = frozenset(local | remote | spread)
-    return flows
+    hosts = tuple(unit.hosts for unit in topology.units)
+    return {
+        unit.index: _flows_of(unit.index, tuple(hops[unit.index].items()), hosts) for unit in topology.units
+    }
+
+
+@lru_cache(2 * addresses.MAX_UNITS)  # most ToRs' flows are as they were before a change
+def _flows_of(
+    unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], hosts: tuple[int, ...]
+) -> frozenset[Flow]:
+    """The flows of a unit's ToR; `hosts` counts those of each unit, in the order of their numbers."""
+    local = [_to_host(unit, host) for host in range(1, hosts[unit - 1] + 1)]
+    remote = [_to_unit(other, ports[0]) for other, ports in hops]
+    spread = [
+        _spread(other, host, port)
+        for other, ports in hops
+        if len(ports) > 1
+        for host in range(1, hosts[other - 1] + 1)
+        for port in [port_for(ports, host)]
+        if port != ports[0]
+    ]
+    return frozenset(itertools.chain(local, remote, spread))
+
+
+@lru_cache(1 << 16)
+def _to_host(unit: Unit, host: int) -> Flow:
+    return Flow(
+        HOST_PRIORITY,
+        ip=addresses.host_ip(unit, host),
+        prefix=32,
+        set_mac=addresses.host_mac(unit, host),
+        out_port=addresses.tor_port_number(host),
+    )
+
+
+@lru_cache(1 << 16)
+def _to_unit(unit: Unit, port: int) -> Flow:
+    return Flow(
+        UNIT_PRIORITY, ip=addresses.unit_network(unit), prefix=24, out_port=addresses.optical_number(port)
+    )
+
+
+@lru_cache(1 << 16)
+def _spread(unit: Unit, host: int, port: int) -> Flow:
+    return Flow(
+        HOST_PRIORITY, ip=addresses.host_ip(unit, host), prefix=32, out_port=addresses.optical_number(port)
+    )
 
 
 def routes_of(unit: Unit, flows: Iterable[Flow]) -> Routes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from testbed.errors import RequestError
 from testbed.topology.addresses import parse_optical_port
-from testbed.topology.units import Unit
+from testbed.topology.units import UnitPair
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,10 +23,15 @@ class Circuit:
         return (self.a, self.b)
 
     @property
-    def units(self) -> tuple[Unit, Unit]:
+    def units(self) -> UnitPair:
         """The units it joins, the smaller index first."""
-        first, second = sorted((parse_optical_port(self.a)[0], parse_optical_port(self.b)[0]))
-        return (first, second)
+        return _units(self.a, self.b)
+
+
+@lru_cache(1 << 16)
+def _units(a: str, b: str) -> UnitPair:
+    first, second = sorted((parse_optical_port(a)[0], parse_optical_port(b)[0]))
+    return (first, second)
 
 
 def circuit(a: str, b: str) -> Circuit:

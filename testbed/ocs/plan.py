@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import networkx as nx
 
@@ -112,9 +113,14 @@ def _without(circuits: set[Circuit], *ends: str) -> set[Circuit]:
 
 def _parts(circuits: Iterable[Circuit], ports: PortTable) -> list[set[Unit]]:
     """The sets of units that reach each other, in the order of their first units."""
-    graph: nx.Graph[Unit] = nx.Graph(c.units for c in circuits)
-    graph.add_nodes_from(ports)
-    return sorted(nx.connected_components(graph), key=min)
+    part_of = {unit: {unit} for unit in sorted(ports)}
+    for c in circuits:
+        a, b = c.units
+        if part_of[a] is not part_of[b]:
+            small, large = sorted((part_of[a], part_of[b]), key=len)
+            large |= small
+            part_of |= dict.fromkeys(small, large)
+    return list({id(part): part for part in part_of.values()}.values())
 
 
 def _free(circuits: Iterable[Circuit], ports: PortTable) -> dict[Unit, list[str]]:
@@ -153,15 +159,16 @@ def _repaired(kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> set[
         return None
     free = _free(kept | spare, ports)
     part_of = {unit: number for number, part in enumerate(parts) for unit in part}
+    rings = _on_rings(kept | spare)
     for number, part in enumerate(parts):
         ends = [port for unit in sorted(part) for port in free[unit]][:2]
         for cut in sorted(spare) if ends else ():
-            if part_of[cut.units[0]] != number and (len(ends) == 2 or _on_a_ring(cut, kept | spare)):
+            if part_of[cut.units[0]] != number and (len(ends) == 2 or cut in rings):
                 return spare - {cut} | {circuit(*pair) for pair in zip(ends, cut.ports, strict=False)}
     for first, second in itertools.combinations(sorted(spare), 2):
         if part_of[first.units[0]] == part_of[second.units[0]]:
             continue
-        if _on_a_ring(first, kept | spare) or _on_a_ring(second, kept | spare):
+        if first in rings or second in rings:
             return spare - {first, second} | {circuit(first.a, second.a), circuit(first.b, second.b)}
     return None
 
@@ -170,7 +177,8 @@ def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]
     """Circuits between the ports that are in one now and would be in none, those of units without a direct
     one first.
     """
-    idle = [port for port in ports_of(current) if port not in set(ports_of(target))]
+    taken = {port for c in target for port in c.ports}
+    idle = [port for port in ports_of(current) if port not in taken]
     direct = {c.units for c in target}
     added: set[Circuit] = set()
     while able := [
@@ -183,8 +191,9 @@ def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]
     return added
 
 
-def _on_a_ring(cut: Circuit, circuits: set[Circuit]) -> bool:
-    """Say whether the circuit's ends reach each other without it."""
-    graph: nx.Graph[Unit] = nx.Graph(c.units for c in circuits if c != cut)
-    a, b = cut.units
-    return a in graph and b in graph and nx.has_path(graph, a, b)
+def _on_rings(circuits: set[Circuit]) -> set[Circuit]:
+    """The circuits whose ends reach each other without them."""
+    beside = Counter(c.units for c in circuits)
+    graph: nx.Graph[Unit] = nx.Graph(iter(beside))
+    bridges = {(min(ends), max(ends)) for ends in cast("Iterable[UnitPair]", nx.bridges(graph))}
+    return {c for c in circuits if beside[c.units] > 1 or c.units not in bridges}

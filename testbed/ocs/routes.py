@@ -35,15 +35,24 @@ def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> dict[Unit, 
     Of several parallel circuits, destinations take turns in being that. Unreachable units are left out.
     """
     graph, ports = _graph(circuits, units)
+    near = {unit: sorted(graph[unit]) for unit in graph}
+    turns = {
+        way: [(*parallel[first:], *parallel[:first]) for first in range(len(parallel))]
+        for way, parallel in ports.items()
+    }
     hops: dict[Unit, dict[Unit, tuple[int, ...]]] = {unit: {} for unit in graph}
     for destination in graph:
-        distance = nx.single_source_shortest_path_length(graph, destination)
-        for unit in graph:
-            if unit != destination and unit in distance:
-                via = min(n for n in graph[unit] if distance[n] == distance[unit] - 1)
-                parallel = ports[unit, via]
-                first = destination % len(parallel)
-                hops[unit][destination] = (*parallel[first:], *parallel[:first])
+        reached, front = {destination}, [destination]
+        while front:  # unit by unit in their order: each is reached by the first of those that are as near
+            beyond = []
+            for via in front:
+                for unit in near[via]:
+                    if unit not in reached:
+                        reached.add(unit)
+                        beyond.append(unit)
+                        parallel = turns[unit, via]
+                        hops[unit][destination] = parallel[destination % len(parallel)]
+            front = sorted(beyond)
     return hops
 
 

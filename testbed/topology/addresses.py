@@ -4,6 +4,7 @@ docs/interfaces.md.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NewType
 
 from testbed.topology.units import Unit
@@ -141,6 +142,7 @@ def oxc_port_number(unit: Unit, port: int) -> int:
     return (unit - 1) * _OXC_STRIDE + port
 
 
+@lru_cache(MAX_UNITS * MAX_OPTICAL_PORTS_PER_UNIT)
 def parse_optical_port(name: str) -> tuple[Unit, int]:
     """(unit, port) of a name like "u1o2". ValueError if it is none."""
     unit, _, port = name.removeprefix("u").partition("o")
