@@ -101,6 +101,7 @@ def page(testbed: dict[str, Any]) -> str:
             f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
             f"  {unit['optical_ports']} optical ports  engine {unit['engine']}{restarted}"
         )
+        lines += unequal_lines([host for host in testbed["hosts"] if host["unit"] == unit["name"]])
     lines += [
         "",
         f"  circuits    {circuits_text(testbed)}",
@@ -127,6 +128,24 @@ def page(testbed: dict[str, Any]) -> str:
     if testbed.get("schedule"):
         lines += [*([""] if lines[-1] else []), *queue_lines(testbed["schedule"])]
     return "\n".join(lines)
+
+
+def unequal_lines(hosts: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each kind of a unit's hosts, where they differ or are limited: a link's declared
+    rate, and how many cores.
+    """
+    kinds: dict[tuple[float | None, float | None], list[str]] = {}
+    for host in hosts:
+        kinds.setdefault((host["rate_mbps"], host["cpus"]), []).append(host["name"])
+    if len(kinds) == 1 and next(iter(kinds))[1] is None:
+        return []
+    lines = []
+    for (rate_mbps, cpus), names in kinds.items():
+        rate = "unshaped" if rate_mbps is None else f"{rate_mbps / 1e3:g} Gb/s"
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        limit = "" if cpus is None else f", {cpus:g} cores"
+        lines.append(f"        {' '.join(names[:8])}{more}: {rate}{limit}")
+    return lines
 
 
 def queue_lines(schedule: dict[str, Any]) -> list[str]:

@@ -50,6 +50,8 @@ def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
             draw(st.floats(0.01, 100)),
             draw(st.sampled_from((0.0, 0.2, 5.0))),
             draw(st.sampled_from((0, 0, 1, 2, 9))),
+            host_gbps=draw(st.sampled_from((math.inf, math.inf, 12.0, 35.0))),
+            ps_gbps=draw(st.sampled_from((math.inf, math.inf, 12.0, 35.0))),
         )
         if load(limits, job, None).limit_gbps > 0:
             jobs.append(job)

@@ -4,7 +4,8 @@ the policies and figures that it brings. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -13,6 +14,7 @@ from testbed.aggregation.figure import Figure
 from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
 from testbed.scheduling.model import Policy
+from testbed.topology.model import Topology
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
 
@@ -22,16 +24,36 @@ PolicyFactory = Callable[[int], Policy]
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer) and how many hosts
-    it has.
+    """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer), how many hosts it has,
+    and the declared rates of their links, None where one is unshaped; empty where all are alike.
     """
 
     unit: Unit
     kind: str
     hosts: int
+    rates_mbps: tuple[float | None, ...] = ()
 
     def members(self) -> list[Host]:
         return [(self.unit, host) for host in range(1, self.hosts + 1)]
+
+    def slowness(self, host: int) -> float:
+        """Return a number by which hosts are ordered, those with the fastest links first."""
+        if not self.rates_mbps:
+            return 0.0
+        rate_mbps = self.rates_mbps[host - 1]
+        return -math.inf if rate_mbps is None else -rate_mbps
+
+    def fastest(self, hosts: Iterable[Host], count: int) -> list[Host]:
+        """Return so many of these hosts of the unit, those with the fastest links, by number."""
+        return sorted(sorted(hosts, key=lambda host: (self.slowness(host[1]), host))[:count])
+
+
+def racks_of(topology: Topology) -> tuple[Rack, ...]:
+    """Return the units of a topology as systems know them."""
+    return tuple(
+        Rack(unit.index, unit.kind, unit.hosts, tuple(host.rate_mbps for host in unit.unequal))
+        for unit in topology.units
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +69,19 @@ class Site:
 
     def server(self, workers: Sequence[Host]) -> Host:
         """A free host for what serves these workers: the first one of a cpu unit, preferably one that needs
-        few new circuits. Where no cpu unit has a free host, any unit's will do. RequestError where no host is
-        free.
+        few new circuits, and of those one with a fast link. Where no cpu unit has a free host, any unit's
+        will do. RequestError where no host is free.
         """
         if self.kept is not None:
             return self.kept
         taken = {*self.busy, *workers}
         units = {unit for unit, _ in workers}
-        kinds = {rack.unit: rack.kind for rack in self.racks}
+        racks = {rack.unit: rack for rack in self.racks}
 
-        def cost(host: Host) -> tuple[bool, int, Host]:
+        def cost(host: Host) -> tuple[bool, int, float, Host]:
             new = sum(unit != host[0] and frozenset((unit, host[0])) not in self.joined for unit in units)
-            return kinds[host[0]] != "cpu", new, host
+            rack = racks[host[0]]
+            return rack.kind != "cpu", new, rack.slowness(host[1]), host
 
         free = [host for rack in self.racks for host in rack.members() if host not in taken]
         if not free:

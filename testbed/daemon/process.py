@@ -247,11 +247,15 @@ class Daemon:
                     "name": name,
                     "unit": unit.name,
                     "ip": addresses.host_ip(unit.index, host),
+                    "rate_mbps": spec.rate_mbps,
+                    "cpus": spec.cpus,
                     "job": held.get(name),
                 }
                 for unit in self._topology.units
                 for host in range(1, unit.hosts + 1)
-                for name in [addresses.host_name(unit.index, host)]
+                for name, spec in [
+                    (addresses.host_name(unit.index, host), self._topology.host(unit.index, host))
+                ]
             ],
             "circuits": light["circuits"],
             "dark": light["dark"],

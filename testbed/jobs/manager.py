@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.aggregation.admission import Places
-from testbed.aggregation.system import Layout, Rack, Site, System
+from testbed.aggregation.system import Layout, Site, System, racks_of
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.discovery.registry import find
@@ -68,7 +68,7 @@ def means_of(
         }
 
     spawn = partial(hosts.popen_in, topology.host_names[-1])
-    holdings = Holdings([Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units])
+    holdings = Holdings(racks_of(topology))
     return Means(
         spawn=spawn,
         holdings=holdings,

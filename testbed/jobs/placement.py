@@ -46,6 +46,7 @@ def place_workers(
     racks: Sequence[Rack], busy: Collection[Host], wanted: Sequence[tuple[Unit, int]] | None
 ) -> list[Host]:
     """Return the hosts of the workers, by rank; every host of the first gpu unit when nothing is asked for.
+    Of a unit, those with the fastest links.
 
     Raises RequestError for a unit that there is not, more workers than hosts, and hosts in use by another
     job.
@@ -70,7 +71,7 @@ def place_workers(
             raise RequestError(
                 f"--place {name}:{count}: {name} has {total} hosts{in_use}; {len(free)} can be placed there"
             )
-        chosen += free[:count]
+        chosen += by_unit[unit].fastest(free, count)
     return chosen
 
 
@@ -86,9 +87,10 @@ def draw_workers(
     """Return hosts for a queued job's workers; None while there are too few.
 
     Where nothing is `wanted`, they go to a random gpu unit that has room for all of them, else, unless they
-    must be `together`, to as few units as possible, and leave a host of `ps_unit`. The first free hosts of a
-    unit.
+    must be `together`, to as few units as possible, and leave a host of `ps_unit`. Of a unit, the free hosts
+    with the fastest links.
     """
+    by_unit = {rack.unit: rack for rack in racks}
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
     if wanted is None:
         room = {
@@ -97,20 +99,24 @@ def draw_workers(
         wanted = _drawn(room, workers, together, random)
     if wanted is None or any(count > len(free[unit]) for unit, count in wanted):
         return None
-    return [host for unit, count in wanted for host in free[unit][:count]]
+    return [host for unit, count in wanted for host in by_unit[unit].fastest(free[unit], count)]
 
 
 def draw_server(
     racks: Sequence[Rack], busy: Collection[Host], ps_unit: Unit | None, random: Random
 ) -> Host | None:
     """Return a host for a queued job's parameter server: in a random cpu unit, or any where there is none,
-    unless in `ps_unit`. None while there is none.
+    unless in `ps_unit`; the one with the fastest link there. None while there is none.
     """
+    by_unit = {rack.unit: rack for rack in racks}
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
     cpu = [rack.unit for rack in racks if rack.kind == "cpu"]
     allowed = [ps_unit] if ps_unit is not None else cpu or list(free)
     able = [unit for unit in allowed if free[unit]]
-    return free[random.choice(able)][0] if able else None
+    if not able:
+        return None
+    unit = random.choice(able)
+    return by_unit[unit].fastest(free[unit], 1)[0]
 
 
 def place_in_queue(

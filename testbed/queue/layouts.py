@@ -4,10 +4,11 @@ with the workers' units. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from testbed.aggregation.system import Layout, Rack, Site, System
+from testbed.aggregation.system import Layout, Rack, Site, System, racks_of
 from testbed.contract.transports import SERVER
 from testbed.discovery.policies import Choice, choice
 from testbed.discovery.registry import find
@@ -75,7 +76,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
     """Raise RequestError for a job that could never be placed on this testbed."""
     units = {unit.index: unit for unit in topology.units}
     known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
-    racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+    racks = racks_of(topology)
     between = choice(submission.policy)
     check_choice(submission.policy, between, topology)
     for job in submission.jobs:
@@ -121,7 +122,7 @@ def _check_lanes(job: JobSpec, topology: Topology, between: Choice) -> None:
         raise RequestError(f"job {job.name}: {str(error).removeprefix('--')}") from error
 
 
-def _has_server(job: JobSpec, racks: list[Rack], topology: Topology, without_inc: System) -> bool:
+def _has_server(job: JobSpec, racks: Sequence[Rack], topology: Topology, without_inc: System) -> bool:
     """Return whether there is a host for the job's parameter server on an empty testbed, if it needs any.
     RequestError where its system has no layout, or one that policies cannot decide on; a user's own system is
     asked when the job is to have hosts.

@@ -4,6 +4,7 @@ of it.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +24,7 @@ from testbed.scheduling import live
 from testbed.scheduling.model import Job as ModelJob
 from testbed.scheduling.model import Progress, UnitIndex
 from testbed.topology import addresses
+from testbed.topology.model import Topology
 from testbed.topology.places import Host
 from testbed.topology.units import Unit
 
@@ -48,6 +50,7 @@ class Queued:
     job: Job | None = None
     hub: Unit | None = None  # where its circuits meet, once it has hosts
     meeting: int = 0  # see testbed/scheduling/model.py
+    links_gbps: tuple[float, float] = (math.inf, math.inf)  # see live.host_limits
     refused_beside: frozenset[Host] | None = None  # the hosts that were busy when it had no layout
     arrival: int | None = None
     started: int | None = None
@@ -87,10 +90,11 @@ class Queued:
 
     # ------------------------------------------------------------------ its states
 
-    def place(self, job: Job, now_s: float) -> None:
+    def place(self, job: Job, topology: Topology, now_s: float) -> None:
         """Give it the job that holds its hosts."""
         self.job, self.state, self.placed_s = job, "starting", now_s
         self.hub = hub_of(job.layout)
+        self.links_gbps = live.host_limits(topology, job.layout.workers, job.layout.server)
         self.meeting = 0 if self.spec.sync is None else meeting_of(job.layout)
 
     def see_ready(self, slot: int, now_s: float) -> None:
@@ -143,7 +147,8 @@ class Queued:
         assert self.hub is not None
         update_s = self.spec.iterations * self.spec.update_ms / 1e3
         workers = self.job.layout.workers
-        job = live.model_job(self.id, workers, self.hub, self.gigabits, update_s, self.arrival or 0)
+        arrival, links_gbps = self.arrival or 0, self.links_gbps
+        job = live.model_job(self.id, workers, self.hub, self.gigabits, update_s, arrival, links_gbps)
         return replace(job, meeting=self.meeting)
 
     def progress(self, slot_s: float) -> Progress:

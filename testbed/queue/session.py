@@ -210,7 +210,7 @@ class Session:
             if queued.state != "queued":  # it was cancelled meanwhile
                 self._jobs.forget(job)
                 return True
-            queued.place(job, self.clock())
+            queued.place(job, self._topology, self.clock())
             threading.Thread(target=self._live, args=(queued, job), name=f"job-{job.id}", daemon=True).start()
             self._tell(queued, f"on {' '.join(job.hosts)}")
         return True

@@ -149,6 +149,8 @@ def of_job(limits: Limits, job: object) -> Iterator[Fault]:
         ("update_s", job.update_s, FROM_ZERO),
         ("arrival", job.arrival, SLOT),
         ("meeting", job.meeting, COUNT),
+        ("host_gbps", job.host_gbps, ENDLESS),
+        ("ps_gbps", job.ps_gbps, ENDLESS),
     ):
         if not accepted.accepts(value):
             yield fault(name, value, accepted)

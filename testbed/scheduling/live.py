@@ -7,13 +7,14 @@ in the testbed: one becomes the other here (`index_of`, `unit_at`) and nowhere e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
 from testbed.scheduling.model import Decision, Job, Limits, Pair, State, UnitIndex
-from testbed.topology.model import Delay, Topology
+from testbed.topology.model import Delay, Topology, UnitSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
 
@@ -31,12 +32,8 @@ def limits_of(
     switches (System.programs): where a unit's engine has none of them, no job can use INC. RequestError where
     links have no rate.
     """
-    for key, link in (("host_rate_mbps", topology.host_link), ("optical_rate_mbps", topology.optical_link)):
-        if link.rate_mbps is None:
-            raise RequestError(f"{key}: unshaped; to schedule jobs, links need a rate")
-    port_gbps, host_gbps = (
-        (link.rate_mbps or 0.0) / 1e3 for link in (topology.optical_link, topology.host_link)
-    )
+    port_gbps = _gbps("optical_rate_mbps", topology.optical_link.rate_mbps)
+    host_gbps = max(_host_gbps(topology, host) for unit in topology.units for host in _hosts_of(unit))
     return Limits(
         ports=tuple(unit.optical_ports for unit in topology.units),
         inc=tuple(
@@ -52,6 +49,30 @@ def limits_of(
         step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
         one_path=True,  # testbed/ocs/routes.py
     )
+
+
+def _gbps(key: str, rate_mbps: float | None) -> float:
+    if rate_mbps is None:
+        raise RequestError(f"{key}: unshaped; to schedule jobs, links need a rate")
+    return rate_mbps / 1e3
+
+
+def _hosts_of(unit: UnitSpec) -> list[Host]:
+    return [(unit.index, host) for host in range(1, unit.hosts + 1)]
+
+
+def _host_gbps(topology: Topology, host: Host) -> float:
+    own = bool(topology.unit(host[0]).unequal)
+    key = f"units[{host[0] - 1}].hosts[{host[1] - 1}].rate_mbps" if own else "host_rate_mbps"
+    return _gbps(key, topology.host(*host).rate_mbps)
+
+
+def host_limits(topology: Topology, workers: Sequence[Host], server: Host | None) -> tuple[float, float]:
+    """Return the declared Gb/s of the slowest link of a job's workers, and of its server's link; without a
+    server, what meets does so at a worker's.
+    """
+    slowest = min(_host_gbps(topology, host) for host in workers)
+    return slowest, slowest if server is None else _host_gbps(topology, server)
 
 
 def _mean_ms(delay: Delay) -> float:
@@ -80,14 +101,25 @@ def model_job(
     volume_gigabits: float,
     update_s: float,
     arrival: int,
+    links_gbps: tuple[float, float] = (math.inf, math.inf),
 ) -> Job:
     """`hosts` are its workers' (unit, host), `ps_unit` its parameter server's, as the testbed counts
-    units.
+    units; `links_gbps` is as `host_limits` returns them.
     """
     counts: dict[UnitIndex, int] = {}
     for unit, _ in hosts:
         counts[index_of(unit)] = counts.get(index_of(unit), 0) + 1
-    return Job(id_, tuple(sorted(counts.items())), index_of(ps_unit), volume_gigabits, update_s, arrival)
+    workers, (host_gbps, ps_gbps) = tuple(sorted(counts.items())), links_gbps
+    return Job(
+        id_,
+        workers,
+        index_of(ps_unit),
+        volume_gigabits,
+        update_s,
+        arrival,
+        host_gbps=host_gbps,
+        ps_gbps=ps_gbps,
+    )
 
 
 def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits: float = 0.0) -> float:

@@ -31,7 +31,8 @@ class Limits:
     `step_gbps` is delta B, per worker.
 
     The paper bounds no rate by a server's interface. `host_gbps` does, for a worker; `ps_gbps` does, for all
-    streams into a parameter server together. Infinite, they leave the paper's model. `partial_inc` allows
+    streams into a parameter server together; a job's own say the same of its hosts alone. Infinite, they
+    leave the paper's model. `partial_inc` allows
     equation (2) as it is printed, with INC for the workers of one unit of a job that has workers elsewhere
     too; without it, only jobs with all workers in one unit use INC, as section VI-A has it. With `one_path`,
     what a job sends over a pair of units takes one circuit, whatever there is beside it: routes are by
@@ -68,6 +69,14 @@ class Limits:
         """All units alike. `others` are further fields."""
         return cls((ports,) * units, (inc,) * units, (switch_gbps,) * units, port_gbps, **others)  # type: ignore[arg-type]
 
+    def host_gbps_of(self, job: Job) -> float:
+        """Return the rate that no worker of a job exceeds."""
+        return min(self.host_gbps, job.host_gbps)
+
+    def ps_gbps_of(self, job: Job) -> float:
+        """Return the rate that all streams into a job's parameter server do not exceed together."""
+        return min(self.ps_gbps, job.ps_gbps)
+
     def full_mesh(self) -> dict[Pair, int]:
         """The uniform connectivity of section VII-C: as many circuits between each two units, as all have
         ports for.
@@ -87,6 +96,9 @@ class Job:
     `meeting` is above 0 for a job that is summed in a way of its own, whatever a policy decides, which the
     paper does not have: how many of its streams meet in one queue. INC is then not offered to it, and `ps` is
     the unit where its circuits meet.
+
+    `host_gbps` is the rate of the slowest link of its workers, `ps_gbps` that of its server's link: hosts
+    may differ, and bound this job's rates as those of `Limits` bound all.
     """
 
     id: int
@@ -96,6 +108,8 @@ class Job:
     update_s: float = 0.0
     arrival: int = 0
     meeting: int = 0
+    host_gbps: float = math.inf
+    ps_gbps: float = math.inf
 
     @property
     def is_local(self) -> bool:
@@ -130,7 +144,7 @@ def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
     """Equations (4) and (5) for one job and mode, with what docs/p4inc-aoi.md says of their misprints."""
     if inc is not None and job.is_local:
         ((unit, count),) = job.workers
-        limit = min(limits.host_gbps, limits.switch_gbps[unit] / count)
+        limit = min(limits.host_gbps_of(job), limits.switch_gbps[unit] / count)
         return Load((), ((unit, count),), inc, 0.0, limit)
     links = tuple(
         (pair(unit, job.ps), 1 if unit == inc else count) for unit, count in job.workers if unit != job.ps
@@ -141,7 +155,7 @@ def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
     switches = dict(here)
     switches[job.ps] = switches.get(job.ps, 0) + into_ps + at_ps
     streams = job.meeting or into_ps + at_ps
-    limit = min(limits.host_gbps, limits.ps_gbps / streams if streams else math.inf)
+    limit = min(limits.host_gbps_of(job), limits.ps_gbps_of(job) / streams if streams else math.inf)
     for unit, taken in switches.items():
         limit = min(limit, limits.switch_gbps[unit] / taken)
     limit = min(limit, _optical_limit(limits, job.ps, links))

@@ -84,6 +84,7 @@ class World:
     ran_s: float = 0.0
     first_s: float = 0.5  # what the first two rounds take longer
     rate_mbps: float | None = RATE_MBPS
+    other_mbps: float | None = RATE_MBPS  # of the second host's link, which sums are as fast as here
 
     def sum_s(self) -> float:
         return (
@@ -110,9 +111,8 @@ class World:
 
     def recording(self, optical_bytes_per_s: float = 0.0) -> Recording:
         names = (*HOSTS, "u1o1", "u2h1")
-        recording = Recording(
-            0.1, names, (self.rate_mbps, self.rate_mbps, self.rate_mbps, self.rate_mbps), 1e9
-        )
+        other_mbps = self.other_mbps if self.rate_mbps == RATE_MBPS else self.rate_mbps
+        recording = Recording(0.1, names, (self.rate_mbps, other_mbps, self.rate_mbps, self.rate_mbps), 1e9)
         for at in range(200):
             values = np.zeros((len(names), 4), np.int64)
             values[2, :2] = round(at * 0.1 * optical_bytes_per_s)
@@ -180,6 +180,17 @@ def test_a_slower_link_makes_the_same_stretch_smaller() -> None:
     ratios = [the(World(slow_s=0.010, rate_mbps=rate).bound()).ratio for rate in (10.0, 50.0, 100.0, 400.0)]
     assert ratios == sorted(ratios)
     assert ratios[0] < 1.03 < 1.3 < ratios[-1]
+
+
+def test_the_slowest_of_unequal_links_sets_the_bound() -> None:
+    """The bytes are the same at both hosts, and so are the rounds: the slow one's are the bound."""
+    equal, unequal = World(), World(other_mbps=RATE_MBPS / 4)
+    slow_ms = 4 * equal.sum_s() * 1e3
+    bounded = the(dataclasses.replace(unequal, slow_s=3 * equal.sum_s()).bound())
+    assert (bounded.link, bounded.link_ms) == ("u1h2 up", pytest.approx(slow_ms))
+    assert bounded.ratio == pytest.approx(1.0, abs=1e-6)
+    faster = the(dataclasses.replace(equal, other_mbps=RATE_MBPS * 4).bound())
+    assert (faster.link, faster.ratio) == ("u1h1 up", pytest.approx(1.0, abs=1e-6))
 
 
 def test_other_links_count_by_what_they_carried() -> None:

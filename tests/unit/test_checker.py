@@ -169,6 +169,14 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
         lambda: with_fabric(host_gbps=19.0),
         Violation("server", "Gb/s of a worker", 20.0, 19.0, slot=0, job=1),
     ),
+    "the slowest link of its workers": (
+        lambda: with_job(1, host_gbps=19.0),
+        Violation("server", "Gb/s of a worker", 20.0, 19.0, slot=0, job=1),
+    ),
+    "its server's link": (
+        lambda: with_job(1, ps_gbps=39.0),
+        Violation("server", "Gb/s into a PS", 40.0, 39.0, slot=0, job=1),
+    ),
     "a PS's interface": (
         lambda: with_fabric(ps_gbps=39.0),
         Violation("server", "Gb/s into a PS", 40.0, 39.0, slot=0, job=1),

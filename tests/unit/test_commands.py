@@ -165,7 +165,11 @@ def full() -> dict[str, Any]:
             {"name": "u1", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp", "restarts": 0},
             {"name": "u2", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "bmv2", "restarts": 1},
         ],
-        "hosts": [{"name": "u1h1", "unit": "u1", "job": 3}, {"name": "u1h2", "unit": "u1", "job": None}],
+        "hosts": [
+            {"name": "u1h1", "unit": "u1", "job": 3, "rate_mbps": 30_000.0, "cpus": 0.5},
+            {"name": "u1h2", "unit": "u1", "job": None, "rate_mbps": None, "cpus": None},
+            {"name": "u2h1", "unit": "u2", "job": None, "rate_mbps": 40_000.0, "cpus": None},
+        ],
         "circuits": [["u1o1", "u2o1"]],
         "dark": ["u1o2"],
         "controller": {"state": "running", "library": "ryu 4.34", "ready": True, "restarts": 2},
@@ -193,6 +197,8 @@ def test_status_page() -> None:
     for part in (
         "testbed one: ready, pid 7, up 12 s, alice's, configuration default",
         "2 hosts (1 in use)  2 optical ports  engine xdp\n",
+        "xdp\n        u1h1: 30 Gb/s, 0.5 cores\n        u1h2: unshaped\n  u2 ",
+        "engine bmv2, restarted once\n\n",
         "engine bmv2, restarted once\n",
         "circuits    u1o1-u2o1; dark now: u1o2",
         "controller  running on ryu 4.34, restarted twice",

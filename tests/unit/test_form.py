@@ -109,7 +109,7 @@ def one_wrong() -> Iterator[tuple[str, Schedule]]:
     for field in fields(Job):
         if field.name == "workers":
             continue
-        for value in bad_numbers(field.name in ("id", "ps", "arrival")):
+        for value in bad_numbers(field.name in ("id", "ps", "arrival"), field.name in INFINITE):
             if field.name != "id" or value != -1:
                 jobs = (replace(JOBS[0], **{field.name: value}), JOBS[1])
                 yield f"job.{field.name} {value!r}", replace(GOOD, jobs=jobs)
@@ -236,6 +236,8 @@ def test_nothing_that_is_given_makes_anyone_crash() -> None:
     draw, outcomes, lines = random.Random(11), [0, 0], 0
     for number in range(4000):
         schedule = mutated(draw)
+        if schedule.limits.slot_s == 1e-9:  # legal, and thousands of millions of slots to simulate
+            continue
         for taker in TAKERS:
             try:
                 taker(schedule)

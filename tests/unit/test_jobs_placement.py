@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from random import Random
+
 import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.aggregation.system import Layout, Rack, Site
+from testbed.aggregation.messages import site_from_json, site_to_json
+from testbed.aggregation.system import Layout, Rack, Site, racks_of
 from testbed.contract.transports import PACKETS
 from testbed.discovery.registry import find
 from testbed.errors import RequestError
-from testbed.jobs.placement import check_lanes, check_programs, parse_place, place_workers
+from testbed.jobs.placement import (
+    check_lanes,
+    check_programs,
+    draw_server,
+    draw_workers,
+    parse_place,
+    place_workers,
+)
+from testbed.topology.load import parse
 from testbed.topology.places import Host
 from tests.forests import p4inc
 
@@ -24,6 +36,29 @@ def test_nothing_asked_means_the_first_gpu_unit() -> None:
 
 def test_ranks_follow_the_order_asked_and_skip_busy_hosts() -> None:
     assert place_workers(RACKS, {(2, 1)}, parse_place("u2:2, u1:1")) == [(2, 2), (2, 3), (1, 1)]
+
+
+UNEQUAL = [Rack(1, "gpu", 4, (10.0, 40.0, None, 40.0)), Rack(2, "cpu", 3, (10.0, 40.0, 20.0))]
+
+
+def test_jobs_get_the_fastest_free_hosts_and_ranks_go_by_number() -> None:
+    assert place_workers(UNEQUAL, (), ((1, 2),)) == [(1, 2), (1, 3)]
+    assert place_workers(UNEQUAL, {(1, 3)}, ((1, 3), (2, 1))) == [(1, 1), (1, 2), (1, 4), (2, 2)]
+    drawn = draw_workers(UNEQUAL, (), 3, None, True, None, Random(1))
+    assert drawn == [(1, 2), (1, 3), (1, 4)]
+    assert draw_server(UNEQUAL, {(2, 2)}, None, Random(1)) == (2, 3)
+    assert site(racks=UNEQUAL).server([(1, 1)]) == (2, 2)
+    assert site((2, 1), (2, 2), (2, 3), racks=UNEQUAL).server([(1, 2)]) == (1, 3), "unshaped"
+
+
+def test_systems_are_told_the_rates_of_hosts() -> None:
+    hosts = [{"rate_mbps": 8_000}, {}]
+    assert racks_of(parse({"units": [{"hosts": hosts}, {"hosts": 1}]}, "t")) == (
+        Rack(1, "gpu", 2, (8_000, 40_000)),
+        Rack(2, "gpu", 1),
+    )
+    seen = site(racks=UNEQUAL)
+    assert site_from_json(json.loads(json.dumps(site_to_json(seen)))) == seen
 
 
 @pytest.mark.parametrize("text", ["", "u1", "u1:0", "u1:-1", "1:2", "u0:1", "u1:2,", "u1:2;u2:2", "u1:x"])

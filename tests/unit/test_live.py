@@ -18,11 +18,12 @@ from testbed.scheduling import live
 from testbed.scheduling.messages import decision_from_json, decision_to_json, state_from_json, state_to_json
 from testbed.scheduling.model import Decision, Job, Limits, Progress, State, load
 from testbed.topology import catalogue
+from testbed.topology.load import parse
 from testbed.topology.model import LinkSpec
 
 TOPOLOGY = catalogue.ready("default")
 PROGRAMS = {"xdp": "sum", "bmv2": "sum"}  # of the system that sums at switches
-JOB = Job(7, ((0, 2), (1, 1)), 3, 12.5, 0.25, 4)
+JOB = Job(7, ((0, 2), (1, 1)), 3, 12.5, 0.25, 4, host_gbps=30.0)
 
 
 def test_policies_see_the_declared_rates() -> None:
@@ -74,14 +75,35 @@ def test_units_whose_engine_has_no_program_of_the_summing_system_have_no_place(
     assert inc == ((4, 0, 4, 4) if programs else (0, 0, 0, 0))
 
 
+def test_a_job_is_bounded_by_the_links_of_its_own_hosts() -> None:
+    hosts = [{"rate_mbps": 10_000}, {"rate_mbps": 30_000}, {}]
+    topology = parse({"units": [{"hosts": hosts}, {"hosts": hosts}, {"hosts": 1}]}, "unequal")
+    limits = live.limits_of(topology, 1.0, None, PROGRAMS)
+    assert (limits.host_gbps, limits.ps_gbps) == (40.0, 40.0)
+    slow, fast, near = (
+        live.model_job(1, workers, server[0], 1.0, 0.0, 0, live.host_limits(topology, workers, server))
+        for workers, server in (
+            ([(1, 1), (1, 2)], (3, 1)),
+            ([(1, 2), (1, 3)], (3, 1)),
+            ([(1, 3)], (2, 1)),
+        )
+    )
+    assert [load(limits, job, None).limit_gbps for job in (slow, fast, near)] == [10.0, 20.0, 10.0]
+    assert [load(limits, job, 0).limit_gbps for job in (slow, fast)] == [10.0, 30.0], "summed in its unit"
+    assert live.host_limits(topology, [(1, 2), (1, 3)], None) == (30.0, 30.0)
+
+
 def test_links_without_a_rate_cannot_be_scheduled() -> None:
+    own = parse({"units": [{"hosts": [{}, {"rate_mbps": "unshaped"}]}]}, "unequal")
+    with pytest.raises(RequestError, match=r"^units\[0\].hosts\[1\].rate_mbps: unshaped; to schedule jobs"):
+        live.limits_of(own, 1.0, None, PROGRAMS)
     with pytest.raises(RequestError, match="host_rate_mbps: unshaped"):
         live.limits_of(replace(TOPOLOGY, host_link=LinkSpec(None)), 1.0, None, PROGRAMS)
 
 
 def test_units_count_from_0_in_the_model() -> None:
     job = live.model_job(7, [(2, 1), (1, 3), (1, 1)], 4, 12.5, 0.25, 4)
-    assert job == Job(7, ((0, 2), (1, 1)), 3, 12.5, 0.25, 4)
+    assert job == replace(JOB, host_gbps=math.inf)
     assert live.ports_of({(1, 3): 2}) == {(0, 2): 2}
     assert live.circuits_of({(0, 2): 2, (1, 2): 0}) == {(1, 3): 2}
 

@@ -257,11 +257,11 @@ class _Check:
                         job=id_,
                         link=link,
                     )
-            if rate > self.limits.host_gbps * self.slack:
-                self._broken("server", "Gb/s of a worker", rate, self.limits.host_gbps, slot=slot, job=id_)
+            if rate > (most := self.limits.host_gbps_of(run.job)) * self.slack:
+                self._broken("server", "Gb/s of a worker", rate, most, slot=slot, job=id_)
             into_ps = _into_ps(run) * rate
-            if into_ps > self.limits.ps_gbps * self.slack:
-                self._broken("server", "Gb/s into a PS", into_ps, self.limits.ps_gbps, slot=slot, job=id_)
+            if into_ps > (most := self.limits.ps_gbps_of(run.job)) * self.slack:
+                self._broken("server", "Gb/s into a PS", into_ps, most, slot=slot, job=id_)
         for unit, count in inc.items():
             if count > self.limits.inc[unit]:
                 self._broken("3", "jobs with INC", count, self.limits.inc[unit], slot=slot, unit=unit)

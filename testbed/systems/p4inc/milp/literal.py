@@ -164,10 +164,10 @@ class _Model:
                 self.flow[job.id, unit, slot] = flow
                 into_ps = into_ps + flow
             if "server" in self.read:
-                if limits.host_gbps < math.inf:
-                    at_least(self.program, ZERO + limits.host_gbps, rate)
-                if limits.ps_gbps < math.inf:
-                    at_least(self.program, ZERO + limits.ps_gbps, into_ps)
+                if (most := limits.host_gbps_of(job)) < math.inf:
+                    at_least(self.program, ZERO + most, rate)
+                if (most := limits.ps_gbps_of(job)) < math.inf:
+                    at_least(self.program, ZERO + most, into_ps)
 
     def _circuits(self) -> None:
         """(6), first and third line, and (7)."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from testbed.aggregation.system import Rack
+from testbed.aggregation.system import racks_of
 from testbed.discovery.policies import choice
 from testbed.scheduling import live
 from testbed.scheduling.model import Pair, pair
@@ -64,7 +64,7 @@ def submitted(topology: Topology, kind: JobKind, jobs: int, seed: int, slot_s: f
 def of(
     topology: Topology, kind: JobKind, asked: Sequence[Asked], scheme: str, seed: int, slot_s: float
 ) -> Predicted:
-    racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+    racks = racks_of(topology)
     limits = live.limits_of(topology, slot_s, STEP_GBPS, choice(scheme).with_inc.programs)
     queue = Queue(racks, asked, start_up_s=0.0, handling_s=0.0)
     policy = catalogue.make(scheme, seed)

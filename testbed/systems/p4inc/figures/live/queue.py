@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.system import Rack
+from testbed.aggregation.system import racks_of
 from testbed.client.caller import Caller
 from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
@@ -248,7 +248,7 @@ def predicted_ahead(trial: LiveTrial, result: dict[str, Any], topology: Topology
         Asked(job["id"], job["arrival_s"], job["workers"], volume, f"{trial.seed}/place/{index}")
         for index, job in enumerate(sorted(result["jobs"], key=lambda ended: ended["arrival_s"]))
     ]
-    racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units]
+    racks = racks_of(topology)
     model = result["model"]
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
     policy = catalogue.make(trial.scheme, trial.seed)
