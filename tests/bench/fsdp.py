@@ -51,7 +51,7 @@ def measured(rate_mbps: float, turns: int, iterations: int) -> list[dict[str, An
         with running(str(config)) as testbed:
             for where, place in PLACES.items():
                 script = str(ROOT / "tests" / "bench" / "fsdp_worker.py")
-                options = ("--name", testbed.name, "--place", place, "--limit", f"{LIMIT_S}")
+                options = ("--name", testbed.name, "--place", place, "--timeout", f"{LIMIT_S}")
                 ended = command("testbed.run", *options, script, f"{turns}", f"{iterations}")
                 rows.append({"where": where, "rate_mbps": rate_mbps, "runs": _said(ended)})
     return rows

@@ -497,8 +497,8 @@ ENDPOINT = (
         ),
         (
             "the scale is that of the smallest",
-            "largest = here ? cell : largest;",
-            "largest = here && !largest ? cell : largest;",
+            "largest = cell;",
+            "largest = votes > (left >> bits * (cell - first) & mask) ? largest : cell;",
         ),
         (
             "a worker's NaN is a number",

@@ -217,18 +217,26 @@ static void end_here(struct endpoint *e, int event, uint32_t workers)
 	e->votes_taken = e->votes_sent; /* nothing is expected any more */
 }
 
-/* Takes a block's scale from the votes of `those`. Whether they add up. */
+/*
+ * Takes a block's scale from the votes of `those`. Whether they add up. Few cells have any, and to look at
+ * each of them would take longer than to decode the fragments.
+ */
 static int count_votes(struct endpoint *e, struct block *block, const uint32_t *lanes, uint32_t those)
 {
-	uint32_t per_lane = 32 / e->s.count_bits, mask = (1U << e->s.count_bits) - 1;
+	uint32_t bits = e->s.count_bits, per_lane = 32 / bits, mask = (1U << bits) - 1;
 	uint32_t votes = 0, largest = 0;
 	int log_workers = 0;
 
-	for (uint32_t cell = 0; cell < e->s.buckets; cell++) {
-		uint32_t here = ntohl(lanes[cell / per_lane]) >> e->s.count_bits * (cell % per_lane) & mask;
+	for (uint32_t first = 0; first < e->s.buckets; first += per_lane) {
+		uint32_t left = ntohl(*lanes++), cell;
 
-		votes += here;
-		largest = here ? cell : largest;
+		for (; left; left &= ~(mask << bits * (cell - first))) {
+			cell = first + (uint32_t)__builtin_ctz(left) / bits;
+			if (cell >= lesser(e->s.buckets, first + per_lane))
+				break;
+			votes += left >> bits * (cell - first) & mask;
+			largest = cell;
+		}
 	}
 	while ((1U << log_workers) < e->s.workers)
 		log_workers++;
