@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * The ToR's fast path: IPv4 destination -> port, as the flows in Open vSwitch say. What has no entry goes
- * there.
+ * The fast path of a unit's switches: IPv4 destination -> port, as the flows in Open vSwitch say. What has
+ * no entry goes there.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
@@ -16,8 +16,13 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 own
 		key.prefix = 24;
 		route = routes.lookup(&key);
 	}
+	if (!route) { /* of a pod's ToR, up to the pod switch */
+		key.ip = 0;
+		key.prefix = 0;
+		route = routes.lookup(&key);
+	}
 	*verdict = V_TO_OVS;
-	if (!route)
+	if (!route || !route->ifindex)
 		return XDP_PASS;
 	*verdict = V_FORWARDED;
 	if (route->mac[0] | route->mac[1] | route->mac[5])

@@ -14,7 +14,7 @@
 #define MAX_OPTICAL_PORTS 16384
 #define MAX_HOSTS 4096
 
-#define PORT_FABRIC 0 /* optical: what comes was checked where it entered */
+#define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
 #define PORT_HOST 1 /* of a host, or of its loop */
 #define PORT_CONTROL 2 /* of whoever runs the place */
 
@@ -35,10 +35,10 @@
 #define NOBODY 0xffffffff /* job or worker of a port */
 
 struct port {
-	/* unit of a ToR port, 0 for the optical switch's; of a host's loop, the ifindex of its eth0 */
+	/* the switch's number, 0 for the optical one's; of a host's loop, the ifindex of its eth0 */
 	__u32 owner;
 	__u32 number; /* port number at the optical switch */
-	__be32 self_ip; /* address that pushes are sent to here: of the ToR, or the loop's */
+	__be32 self_ip; /* address that pushes are sent to here: of the switch, or the loop's */
 	__u32 kind; /* PORT_* */
 	__u32 job; /* of who runs at a host's port; NOBODY: no one */
 	__u32 worker; /* its number, or NOBODY */
@@ -47,7 +47,7 @@ struct port {
 };
 
 struct entry_key {
-	__u32 owner; /* unit of the ToR, or ifindex of the host's eth0 */
+	__u32 owner; /* number of the switch, or ifindex of the host's eth0 */
 	__u32 job;
 	__u32 tree;
 };
@@ -88,13 +88,13 @@ struct slot {
 };
 
 struct route_key {
-	__u32 owner; /* unit of the ToR */
+	__u32 owner; /* number of the switch */
 	__be32 ip; /* network part */
-	__u32 prefix; /* 32 or 24 */
+	__u32 prefix; /* 32, 24 or 0 */
 };
 
 struct route {
-	__u32 ifindex;
+	__u32 ifindex; /* 0: nowhere, Open vSwitch drops it */
 	__u8 mac[6]; /* new destination; all zero: leave it */
 	__u16 pad;
 };

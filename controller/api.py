@@ -12,7 +12,7 @@ from controller.conductor import Conductor
 from controller.decide import pairs
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
-from testbed.topology.addresses import unit_name
+from testbed.topology.addresses import tor_name, tor_named
 from testbed.topology.units import Unit, UnitPair, unit_named
 
 
@@ -30,8 +30,8 @@ class Api:
             "apply": lambda request: conductor.apply(_circuits(request)),
             "request": lambda request: conductor.request(_demands(request)),
             "routes": lambda request: conductor.state.routes(),
-            "resettle": lambda request: conductor.resettle(unit_named(request.get("unit"))),
-            "unsettled": lambda request: [unit_name(unit) for unit in conductor.state.unsettled],
+            "resettle": lambda request: conductor.resettle(tor_named(request.get("unit"))),
+            "unsettled": lambda request: [tor_name(dpid) for dpid in conductor.state.unsettled],
             "tree": lambda request: conductor.state.tree(
                 unit_named(request.get("root")), _units(request.get("members"))
             ),

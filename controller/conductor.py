@@ -55,7 +55,7 @@ from testbed.ocs.glimpses import Turned
 from testbed.ocs.latency import draw
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.model import Topology
-from testbed.topology.units import Unit, UnitPair
+from testbed.topology.units import UnitPair
 
 LOG = logging.getLogger("controller")
 LIGHT_TIMEOUT_NS = 5_000_000_000
@@ -120,11 +120,11 @@ class Conductor:
                 del self._switches[switch.dpid]
                 self._decide(Gone(switch.dpid))
 
-    def resettle(self, unit: Unit) -> None:
-        """Sets a ToR's routes again: it was started again, and has none. It does not count as ready until
+    def resettle(self, dpid: Dpid) -> None:
+        """Sets a switch's routes again: it was started again, and has none. It does not count as ready until
         they are read back.
         """
-        self._conduct(Restarted(unit))
+        self._conduct(Restarted(dpid))
 
     def request(self, demands: Iterable[UnitPair]) -> dict[str, Any] | None:
         """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
@@ -204,8 +204,8 @@ class Conductor:
                 return Held(dpid, self._switch(dpid).flows())
             case Modify(dpid, remove, add):
                 self._switch(dpid).change(remove, add)
-            case SetRoutes(unit, routes):
-                self._fast_path.set_routes(unit, routes)
+            case SetRoutes(dpid, routes):
+                self._fast_path.set_routes(dpid, routes)
             case ReadLight():
                 return Joined(self._fast_path.circuits())
             case Join(peers):

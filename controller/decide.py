@@ -52,7 +52,6 @@ from testbed.ocs.circuits import Circuit, ports_of
 from testbed.ocs.latency import draw
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
-from testbed.topology.units import Unit
 
 TRIES = 2  # how often a switch is told its flows before it has failed
 
@@ -65,19 +64,18 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
     """
     match event:
         case Began():
-            return _settle(_new(state, Errand()), state.premises.without_openflow, now_ns)
+            return _settle(_new(state, Errand()), state.premises.silent, now_ns)
         case Came(dpid):
             state = replace(state.without_trust(dpid), connected=state.connected | {dpid})
             state = _new(state, Errand())
             if dpid == OXC_DPID:
                 return _wait(state, _read(dpid))
-            return _settle(state, {addresses.tor_unit(dpid)}, now_ns)
+            return _settle(state, {dpid}, now_ns)
         case Gone(dpid):
             return replace(state.without_trust(dpid), connected=state.connected - {dpid}), ()
-        case Restarted(unit):
-            state.premises.check_unit(unit)
-            state = state.without_trust(addresses.tor_dpid(unit))
-            return _settle(_new(state, Errand()), {unit}, now_ns)
+        case Restarted(dpid):
+            state.premises.check_switch(dpid)
+            return _settle(_new(state.without_trust(dpid), Errand()), {dpid}, now_ns)
         case Demanded(pairs):
             return _order(state, state.plan(pairs).target, random)
         case Ordered(circuits):
@@ -102,17 +100,16 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
 # ---- switches are brought to what they should hold ----
 
 
-def _settle(state: State, units: Iterable[Unit], now_ns: int) -> Course:
-    """Brings ToRs that can be told, and whose flows are decided, to these flows, and their routes after
-    them.
+def _settle(state: State, dpids: Iterable[Dpid], now_ns: int) -> Course:
+    """Brings units' switches that can be told, and whose flows are decided, to these flows, and their routes
+    after them.
     """
     tasks = []
-    for unit in sorted(units & state.tor_flows.keys()):
-        dpid = addresses.tor_dpid(unit)
+    for dpid in sorted(dpids & state.tor_flows.keys()):
         state = replace(state, verified=state.verified - {dpid})
-        if not state.can_be_told(unit):
+        if not state.can_be_told(dpid):
             continue
-        if unit in state.premises.without_openflow:
+        if not state.premises.speaks_openflow(dpid):
             tasks.append(_set_routes(state, dpid))
         elif dpid in state.held:
             state, steps = _tell(state, dpid)
@@ -246,12 +243,10 @@ def _connect(state: State, now_ns: int) -> Course:
         steps = (Turn(turned, change.dark.total_ns), Watch(_numbers(ports_of(change.added))))
     light = Task(LIGHT, steps)
     state = _with_errand(state, out=frozenset({LIGHT}))
-    units = {
-        unit
-        for unit, flows in state.tor_flows.items()
-        if flows != before[unit] or addresses.tor_dpid(unit) not in state.verified
+    dpids = {
+        dpid for dpid, flows in state.tor_flows.items() if flows != before[dpid] or dpid not in state.verified
     }
-    state, tasks = _settle(state, units, now_ns)
+    state, tasks = _settle(state, dpids, now_ns)
     return state, (light, *tasks)
 
 
@@ -336,8 +331,7 @@ def _read(dpid: Dpid) -> Task:
 
 
 def _set_routes(state: State, dpid: Dpid) -> Task:
-    unit = addresses.tor_unit(dpid)
-    return Task(dpid, (SetRoutes(unit, routes_of(unit, state.tor_flows[unit])),))
+    return Task(dpid, (SetRoutes(dpid, routes_of(dpid, state.tor_flows[dpid])),))
 
 
 def _ends(c: Circuit) -> tuple[int, int]:

@@ -10,11 +10,13 @@ from functools import lru_cache
 from testbed.ocs.circuits import Circuit, circuit
 from testbed.ocs.routes import next_hops, port_for
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
 
 COOKIE = 0x0F71  # marks the flows that are ours
-HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY = 200, 100, 100
+HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY, UP_PRIORITY = 200, 100, 100, 50
+NOWHERE = 0  # the port of what is dropped
 
 Routes = dict[tuple[str, int], tuple[str, str]]
 
@@ -62,34 +64,79 @@ def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]
     return frozenset(circuit(names[a], names[b]) for a, b in ways if (b, a) in ways and a != b)
 
 
-def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[Unit, frozenset[Flow]]:
-    """Return the flows of each unit's ToR: one for each of its hosts, which also sets the host's MAC, one for
-    each other unit that has a path, and one for each host there that is reached by another of several
-    parallel circuits.
-    """
+def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[Dpid, frozenset[Flow]]:
+    """Return the flows of each unit's switches."""
     hops = next_hops(circuits, (unit.index for unit in topology.units))
-    hosts = tuple(unit.hosts for unit in topology.units)
-    return {
-        unit.index: _flows_of(unit.index, tuple(hops[unit.index].items()), hosts) for unit in topology.units
-    }
+    racks = tuple((unit.racks, unit.hosts) for unit in topology.units)
+    flows: dict[Dpid, frozenset[Flow]] = {}
+    for unit in topology.units:
+        own, *tors = unit.switches
+        flows[own] = _flows_of(unit.index, tuple(hops[unit.index].items()), racks)
+        flows |= {tor: _flows_of_rack(tor, unit.hosts) for tor in tors}
+    return flows
 
 
-@lru_cache(2 * addresses.MAX_UNITS)  # most ToRs' flows are as they were before a change
-def _flows_of(
-    unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], hosts: tuple[int, ...]
-) -> frozenset[Flow]:
-    """The flows of a unit's ToR; `hosts` counts those of each unit, in the order of their numbers."""
-    local = [_to_host(unit, host) for host in range(1, hosts[unit - 1] + 1)]
-    remote = [_to_unit(other, ports[0]) for other, ports in hops]
+Racks = tuple[tuple[int, int], ...]
+"""Of each unit, in the order of their numbers: how many racks it has, 0 where it is one, and how many hosts
+each has.
+"""
+
+
+@lru_cache(2 * addresses.MAX_UNITS)  # most switches' flows are as they were before a change
+def _flows_of(unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], racks: Racks) -> frozenset[Flow]:
+    """The flows of a unit's own switch: for its hosts, and in a pod its ToRs, for each network of each other
+    unit that has a path, and for each host there that is reached by another of several parallel circuits.
+    """
+    pod, hosts = racks[unit - 1]
+    if pod:
+        local = [_to_rack(ip, rack) for rack in range(1, pod + 1) for ip in _stations(unit, rack, hosts)]
+    else:
+        local = [_to_host(unit, host) for host in range(1, hosts + 1)]
+    remote = [
+        _to_network(addresses.rack_network(other, rack), ports[0])
+        for other, ports in hops
+        for rack in range(racks[other - 1][0] + 1)
+    ]
     spread = [
         _spread(other, host, port)
         for other, ports in hops
         if len(ports) > 1
-        for host in range(1, hosts[other - 1] + 1)
+        for host in _numbers(*racks[other - 1])
         for port in [port_for(ports, host)]
         if port != ports[0]
     ]
     return frozenset(itertools.chain(local, remote, spread))
+
+
+@lru_cache(2 * addresses.MAX_UNITS)
+def _flows_of_rack(tor: Dpid, hosts: int) -> frozenset[Flow]:
+    """The flows of a pod's ToR: for its hosts, and all else goes up, whatever circuits there are, but what is
+    for itself and was not taken before. The pod switch has a flow for each host and each ToR of its own, and
+    none for its racks' networks: nothing that has nobody to take it comes down again, to go round for ever.
+    """
+    unit, rack = addresses.tor_unit(tor), addresses.tor_rack(tor)
+    local = [_to_host(unit, addresses.in_rack(rack, host)) for host in range(1, hosts + 1)]
+    up = Flow(UP_PRIORITY, ip="0.0.0.0", prefix=0, out_port=addresses.uplink_number())
+    own = Flow(HOST_PRIORITY, ip=addresses.tor_ip(tor), prefix=32, out_port=NOWHERE)
+    return frozenset((*local, up, own))
+
+
+def _numbers(racks: int, hosts: int) -> list[int]:
+    """The numbers of a unit's hosts."""
+    return [
+        addresses.in_rack(rack, host)
+        for rack in (range(1, racks + 1) if racks else (0,))
+        for host in range(1, hosts + 1)
+    ]
+
+
+def _stations(unit: Unit, rack: int, hosts: int) -> list[str]:
+    """The addresses of a rack of a pod: its hosts', and its ToR's."""
+    numbers = [addresses.in_rack(rack, host) for host in range(1, hosts + 1)]
+    return [
+        *(addresses.host_ip(unit, host) for host in numbers),
+        addresses.tor_ip(addresses.tor_dpid(unit, rack)),
+    ]
 
 
 @lru_cache(1 << 16)
@@ -104,10 +151,13 @@ def _to_host(unit: Unit, host: int) -> Flow:
 
 
 @lru_cache(1 << 16)
-def _to_unit(unit: Unit, port: int) -> Flow:
-    return Flow(
-        UNIT_PRIORITY, ip=addresses.unit_network(unit), prefix=24, out_port=addresses.optical_number(port)
-    )
+def _to_rack(ip: str, rack: int) -> Flow:
+    return Flow(HOST_PRIORITY, ip=ip, prefix=32, out_port=addresses.rack_number(rack))
+
+
+@lru_cache(1 << 16)
+def _to_network(network: str, port: int) -> Flow:
+    return Flow(UNIT_PRIORITY, ip=network, prefix=24, out_port=addresses.optical_number(port))
 
 
 @lru_cache(1 << 16)
@@ -117,20 +167,24 @@ def _spread(unit: Unit, host: int, port: int) -> Flow:
     )
 
 
-def routes_of(unit: Unit, flows: Iterable[Flow]) -> Routes:
-    """The fast path's table for the flows of a ToR: (address, prefix) -> (device, new destination MAC or
-    "").
+def routes_of(dpid: Dpid, flows: Iterable[Flow]) -> Routes:
+    """The fast path's table for the flows of a unit's switch: (address, prefix) -> (device, or "" for
+    nowhere, new destination MAC or "").
     """
-    return {(flow.ip, flow.prefix): (_device(unit, flow.out_port), flow.set_mac) for flow in flows if flow.ip}
+    return {(flow.ip, flow.prefix): (_device(dpid, flow.out_port), flow.set_mac) for flow in flows if flow.ip}
 
 
-def _device(unit: Unit, port: int) -> str:
-    first = addresses.optical_number(1)
-    return (
-        addresses.optical_device(unit, port - first + 1)
-        if port >= first
-        else addresses.tor_port_device(unit, port)
-    )
+def _device(dpid: Dpid, port: int) -> str:
+    unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
+    if port == NOWHERE:
+        return ""
+    if addresses.is_host_port(port):
+        return addresses.tor_port_device(unit, addresses.in_rack(rack, port))
+    if addresses.is_optical_port(port):
+        return addresses.optical_device(unit, port - addresses.optical_number(0))
+    if port == addresses.uplink_number():
+        return addresses.uplink_device(unit, rack)
+    return addresses.rack_device(unit, port - addresses.rack_number(0))
 
 
 def unit_ports(topology: Topology) -> Mapping[Unit, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from controller.flows import Routes
 from testbed.dataplanes.folders import Router
 from testbed.ocs.glimpses import Glimpses, Turned
-from testbed.topology.units import Unit
+from testbed.topology.addresses import Dpid
 
 if TYPE_CHECKING:
     from testbed.dataplanes.xdp.plane import PinnedPlane
@@ -34,8 +34,8 @@ class Plane(Protocol):
     def seen(self) -> Glimpses:
         """Waits for the end of a darkness that is watched, and says what was seen of it."""
 
-    def set_routes(self, unit: Unit, routes: Routes) -> None:
-        """Replaces a ToR's whole table, and reads it back."""
+    def set_routes(self, dpid: Dpid, routes: Routes) -> None:
+        """Replaces a switch's whole table, and reads it back."""
 
 
 class FastPath:
@@ -52,16 +52,16 @@ class FastPath:
 
 
 class MixedPlane:
-    """`fast_path`, but for the routes of the units in `routers`."""
+    """`fast_path`, but for the routes of the switches in `routers`."""
 
-    def __init__(self, fast_path: Plane, routers: Mapping[Unit, Router]) -> None:
+    def __init__(self, fast_path: Plane, routers: Mapping[Dpid, Router]) -> None:
         self._fast_path, self._routers = fast_path, routers
         self.circuits, self.lit, self.join = fast_path.circuits, fast_path.lit, fast_path.join
         self.turn, self.seen = fast_path.turn, fast_path.seen
 
-    def set_routes(self, unit: Unit, routes: Routes) -> None:
-        """Replaces a ToR's whole table, and reads it back."""
-        if unit in self._routers:
-            self._routers[unit](routes)
+    def set_routes(self, dpid: Dpid, routes: Routes) -> None:
+        """Replaces a switch's whole table, and reads it back."""
+        if dpid in self._routers:
+            self._routers[dpid](routes)
         else:
-            self._fast_path.set_routes(unit, routes)
+            self._fast_path.set_routes(dpid, routes)

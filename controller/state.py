@@ -17,7 +17,7 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit, UnitPair
 
-TorFlows = Mapping[Unit, frozenset[Flow]]
+TorFlows = Mapping[Dpid, frozenset[Flow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,22 @@ class Premises:
     without_openflow: frozenset[Unit]
 
     def speaks_openflow(self, dpid: Dpid) -> bool:
-        """Say whether this switch connects to the controller: all but ToRs without OpenFlow do."""
+        """Say whether this switch connects to the controller: all but units' without OpenFlow do."""
         return dpid == addresses.OXC_DPID or addresses.tor_unit(dpid) not in self.without_openflow
+
+    @property
+    def silent(self) -> frozenset[Dpid]:
+        """The switches of units without OpenFlow."""
+        return frozenset(dpid for dpid in self.topology.switches if not self.speaks_openflow(dpid))
+
+    def check_switch(self, dpid: Dpid) -> None:
+        """RequestError if no unit has such a switch."""
+        self.check_unit(addresses.tor_unit(dpid))
+        if dpid not in self.topology.switches:
+            raise RequestError(
+                f"{addresses.tor_name(dpid)}: no such switch; there are "
+                f"{', '.join(map(addresses.tor_name, self.topology.unit(addresses.tor_unit(dpid)).switches))}"
+            )
 
     def check_unit(self, unit: Unit) -> None:
         """RequestError if there is no such unit."""
@@ -130,34 +144,30 @@ class State:
     def is_ready(self) -> bool:
         """Say whether every switch is connected, where it speaks OpenFlow, and holds what it should."""
         topology = self.premises.topology
-        needed = {addresses.tor_dpid(unit.index) for unit in topology.units}
+        needed = set(topology.switches)
         if topology.optical_ports:
             needed.add(addresses.OXC_DPID)
         return needed <= self.verified
 
     @property
-    def unsettled(self) -> tuple[Unit, ...]:
-        """The units that only `Restarted` helps: what they should hold is known, they can be told, and it
+    def unsettled(self) -> tuple[Dpid, ...]:
+        """The switches that only `Restarted` helps: what they should hold is known, they can be told, and it
         failed. None while something is going on.
         """
         if self.errand is not None:
             return ()
-        return tuple(
-            unit
-            for unit in self.tor_flows
-            if addresses.tor_dpid(unit) not in self.verified and self.can_be_told(unit)
-        )
+        return tuple(dpid for dpid in self.tor_flows if dpid not in self.verified and self.can_be_told(dpid))
 
-    def can_be_told(self, unit: Unit) -> bool:
-        """Say whether a ToR's routes can be set now."""
-        if unit in self.premises.without_openflow:
-            return self.premises.has_plane
-        return addresses.tor_dpid(unit) in self.connected
+    def can_be_told(self, dpid: Dpid) -> bool:
+        """Say whether the routes of a unit's switch can be set now."""
+        if self.premises.speaks_openflow(dpid):
+            return dpid in self.connected
+        return self.premises.has_plane
 
     def wanted(self, dpid: Dpid) -> frozenset[Flow]:
         """The flows that a switch should hold; at the optical switch those that a change is to bring."""
         if dpid != addresses.OXC_DPID:
-            return self.tor_flows[addresses.tor_unit(dpid)]
+            return self.tor_flows[dpid]
         change = self.errand.change if self.errand else None
         return oxc_flows(change.target if change else self.current)
 
@@ -182,13 +192,13 @@ class State:
         return tree(self.current, self.premises.ports, root, members)
 
     def routes(self) -> dict[str, dict[str, str]]:
-        """The device by which each unit's ToR sends to each address or network."""
+        """The device by which each unit's switches send to each address or network."""
         return {
-            addresses.unit_name(unit): {
+            addresses.tor_name(dpid): {
                 f"{ip}/{prefix}": device
-                for (ip, prefix), (device, _) in sorted(routes_of(unit, flows).items())
+                for (ip, prefix), (device, _) in sorted(routes_of(dpid, flows).items())
             }
-            for unit, flows in self.tor_flows.items()
+            for dpid, flows in self.tor_flows.items()
         }
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from controller.flows import Flow, Routes
 from testbed.ocs.circuits import Circuit
 from testbed.topology.addresses import Dpid
-from testbed.topology.units import Unit, UnitPair
+from testbed.topology.units import UnitPair
 
 LIGHT: Final = Dpid(0)  # what a task that waits for new circuits to carry light is about; no switch has it
 
@@ -43,9 +43,9 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A ToR was started again, and has no routes."""
+    """A switch of a unit was started again, and has no routes."""
 
-    unit: Unit
+    dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,9 @@ class Modify:
 
 @dataclass(frozen=True, slots=True)
 class SetRoutes:
-    """Replace a ToR's whole table, in the fast path or where its programs keep it, and read it back."""
+    """Replace a switch's whole table, in the fast path or where its programs keep it, and read it back."""
 
-    unit: Unit
+    dpid: Dpid
     routes: Routes
 
 

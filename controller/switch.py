@@ -8,11 +8,12 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from controller.flows import COOKIE, Flow
+from controller.flows import COOKIE, NOWHERE, Flow
 from testbed.errors import TestbedError
 from testbed.topology.addresses import Dpid
 
 REPLY_TIMEOUT_S = 10.0
+_IPV4 = 0x0800  # EtherType
 
 
 class Switch:
@@ -111,15 +112,17 @@ class Switch:
 
     def _modification(self, flow: Flow, command: int) -> Any:
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
-        if flow.ip:
+        if flow.ip and not flow.prefix:  # Open vSwitch reads a mask without a bit back as no match at all
+            match = parser.OFPMatch(eth_type=_IPV4)
+        elif flow.ip:
             mask = ".".join(str(0xFFFFFFFF << (32 - flow.prefix) >> shift & 0xFF) for shift in (24, 16, 8, 0))
             match = parser.OFPMatch(
-                eth_type=0x0800, ipv4_dst=flow.ip if flow.prefix == 32 else (flow.ip, mask)
+                eth_type=_IPV4, ipv4_dst=flow.ip if flow.prefix == 32 else (flow.ip, mask)
             )
         else:
             match = parser.OFPMatch(in_port=flow.in_port)
         actions = [parser.OFPActionSetField(eth_dst=flow.set_mac)] if flow.set_mac else []
-        actions.append(parser.OFPActionOutput(flow.out_port))
+        actions += [parser.OFPActionOutput(flow.out_port)] if flow.out_port != NOWHERE else []
         return parser.OFPFlowMod(
             self._datapath,
             cookie=COOKIE,
@@ -137,15 +140,15 @@ def _flow(entry: Any) -> Flow:
     it is removed.
     """
     match = dict(entry.match.items())
-    out_port, mac = 0, ""
+    out_port, mac = NOWHERE, ""
     for instruction in entry.instructions:
         for action in getattr(instruction, "actions", ()):
             out_port = getattr(action, "port", out_port)
             mac = getattr(action, "value", mac) if getattr(action, "key", "") == "eth_dst" else mac
-    ip, prefix = match.get("ipv4_dst", ""), 0
+    ip, prefix = match.get("ipv4_dst", "0.0.0.0" if match.get("eth_type") == _IPV4 else ""), 0
     if isinstance(ip, tuple):
         prefix = sum(bin(int(part)).count("1") for part in ip[1].split("."))
         ip = ip[0]
-    elif ip:
+    elif "ipv4_dst" in match:
         prefix = 32
     return Flow(entry.priority, out_port, in_port=match.get("in_port", 0), ip=ip, prefix=prefix, set_mac=mac)

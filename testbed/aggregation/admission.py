@@ -21,13 +21,13 @@ from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import HOSTS
 from testbed.topology.model import Topology
-from testbed.topology.places import Host, Place
-from testbed.topology.units import Unit
+from testbed.topology.places import Host, Place, at_tor
 
 Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the job's own
-Ways = Mapping[Unit, Sequence[str]]  # unit -> the devices by which a tree's results go on to other units
+Ways = Mapping[Dpid, Sequence[str]]  # switch -> the devices by which a tree's results go on to other switches
 
 
 _LARGER, _SMALLER = 2, 4  # parts of an equal share that a group is given one of
@@ -41,7 +41,7 @@ class Places:
     def __init__(
         self,
         topology: Topology,
-        switches: Mapping[Unit, SummingPlace],
+        switches: Mapping[Dpid, SummingPlace],
         hosts: Hosts,
         lock: AbstractContextManager[Any],
         any_ended: Callable[[], bool] = lambda: False,
@@ -79,7 +79,7 @@ class Places:
         """Give a job its place everywhere that it needs one: segments of `size` slots, or of an equal share,
         and packets of so many lanes, or of as many as fit.
 
-        `ways` says, tree by tree, by which devices results leave each unit towards others; without it they
+        `ways` says, tree by tree, by which devices results leave each switch towards others; without it they
         stay where they are made. `programs` is System.programs: places of an engine that it does not
         name sum. Raises NoRoomError when a place has no segment or takes no more jobs; then
         nothing is held.
@@ -169,11 +169,11 @@ class Places:
             return [each for each in self._admitted.values() if each.job == job and each.group]
 
     def reroute(self, job: int, ways: Sequence[Ways], first: int = 0) -> None:
-        """Sets where a job's results leave the units, or those of the group whose first tree that is, after
-        circuits changed; units that results newly pass through included.
+        """Sets where a job's results leave the switches, or those of the group whose first tree that is,
+        after circuits changed; switches that results newly pass through included.
 
-        Nothing for a job that is not admitted: it is about to be, by ways of its own, or was. All units are
-        told, whatever one raises; one that ended learns it when it is started again.
+        Nothing for a job that is not admitted: it is about to be, by ways of its own, or was. All switches
+        are told, whatever one raises; one that ended learns it when it is started again.
         """
         with self._lock:
             admission = self._admitted.get((job, first))
@@ -181,10 +181,10 @@ class Places:
                 return
             failures = []
             for tree, going_on in enumerate(ways):
-                for unit in sorted({*admission.ways[tree], *going_on}):
-                    admission.ways[tree][unit] = tuple(going_on.get(unit, ()))
+                for dpid in sorted({*admission.ways[tree], *going_on}):
+                    admission.ways[tree][dpid] = tuple(going_on.get(dpid, ()))
                     try:
-                        self._enter_unit(admission, tree, unit)
+                        self._enter_switch(admission, tree, dpid)
                     except TestbedError as error:
                         failures.append(error)
             if failures:
@@ -207,8 +207,8 @@ class Places:
             tick = Tick(job, admission.generation, tree, slot, fragment, age_ms)
         at.tick(tick)
 
-    def restart(self, unit: Unit, restart: Callable[[], None]) -> dict[int, int]:
-        """Has a unit's switch started again by `restart`, after which it knows no job, while no job comes or
+    def restart(self, dpid: Dpid, restart: Callable[[], None]) -> dict[int, int]:
+        """Has a switch started again by `restart`, after which it knows no job, while no job comes or
         goes.
 
         Jobs whose packets only pass there get their entries back. The sums of the others are lost: returns
@@ -220,21 +220,21 @@ class Places:
             passing = [
                 admission
                 for admission in self._admitted.values()
-                if any(unit in way for way in admission.ways)
+                if any(dpid in way for way in admission.ways)
             ]
             lost = {
                 admission.job
                 for admission in passing
-                if unit in admission.forest.units or Place(unit) in admission.forest.places
+                if dpid in admission.forest.switches or at_tor(dpid) in admission.forest.places
             }
             for admission in passing:
                 if admission.job in lost:
                     continue
                 for tree, way in enumerate(admission.ways):
-                    if unit in way:
-                        self._enter_unit(admission, tree, unit)
+                    if dpid in way:
+                        self._enter_switch(admission, tree, dpid)
                 for host in sorted(admission.bound):
-                    if host[0] == unit:
+                    if addresses.tor_of(*host) == dpid:
                         self._bind(admission, host)
             return {job: self._admitted[job, 0].generation for job in lost}
 
@@ -305,10 +305,10 @@ class Places:
             for node in tree.top.nodes():
                 self._take_segment(admission, number, node.place)
         for number, going_on in enumerate(ways):
-            units = {*self._units_of(forest, number), *going_on}
-            admission.ways[number] = {unit: tuple(going_on.get(unit, ())) for unit in sorted(units)}
-            for unit in sorted(units):
-                self._enter_unit(admission, number, unit)
+            dpids = {*self._switches_of(forest, number), *going_on}
+            admission.ways[number] = {dpid: tuple(going_on.get(dpid, ())) for dpid in sorted(dpids)}
+            for dpid in sorted(dpids):
+                self._enter_switch(admission, number, dpid)
             for node in forest.trees[number].top.nodes():
                 if host := node.place.at:
                     self._enter_host(admission, number, node, host)
@@ -340,22 +340,23 @@ class Places:
             raise NoRoomError(f"{what}{place}: {full}") from full
 
     @staticmethod
-    def _units_of(forest: Forest, tree: int) -> set[Unit]:
-        """The units whose switches must know a tree without regard to circuits: they sum, or a host there
-        does, or has results.
+    def _switches_of(forest: Forest, tree: int) -> set[Dpid]:
+        """The switches that must know a tree without regard to the ways between them: they sum, or a host
+        there does, or has results.
         """
-        places = {node.place.unit for node in forest.trees[tree].top.nodes()}
-        return places | {unit for unit, _ in forest.receivers(tree)}
+        places = {node.place.tor for node in forest.trees[tree].top.nodes()}
+        return places | {addresses.tor_of(*host) for host in forest.receivers(tree)}
 
-    def _enter_unit(self, admission: Admission, tree: int, unit: Unit) -> None:
-        """A tree's entry at a unit's switch: where it sums, or where results only pass through."""
-        forest, place, switch = admission.forest, Place(unit), self._switches[unit]
+    def _enter_switch(self, admission: Admission, tree: int, dpid: Dpid) -> None:
+        """A tree's entry at a switch: where it sums, or where results only pass through."""
+        forest, place, switch = admission.forest, at_tor(dpid), self._switches[dpid]
         nodes = {node.place: node for node in forest.trees[tree].top.nodes()}
         keeping = {at.at for at in nodes if at.at and at != forest.trees[tree].top.place}
-        down = sorted({host for host in {*forest.receivers(tree), *keeping} if host and host[0] == unit})
+        takers = {host for host in {*forest.receivers(tree), *keeping} if host}
+        down = sorted(host for host in takers if addresses.tor_of(*host) == dpid)
         ports = [addresses.tor_port_device(*host) for host in down]
         number = admission.first + tree
-        switch.set_group(admission.job, number, [*ports, *admission.ways[tree].get(unit, ())])
+        switch.set_group(admission.job, number, [*ports, *admission.ways[tree].get(dpid, ())])
         switch.admit(admission.job, self._entry(admission, tree, place, nodes.get(place)))
 
     def _enter_host(self, admission: Admission, tree: int, node: Node, host: Host) -> None:
@@ -393,7 +394,7 @@ class Places:
         )
 
     def _at(self, place: Place) -> SummingPlace:
-        return self._hosts.place(place.at) if place.at else self._switches[place.unit]
+        return self._hosts.place(place.at) if place.at else self._switches[place.tor]
 
     def _bind(self, admission: Admission, host: Host) -> None:
         """Lets a host send what it is in the job: a worker, a place, or both."""
@@ -401,7 +402,7 @@ class Places:
         worker = forest.workers.index(host) if host in forest.workers else None
         admission.bound.add(host)
         is_place = any(place.at == host for place in forest.places)
-        self._switches[host[0]].bind(host[1], Sender(admission.job, worker, is_place))
+        self._switches[addresses.tor_of(*host)].bind(host[1], Sender(admission.job, worker, is_place))
 
     def _release(self, admission: Admission) -> None:
         """Take all of it back in the reverse order of what follows, whatever a part of it raises: nobody
@@ -413,16 +414,16 @@ class Places:
             for tree, place in admission.bases:
                 stack.callback(self._segments[place].free, (job, first + tree))
             for tree in range(len(forest.trees)):
-                for unit in sorted(admission.ways[tree]):
-                    stack.callback(self._switches[unit].release, job, first + tree)
+                for dpid in sorted(admission.ways[tree]):
+                    stack.callback(self._switches[dpid].release, job, first + tree)
                 for host in sorted(admission.summing):
                     stack.callback(self._hosts.place(host).release, job, first + tree)
             for worker in admission.rings:
                 stack.callback(self._hosts.detach, forest.workers[worker], first)
             for host in admission.looped:
                 stack.callback(self._hosts.place(host).bind, host[1], None)
-            for unit, number in admission.bound:
-                stack.callback(self._switches[unit].bind, number, None)
+            for host in admission.bound:
+                stack.callback(self._switches[addresses.tor_of(*host)].bind, host[1], None)
 
 
 def group_ip(job: int) -> str:

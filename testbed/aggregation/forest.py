@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from testbed.contract import spec
 from testbed.errors import RequestError
-from testbed.topology.places import Host, Place
+from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
+from testbed.topology.places import Host, Place, at_tor
 from testbed.topology.units import Unit, UnitPair
 
 MAX_TREES = 256  # the header's field has eight bits
@@ -111,6 +113,11 @@ class Forest:
         """The units with workers."""
         return sorted({unit for unit, _ in self.workers})
 
+    @property
+    def switches(self) -> set[Dpid]:
+        """The switches at which the workers are."""
+        return {addresses.tor_of(*host) for host in self.workers}
+
     def receivers(self, tree: int) -> list[Host]:
         """Return the hosts that get the sums of a tree."""
         owner = self.trees[tree].owner
@@ -152,17 +159,25 @@ class Forest:
     def meeting(self) -> int:
         """Return how many packets of one fragment can meet in one queue on their way up, at most: at a host
         all that it does not send itself come by its one link; at a switch all from other units may come by
-        one port.
+        one port, and in a pod all from a rack, or from beyond the ToR, do.
         """
         return max((self._inflow(node) for tree in self.trees for node in tree.top.nodes()), default=1)
 
     def _inflow(self, node: Node) -> int:
         workers = [self.workers[rank] for rank in node.workers]
-        if node.place.is_switch:
-            from_elsewhere = [unit for unit, _ in workers if unit != node.place.unit]
-            units_below = [child.place.unit for child in node.below if child.place.unit != node.place.unit]
-            return max(1, len(from_elsewhere) + len(units_below))
-        return max(1, sum(host != node.place.at for host in workers) + len(node.below))
+        if not node.place.is_switch:
+            return max(1, sum(host != node.place.at for host in workers) + len(node.below))
+        senders = [*workers, *((child.place.unit, child.place.host) for child in node.below)]
+        return max(Counter(_port(node.place, sender) for sender in senders).values())
+
+
+def _port(switch: Place, sender: Host) -> Host | int | None:
+    """Return what tells a switch's port to a host or a place from its others; None for all optical ones, and
+    for the one of a pod's ToR that leads up.
+    """
+    if addresses.tor_of(*sender) == switch.tor and addresses.place_in_rack(sender[1]):
+        return sender
+    return addresses.rack_of(sender[1]) if sender[0] == switch.unit and not switch.rack else None
 
 
 def by_unit(workers: Sequence[Host]) -> dict[Unit, tuple[int, ...]]:
@@ -171,16 +186,31 @@ def by_unit(workers: Sequence[Host]) -> dict[Unit, tuple[int, ...]]:
     return {unit: tuple(rank for rank, host in enumerate(workers) if host[0] == unit) for unit in units}
 
 
-def below_top(workers: Sequence[Host], top: Place) -> Tree:
-    """The tree of two levels in which each unit's switch sums its workers, and `top` sums the switches. Where
-    all workers are in one unit its switch is the whole tree; where `top` is a unit's switch, that unit's
-    workers push to it.
+def meeting_switch(workers: Sequence[Host]) -> Place:
+    """The lowest switch above workers of one unit: their ToR, or in a pod, of several racks, the pod switch.
+    RequestError where they are in several units.
     """
-    ranks = by_unit(workers)
-    if len(ranks) == 1:
-        (unit,) = ranks
-        if top.is_switch and top.unit == unit:
-            return Tree(Node(top, ranks[unit]))
-    here = ranks.pop(top.unit, ()) if top.is_switch else ()
-    below = tuple(Node(Place(unit), numbers) for unit, numbers in ranks.items())
-    return Tree(Node(top, here, below))
+    switches = {addresses.tor_of(*host) for host in workers}
+    units = {unit for unit, _ in workers}
+    if len(units) != 1:
+        raise RequestError(f"workers in {len(units)} units; the switch of one unit is asked for")
+    return at_tor(switches.pop()) if len(switches) == 1 else Place(units.pop())
+
+
+def below_top(workers: Sequence[Host], top: Place) -> Tree:
+    """The tree in which each ToR sums its workers, in a pod the pod switch those of several racks, and `top`
+    sums what comes from each unit. Where all workers are at one switch, and `top` is that, it is the whole
+    tree; where `top` is a switch, its own workers push to it, and in its unit it is above the other ToRs.
+    """
+    at: dict[Dpid, list[int]] = {}
+    for rank, host in enumerate(workers):
+        at.setdefault(addresses.tor_of(*host), []).append(rank)
+    here = at.pop(top.tor, []) if top.is_switch else []
+    below: dict[Unit, list[Node]] = {}
+    for dpid in sorted(at, key=at_tor):
+        below.setdefault(addresses.tor_unit(dpid), []).append(Node(at_tor(dpid), tuple(at[dpid])))
+    nodes = []
+    for unit, tors in below.items():
+        is_tops = top.is_switch and unit == top.unit
+        nodes += tors if is_tops or len(tors) == 1 else [Node(Place(unit), (), tuple(tors))]
+    return Tree(Node(top, tuple(here), tuple(nodes)))

@@ -12,6 +12,7 @@ from testbed.aggregation.forest import Forest
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Host, Place
 from testbed.topology.units import Unit
@@ -43,12 +44,12 @@ class Admission:
     lanes: int
     rate_mbps: float | None  # of the slowest link of its hosts
     queue_packets: int  # of each link
-    engines: Mapping[Unit, str]  # unit -> what its switch sums with
+    engines: Mapping[Unit, str]  # unit -> what its switches sum with
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
     programs: Mapping[str, str] = field(default_factory=dict)  # by engine
     first: int = 0  # the number of its first tree among the job's; the others follow
     group: Group | None = None  # None: it is the job's own
-    ways: list[dict[Unit, tuple[str, ...]]] = field(default_factory=list)  # by tree: unit with an entry -> on
+    ways: list[dict[Dpid, tuple[str, ...]]] = field(default_factory=list)  # by tree: switch with entry -> on
     summing: set[Host] = field(default_factory=set)  # hosts with an entry
     looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
     bound: set[Host] = field(default_factory=set)  # those that may send

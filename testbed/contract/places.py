@@ -17,7 +17,7 @@ U32, U64, BE32 = Kind.U32, Kind.U64, Kind.BE32
 class Port(Choice):
     """The kinds of neighbour behind a place's port."""
 
-    FABRIC = 0, "optical: what comes was checked where it entered"
+    FABRIC = 0, "of another switch, or optical: what comes was checked where it entered"
     HOST = 1, "of a host, or of its loop"
     CONTROL = 2, "of whoever runs the place"
 
@@ -78,10 +78,10 @@ PORT = Record(
         Member(
             "owner",
             U32,
-            "unit of a ToR port, 0 for the optical switch's; of a host's loop, the ifindex of its eth0",
+            "the switch's number, 0 for the optical one's; of a host's loop, the ifindex of its eth0",
         ),
         Member("number", U32, "port number at the optical switch"),
-        Member("self_ip", BE32, "address that pushes are sent to here: of the ToR, or the loop's"),
+        Member("self_ip", BE32, "address that pushes are sent to here: of the switch, or the loop's"),
         Member("kind", U32, "PORT_*"),
         Member("job", U32, "of who runs at a host's port; NOBODY: no one"),
         Member("worker", U32, "its number, or NOBODY"),
@@ -92,7 +92,10 @@ PORT = Record(
 
 ENTRY_KEY = Record(
     "entry_key",
-    (Member("owner", U32, "unit of the ToR, or ifindex of the host's eth0"), *members(U32, "job", "tree")),
+    (
+        Member("owner", U32, "number of the switch, or ifindex of the host's eth0"),
+        *members(U32, "job", "tree"),
+    ),
 )
 
 ENTRY = Record(
@@ -163,16 +166,16 @@ SLOT = Record(
 ROUTE_KEY = Record(
     "route_key",
     (
-        Member("owner", U32, "unit of the ToR"),
+        Member("owner", U32, "number of the switch"),
         Member("ip", BE32, "network part"),
-        Member("prefix", U32, "32 or 24"),
+        Member("prefix", U32, "32, 24 or 0"),
     ),
 )
 
 ROUTE = Record(
     "route",
     (
-        Member("ifindex", U32),
+        Member("ifindex", U32, "0: nowhere, Open vSwitch drops it"),
         Member("mac", Kind.U8, "new destination; all zero: leave it", 6),
         Member("pad", Kind.U16),
     ),

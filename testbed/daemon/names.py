@@ -19,13 +19,11 @@ HOSTS, RESOLVER = Path("/etc/hosts"), Path("/etc/resolv.conf")
 
 
 def hosts_file(topology: Topology, hostname: str) -> str:
-    """Return the file's text: loopback, every ToR's own address and every host; again as IPv4-mapped
+    """Return the file's text: loopback, every switch's own address and every host; again as IPv4-mapped
     addresses, by which glibc looks up the peer of a socket that takes both families.
     """
-    names = {addresses.tor_ip(unit.index): unit.name for unit in topology.units}
-    for unit in topology.units:
-        for host in range(1, unit.hosts + 1):
-            names[addresses.host_ip(unit.index, host)] = addresses.host_name(unit.index, host)
+    names = {addresses.tor_ip(dpid): addresses.tor_name(dpid) for dpid in topology.switches}
+    names |= {addresses.host_ip(*host): addresses.host_name(*host) for host in topology.hosts}
     lines = [f"127.0.0.1 localhost {hostname}", "::ffff:127.0.0.1 localhost"]
     for prefix in ("", "::ffff:"):
         lines += [f"{prefix}{ip} {name}" for ip, name in names.items()]

@@ -154,24 +154,23 @@ class Network:
 
     def _switch_ports(self) -> list[SwitchPort]:
         tors = [
-            SwitchPort(device.unit, device.number, device.device)
+            SwitchPort(device.dpid, device.number, device.device)
             for device in self.fabric.switch_devices()
-            if self.topology.unit(device.unit).data_plane.is_bridge
+            if self.topology.unit(addresses.tor_unit(device.dpid)).data_plane.is_bridge
         ]
         return tors + [SwitchPort(None, device.number, device.device) for device in self.fabric.oxc_devices()]
 
     def _host_ports(self) -> list[HostPort]:
         return [
-            HostPort(unit.index, host, self.fabric.host_namespace(addresses.host_name(unit.index, host)))
-            for unit in self.topology.units
-            for host in range(1, unit.hosts + 1)
+            HostPort(*host, self.fabric.host_namespace(addresses.host_name(*host)))
+            for host in self.topology.hosts
         ]
 
     def _made_places(self, stack: ExitStack, cells: Cells) -> Places:
         namespaces = {(port.unit, port.host): port.namespace for port in self._host_ports()}
         hosts = XdpHosts(cells, namespaces, Loops(namespaces, self.topology.mtu))
         stack.callback(hosts.close)
-        places = Places(self.topology, self.tors.by_unit, hosts, threading.Lock(), self.tors.any_ended)
+        places = Places(self.topology, self.tors.by_dpid, hosts, threading.Lock(), self.tors.any_ended)
         stack.callback(places.close)
         return places
 
@@ -197,7 +196,7 @@ class Network:
 
     def _await_ready(self) -> None:
         deadline, listens = time.monotonic() + _READY_TIMEOUT_S, False
-        total = len(self.topology.units) + bool(self.topology.optical_ports)
+        total = len(self.topology.switches) + bool(self.topology.optical_ports)
         self._progress("controller", 0, total)
         while True:
             assert self._controller is not None

@@ -4,7 +4,7 @@ A folder has two modules that are asked for here, and nothing outside it knows m
 
 - `tors`: `Tors(topology, log, progress)`, a `testbed.dataplanes.tors.Tors`, and `require(topology)`, which
   raises what the host lacks for it before anything starts.
-- `routes`, where the ToR is no bridge: `router(unit)`, which sets a unit's whole table of routes.
+- `routes`, where switches are no bridges: `router(unit, dpid)`, which sets a switch's whole table.
 
 Modules are imported when a topology needs them: an engine's libraries need not be there for another's.
 """
@@ -15,9 +15,9 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.model import Topology, UnitSpec
-from testbed.topology.units import Unit
 
 Router = Callable[[Mapping[tuple[str, int], tuple[str, str]]], None]
 
@@ -41,12 +41,12 @@ def require(topology: Topology) -> None:
         part(folder, "tors").require(topology)
 
 
-def routers(topology: Topology) -> dict[Unit, Router]:
-    """Return, for each unit whose ToR speaks no OpenFlow, what sets its routes."""
+def routers(topology: Topology) -> dict[Dpid, Router]:
+    """Return, for each switch that speaks no OpenFlow, what sets its routes."""
     units = [unit for unit in topology.units if not unit.data_plane.is_bridge]
-    return {unit.index: _router(unit) for unit in units}
+    return {dpid: _router(unit, dpid) for unit in units for dpid in unit.switches}
 
 
-def _router(unit: UnitSpec) -> Router:
-    router: Router = part(unit.data_plane.folder, "routes").router(unit)
+def _router(unit: UnitSpec, dpid: Dpid) -> Router:
+    router: Router = part(unit.data_plane.folder, "routes").router(unit, dpid)
     return router

@@ -1,5 +1,5 @@
-"""The ToRs of a running testbed, whatever their units' engines are: the places that they are, and what
-becomes of those that are processes and end.
+"""The switches of a running testbed's units, ToRs and those of pods, whatever their engines are: the places
+that they are, and what becomes of those that are processes and end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from testbed.aggregation.admission import Places
 from testbed.aggregation.summing import SummingPlace
 from testbed.dataplanes.folders import part, used_by
 from testbed.dataplanes.xdp.places import Cells
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
-from testbed.topology.units import Unit
 
 Progress = Callable[[str, int, int], None]
 
@@ -27,7 +27,7 @@ class Restart:
     (with their generations) were on it.
     """
 
-    unit: Unit
+    dpid: Dpid
     ended: str
     count: int
     jobs: Mapping[int, int]
@@ -37,14 +37,14 @@ class Restart:
 
 
 class Tors(Protocol):
-    """The ToRs of the units of one folder's engines."""
+    """The switches of the units of one folder's engines, by their numbers: ToRs, and those of pods."""
 
     @property
-    def by_unit(self) -> Mapping[Unit, SummingPlace]: ...
+    def by_dpid(self) -> Mapping[Dpid, SummingPlace]: ...
 
     @property
     def restarts(self) -> Counter[int]:
-        """Count how often each unit's ToR was started again."""
+        """Count how often each was started again."""
 
     def standing(self, cells: Cells) -> AbstractContextManager[object]:
         """Make them, over devices that are there and the maps of the fast path; leaving takes them down."""
@@ -75,8 +75,8 @@ class AllTors:
         ]
 
     @property
-    def by_unit(self) -> dict[Unit, SummingPlace]:
-        return {unit: tor for tors in self._parts for unit, tor in tors.by_unit.items()}
+    def by_dpid(self) -> dict[Dpid, SummingPlace]:
+        return {dpid: tor for tors in self._parts for dpid, tor in tors.by_dpid.items()}
 
     @property
     def restarts(self) -> Counter[int]:

@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from testbed.emulation.links import WIRES, HostAddress, WireEnd, WireSpec
 from testbed.emulation.openvswitch import Bridge, Port
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import LinkSpec, Topology, UnitSpec
-from testbed.topology.units import Unit
 
 HOST_DEVICE = "eth0"
 PREFIX = 24
 _ETHERNET_BYTES = 14
-HOST_PORT, OPTICAL_PORT = "host", "optical"
+HOST_PORT, OPTICAL_PORT, POD_PORT = "host", "optical", "pod"
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchDevice:
-    """A port of a ToR switch in the testbed's root network namespace. `kind` is "host" or "optical"."""
+    """A port of a unit's switch, or of a pod's ToR, in the testbed's root network namespace. `kind` is
+    "host", "optical", or "pod", of the links between ToRs and pod switches.
+    """
 
-    unit: Unit
+    dpid: Dpid
     device: str
     number: int
     kind: str
@@ -66,14 +68,13 @@ def parts(topology: Topology) -> Parts:
     )
     bridges = [
         Bridge(
-            unit.name,
-            addresses.tor_dpid(unit.index),
-            tuple(
-                Port(device.device, device.number) for device in switch_devices if device.unit == unit.index
-            ),
+            addresses.tor_name(dpid),
+            dpid,
+            tuple(Port(device, number) for device, number in unit.ports_of(dpid).items()),
         )
         for unit in topology.units
         if unit.data_plane.is_bridge
+        for dpid in unit.switches
     ]
     if oxc_devices:
         ports = tuple(Port(device.device, device.number) for device in oxc_devices)
@@ -90,27 +91,40 @@ def parts(topology: Topology) -> Parts:
 
 def _switch_devices(unit: UnitSpec) -> list[SwitchDevice]:
     return [
-        SwitchDevice(
-            unit.index, device, number, HOST_PORT if addresses.is_host_port(number) else OPTICAL_PORT
-        )
-        for device, number in unit.tor_ports.items()
+        SwitchDevice(dpid, device, number, _kind(number))
+        for dpid in unit.switches
+        for device, number in unit.ports_of(dpid).items()
     ]
 
 
+def _kind(number: int) -> str:
+    if addresses.is_host_port(number):
+        return HOST_PORT
+    return OPTICAL_PORT if addresses.is_optical_port(number) else POD_PORT
+
+
 def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
-    """Host links run from the host (a) to its ToR (b); optical links from the ToR (a) to the optical switch
-    (b).
+    """Host links run from the host (a) to its ToR (b); in a pod, links run from each ToR (a) to the pod
+    switch (b); optical links from the unit's switch (a) to the optical switch (b).
     """
     scale, mtu = topology.scale, topology.mtu
     host_buffer = buffer_bytes(topology.host_link, mtu)
     wires = []
-    for host in range(1, unit.hosts + 1):
+    for host in unit.numbers:
         name = addresses.host_name(unit.index, host)
         ifindex = addresses.host_ifindex(unit.index, host)
         a = WireEnd(HOST_DEVICE, name, addresses.host_mac(unit.index, host), ifindex)
         b = WireEnd(addresses.tor_port_device(unit.index, host))
         host_rate = topology.emulated_host_mbps(unit.index, host)
         wires.append(WireSpec(name, a, b, host_rate, host_buffer, mtu))
+    if unit.racks:
+        assert topology.pod_link
+        pod_rate, pod_buffer = topology.pod_link.emulated_mbps(scale), buffer_bytes(topology.pod_link, mtu)
+        for rack in unit.rack_numbers:
+            a = WireEnd(addresses.uplink_device(unit.index, rack))
+            b = WireEnd(addresses.rack_device(unit.index, rack))
+            name = addresses.rack_name(unit.index, rack)
+            wires.append(WireSpec(name, a, b, pod_rate, pod_buffer, mtu))
     optical_rate, optical_buffer = (
         topology.optical_link.emulated_mbps(scale),
         buffer_bytes(topology.optical_link, mtu),
@@ -124,22 +138,22 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
 
 
 def _hosts(unit: UnitSpec) -> list[HostAddress]:
-    """Return the hosts' addresses. Each host knows its unit's other hosts and its gateway, so that no address
+    """Return the hosts' addresses. Each host knows its rack's other hosts and its gateway, so that no address
     resolution crosses the fabric.
     """
-    gateway = addresses.tor_ip(unit.index)
-    known = [
-        (addresses.host_ip(unit.index, host), addresses.host_mac(unit.index, host)) for host in _numbers(unit)
-    ]
-    known.append((gateway, addresses.tor_mac(unit.index)))
+    return [address for rack in unit.rack_numbers for address in _hosts_of(unit, rack)]
+
+
+def _hosts_of(unit: UnitSpec, rack: int) -> list[HostAddress]:
+    tor = addresses.tor_dpid(unit.index, rack)
+    gateway = addresses.tor_ip(tor)
+    numbers = [number for number in unit.numbers if addresses.rack_of(number) == rack]
+    known = [(addresses.host_ip(unit.index, host), addresses.host_mac(unit.index, host)) for host in numbers]
+    known.append((gateway, addresses.tor_mac(tor)))
     hosts = []
-    for host in _numbers(unit):
+    for host in numbers:
         address = addresses.host_ip(unit.index, host)
         neighbours = tuple(neighbour for neighbour in known if neighbour[0] != address)
         name = addresses.host_name(unit.index, host)
         hosts.append(HostAddress(name, HOST_DEVICE, address, PREFIX, gateway, neighbours))
     return hosts
-
-
-def _numbers(unit: UnitSpec) -> range:
-    return range(1, unit.hosts + 1)

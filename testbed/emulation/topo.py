@@ -2,7 +2,8 @@
 
 One is made of a Topology, or by a user's subclass whose `build` calls addUnit, or addSwitch, addHost and
 addLink. Either way it has a `topology`, held to the rules of a YAML file. Names are the testbed's, since
-addresses are functions of them: switches u1, u2, ... and oxc, hosts u1h1, u1h2, ... Pure: makes nothing.
+addresses are functions of them: switches u1, u2, ... and oxc, hosts u1h1, u1h2, ..., and where a unit is a
+pod, its racks' ToRs u1r1, u1r2, ... and hosts u1r1h1, u1r1h2, ... Pure: makes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mininet.topo import Topo
 from testbed.emulation.parts import HOST_DEVICE, PREFIX
 from testbed.errors import RequestError
 from testbed.topology import addresses
-from testbed.topology.addresses import OXC_BRIDGE, host_name, unit_name
+from testbed.topology.addresses import OXC_BRIDGE, host_name, rack_name, unit_name
 from testbed.topology.fields import is_number, shown
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
@@ -25,7 +26,8 @@ from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
 from testbed.topology.words import words
 
-_TOR, _HOST = re.compile(r"u([1-9][0-9]{0,2})"), re.compile(r"u([1-9][0-9]{0,2})h([1-9][0-9]{0,2})")
+_TOR = re.compile(r"u([1-9][0-9]{0,2})(?:r([1-9][0-9]?))?")
+_HOST = re.compile(_TOR.pattern + r"h([1-9][0-9]{0,2})")
 _UNADDRESSED = {"addr1": None, "addr2": None}  # or Mininet draws addresses that the devices do not have
 
 # Parameters of Mininet's that a testbed has no room for, and why.
@@ -60,16 +62,19 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         self._described: Topology | None = None
         self._tors: dict[Unit, dict[str, Any]] = {}
         self._cpus: dict[str, float] = {}  # by the names of the hosts that say so
+        self._racks: dict[Unit, set[int]] = {}  # of pods
         super().__init__(*args, **params)
 
     def build(self, topology: Topology) -> None:
         """Describe a topology. A subclass has its own `build`, with parameters of its own."""
         self._described = topology
         optical_bw = topology.optical_link.rate_mbps
+        pod_bw = topology.pod_link.rate_mbps if topology.pod_link else None
         for unit in topology.units:
-            hosts = [topology.host(unit.index, host) for host in range(1, unit.hosts + 1)]
+            hosts = [topology.host(*host) for host in unit.members[: unit.hosts]]
             said = [{"bw": host.rate_mbps, "cpus": host.cpus} for host in hosts]
-            self.addUnit(said, unit.kind, unit.engine, unit.optical_ports, optical_bw=optical_bw)
+            ports, racks = unit.optical_ports, unit.racks
+            self.addUnit(said, unit.kind, unit.engine, ports, None, optical_bw, racks=racks, pod_bw=pod_bw)
 
     # -------------------------------------------------------------- what a subclass calls
 
@@ -81,16 +86,23 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         optical_ports: int = 2,
         bw: float | str | None = None,
         optical_bw: float | str | None = None,
+        racks: int = 0,
+        pod_bw: float | str | None = None,
     ) -> str:
         """Add the next unit whole: its ToR, so many hosts, or hosts like {"bw": 100, "cpu": 0.25}, and so
-        many links to the optical switch. Return the ToR's name.
+        many links to the optical switch. With `racks` it is a pod: so many ToRs with such hosts each, below
+        the pod switch. Return the name of the unit's switch.
         """
         unit = Unit(max(self._tors, default=0) + 1)
         tor = self.addSwitch(unit_name(unit), kind=kind, engine=engine)
-        for host, said in enumerate([{}] * hosts if isinstance(hosts, int) else hosts, 1):
-            opts = {key: value for key, value in {"bw": bw, **said}.items() if value is not None}
-            own_bw = opts.pop("bw", None)
-            self.addLink(self.addHost(host_name(unit, host), **opts), tor, **_said(own_bw))
+        for rack in range(1, racks + 1):
+            self.addLink(self.addSwitch(rack_name(unit, rack)), tor, **_said(pod_bw))
+        for rack in range(1, racks + 1) if racks else (0,):
+            for host, said in enumerate([{}] * hosts if isinstance(hosts, int) else hosts, 1):
+                opts = {key: value for key, value in {"bw": bw, **said}.items() if value is not None}
+                own_bw = opts.pop("bw", None)
+                name = host_name(unit, addresses.in_rack(rack, host))
+                self.addLink(self.addHost(name, **opts), rack_name(unit, rack), **_said(own_bw))
         if optical_ports and OXC_BRIDGE not in self.g.node:
             self.addSwitch(OXC_BRIDGE)
         for _ in range(optical_ports):
@@ -98,21 +110,35 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         return tor
 
     def addSwitch(self, name: str, **opts: Any) -> str:
-        """Add the ToR of a unit, of a `kind` (gpu) that sums with an `engine` (xdp), or the optical switch,
-        `oxc`. RequestError for another name, or a parameter that has no place here.
+        """Add the switch of a unit of a `kind` (gpu) that sums with an `engine` (xdp), the ToR of a rack of a
+        pod, which is as its unit, or the optical switch, `oxc`. RequestError for another name, or a parameter
+        that has no place here.
         """
         if name == OXC_BRIDGE:
             self._check(f"addSwitch({name!r})", name, opts, ())
             return str(self.addNode(name, isSwitch=True, dpid=f"{addresses.OXC_DPID:x}"))
+        if rack := _rack_of(name):
+            return self._add_rack(name, rack, opts)
         opts = opts or self.sopts
         self._check(f"addSwitch({name!r})", name, opts, ("kind", "engine"))
         if not (unit := _unit_of(name)):
             raise RequestError(
-                f"addSwitch({name!r}): accepted are u1, u2, ... for units and oxc for the optical switch"
+                f"addSwitch({name!r}): accepted are u1, u2, ... for units and oxc for the optical switch, "
+                f"and u1r1, u1r2, ... for racks of a pod"
             )
         described = self._tors[unit] = {"kind": "gpu", "engine": "xdp", **opts}
         dpid = f"{addresses.tor_dpid(unit):x}"
         return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=described["engine"]))
+
+    def _add_rack(self, name: str, rack: tuple[Unit, int], opts: Mapping[str, Any]) -> str:
+        """Add the ToR of a pod, whose engine is its unit's."""
+        attempt, (unit, number) = f"addSwitch({name!r})", rack
+        self._check(attempt, name, opts, ())
+        if unit not in self._tors:
+            raise RequestError(f"{attempt}: add {unit_name(unit)}, the switch of its pod, before it")
+        self._racks.setdefault(unit, set()).add(number)
+        dpid = f"{addresses.tor_dpid(unit, number):x}"
+        return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=self._tors[unit]["engine"]))
 
     def addHost(self, name: str, **opts: Any) -> str:
         """Add a host; u1h1 is the first of unit u1. `cpu` is the share of the machine's cores that its
@@ -126,22 +152,25 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         if opts:
             self._cpus[name] = _cores(attempt, **opts)
         ip, mac = f"{addresses.host_ip(*place)}/{PREFIX}", addresses.host_mac(*place)
-        return str(self.addNode(name, ip=ip, mac=mac, defaultRoute=f"via {addresses.tor_ip(place[0])}"))
+        gateway = addresses.tor_ip(addresses.tor_of(*place))
+        return str(self.addNode(name, ip=ip, mac=mac, defaultRoute=f"via {gateway}"))
 
     def addLink(self, node1: str, node2: str, **opts: Any) -> Any:
-        """Add the link of a host to its unit's ToR, or the next optical port of a ToR, which is a link to
-        `oxc`: `bw` in Mb/s, `max_queue_size` in packets. RequestError for other ends, or a parameter that has
-        no place here.
+        """Add the link of a host to its ToR, that of a pod's ToR to the pod switch, or the next optical port
+        of a unit's switch, which is a link to `oxc`: `bw` in Mb/s, `max_queue_size` in packets. RequestError
+        for other ends, or a parameter that has no place here.
         """
         attempt, opts = f"addLink({node1!r}, {node2!r})", opts or self.lopts
         _refuse(attempt, opts, ("bw", "max_queue_size"))
         for node in (node1, node2):
             if node not in self.g.node:
                 raise RequestError(f"{attempt}: {node} was not added")
-        if _place_of(node2) or node1 == OXC_BRIDGE:
+        if _place_of(node2) or (_rack_of(node2) and not _place_of(node1)) or node1 == OXC_BRIDGE:
             node1, node2 = node2, node1
         if place := _place_of(node1):
             return self._link_host(attempt, place, node2, opts)
+        if rack := _rack_of(node1):
+            return self._link_rack(attempt, rack, node2, opts)
         unit = _unit_of(node1)
         if not unit or node2 != OXC_BRIDGE:
             raise RequestError(f"{attempt}: accepted are a host with its unit's switch, and that with oxc")
@@ -155,15 +184,31 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
 
     def _link_host(self, attempt: str, place: Host, tor: str, opts: Mapping[str, Any]) -> Any:
         unit, host = place
-        name = host_name(unit, host)
-        if tor != unit_name(unit):
-            raise RequestError(f"{attempt}: {name} is a host of {unit_name(unit)}, and linked with that")
+        name, own = host_name(unit, host), rack_name(unit, addresses.rack_of(host))
+        if tor != own:
+            raise RequestError(f"{attempt}: {name} is a host of {own}, and linked with that")
         if self.ports.get(name):
             raise RequestError(f"{attempt}: a host has one link, and {name} has it")
         ip, mac = f"{addresses.host_ip(unit, host)}/{PREFIX}", addresses.host_mac(unit, host)
         ends: dict[str, Any] = {"intfName1": HOST_DEVICE, "intfName2": addresses.tor_port_device(unit, host)}
         ends |= {**_UNADDRESSED, "addr1": mac, "params1": {"ip": ip}}
         return super().addLink(name, tor, 0, addresses.tor_port_number(host), **ends, **opts)
+
+    def _link_rack(self, attempt: str, rack: tuple[Unit, int], above: str, opts: Mapping[str, Any]) -> Any:
+        unit, number = rack
+        name = rack_name(unit, number)
+        if above != unit_name(unit):
+            raise RequestError(
+                f"{attempt}: {name} is the ToR of a rack of {unit_name(unit)}, and linked with that"
+            )
+        if above in (other for other, _ in self.ports.get(name, {}).values()):
+            raise RequestError(f"{attempt}: a ToR has one link to its pod switch, and {name} has it")
+        ends = {
+            "intfName1": addresses.uplink_device(unit, number),
+            "intfName2": addresses.rack_device(unit, number),
+        }
+        ports = addresses.uplink_number(), addresses.rack_number(number)
+        return super().addLink(name, above, *ports, **ends, **_UNADDRESSED, **opts)
 
     def _check(self, attempt: str, name: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:
         _refuse(attempt, opts, accepted)
@@ -193,7 +238,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
                 raise RequestError(f"{node}: {unit_name(place[0])} was not added")
         links = [info for _, _, info in self.iterLinks(withInfo=True)]
         optical = [info for info in links if info["node2"] == OXC_BRIDGE]
-        hosts = [info for info in links if info["node2"] != OXC_BRIDGE]
+        hosts = [info for info in links if _place_of(info["node1"])]
+        pods = [info for info in links if _rack_of(info["node1"])]
         usual_bw = self._usual_bw(hosts)
         own_bw = {str(info["node1"]): info["bw"] for info in hosts if info.get("bw") not in (None, usual_bw)}
         units = range(1, max(self._tors, default=0) + 1)
@@ -201,6 +247,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "units": [self._unit(Unit(number), own_bw) for number in units],
             "host_rate_mbps": usual_bw,
             "optical_rate_mbps": _same("bw", optical),
+            "pod_rate_mbps": _same("bw", pods),
             "buffer_packets": _same("max_queue_size", links),
         }
         known = {key: value for key, value in said.items() if value is not None}
@@ -214,18 +261,44 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         tor = unit_name(unit)
         if unit not in self._tors:
             raise RequestError(f"{tor}: it was not added, and units have no gaps")
+        racks = max(self._racks.get(unit, {0}))
+        for rack in range(1, racks + 1):
+            name = rack_name(unit, rack)
+            if rack not in self._racks[unit]:
+                raise RequestError(f"{name}: it was not added, and racks of a pod have no gaps")
+            if not any(other == tor for other, _ in self.ports.get(name, {}).values()):
+                raise RequestError(f"{name}: it has no link; addLink({name!r}, {tor!r}) gives it one")
+        hosts = {rack: self._hosts_in(unit, rack, own_bw) for rack in range(racks + 1)}
+        if racks and hosts.pop(0):
+            raise RequestError(f"{tor}: it is a pod, whose hosts are below its racks' ToRs")
+        first = hosts[min(hosts)]
+        for rack, others in hosts.items():
+            if others != first:
+                pair = f"{rack_name(unit, 1)} and {rack_name(unit, rack)}"
+                raise RequestError(
+                    f"{tor}: {pair} have other hosts; racks of a pod have equally many, and alike"
+                )
+        return {
+            **self._tors[unit],
+            **({"racks": racks} if racks else {}),
+            "hosts": first if any(first) else len(first),
+            "optical_ports": self._optical_ports(tor),
+        }
+
+    def _hosts_in(self, unit: Unit, rack: int, own_bw: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what a rack's hosts have of their own. RequestError where they have gaps, or no link."""
         numbers = {place[1] for node in self.g.node if (place := _place_of(node)) and place[0] == unit}
-        for host in range(1, max(numbers, default=0) + 1):
+        numbers = {number for number in numbers if addresses.rack_of(number) == rack}
+        for host in range(addresses.in_rack(rack, 1), max(numbers, default=0) + 1):
             name = host_name(unit, host)
             if host not in numbers:
                 raise RequestError(f"{name}: it was not added, and hosts of a unit have no gaps")
             if not self.ports.get(name):
+                tor = rack_name(unit, rack)
                 raise RequestError(f"{name}: it has no link; addLink({name!r}, {tor!r}) gives it one")
-        names = [host_name(unit, number) for number in range(1, len(numbers) + 1)]
         own = (("rate_mbps", own_bw), ("cpus", self._cpus))
-        hosts = [{key: its[name] for key, its in own if name in its} for name in names]
-        said = {"hosts": hosts if any(hosts) else len(hosts), "optical_ports": self._optical_ports(tor)}
-        return {**self._tors[unit], **said}
+        names = [host_name(unit, addresses.in_rack(rack, host)) for host in range(1, len(numbers) + 1)]
+        return [{key: its[name] for key, its in own if name in its} for name in names]
 
     def _usual_bw(self, links: Sequence[Mapping[str, Any]]) -> Any:
         """Return the rate of hosts' links that say none: what all links say, or, where all say one, the
@@ -256,15 +329,23 @@ def _cores(attempt: str, cpu: Any = None, cpus: Any = None) -> Any:
 
 
 def _unit_of(name: str) -> Unit | None:
-    """Return the unit whose ToR has this name, None for none."""
+    """Return the unit whose switch has this name, None for none."""
     match = _TOR.fullmatch(name) if isinstance(name, str) else None
-    return checked_unit(int(match[1])) if match else None
+    return checked_unit(int(match[1])) if match and not match[2] else None
+
+
+def _rack_of(name: str) -> tuple[Unit, int] | None:
+    """Return the unit and the rack of a pod whose ToR has this name, None for none."""
+    match = _TOR.fullmatch(name) if isinstance(name, str) else None
+    return (checked_unit(int(match[1])), int(match[2])) if match and match[2] else None
 
 
 def _place_of(name: str) -> Host | None:
     """Return the unit and the number that a host's name says."""
     match = _HOST.fullmatch(name) if isinstance(name, str) else None
-    return (checked_unit(int(match[1])), int(match[2])) if match else None
+    if not match:
+        return None
+    return checked_unit(int(match[1])), addresses.in_rack(int(match[2] or 0), int(match[3]))
 
 
 def _refuse(attempt: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:

@@ -1,54 +1,121 @@
 """Names and numbers of everything in a testbed, as functions of unit, host and port. Pure. The table is in
 docs/interfaces.md.
+
+A host's number within its unit has its rack in it: host h of rack r of a pod is `in_rack(r, h)`; in a unit
+that is a rack itself, rack 0, it is h. A rack's ToR has the number of its host 0, so the switch of a unit,
+which is the ToR of a rack and the pod switch of a pod, is number 0. Rack and host are the second and the last
+byte of an address, the unit is the third.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import NewType
+from typing import Any, NewType
 
+from testbed.errors import RequestError
 from testbed.topology.units import Unit
 
 Dpid = NewType("Dpid", int)
-"""An OpenFlow switch's datapath number: a ToR's, made of its unit's, or the optical switch's."""
+"""A switch's number, with OpenFlow its datapath's: a unit's own switch has its unit's, the ToR of a rack of a
+pod one that is made of both, and then there is the optical switch's.
+"""
 
 MAX_UNITS = 250
+MAX_RACKS_PER_POD = 64
 MAX_HOSTS_PER_UNIT = 200
 MAX_OPTICAL_PORTS_PER_UNIT = 40
 OXC_BRIDGE = "oxc"
 OXC_DPID = Dpid(0x1000)
 _OXC_STRIDE = 64
 _OPTICAL_BASE = 200
+_UPLINK = 250  # port of a ToR to its pod switch
+_RACK_BASE = 300  # ports of a pod switch to its ToRs
+_RACK_BITS = 8
+_TOR = re.compile(r"u([1-9][0-9]{0,2})(?:r([1-9][0-9]{0,1}))?")
+_IN_RACK = (1 << _RACK_BITS) - 1
 HOST_DEVICE = "eth0"  # a host's one link
 # A host that sums for a worker of its own: a pair of devices within it, and the address that is behind it.
 LOOP_WORKER_DEVICE, LOOP_PLACE_DEVICE = "sum0", "sum1"
 LOOP_PLACE_IP = "169.254.78.1"  # RFC 3927: of one link only
 LOOP_WORKER_IP, LOOP_PREFIX = "169.254.78.2", 30
 LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
-ROOM_DEVICES = ("room0", "room1")  # of the ToRs: where an empty push gets room for a sum
+ROOM_DEVICES = ("room0", "room1")  # of the switches: where an empty push gets room for a sum
 CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the testbed, ticks
 
 
+def in_rack(rack: int, host: int) -> int:
+    """Return the number within its unit of a host of a rack; of host 0, the rack's ToR's."""
+    return rack << _RACK_BITS | host
+
+
+def rack_of(number: int) -> int:
+    """Return the rack of a host, or of a ToR, by its number within its unit; 0 where the unit is a rack."""
+    return number >> _RACK_BITS
+
+
+def place_in_rack(number: int) -> int:
+    """Return which host of its rack a number means, from 1; 0 for a switch."""
+    return number & _IN_RACK
+
+
 def unit_name(unit: Unit) -> str:
-    """Also the ToR's bridge."""
+    """Also that of its switch, and of its bridge."""
     return f"u{unit}"
 
 
+def rack_name(unit: Unit, rack: int) -> str:
+    """Return the name of a rack, which is its ToR's; of rack 0, the unit's."""
+    return f"u{unit}r{rack}" if rack else unit_name(unit)
+
+
 def host_name(unit: Unit, host: int) -> str:
-    return f"u{unit}h{host}"
+    return f"{rack_name(unit, rack_of(host))}h{place_in_rack(host)}"
 
 
 def host_ip(unit: Unit, host: int) -> str:
-    return f"10.0.{unit}.{host}"
+    return f"10.{rack_of(host)}.{unit}.{place_in_rack(host)}"
 
 
-def tor_ip(unit: Unit) -> str:
-    """The unit's gateway and aggregator."""
-    return f"10.0.{unit}.254"
+def tor_dpid(unit: Unit, rack: int = 0) -> Dpid:
+    """Return the number of a unit's switch, or of the ToR of a rack of a pod."""
+    return Dpid(rack << _RACK_BITS | unit)
+
+
+def tor_of(unit: Unit, host: int) -> Dpid:
+    """Return the number of the switch at which a host is."""
+    return tor_dpid(unit, rack_of(host))
+
+
+def tor_unit(dpid: Dpid) -> Unit:
+    """Return the unit that has this switch."""
+    return Unit(dpid & _IN_RACK)
+
+
+def tor_rack(dpid: Dpid) -> int:
+    """Return the rack whose ToR this is; 0 for a unit's own switch."""
+    return dpid >> _RACK_BITS
+
+
+def tor_name(dpid: Dpid) -> str:
+    """Also its bridge's, and of a pod's ToR the name of the link to its pod switch."""
+    return rack_name(tor_unit(dpid), tor_rack(dpid))
+
+
+def tor_ip(dpid: Dpid) -> str:
+    """Return the address of a switch as gateway and aggregator."""
+    return f"10.{tor_rack(dpid)}.{tor_unit(dpid)}.254"
+
+
+def rack_network(unit: Unit, rack: int) -> str:
+    """Return the network of a rack's hosts and of its ToR; of rack 0, that of a unit's switch, and of its
+    hosts where the unit is a rack.
+    """
+    return f"10.{rack}.{unit}.0"
 
 
 def unit_network(unit: Unit) -> str:
-    return f"10.0.{unit}.0"
+    return rack_network(unit, 0)
 
 
 def mac_of(ip: str) -> str:
@@ -60,52 +127,73 @@ def host_mac(unit: Unit, host: int) -> str:
     return mac_of(host_ip(unit, host))
 
 
-def tor_mac(unit: Unit) -> str:
-    return mac_of(tor_ip(unit))
+def tor_mac(dpid: Dpid) -> str:
+    return mac_of(tor_ip(dpid))
 
 
-def control_mac(unit: Unit) -> str:
-    """Return where frames go that leave a ToR by its control port: no host has this number."""
-    return host_mac(unit, 255)
+def control_mac(dpid: Dpid) -> str:
+    """Return where frames go that leave a switch by its control port: no host has this number."""
+    return host_mac(tor_unit(dpid), in_rack(tor_rack(dpid), 255))
 
 
 def host_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of eth0; no other device of the testbed has it, in any namespace."""
-    return 0x10000 + (unit << 8) + host
+    return _ifindex(0x10000, unit, host)
 
 
 def loop_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of the worker's end of a host's loop; no other device of the testbed has it."""
-    return 0x60000 + (unit << 8) + host
+    return _ifindex(0x60000, unit, host)
 
 
 def loop_place_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of the place's end of a host's loop; no other device of the testbed has it."""
-    return 0x70000 + (unit << 8) + host
+    return _ifindex(0x70000, unit, host)
 
 
-def tor_dpid(unit: Unit) -> Dpid:
-    """Return the datapath number of a unit's ToR."""
-    return Dpid(unit)
-
-
-def tor_unit(dpid: Dpid) -> Unit:
-    """Return the unit whose ToR has this datapath number."""
-    return Unit(dpid)
+def _ifindex(base: int, unit: Unit, host: int) -> int:
+    """The devices of hosts of pods are above those of racks, and of all switches."""
+    return base + (rack_of(host) << 20) + (unit << 8) + place_in_rack(host)
 
 
 def tor_port_device(unit: Unit, host: int) -> str:
-    return f"u{unit}-h{host}"
+    """The switch's end of a host's link."""
+    return f"{rack_name(unit, rack_of(host))}-h{place_in_rack(host)}"
 
 
 def tor_port_number(host: int) -> int:
-    """OpenFlow port of a host at its ToR."""
-    return host
+    """OpenFlow port of a host at its switch."""
+    return place_in_rack(host)
 
 
 def is_host_port(number: int) -> bool:
-    """Say whether the port of this number at a ToR leads to a host."""
-    return number < _OPTICAL_BASE
+    """Say whether the port of this number at a switch leads to a host."""
+    return number <= MAX_HOSTS_PER_UNIT
+
+
+def is_optical_port(number: int) -> bool:
+    """Say whether the port of this number at a switch is an optical one."""
+    return _OPTICAL_BASE < number <= _OPTICAL_BASE + MAX_OPTICAL_PORTS_PER_UNIT
+
+
+def uplink_device(unit: Unit, rack: int) -> str:
+    """The ToR's end of the link to its pod switch."""
+    return f"u{unit}r{rack}-up"
+
+
+def uplink_number() -> int:
+    """OpenFlow port, at a pod's ToR, of the link to its pod switch."""
+    return _UPLINK
+
+
+def rack_device(unit: Unit, rack: int) -> str:
+    """The pod switch's end of the link to a rack's ToR."""
+    return f"u{unit}-r{rack}"
+
+
+def rack_number(rack: int) -> int:
+    """OpenFlow port, at a pod switch, of the link to a rack's ToR."""
+    return _RACK_BASE + rack
 
 
 def optical_device(unit: Unit, port: int) -> str:
@@ -113,18 +201,18 @@ def optical_device(unit: Unit, port: int) -> str:
     return f"u{unit}-o{port}"
 
 
-def control_device(unit: Unit) -> str:
-    """The ToR's end of the link to its control port, where that is a port."""
-    return f"u{unit}-c"
+def control_device(dpid: Dpid) -> str:
+    """The switch's end of the link to its control port, where that is a port."""
+    return f"{tor_name(dpid)}-c"
 
 
-def control_far_device(unit: Unit) -> str:
+def control_far_device(dpid: Dpid) -> str:
     """The end of that link by which ticks are sent."""
-    return f"u{unit}-c-far"
+    return f"{tor_name(dpid)}-c-far"
 
 
 def optical_number(port: int) -> int:
-    """OpenFlow port of an optical port at its ToR."""
+    """OpenFlow port of an optical port at its unit's switch."""
     return _OPTICAL_BASE + port
 
 
@@ -149,3 +237,11 @@ def parse_optical_port(name: str) -> tuple[Unit, int]:
     if not name.startswith("u") or not unit.isdecimal() or not port.isdecimal() or not int(unit):
         raise ValueError(f"{name!r} is no optical port; a name is like u1o2")
     return Unit(int(unit)), int(port)
+
+
+def tor_named(name: Any) -> Dpid:
+    """Return the number of the switch of a name like "u1", or "u1r1" of a pod. RequestError if it is none."""
+    match = _TOR.fullmatch(name) if isinstance(name, str) else None
+    if not match:
+        raise RequestError(f"switch {name}: a name like u1, or u1r1 in a pod, is accepted")
+    return tor_dpid(Unit(int(match[1])), int(match[2] or 0))

@@ -32,6 +32,20 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 2,
         "scale": 200,
     },
+    # Pods of two racks below a switch of the pod, whose links carry a third less than the hosts' below them
+    # could send, and a cpu rack for servers.
+    "pods": {
+        "units": [
+            {"kind": "gpu", "racks": 2, "hosts": 3},
+            {"kind": "gpu", "racks": 2, "hosts": 3},
+            {"kind": "cpu", "hosts": 2},
+        ],
+        "host_rate_mbps": 40_000,
+        "pod_rate_mbps": 80_000,
+        "optical_rate_mbps": 40_000,
+        "optical_ports": 2,
+        "scale": 200,
+    },
     # As default, at a scale at which two cores keep up with four workers that really compute: links set what
     # `testbed demo` shows.
     "demo": {**_FOUR_RACKS, "scale": 800},

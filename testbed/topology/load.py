@@ -54,6 +54,7 @@ def parse(data: Any, name: str) -> Topology:
             "units",
             "host_rate_mbps",
             "optical_rate_mbps",
+            "pod_rate_mbps",
             "optical_ports",
             "buffer_packets",
             "ocs",
@@ -101,12 +102,26 @@ def parse(data: Any, name: str) -> Topology:
         mtu=mtu,
         bmv2=_bmv2(top.get("bmv2", {})),
         controller=choice(top, "controller", CONTROLLERS[0], CONTROLLERS),
+        pod_link=_pod_link(top, scale, units, buffer_packets),
     )
+
+
+def _pod_link(
+    top: Mapping[str, Any], scale: int, units: tuple[UnitSpec, ...], buffer_packets: int
+) -> LinkSpec | None:
+    """Return the links between ToRs and pod switches; None where no unit is a pod."""
+    if not any(unit.racks for unit in units):
+        if "pod_rate_mbps" in top:
+            raise RequestError(
+                f"pod_rate_mbps: {shown(top['pod_rate_mbps'])}; it is accepted where a unit has racks"
+            )
+        return None
+    return LinkSpec(_rate(top, "pod_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets)
 
 
 def _unit(raw: Any, index: Unit, ports: int, usual: HostSpec, scale: int) -> UnitSpec:
     path = f"units[{index - 1}]"
-    data = mapping(raw, path, ("kind", "hosts", "optical_ports", "engine"))
+    data = mapping(raw, path, ("kind", "racks", "hosts", "optical_ports", "engine"))
     if "hosts" not in data:
         raise RequestError(f"{path}.hosts: missing; a unit needs 1 to {addresses.MAX_HOSTS_PER_UNIT} hosts")
     hosts, unequal = _hosts(data, path, usual, scale)
@@ -119,6 +134,9 @@ def _unit(raw: Any, index: Unit, ports: int, usual: HostSpec, scale: int) -> Uni
         ),
         engine=choice(data, "engine", "xdp", ENGINES, path),
         unequal=unequal,
+        racks=integer(data, "racks", 1, low=1, high=addresses.MAX_RACKS_PER_POD, path=f"{path}.")
+        if "racks" in data
+        else 0,
     )
 
 

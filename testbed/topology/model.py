@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES, DataPlane
+from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
@@ -88,8 +90,9 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True)
 class UnitSpec:
-    """A rack or pod: its ToR switch and its hosts. `unequal` has one HostSpec for each host, or is empty
-    where all of them are as the topology says.
+    """A rack: its ToR switch and its hosts. Or a pod of `racks`, with so many `hosts` each: their ToRs, and
+    the pod switch above them, which has the optical ports. `unequal` has one HostSpec for each host of a
+    rack, or is empty where all of them are as the topology says.
     """
 
     index: Unit
@@ -98,6 +101,7 @@ class UnitSpec:
     optical_ports: int
     engine: str = "xdp"
     unequal: tuple[HostSpec, ...] = ()
+    racks: int = 0  # 0: the unit is a rack
 
     @property
     def name(self) -> str:
@@ -105,19 +109,53 @@ class UnitSpec:
 
     @property
     def data_plane(self) -> DataPlane:
-        """The kind of data plane that its ToR has."""
+        """The kind of data plane that its switches have."""
         return DATA_PLANES[self.engine]
 
     @property
+    def rack_numbers(self) -> range:
+        """The numbers of its racks; 0 alone where it is one."""
+        return range(1, self.racks + 1) if self.racks else range(1)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of its hosts within it, by rack."""
+        return tuple(number for rack in self.rack_numbers for number in self._numbers_in(rack))
+
+    @property
+    def members(self) -> tuple[Host, ...]:
+        """Its hosts, by rack."""
+        return tuple((self.index, number) for number in self.numbers)
+
+    @property
+    def switches(self) -> tuple[Dpid, ...]:
+        """Its own switch, and in a pod the racks' ToRs after that."""
+        racks = (0, *self.rack_numbers) if self.racks else (0,)
+        return tuple(addresses.tor_dpid(self.index, rack) for rack in racks)
+
+    @property
     def tor_ports(self) -> dict[str, int]:
-        """The ports of its ToR switch: device -> number."""
-        ports = {
-            addresses.tor_port_device(self.index, host): addresses.tor_port_number(host)
-            for host in range(1, self.hosts + 1)
-        }
+        """The ports of its own switch: device -> number."""
+        return self.ports_of(addresses.tor_dpid(self.index))
+
+    def ports_of(self, dpid: Dpid) -> dict[str, int]:
+        """The ports of one of its switches: device -> number."""
+        unit, rack = self.index, addresses.tor_rack(dpid)
+        ports: dict[str, int] = {}
+        if rack in self.rack_numbers:
+            for host in self._numbers_in(rack):
+                ports[addresses.tor_port_device(unit, host)] = addresses.tor_port_number(host)
+        if rack:
+            ports[addresses.uplink_device(unit, rack)] = addresses.uplink_number()
+            return ports
+        for below in self.rack_numbers if self.racks else ():
+            ports[addresses.rack_device(unit, below)] = addresses.rack_number(below)
         for port in range(1, self.optical_ports + 1):
-            ports[addresses.optical_device(self.index, port)] = addresses.optical_number(port)
+            ports[addresses.optical_device(unit, port)] = addresses.optical_number(port)
         return ports
+
+    def _numbers_in(self, rack: int) -> list[int]:
+        return [addresses.in_rack(rack, host) for host in range(1, self.hosts + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +172,27 @@ class Topology:
     mtu: int = 1500
     bmv2: Bmv2Spec = Bmv2Spec()
     controller: str = CONTROLLERS[0]
+    pod_link: LinkSpec | None = None  # between ToRs and pod switches; None: there are no pods
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """All hosts, by unit and number."""
+        return tuple(host for unit in self.units for host in unit.members)
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """All hosts, by unit and number."""
-        return tuple(
-            addresses.host_name(unit.index, host) for unit in self.units for host in range(1, unit.hosts + 1)
-        )
+        """The names of all hosts, by unit and number."""
+        return tuple(addresses.host_name(*host) for host in self.hosts)
+
+    @property
+    def switches(self) -> tuple[Dpid, ...]:
+        """All switches but the optical one, by unit, a pod's own before its ToRs."""
+        return tuple(dpid for unit in self.units for dpid in unit.switches)
 
     def host(self, unit: Unit, host: int) -> HostSpec:
         """The host of that number in a unit. KeyError if there is no such unit."""
         unequal = self.unit(unit).unequal
-        return unequal[host - 1] if unequal else HostSpec(self.host_link.rate_mbps)
+        return unequal[addresses.place_in_rack(host) - 1] if unequal else HostSpec(self.host_link.rate_mbps)
 
     def emulated_host_mbps(self, unit: Unit, host: int) -> float | None:
         """The rate that the link of a host really gets; None where it is unshaped."""
@@ -156,10 +203,9 @@ class Topology:
     def cpu_limits(self) -> dict[str, float]:
         """The cores that the processes at a host may use together, by the names of the hosts that say so."""
         return {
-            addresses.host_name(unit.index, number): host.cpus
-            for unit in self.units
-            for number, host in enumerate(unit.unequal, 1)
-            if host.cpus is not None
+            addresses.host_name(*host): cpus
+            for host in self.hosts
+            if (cpus := self.host(*host).cpus) is not None
         }
 
     @property
@@ -172,7 +218,7 @@ class Topology:
         )
 
     def units_with(self, engine: str) -> tuple[UnitSpec, ...]:
-        """The units whose ToR sums with this engine."""
+        """The units whose switches sum with this engine."""
         return tuple(unit for unit in self.units if unit.engine == engine)
 
     def unit(self, index: Unit) -> UnitSpec:
@@ -183,8 +229,16 @@ class Topology:
         raise KeyError(index)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads back to an equal topology."""
-        return json.dumps(asdict(self))
+        """Text that `from_json` reads back to an equal topology. Of pods it has words only where there are
+        some.
+        """
+        data = asdict(self)
+        for unit in data["units"]:
+            if not unit["racks"]:
+                del unit["racks"]
+        if self.pod_link is None:
+            del data["pod_link"]
+        return json.dumps(data)
 
     @classmethod
     def from_json(cls, text: str) -> Topology:
@@ -207,6 +261,7 @@ class Topology:
             controller=data["controller"],
             mtu=data["mtu"],
             bmv2=Bmv2Spec(**data["bmv2"]),
+            pod_link=LinkSpec(**data["pod_link"]) if "pod_link" in data else None,
         )
 
 

@@ -25,11 +25,13 @@ def words(topology: Topology) -> dict[str, Any]:
                 "hosts": _hosts(unit),
                 "optical_ports": unit.optical_ports,
                 "engine": unit.engine,
+                **({"racks": unit.racks} if unit.racks else {}),
             }
             for unit in topology.units
         ],
         "host_rate_mbps": rate_said(topology.host_link.rate_mbps),
         "optical_rate_mbps": rate_said(topology.optical_link.rate_mbps),
+        **({"pod_rate_mbps": rate_said(topology.pod_link.rate_mbps)} if topology.pod_link else {}),
         "buffer_packets": topology.host_link.buffer_packets,
         "ocs": {
             "switch_ms": _delay(topology.ocs.switch_ms),

@@ -215,7 +215,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 "master": addresses.host_ip(*places[0]),
                 "server": server,
                 "server_job": PS_JOB,
-                "switches": [tor.pid for tor in network.tors.by_unit.values() if isinstance(tor, Bmv2Switch)],
+                "switches": [tor.pid for tor in network.tors.by_dpid.values() if isinstance(tor, Bmv2Switch)],
             }
             log = (folder / f"{number}-{worker}.log").open("w+")
             process = network.fabric.popen_in(

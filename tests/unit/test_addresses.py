@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 
 import pytest
 
 from testbed.emulation import links
+from testbed.errors import RequestError
 from testbed.topology import addresses as a
 
 UNITS = (1, 2, 7, a.MAX_UNITS)
 HOSTS = (1, 2, 101, a.MAX_HOSTS_PER_UNIT)
+RACKS = (0, 1, 2, 16, a.MAX_RACKS_PER_POD)
 PORTS = (1, 2, a.MAX_OPTICAL_PORTS_PER_UNIT)
 
 
@@ -31,6 +34,55 @@ def test_host_numbers_differ() -> None:
         ipaddress.ip_address(a.tor_ip(u)) for u in UNITS
     }
     assert len(ips) == len(UNITS) * (len(HOSTS) + 1)
+
+
+def test_a_rack_and_its_hosts_read_back_from_their_numbers() -> None:
+    for rack, host in itertools.product(RACKS, HOSTS):
+        number = a.in_rack(rack, host)
+        assert (a.rack_of(number), a.place_in_rack(number)) == (rack, host)
+    for unit, rack in itertools.product(UNITS, RACKS):
+        dpid = a.tor_dpid(unit, rack)
+        assert (a.tor_unit(dpid), a.tor_rack(dpid), a.tor_named(a.tor_name(dpid))) == (unit, rack, dpid)
+
+
+@pytest.mark.parametrize("name", ["", "u0", "r1", "u1r0", "u1h1", "u1r1h1", "oxc", 7])
+def test_what_is_no_switch(name: object) -> None:
+    with pytest.raises(RequestError, match="a name like u1, or u1r1 in a pod, is accepted"):
+        a.tor_named(name)
+
+
+def test_everything_of_pods_has_a_name_and_a_number_of_its_own() -> None:
+    hosts = [(u, a.in_rack(r, h)) for u in UNITS for r in RACKS for h in HOSTS]
+    switches = [a.tor_dpid(u, r) for u in UNITS for r in RACKS]
+    indices = [f(*host) for host in hosts for f in (a.host_ifindex, a.loop_ifindex, a.loop_place_ifindex)]
+    assert len(set(indices)) == len(indices)
+    assert max(indices) < 2**31
+    assert min(i for i in indices if i >= 0x80000) >= 0x110000, "above all devices of racks and of links"
+    assert a.OXC_DPID not in switches
+    assert len({*switches}) == len(switches)
+    assert max(switches) < 0x10000, "below all ifindices of hosts, which are owners of entries, too"
+    named = [a.host_ip(*host) for host in hosts] + [a.tor_ip(dpid) for dpid in switches]
+    assert len(set(named)) == len(named)
+    assert all(ipaddress.ip_address(ip) for ip in named)
+    assert len({a.mac_of(ip) for ip in named} | {a.control_mac(dpid) for dpid in switches}) == len(
+        named
+    ) + len(switches)
+    devices = [a.tor_port_device(*host) for host in hosts]
+    devices += [f(u, r) for u in UNITS for r in RACKS[1:] for f in (a.uplink_device, a.rack_device)]
+    devices += [f(dpid) for dpid in switches for f in (a.control_device, a.control_far_device)]
+    devices += [f(u, p) for u in UNITS for p in PORTS for f in (a.optical_device, a.oxc_device)]
+    assert len(set(devices)) == len(devices)
+    assert max(map(len, devices)) <= 15
+
+
+def test_ports_of_a_pod_differ_and_say_what_they_lead_to() -> None:
+    racks = [a.rack_number(r) for r in RACKS[1:]]
+    hosts, optical = [a.tor_port_number(h) for h in HOSTS], [a.optical_number(p) for p in PORTS]
+    every = [*racks, *hosts, *optical, a.uplink_number(), a.CONTROL_PORT]
+    assert len(set(every)) == len(every)
+    assert max(every) < 511, "BMv2's ports have nine bits, the last of which drops"
+    assert [port for port in every if a.is_host_port(port)] == hosts
+    assert [port for port in every if a.is_optical_port(port)] == optical
 
 
 def test_openflow_ports_differ_on_each_switch() -> None:

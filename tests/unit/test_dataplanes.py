@@ -56,7 +56,7 @@ class ThirdTors:
 
     def __init__(self, topology: Any, _log: Path, _progress: Any) -> None:
         units = [unit.index for unit in topology.units if unit.data_plane.folder == "third"]
-        self.by_unit = {unit: f"ToR of unit {unit}" for unit in units}
+        self.by_dpid = {unit: f"ToR of unit {unit}" for unit in units}
         self.restarts = Counter({unit: 1 for unit in units})
         self.stands = False
 
@@ -73,7 +73,7 @@ class ThirdTors:
         return True
 
     def watch(self, _places: Places) -> list[Restart]:
-        return [Restart(unit, f"unit {unit}'s third ended", 1, {7: 3}) for unit in self.by_unit]
+        return [Restart(unit, f"unit {unit}'s third ended", 1, {7: 3}) for unit in self.by_dpid]
 
 
 def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch
     tors, routes = ModuleType("tors"), ModuleType("routes")
     needed: list[str] = []
     tors.Tors, tors.require = ThirdTors, lambda topology: needed.append(topology.name)  # type: ignore[attr-defined]
-    routes.router = lambda unit: f"router of {unit.name}"  # type: ignore[attr-defined]
+    routes.router = lambda unit, dpid: f"router {dpid} of {unit.name}"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "testbed.dataplanes.third.tors", tors)
     monkeypatch.setitem(sys.modules, "testbed.dataplanes.third.routes", routes)
 
@@ -92,10 +92,10 @@ def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch
     folders.require(topology)
     assert needed == ["mixed"]
     assert folders.used_by(topology) == ["xdp", "third"]
-    assert folders.routers(topology) == {2: "router of u2"}
+    assert folders.routers(topology) == {2: "router 2 of u2"}
     assert [bridge.name for bridge in parts(topology).bridges] == ["u1", "oxc"]
     every = AllTors(topology, tmp_path, lambda *_: None)
-    assert (every.by_unit, every.restarts, every.verdicts()) == (
+    assert (every.by_dpid, every.restarts, every.verdicts()) == (
         {2: "ToR of unit 2"},
         {2: 1},
         {"completed": 5},

@@ -49,16 +49,16 @@ HOSTS = st.lists(
     min_size=1,
     max_size=5,
 )
-UNITS = st.fixed_dictionaries(
-    {
-        "kind": st.sampled_from(["gpu", "cpu", "optimizer"]),
-        "hosts": st.one_of(st.integers(1, 5), HOSTS),
-        "optical_ports": st.integers(1, 4),
-        "engine": st.sampled_from(["xdp", "bmv2", "none"]),
-    }
-)
+OF_UNITS: dict[str, st.SearchStrategy[Any]] = {
+    "kind": st.sampled_from(["gpu", "cpu", "optimizer"]),
+    "hosts": st.one_of(st.integers(1, 5), HOSTS),
+    "optical_ports": st.integers(1, 4),
+    "engine": st.sampled_from(["xdp", "bmv2", "none"]),
+}
+UNITS = st.fixed_dictionaries(OF_UNITS)
+PODS = st.fixed_dictionaries({**OF_UNITS, "racks": st.integers(1, 3)})
 CONFIGURATIONS = st.fixed_dictionaries(
-    {"units": st.lists(UNITS, min_size=1, max_size=5)},
+    {"units": st.lists(st.one_of(UNITS, PODS), min_size=1, max_size=5)},
     optional={
         "host_rate_mbps": st.one_of(st.just("unshaped"), st.integers(400, 40_000)),
         "optical_rate_mbps": st.one_of(st.just("unshaped"), st.floats(400, 40_000)),
@@ -85,17 +85,25 @@ class Described(FabricTopo):
         queue = {"max_queue_size": configuration.get("buffer_packets", 256)}
         host_bw = configuration.get("host_rate_mbps", 40_000)
         optical_bw = configuration.get("optical_rate_mbps", host_bw)
+        pod_bw = configuration.get("host_rate_mbps", 40_000)
         usual_bw = {} if own else {"bw": host_bw}
         self.settings = {**({"host_rate_mbps": 40_000} if own else {}), **self.settings}
         oxc = self.addSwitch("oxc")
         for index, unit in enumerate(configuration["units"], 1):
+            racks = [f"r{rack}" for rack in range(1, unit["racks"] + 1)] if "racks" in unit else [""]
             specs = [{}] * unit["hosts"] if isinstance(unit["hosts"], int) else unit["hosts"]
             cpus = [{"cpus": spec["cpus"]} if "cpus" in spec else {} for spec in specs]
-            hosts = [self.addHost(f"u{index}h{number}", **said) for number, said in enumerate(cpus, 1)]
+            hosts = [
+                (rack, self.addHost(f"u{index}{rack}h{number}", **cpus[number - 1]), specs[number - 1])
+                for rack in racks
+                for number in range(1, len(specs) + 1)
+            ]
             tor = self.addSwitch(f"u{index}", kind=unit["kind"], engine=unit["engine"])
-            for host, spec in reversed(list(zip(hosts, specs, strict=True))):
+            for rack in racks if "racks" in unit else ():
+                self.addLink(tor, self.addSwitch(f"u{index}{rack}"), bw=pod_bw, **queue)
+            for rack, host, spec in reversed(hosts):
                 bw = {"bw": spec["rate_mbps"]} if "rate_mbps" in spec else usual_bw
-                self.addLink(tor, host, **bw, **queue)
+                self.addLink(f"u{index}{rack}", host, **bw, **queue)
             for _ in range(unit["optical_ports"]):
                 self.addLink(oxc, tor, bw=optical_bw, **queue)
 
@@ -226,6 +234,35 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
         (
             lambda topo: [topo.addUnit(2, optical_bw=9), topo.addUnit(1)],
             "bw: u1-oxc has 9 and u2-oxc has None",
+        ),
+        (lambda topo: topo.addSwitch("u1r1"), "addSwitch('u1r1'): add u1, the switch of its pod, before it"),
+        (
+            lambda topo: [topo.addUnit(2, racks=1), topo.addSwitch("u1r3")],
+            "u1r2: it was not added, and racks of a pod have no gaps",
+        ),
+        (
+            lambda topo: [topo.addUnit(2, racks=1), topo.addSwitch("u1r2")],
+            "u1r2: it has no link; addLink('u1r2', 'u1')",
+        ),
+        (
+            lambda topo: [topo.addUnit(2, racks=1), topo.addLink(topo.addHost("u1h1"), "u1")],
+            "u1: it is a pod, whose hosts are below its racks' ToRs",
+        ),
+        (
+            lambda topo: [topo.addUnit(2, racks=2), topo.addLink(topo.addHost("u1r2h3"), "u1r2")],
+            "u1: u1r1 and u1r2 have other hosts; racks of a pod have equally many, and alike",
+        ),
+        (
+            lambda topo: [topo.addUnit(2, racks=1), topo.addUnit(2), topo.addLink("u1r1", "u2")],
+            "u1r1 is the ToR of a rack of u1, and linked with that",
+        ),
+        (
+            lambda topo: [topo.addUnit(2, racks=1), topo.addLink("u1", "u1r1")],
+            "a ToR has one link to its pod switch, and u1r1 has it",
+        ),
+        (
+            lambda topo: topo.addUnit(2, racks=65),
+            "units[0].racks: 65; a whole number from 1 to 64 is accepted",
         ),
         (lambda topo: topo.addUnit(2, engine="tofino"), "units[0].engine: tofino; xdp, bmv2, none are"),
         (lambda topo: topo.addUnit(0), "units[0].hosts: 0; a whole number from 1 to 200"),

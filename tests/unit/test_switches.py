@@ -76,7 +76,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Tors, ModelS
         ModelController(),
     )
     monkeypatch.setattr(rpc, "call", controller.call)
-    switches.by_unit[1] = switch  # type: ignore[assignment]
+    switches.by_dpid[1] = switch  # type: ignore[assignment]
     return switches, switch, controller
 
 

@@ -9,8 +9,9 @@ import yaml
 
 from testbed.errors import RequestError
 from testbed.topology import catalogue
+from testbed.topology.addresses import tor_dpid, tor_name
 from testbed.topology.load import load, parse
-from testbed.topology.model import Bmv2Spec, HostSpec, Topology
+from testbed.topology.model import Bmv2Spec, HostSpec, LinkSpec, Topology
 
 GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "scale": 100}
 
@@ -57,6 +58,37 @@ def test_a_number_of_hosts_is_short_for_as_many_equal_ones() -> None:
     assert long == short
 
 
+POD = {"units": [{"racks": 2, "hosts": 3}, {"hosts": 2}], "pod_rate_mbps": 20_000}
+
+
+def test_a_pod_is_racks_below_a_switch_with_the_optical_ports() -> None:
+    topology = parse(POD, "pod")
+    pod, rack = topology.units
+    assert [tor_name(dpid) for dpid in topology.switches] == ["u1", "u1r1", "u1r2", "u2"]
+    names = ["u1r1h1", "u1r1h2", "u1r1h3", "u1r2h1", "u1r2h2", "u1r2h3", "u2h1", "u2h2"]
+    assert list(topology.host_names) == names
+    assert pod.tor_ports == {"u1-r1": 301, "u1-r2": 302, "u1-o1": 201, "u1-o2": 202}
+    assert pod.ports_of(tor_dpid(pod.index, 2)) == {"u1r2-h1": 1, "u1r2-h2": 2, "u1r2-h3": 3, "u1r2-up": 250}
+    assert rack.tor_ports == {"u2-h1": 1, "u2-h2": 2, "u2-o1": 201, "u2-o2": 202}
+    assert topology.pod_link == LinkSpec(20_000)
+    assert Topology.from_json(topology.to_json()) == topology
+    usual = parse({"units": POD["units"], "host_rate_mbps": 7_000}, "pod")
+    assert usual.pod_link == LinkSpec(7_000), "the rate of a host's link where nothing is said"
+
+
+def test_hosts_of_each_rack_of_a_pod_are_unequal_alike() -> None:
+    hosts = [{"rate_mbps": 30_000, "cpus": 0.5}, {}]
+    topology = parse({"units": [{"racks": 2, "hosts": hosts}], "host_rate_mbps": 20_000}, "unequal")
+    assert [topology.emulated_host_mbps(*host) for host in topology.hosts] == [150, 100, 150, 100]
+    assert topology.cpu_limits == {"u1r1h1": 0.5, "u1r2h1": 0.5}
+
+
+def test_racks_alone_say_nothing_of_pods() -> None:
+    said = parse(GOOD, "racks").to_json()
+    assert "rack" not in said.replace("racks", "", 1)
+    assert "pod" not in said
+
+
 def test_default_is_the_paper_s_testbed() -> None:
     topology = catalogue.ready("default")
     assert [(unit.kind, unit.hosts) for unit in topology.units] == [
@@ -98,6 +130,14 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
         ({"ocs": 7}, "ocs: 7; keys and values"),
+        ({"units": [{"hosts": 1, "racks": 65}]}, r"^units\[0\].racks: 65; a whole number from 1 to 64 is"),
+        ({"units": [{"hosts": 1, "racks": 0}]}, r"^units\[0\].racks: 0; a whole number from 1 to 64 is"),
+        ({"units": [{"hosts": 1, "racks": "two"}]}, r"^units\[0\].racks: two; a whole number from 1 to 64"),
+        ({"pod_rate_mbps": 500}, "^pod_rate_mbps: 500; it is accepted where a unit has racks"),
+        (
+            {"units": [{"hosts": 1, "racks": 1}], "pod_rate_mbps": "fast"},
+            "^pod_rate_mbps: fast; a rate in Mb/s or the word unshaped is accepted",
+        ),
         ({"inc": {"jobs": 0}}, "inc.jobs: 0; a whole number from 1 to 32"),
         ({"units": [{"hosts": 1, "engine": "p4"}]}, r"units\[0\].engine: p4; xdp, bmv2, none are accepted"),
         ({"bmv2": {"layout": "deep"}}, "bmv2.layout: deep; wide, registers are accepted"),

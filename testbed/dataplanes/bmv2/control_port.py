@@ -1,4 +1,4 @@
-"""The control port of a unit's switch: a link by which the daemon sends it ticks, and nobody else anything.
+"""The control port of a switch: a link by which the daemon sends it ticks, and nobody else anything.
 
 It is a pair of devices in the network namespace of the switch. The one end is a port of the switch, whose
 tables know it as PORT_CONTROL; frames are sent to the other end by a socket of this process.
@@ -21,7 +21,7 @@ from testbed.emulation.netlink import DeviceSpec, NetlinkError, RouteSocket, add
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import TestbedError
 from testbed.topology import addresses
-from testbed.topology.units import Unit
+from testbed.topology.addresses import Dpid
 
 WINDOW = 128
 ANSWER_S = 5.0
@@ -32,15 +32,15 @@ _NAMESPACE = Path("/proc/thread-self/ns/net")
 
 
 class ControlPort:
-    """The link of one unit. `open` makes it, `close` takes it away; both may be called at any time. `send` is
-    for many threads.
+    """The link of one switch. `open` makes it, `close` takes it away; both may be called at any time. `send`
+    is for many threads.
     """
 
-    def __init__(self, unit: Unit) -> None:
-        self.device = addresses.control_device(unit)
-        mac = bytes.fromhex(addresses.control_mac(unit).replace(":", ""))
+    def __init__(self, dpid: Dpid) -> None:
+        self.device = addresses.control_device(dpid)
+        mac = bytes.fromhex(addresses.control_mac(dpid).replace(":", ""))
         self._mark = mac + mac + _MARK_ETHERTYPE.to_bytes(2, "big")
-        self._far = addresses.control_far_device(unit)
+        self._far = addresses.control_far_device(dpid)
         self._is_made = False
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()

@@ -18,6 +18,7 @@ from testbed.errors import TestbedError
 from testbed.probing.features import ProbeFailure
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
+from testbed.topology.addresses import tor_dpid
 from testbed.topology.units import Unit
 
 UNIT, MTU = Unit(1), 1500
@@ -35,7 +36,7 @@ def probe() -> str:
     begun = time.monotonic()
     with (
         tempfile.TemporaryDirectory(dir="/run") as folder,
-        Bmv2Switch(UNIT, ports, program, Path(folder), verbose=False) as switch,
+        Bmv2Switch(tor_dpid(UNIT), ports, program, Path(folder), verbose=False) as switch,
     ):
         started_s = time.monotonic() - begun
         if not arrives(ends[1:], lambda: send(ends[0], FRAME)):

@@ -15,8 +15,7 @@ from pathlib import Path
 from testbed.emulation.namespaces import die_with_parent
 from testbed.emulation.sockets import shared_sockets
 from testbed.errors import HostError, TestbedError
-from testbed.topology.addresses import unit_name
-from testbed.topology.units import Unit
+from testbed.topology.addresses import Dpid, tor_name
 
 BINARY = "simple_switch"
 INSTALL = "sudo make p4-tools"
@@ -25,14 +24,14 @@ HELP_S = 10.0
 END_S = 5.0
 
 
-def thrift_port(unit: Unit) -> int:
-    """Return the port of a unit's switch, at 127.0.0.1 in the testbed's root network namespace."""
-    return THRIFT_BASE + unit
+def thrift_port(dpid: Dpid) -> int:
+    """Return the port of a switch, at 127.0.0.1 in the testbed's root network namespace."""
+    return THRIFT_BASE + dpid
 
 
-def ended_words(unit: Unit, how: str) -> str:
-    """Say that a unit's switch ended, and how."""
-    return f"{unit_name(unit)}'s {BINARY} ended ({how})"
+def ended_words(dpid: Dpid, how: str) -> str:
+    """Say that a switch ended, and how."""
+    return f"{tor_name(dpid)}'s {BINARY} ended ({how})"
 
 
 def binary() -> str:
@@ -44,26 +43,26 @@ def binary() -> str:
 
 
 class SwitchProcess:
-    """The process of a unit's switch. Its end is seen by a thread, which is also what started it.
+    """The process of a switch. Its end is seen by a thread, which is also what started it.
 
     The kernel ends the process with the thread that started it (PR_SET_PDEATHSIG): so that thread lives as
     long as the process.
     """
 
-    def __init__(self, unit: Unit, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
+    def __init__(self, dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
         """`ports`: device -> number. `log` is a folder; `verbose` has every packet's way written there
         too.
         """
-        self._name, self._argv = unit_name(unit), _arguments(unit, ports, program, log, verbose)
+        self._name, self._argv = tor_name(dpid), _arguments(dpid, ports, program, log, verbose)
         self._log = log / f"{self._name}-bmv2.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._failure: Exception | None = None
         self._why: str | None = None
         self._started = threading.Event()
         with socket.socket() as other:
-            if other.connect_ex(("127.0.0.1", thrift_port(unit))) == 0:  # and would answer for this one
+            if other.connect_ex(("127.0.0.1", thrift_port(dpid))) == 0:  # and would answer for this one
                 raise TestbedError(
-                    f"start {self._name}'s {BINARY}: another program listens at 127.0.0.1:{thrift_port(unit)}"
+                    f"start {self._name}'s {BINARY}: another program listens at 127.0.0.1:{thrift_port(dpid)}"
                 )
         self._thread = threading.Thread(target=self._run, name=f"{self._name}-bmv2", daemon=True)
         self._thread.start()
@@ -127,9 +126,9 @@ class SwitchProcess:
         self._process.wait()
 
 
-def _arguments(unit: Unit, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> list[str]:
+def _arguments(dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> list[str]:
     interfaces = [part for device, number in ports.items() for part in ("-i", f"{number}@{device}")]
-    arguments = [binary(), *interfaces, "--thrift-port", str(thrift_port(unit)), "--device-id", str(unit)]
+    arguments = [binary(), *interfaces, "--thrift-port", str(thrift_port(dpid)), "--device-id", str(dpid)]
     if _has_notifications(arguments[0]):
         # within the process: the default is a socket in /tmp, which all switches of this number on the host
         # would share
@@ -139,7 +138,7 @@ def _arguments(unit: Unit, ports: Mapping[str, int], program: Path, log: Path, v
             "--log-level",
             "debug",
             "--log-file",
-            str(log / f"{unit_name(unit)}-bmv2-packets"),
+            str(log / f"{tor_name(dpid)}-bmv2-packets"),
             "--log-flush",
         ]
     else:

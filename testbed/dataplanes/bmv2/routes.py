@@ -10,17 +10,18 @@ from ipaddress import IPv4Address
 
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import SettingError, TestbedError
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import UnitSpec
 
 TABLE = "routes"
 
-# (IPv4 address, prefix) -> (device to leave by, new destination MAC or "")
+# (IPv4 address, prefix) -> (device to leave by, or "" for nowhere, new destination MAC or "")
 Routes = Mapping[tuple[str, int], tuple[str, str]]
 
 
-def router(unit: UnitSpec) -> Callable[[Routes], None]:
+def router(unit: UnitSpec, dpid: Dpid) -> Callable[[Routes], None]:
     """Return what replaces the table of routes of a unit's switch, from whatever process of the testbed."""
-    return partial(set_routes, SwitchClient(unit.index), unit.tor_ports)
+    return partial(set_routes, SwitchClient(dpid), unit.ports_of(dpid))
 
 
 def set_routes(client: SwitchClient, ports: Mapping[str, int], routes: Routes) -> None:
@@ -55,6 +56,8 @@ def mac_number(mac: str) -> int:
 
 
 def _action(ports: Mapping[str, int], device: str, mac: str) -> Action:
+    if not device:
+        return Action("no_route")  # and nobody has the switch's own MAC address: `stations` drops it
     if device not in ports:
         raise TestbedError(f"route by {device}: no such port; there are {', '.join(ports)}")
     return Action("route_to", (ports[device], mac_number(mac))) if mac else Action("route", (ports[device],))

@@ -1,5 +1,5 @@
-"""A unit's ToR that is a `simple_switch` running p4/: its process, what its tables hold, and the aggregator
-that it is to the testbed.
+"""A switch of a unit that is a `simple_switch` running p4/: its process, what its tables hold, and the
+aggregator that it is to the testbed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, Sw
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.topology import addresses
-from testbed.topology.units import Unit
+from testbed.topology.addresses import Dpid
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
 FLOOD_GROUP = 1
@@ -45,15 +45,15 @@ class Bmv2Switch:
 
     slots = SLOTS
 
-    def __init__(self, unit: Unit, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
-        """`ports`: device -> port number, all of the ToR's but the control port, which the switch makes.
+    def __init__(self, dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
+        """`ports`: device -> port number, all of its own but the control port, which the switch makes.
         `program` is one of `compiled`'s; `log` is a folder.
         """
-        self._unit, self._name, self._ports = unit, addresses.unit_name(unit), dict(ports)
+        self._dpid, self._name, self._ports = dpid, addresses.tor_name(dpid), dict(ports)
         self._program, self._log, self._verbose = program, log, verbose
-        self._control = ControlPort(unit)
+        self._control = ControlPort(dpid)
         self._all_ports = {**self._ports, self._control.device: addresses.CONTROL_PORT}
-        self._client = SwitchClient(unit)
+        self._client = SwitchClient(dpid)
         self._process: SwitchProcess | None = None
         self._verdicts = verdict_names()
         self._lock = threading.RLock()
@@ -157,10 +157,11 @@ class Bmv2Switch:
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Say who may send gradients by the port of this host; None: nobody, as a switch that ended lets."""
-        address = _ip(addresses.tor_ip(self._unit))
+        address = _ip(addresses.tor_ip(self._dpid))
         try:
             with self._asking():
-                self._client.replace_entry("ports", self._senders[host], _from(sender, address))
+                handle = self._senders[addresses.tor_port_number(host)]
+                self._client.replace_entry("ports", handle, _from(sender, address))
         except _EndedError:
             if sender:
                 raise
@@ -209,12 +210,12 @@ class Bmv2Switch:
     def _forget(self) -> None:
         self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}  # (job, tree) -> its handle, the entry
         self._groups: dict[tuple[int, int], tuple[int, int]] = {}  # (job, tree) -> group, handle of its node
-        self._senders: dict[int, int] = {}  # host -> handle of its port's entry
+        self._senders: dict[int, int] = {}  # port of a host -> handle of its entry
 
     def _start(self) -> None:
         self._forget()
         self._set_offloads()
-        self._process = SwitchProcess(self._unit, self._all_ports, self._program, self._log, self._verbose)
+        self._process = SwitchProcess(self._dpid, self._all_ports, self._program, self._log, self._verbose)
         self._wait_ready(self._process)
         with self._asking():
             self._settle()
@@ -258,7 +259,8 @@ class Bmv2Switch:
         """Set what every switch has: its address, who is behind each port, where stations are, whom a
         broadcast reaches.
         """
-        client, address = self._client, _ip(addresses.tor_ip(self._unit))
+        client, address = self._client, _ip(addresses.tor_ip(self._dpid))
+        unit, rack = addresses.tor_unit(self._dpid), addresses.tor_rack(self._dpid)
         hosts = [
             number for number in self._ports.values() if addresses.is_host_port(number)
         ]  # numbered as the hosts are
@@ -266,7 +268,7 @@ class Bmv2Switch:
             client.add_entry("ports", Key(number, 9), Action("from_fabric", (address,)))
             client.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
         client.add_entry("ports", Key(addresses.CONTROL_PORT, 9), Action("from_control", (address,)))
-        back = routing.mac_number(addresses.control_mac(self._unit))
+        back = routing.mac_number(addresses.control_mac(self._dpid))
         client.add_entry("stations", Key(back, 48), Action("switch_to", (addresses.CONTROL_PORT,)))
         client.set_queue_depth(QUEUE_PACKETS)
         client.add_group(FLOOD_GROUP, hosts)
@@ -274,7 +276,7 @@ class Bmv2Switch:
         client.add_entry("stations", Key(routing.mac_number(BROADCAST), 48), flood)
         for host in hosts:
             self._senders[host] = client.add_entry("ports", Key(host, 9), _from(None, address))
-            mac = routing.mac_number(addresses.host_mac(self._unit, host))
+            mac = routing.mac_number(addresses.host_mac(unit, addresses.in_rack(rack, host)))
             client.add_entry("stations", Key(mac, 48), Action("switch_to", (host,)))
 
     @contextmanager
@@ -285,7 +287,7 @@ class Bmv2Switch:
             if process is None:
                 raise _EndedError(f"{self._name}'s {BINARY} does not run")
             if how := process.ended():
-                raise _EndedError(ended_words(self._unit, how))
+                raise _EndedError(ended_words(self._dpid, how))
             try:
                 yield
             except NoAnswerError as error:
@@ -298,7 +300,7 @@ class Bmv2Switch:
 
     def _given_up(self, process: SwitchProcess, why: str) -> _EndedError:
         process.stop(why)
-        return _EndedError(ended_words(self._unit, process.ended() or why))
+        return _EndedError(ended_words(self._dpid, process.ended() or why))
 
     def _port(self, device: str) -> int:
         if device not in self._ports:

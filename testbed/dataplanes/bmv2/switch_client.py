@@ -28,8 +28,7 @@ from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from testbed.dataplanes.bmv2.process import BINARY, thrift_port
 from testbed.errors import SettingError, TestbedError
-from testbed.topology.addresses import unit_name
-from testbed.topology.units import Unit
+from testbed.topology.addresses import Dpid, tor_name
 
 # It logs each refused connection; who asked gets an error that says so.
 logging.getLogger("thrift").addHandler(logging.NullHandler())
@@ -102,12 +101,12 @@ class _Connection:
 
 
 class SwitchClient:
-    """A client of unit `unit`'s switch. Thread-safe; connects when it is first asked, and again after a
+    """A client of the switch `dpid`. Thread-safe; connects when it is first asked, and again after a
     restart of the switch.
     """
 
-    def __init__(self, unit: Unit, answer_s: float = ANSWER_S) -> None:
-        self.name, self._port, self._answer_s = unit_name(unit), thrift_port(unit), answer_s
+    def __init__(self, dpid: Dpid, answer_s: float = ANSWER_S) -> None:
+        self.name, self._port, self._answer_s = tor_name(dpid), thrift_port(dpid), answer_s
         self._connection: _Connection | None = None
         self._lock = threading.RLock()
 

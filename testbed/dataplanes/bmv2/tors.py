@@ -23,8 +23,8 @@ from testbed.emulation.links import set_offloads
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.errors import TestbedError
 from testbed.topology import addresses
-from testbed.topology.model import Topology, UnitSpec
-from testbed.topology.units import Unit
+from testbed.topology.addresses import Dpid
+from testbed.topology.model import Topology
 
 ENGINE = "bmv2"
 RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more than so many in so long: it does not help
@@ -49,14 +49,14 @@ def require(topology: Topology) -> None:
 
 
 class Tors:
-    """All of them, by unit."""
+    """All of them, by their numbers."""
 
     def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
         self._topology, self._log, self._progress = topology, log, progress
         self._program = program_of(topology)
-        self.by_unit: dict[Unit, Bmv2Switch] = {}
+        self.by_dpid: dict[Dpid, Bmv2Switch] = {}
         self.restarts: Counter[int] = Counter()
-        self._restarted_at: dict[Unit, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
+        self._restarted_at: dict[Dpid, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
         self._probed_at = time.monotonic()
         self._untold: set[int] = set()  # started again, and the controller does not know
 
@@ -64,35 +64,38 @@ class Tors:
     def standing(self, _cells: Cells) -> Iterator[None]:
         """Start them; leaving ends them. Their ports must be there."""
         units = self._topology.units_with(ENGINE) if self._program else ()
+        dpids = [dpid for unit in units for dpid in unit.switches]
         with ExitStack() as stack:
-            for done, unit in enumerate(units):
-                self._progress("bmv2", done, len(units))
+            for done, dpid in enumerate(dpids):
+                self._progress("bmv2", done, len(dpids))
                 assert self._program
-                switch = Bmv2Switch(
-                    unit.index, unit.tor_ports, self._program, self._log, self._topology.bmv2.log
-                )
-                self.by_unit[unit.index] = stack.enter_context(switch)
-                self._let_frames_arrive(unit)
-            if units:
-                self._progress("bmv2", len(units), len(units))
+                ports, verbose = self._ports(dpid), self._topology.bmv2.log
+                switch = Bmv2Switch(dpid, ports, self._program, self._log, verbose)
+                self.by_dpid[dpid] = stack.enter_context(switch)
+                self._let_frames_arrive(dpid)
+            if dpids:
+                self._progress("bmv2", len(dpids), len(dpids))
             yield
+
+    def _ports(self, dpid: Dpid) -> dict[str, int]:
+        return self._topology.unit(addresses.tor_unit(dpid)).ports_of(dpid)
 
     def verdicts(self) -> Counter[str]:
         """Count what all of them did with packets; one that was started again, since then."""
         counts: Counter[str] = Counter()
-        for switch in self.by_unit.values():
+        for switch in self.by_dpid.values():
             counts.update(switch.verdicts())
         return counts
 
     def require_alive(self) -> None:
         """Raise TestbedError if one has ended."""
-        for unit, switch in self.by_unit.items():
+        for dpid, switch in self.by_dpid.items():
             if how := switch.ended():
-                raise TestbedError(ended_words(unit, how))
+                raise TestbedError(ended_words(dpid, how))
 
     def any_ended(self) -> bool:
         """Return whether one has ended, and was not started again yet."""
-        return any(switch.ended() for switch in self.by_unit.values())
+        return any(switch.ended() for switch in self.by_dpid.values())
 
     def watch(self, places: Places) -> list[Restart]:
         """Start those that ended again; say which. One that ends again meanwhile is for the next call.
@@ -100,8 +103,8 @@ class Tors:
         TestbedError if one ended for good: after RESTARTS attempts to start it within RESTARTS_WITHIN_S.
         """
         self._probe()
-        ended = [(unit, how) for unit, switch in self.by_unit.items() if (how := switch.ended())]
-        restarts = [self._restart(unit, how, places) for unit, how in ended]
+        ended = [(dpid, how) for dpid, switch in self.by_dpid.items() if (how := switch.ended())]
+        restarts = [self._restart(dpid, how, places) for dpid, how in ended]
         return [restart for restart in restarts if restart]
 
     def _probe(self) -> None:
@@ -109,71 +112,71 @@ class Tors:
         if time.monotonic() < self._probed_at + PROBE_S:
             return
         self._probed_at = time.monotonic()
-        for switch in self.by_unit.values():
+        for switch in self.by_dpid.values():
             with contextlib.suppress(TestbedError):
                 switch.verdicts()
 
-    def _restart(self, unit: Unit, how: str, places: Places) -> Restart | None:
-        now, before = time.monotonic(), self._restarted_at[unit]
+    def _restart(self, dpid: Dpid, how: str, places: Places) -> Restart | None:
+        now, before = time.monotonic(), self._restarted_at[dpid]
         if len(before) == RESTARTS and now - before[0] < RESTARTS_WITHIN_S:
             within = f"{RESTARTS} times within {RESTARTS_WITHIN_S:g} s"
-            raise TestbedError(f"{ended_words(unit, how)}; it was started again {within}, which is the limit")
+            raise TestbedError(f"{ended_words(dpid, how)}; it was started again {within}, which is the limit")
         before.append(now)
-        self.restarts[unit] += 1
-        switch = self.by_unit[unit]
+        self.restarts[dpid] += 1
+        switch = self.by_dpid[dpid]
 
         def restart() -> None:
             switch.restart()
-            self._let_frames_arrive(self._topology.unit(unit))
+            self._let_frames_arrive(dpid)
 
-        self._untold.add(unit)
+        self._untold.add(dpid)
         try:
-            jobs = places.restart(unit, restart)
+            jobs = places.restart(dpid, restart)
         except TestbedError:
             if not switch.ended():
                 raise  # no further call would try again
             return None
-        return Restart(unit, ended_words(unit, how), self.restarts[unit], jobs)
+        return Restart(dpid, ended_words(dpid, how), self.restarts[dpid], jobs)
 
     def resettle(self, controller: Path) -> None:
         """Have the controller set the routes of those that were started again, and of those where it failed.
         What fails now, the next call does.
         """
-        if not self.by_unit:
+        if not self.by_dpid:
             return
         with contextlib.suppress(TestbedError):  # it is away
             unsettled = rpc.call(controller, "unsettled", timeout_s=_ANSWER_S)
-            for unit in self._topology.units:
-                if unit.name in unsettled or unit.index in self._untold:
-                    self._resettle(controller, unit.index)
+            for dpid in self._topology.switches:
+                if addresses.tor_name(dpid) in unsettled or dpid in self._untold:
+                    self._resettle(controller, dpid)
 
-    def _resettle(self, controller: Path, unit: Unit) -> None:
+    def _resettle(self, controller: Path, dpid: Dpid) -> None:
         try:
-            rpc.call(controller, "resettle", unit=addresses.unit_name(unit), timeout_s=_ANSWER_S)
+            rpc.call(controller, "resettle", unit=addresses.tor_name(dpid), timeout_s=_ANSWER_S)
         except TestbedError:
-            if switch := self.by_unit.get(
-                unit
+            if switch := self.by_dpid.get(
+                dpid
             ):  # which ends if it does not answer, and then is started again
                 with contextlib.suppress(TestbedError):
                     switch.verdicts()
         else:
-            self._untold.discard(unit)
+            self._untold.discard(dpid)
 
-    def _let_frames_arrive(self, unit: UnitSpec) -> None:
+    def _let_frames_arrive(self, dpid: Dpid) -> None:
         """Turn GRO on at unshaped links, merging nothing: at their other end is a device whose XDP program
         redirects, and such frames arrive where veth polls, which it does with GRO on. Not before the switch
         has opened its ports (Bmv2Switch says why).
         """
-        hosts = range(1, unit.hosts + 1)
-        bare = [
-            addresses.tor_port_device(unit.index, host)
-            for host in hosts
-            if self._topology.host(unit.index, host).rate_mbps is None
-        ]
-        if self._topology.optical_link.rate_mbps is None:
-            ports = range(1, unit.optical_ports + 1)
-            bare += [addresses.optical_device(unit.index, port) for port in ports]
+        bare = [device for device, number in self._ports(dpid).items() if self._is_unshaped(dpid, number)]
         with RouteSocket() as route:
             route.send([set_merging(socket.if_nametoindex(device), _MERGE_NOTHING) for device in bare])
         for device in bare:
             set_offloads(device, gro=True)
+
+    def _is_unshaped(self, dpid: Dpid, number: int) -> bool:
+        """Return whether the link behind a port has no rate."""
+        unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
+        if addresses.is_host_port(number):
+            return self._topology.host(unit, addresses.in_rack(rack, number)).rate_mbps is None
+        pod_link = None if addresses.is_optical_port(number) else self._topology.pod_link
+        return (pod_link or self._topology.optical_link).rate_mbps is None

@@ -32,8 +32,8 @@ from testbed.dataplanes.xdp.syscall import (
 )
 from testbed.errors import TestbedError
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.places import Host
-from testbed.topology.units import Unit
 
 _ROLES = {role: places.Role[role.name] for role in Role}
 _SAME_NAMES = (
@@ -84,7 +84,7 @@ _CELLS = {
 
 
 class _Place:
-    """Entries, groups and slots of the ToR of unit `owner`, or of the host whose eth0 has the ifindex
+    """Entries, groups and slots of the switch of number `owner`, or of the host whose eth0 has the ifindex
     `owner`.
     """
 
@@ -249,11 +249,13 @@ class _Place:
 
 
 class XdpSwitch(_Place):
-    """A unit's ToR. `ports` are the ifindices of its hosts' ports, by host."""
+    """A switch of a unit. `ports` are the ifindices of its hosts' ports, by host, and `any_port` that of a
+    port that it has without hosts.
+    """
 
-    def __init__(self, cells: Cells, unit: Unit, ports: Mapping[int, int]) -> None:
-        super().__init__(cells, unit)
-        self._unit, self._ports = unit, ports
+    def __init__(self, cells: Cells, dpid: Dpid, ports: Mapping[int, int], any_port: int = 0) -> None:
+        super().__init__(cells, dpid)
+        self._dpid, self._ports, self._any_port = dpid, ports, any_port
 
     def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
         to_hosts = set(self._ports.values())
@@ -263,10 +265,10 @@ class XdpSwitch(_Place):
     def _set_sender(self, host: int) -> None:
         sender = self._senders.get(host)
         fields = self._sender(sender) if sender else {}
-        set_port(self._programs, self._ports[host], self._unit, host, places.Port.HOST, **fields)
+        set_port(self._programs, self._ports[host], self._dpid, host, places.Port.HOST, **fields)
 
     def _device(self) -> int:
-        return next(iter(self._ports.values()))
+        return next(iter(self._ports.values()), self._any_port)
 
 
 class XdpHostPlace(_Place):

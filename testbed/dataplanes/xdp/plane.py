@@ -40,11 +40,12 @@ from testbed.dataplanes.xdp.syscall import (
 from testbed.errors import SettingError, TestbedError
 from testbed.ocs.glimpses import Glimpses
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 
 PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts")
 PINNED_PROGRAM = "oxc_port"
-OPTICS = 0  # the owner of the optical switch's ports; a ToR's ports are its unit's
+OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
 PROBES = 200  # of a first call, which tells how many of them fill a time
@@ -55,11 +56,11 @@ PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A port to attach to: of a unit's ToR or of the optical switch (`unit` None), by device name and
+    """A port to attach to: of a unit's switch or of the optical switch (`dpid` None), by device name and
     port number.
     """
 
-    unit: Unit | None
+    dpid: Dpid | None
     number: int
     device: str
 
@@ -79,12 +80,12 @@ def ip_number(ip: str) -> int:
 
 
 def set_port(
-    programs: Programs, ifindex: int, unit: Unit | None, number: int, kind: int, **sender: int
+    programs: Programs, ifindex: int, dpid: Dpid | None, number: int, kind: int, **sender: int
 ) -> None:
-    """Say what a switch port is, of a unit's ToR or of the optical switch (None), and who may send gradients
-    by it (`put_port`).
+    """Say what a switch port is, of a unit's switch or of the optical switch (None), and who may send
+    gradients by it (`put_port`).
     """
-    owner, ip = (unit, addresses.tor_ip(unit)) if unit else (OPTICS, NO_IP)
+    owner, ip = (dpid, addresses.tor_ip(dpid)) if dpid else (OPTICS, NO_IP)
     put_port(programs, ifindex, owner=owner, number=number, self_ip=ip_number(ip), kind=kind, **sender)
 
 
@@ -113,9 +114,9 @@ class PinnedPlane:
         self._gate = gate
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
         self._walking = threading.Lock()
-        self._held: dict[Unit, dict[bytes, bytes]] = {}  # routes as they were read back
+        self._held: dict[Dpid, dict[bytes, bytes]] = {}  # routes as they were read back
         self._is_walked = False
-        self._forgotten: set[Unit] = set()
+        self._forgotten: set[Dpid] = set()
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
         """Turn each of these ports to another peer (None: to nothing), dark from one time to the other."""
@@ -183,20 +184,20 @@ class PinnedPlane:
             raise TestbedError(f"probe optical port {port}: the gate answered {action}")
         return action
 
-    def set_routes(self, unit: Unit, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
-        """Replace a ToR's whole table: (IPv4 address, prefix 32 or 24) -> (device to leave by, new
-        destination MAC or "").
+    def set_routes(self, dpid: Dpid, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
+        """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (device to leave by, or "" for
+        nowhere, new destination MAC or "").
         """
         wanted: dict[bytes, bytes] = {}
         for (ip, prefix), (device, mac) in routes.items():
             key = np.zeros((), layout.ROUTE_KEY)
-            key["owner"], key["ip"], key["prefix"] = unit, ip_number(ip), prefix
+            key["owner"], key["ip"], key["prefix"] = dpid, ip_number(ip), prefix
             route = np.zeros((), layout.ROUTE)
-            route["ifindex"] = socket.if_nametoindex(device)
+            route["ifindex"] = socket.if_nametoindex(device) if device else 0
             if mac:
                 route["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
             wanted[key.tobytes()] = route.tobytes()
-        held = self._routes_held(unit)
+        held = self._routes_held(dpid)
         changed = dict(wanted.items() - held.items())
         gone = held.keys() - wanted.keys()
         try:
@@ -206,17 +207,19 @@ class PinnedPlane:
                 map_delete(self._routes, key_bytes)
             for key_bytes in changed.keys() | gone:
                 if map_lookup(self._routes, key_bytes, layout.ROUTE.itemsize) != wanted.get(key_bytes):
-                    raise SettingError(f"routes of unit {unit}: what was set and what is read back differ")
+                    raise SettingError(
+                        f"routes of {addresses.tor_name(dpid)}: what was set and what is read back differ"
+                    )
         except (OSError, SettingError):
-            self._forgotten.add(unit)
+            self._forgotten.add(dpid)
             raise
-        self._held[unit] = wanted
+        self._held[dpid] = wanted
 
     def verdicts(self) -> dict[str, int]:
         """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self._verdicts)
 
-    def _routes_held(self, unit: Unit) -> dict[bytes, bytes]:
+    def _routes_held(self, dpid: Dpid) -> dict[bytes, bytes]:
         """Return a ToR's routes. They are read once, for all ToRs, and those of one that could not be set
         again.
         """
@@ -224,15 +227,15 @@ class PinnedPlane:
             if not self._is_walked:
                 self._held = self._routes_there()
                 self._is_walked = True
-            if unit in self._forgotten:
-                self._held[unit] = self._routes_there().get(unit, {})
-                self._forgotten.remove(unit)
-            return self._held.setdefault(unit, {})
+            if dpid in self._forgotten:
+                self._held[dpid] = self._routes_there().get(dpid, {})
+                self._forgotten.remove(dpid)
+            return self._held.setdefault(dpid, {})
 
-    def _routes_there(self) -> dict[Unit, dict[bytes, bytes]]:
-        routes: dict[Unit, dict[bytes, bytes]] = {}
+    def _routes_there(self) -> dict[Dpid, dict[bytes, bytes]]:
+        routes: dict[Dpid, dict[bytes, bytes]] = {}
         for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
-            owner = Unit(int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]))
+            owner = Dpid(int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]))
             value = map_lookup(self._routes, key, layout.ROUTE.itemsize)
             routes.setdefault(owner, {})[key] = value or b""
         return routes
@@ -283,11 +286,11 @@ class XdpPlane:
         """Attach to these ports and pin. HostError when this host cannot load the programs."""
         self._loading.result()
         for port in switch_ports:
-            at_host = port.unit and addresses.is_host_port(port.number)
+            at_host = port.dpid and addresses.is_host_port(port.number)
             kind = Port.HOST if at_host else Port.FABRIC
-            set_port(self.programs, socket.if_nametoindex(port.device), port.unit, port.number, kind)
+            set_port(self.programs, socket.if_nametoindex(port.device), port.dpid, port.number, kind)
         for port in switch_ports:
-            self.programs.attach("tor_port" if port.unit else "oxc_port", port.device)
+            self.programs.attach("tor_port" if port.dpid else "oxc_port", port.device)
         for host in host_ports:
             in_namespace(host.namespace, lambda: self.programs.attach("host_port", "eth0"))
         self._pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

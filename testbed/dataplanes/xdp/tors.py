@@ -1,4 +1,4 @@
-"""The ToRs that sum by the fast path's own programs. There is no process of theirs that could end."""
+"""The switches that sum by the fast path's own programs. There is no process of theirs that could end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from testbed.aggregation.admission import Places
 from testbed.dataplanes.xdp.places import Cells, XdpSwitch
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology, UnitSpec
-from testbed.topology.units import Unit
 
 FOLDER = "xdp"
 
@@ -22,19 +22,20 @@ def require(_topology: Topology) -> None:
 
 
 class Tors:
-    """Those of the units of this folder, by unit."""
+    """Those of the units of this folder, by their numbers."""
 
     def __init__(self, topology: Topology, _log: Path, _progress: object) -> None:
         self._units = [unit for unit in topology.units if unit.data_plane.folder == FOLDER]
-        self.by_unit: dict[Unit, XdpSwitch] = {}
+        self.by_dpid: dict[Dpid, XdpSwitch] = {}
         self.restarts: Counter[int] = Counter()
 
     @contextmanager
     def standing(self, cells: Cells) -> Iterator[None]:
         with ExitStack() as stack:
             for unit in self._units:
-                self.by_unit[unit.index] = XdpSwitch(cells, unit.index, _ports(unit))
-                stack.callback(self.by_unit[unit.index].close)
+                for dpid in unit.switches:
+                    self.by_dpid[dpid] = XdpSwitch(cells, dpid, *_ports(unit, dpid))
+                    stack.callback(self.by_dpid[dpid].close)
             yield
 
     def verdicts(self) -> Mapping[str, int]:
@@ -53,9 +54,13 @@ class Tors:
         pass
 
 
-def _ports(unit: UnitSpec) -> dict[int, int]:
-    """The ifindices of the ToR's ports, by host."""
-    return {
-        host: socket.if_nametoindex(addresses.tor_port_device(unit.index, host))
-        for host in range(1, unit.hosts + 1)
+def _ports(unit: UnitSpec, dpid: Dpid) -> tuple[dict[int, int], int]:
+    """The ifindices of a switch's ports to hosts, by the hosts' numbers, and that of one of its ports."""
+    rack = addresses.tor_rack(dpid)
+    ifindex = {device: socket.if_nametoindex(device) for device in unit.ports_of(dpid)}
+    at_hosts = {
+        number: ifindex[addresses.tor_port_device(unit.index, number)]
+        for number in unit.numbers
+        if addresses.rack_of(number) == rack
     }
+    return at_hosts, next(iter(ifindex.values()))

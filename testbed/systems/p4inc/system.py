@@ -1,5 +1,6 @@
 """P4INC-AOI's forest (section IV of the paper): one tree, workers - switch - parameter server's host; within
-one unit the switch alone. And what the system brings: its policies, and its paper's figures.
+one unit the switch alone, in a pod the ToRs below the pod switch. And what the system brings: its policies,
+and its paper's figures.
 """
 
 from __future__ import annotations
@@ -7,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from testbed.aggregation.forest import Forest, below_top, by_unit
+from testbed.aggregation.forest import Forest, below_top, meeting_switch
 from testbed.aggregation.system import SERVER_ACROSS, Layout, Policies, Showing, Site, System
 from testbed.contract.transports import PACKETS
 from testbed.systems.p4inc.figures import FIGURES
 from testbed.systems.p4inc.policies import catalogue
-from testbed.topology.places import Host, at_host, switch
+from testbed.topology.places import Host, at_host
 
 
 class P4inc(System):
@@ -35,8 +36,7 @@ class P4inc(System):
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree. Within one unit no parameter server is needed."""
-        units = by_unit(workers)
-        server = site.server(workers) if len(units) > 1 else None
-        top = at_host(server) if server else switch(min(units))
+        server = site.server(workers) if len({unit for unit, _ in workers}) > 1 else None
+        top = at_host(server) if server else meeting_switch(workers)
         forest = Forest(tuple(workers), (below_top(workers, top),))
         return Layout(self.name, tuple(workers), PACKETS, server, forest, forest.demands())

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from testbed.aggregation.forest import Forest, below_top, by_unit
+from testbed.aggregation.forest import Forest, below_top, by_unit, meeting_switch
 from testbed.aggregation.system import Layout, Site, System
 from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
@@ -22,6 +22,7 @@ class Switches(System):
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree; of units with equally many workers the first is the top."""
         ranks = by_unit(workers)
-        top = max(ranks, key=lambda unit: (len(ranks[unit]), -unit))
-        forest = Forest(tuple(workers), (below_top(workers, switch(top)),))
+        most = max(ranks, key=lambda unit: (len(ranks[unit]), -unit))
+        top = switch(most) if len(ranks) > 1 else meeting_switch(workers)
+        forest = Forest(tuple(workers), (below_top(workers, top),))
         return Layout(self.name, tuple(workers), PACKETS, None, forest, forest.demands())
