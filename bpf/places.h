@@ -7,9 +7,10 @@
 #define MAX_PORTS 8192
 #define MAX_ENTRIES 4096
 #define MAX_PULLERS 16384
-#define MAX_SLOTS 1024 /* of one place */
+#define MAX_SLOTS 1536 /* of one place */
+#define RING_SLOTS 1024 /* of one ring: what a job may have of a place */
 #define MAX_AGGREGATORS 1024
-#define MAX_GROUPS 1024
+#define MAX_GROUPS 4096
 #define MAX_ROUTES 32768
 #define MAX_OPTICAL_PORTS 16384
 #define MAX_HOSTS 4096

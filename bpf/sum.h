@@ -317,8 +317,11 @@ static __always_inline u32 keep_result(struct gradient_packet *p, struct entry *
  */
 static __always_inline int make_room(struct xdp_md *ctx, struct gradient_packet *p)
 {
-	int bytes;
+	int bare_bytes = sizeof(struct ethhdr) + sizeof(struct iphdr) + HEADER_BYTES, bytes;
 
+	/* what is behind it, as on Ethernet there may be, is no lanes */
+	if (bpf_xdp_adjust_tail(ctx, bare_bytes - (int)(ctx->data_end - ctx->data)))
+		return 0;
 	point(p, (void *)(long)ctx->data);
 	if ((void *)(p->inc + 1) > (void *)(long)ctx->data_end)
 		return 0;

@@ -3,7 +3,7 @@
 #ifndef PLACES_P4
 #define PLACES_P4
 
-#define SLOTS 1024 // of a switch
+#define SLOTS 1536 // of a switch
 
 // Who sits behind the port that a packet came in by.
 const bit<2> PORT_FABRIC = 0; // of another switch, or optical: what comes was checked where it entered

@@ -214,7 +214,7 @@ def say(line: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     try:
         limit_s = number_of(LIMIT_VARIABLE, LIMIT_S, "a number of seconds")
-        count = int(number_of(LANES_VARIABLE, LANES, "a number of lanes"))
+        count = int(number_of(LANES_VARIABLE, LANES, "a whole number of lanes", is_whole=True))
     except ValueError as error:
         say(str(error))
         return 2
@@ -230,14 +230,14 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def number_of(variable: str, default: float, accepted: str) -> float:
+def number_of(variable: str, default: float, accepted: str, is_whole: bool = False) -> float:
     """Return the positive number that the environment sets. ValueError says what is accepted."""
     setting = os.environ.get(variable) or str(default)
     try:
         number = float(setting)
     except ValueError:
         number = 0.0
-    if not number > 0:
+    if not number > 0 or (is_whole and not number.is_integer()):
         raise ValueError(f"{variable}={setting}: {accepted} is accepted")
     return number
 

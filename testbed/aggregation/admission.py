@@ -8,6 +8,7 @@ in.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -19,6 +20,7 @@ from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.summing import Hosts, SummingPlace
 from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
+from testbed.contract.places import GROUP_SLOTS
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -30,7 +32,9 @@ Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the jo
 Ways = Mapping[Dpid, Sequence[str]]  # switch -> the devices by which a tree's results go on to other switches
 
 
-_LARGER, _SMALLER = 2, 4  # parts of an equal share that a group is given one of
+_GROUP_SIZES = GROUP_SLOTS // 4, GROUP_SLOTS // 8  # slots of a group's segments: the larger that fits
+# of groups at once: what data planes have tables for beside the jobs that inc.jobs promises
+_MOST_AT_A_SWITCH, _MOST_ENTRIES, _MOST_RINGS = 64, 1024, 1024
 
 
 class Places:
@@ -121,17 +125,18 @@ class Places:
         """Give some of a job's workers trees of their own beside the job's, which nobody else may send in:
         `forest` is over these workers alone, and `generation` no other's.
 
-        A segment has half of an equal share, or a quarter where that does not fit. Raises NoRoomError where
-        a place has no such segment, or the job no trees left; RequestError where the job sums at no place, or
-        the forest has a host that is no place of the job's. Then nothing is held.
+        Its segments are of the slots that are kept for groups, a quarter of them, or an eighth where that
+        does not fit: what groups have keeps no job out. Raises NoRoomError where a place has no such segment,
+        groups have as many entries or rings as they may, or the job no trees left; RequestError where the job
+        sums at no place, or the forest has a host that is no place of the job's. Then nothing is held.
         """
-        trees, share = len(forest.trees), Segments(self._slots, self._jobs).default_size
+        trees = len(forest.trees)
         with self._lock:
             base = self._admitted.get((job, 0))
             if base is None:
                 raise RequestError(f"job {job} is summed at no place")
             self._check_within(base, forest, group)
-            for size in (share // _LARGER // trees, share // _SMALLER // trees):
+            for size in (size // trees for size in _GROUP_SIZES):
                 admission = Admission(
                     job,
                     generation,
@@ -154,14 +159,20 @@ class Places:
                     return admission
             raise full
 
-    def release(self, job: int, first: int | None = None) -> None:
-        """Takes back what a job holds, with all its groups; or what the group does whose first tree that is.
-        Nothing if it is not admitted.
-        """
+    def release(self, job: int) -> None:
+        """Takes back what a job holds, with all its groups. Nothing if it is not admitted."""
         with self._lock, ExitStack() as stack:
             for key, admission in self._admitted.items():  # in reverse order
-                if key[0] == job and first in (None, key[1]):
+                if key[0] == job:
                     stack.callback(self._release, admission)
+
+    def release_group(self, group: Admission) -> None:
+        """Takes back what a group holds. Nothing if its job was released meanwhile, and it with that: its
+        trees may be another group's.
+        """
+        with self._lock:
+            if self._admitted.get((group.job, group.first)) is group:
+                self._release(group)
 
     def groups(self, job: int) -> list[Admission]:
         """Return what the groups of a job hold."""
@@ -285,6 +296,19 @@ class Places:
             raise NoRoomError(f"job {job} has {MAX_TREES} trees, and takes no more")
         return start
 
+    def _check_lent(self) -> None:
+        """NoRoomError where groups have more entries or rings than they may."""
+        lent = [each for each in self._admitted.values() if each.group]
+        at = Counter(dpid for each in lent for way in each.ways for dpid in way)
+        rings = sum(len(each.forest.workers) for each in lent)
+        for count, most, what in (
+            (max(at.values()), _MOST_AT_A_SWITCH, "trees at a switch"),
+            (at.total(), _MOST_ENTRIES, "entries at switches"),
+            (rings, _MOST_RINGS, "rings for results"),
+        ):
+            if count > most:
+                raise NoRoomError(f"groups have as many {what} as they may, {most}")
+
     @staticmethod
     def _check_within(base: Admission, forest: Forest, group: Group) -> None:
         """RequestError where a group would have what its job has not: who may send by a host's port is
@@ -307,7 +331,10 @@ class Places:
         for number, going_on in enumerate(ways):
             dpids = {*self._switches_of(forest, number), *going_on}
             admission.ways[number] = {dpid: tuple(going_on.get(dpid, ())) for dpid in sorted(dpids)}
-            for dpid in sorted(dpids):
+        if admission.group:
+            self._check_lent()
+        for number in range(len(ways)):
+            for dpid in admission.ways[number]:
                 self._enter_switch(admission, number, dpid)
             for node in forest.trees[number].top.nodes():
                 if host := node.place.at:
@@ -331,10 +358,12 @@ class Places:
                 self._bind(admission, host)
 
     def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
-        segments = self._segments.setdefault(place, Segments(self._at(place).slots, self._jobs))
+        if place not in self._segments:
+            self._segments[place] = Segments(self._at(place).slots, self._jobs, GROUP_SLOTS)
+        segments, key = self._segments[place], (admission.job, admission.first + tree)
+        take = segments.lend if admission.group else segments.take
         try:
-            key = (admission.job, admission.first + tree)
-            admission.bases[tree, place] = segments.take(key, admission.size)
+            admission.bases[tree, place] = take(key, admission.size)
         except NoRoomError as full:
             what = "" if admission.group else f"admit job {admission.job}: "
             raise NoRoomError(f"{what}{place}: {full}") from full

@@ -1,8 +1,13 @@
-"""The slots of one switch, given out in segments <MemID, Size> (P4INC-AOI, section VI-B). Pure."""
+"""The slots of one place, given out in segments <MemID, Size> (P4INC-AOI, section VI-B). Pure.
+
+The first slots are for as many jobs as the place promises to take, in equal shares; the others are for groups
+of jobs' workers. A group has none of the jobs', so that no group keeps a job out.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from testbed.errors import TestbedError
 
@@ -14,13 +19,15 @@ class NoRoomError(TestbedError):
 
 
 class Segments:
-    """First fit: a job's tree gets the lowest free slots in a row. Freed neighbours are one free segment
-    again.
+    """First fit: a tree gets the lowest free slots in a row, of the jobs' or of the groups'. Freed neighbours
+    are one free segment again.
     """
 
-    def __init__(self, slots: int, jobs: int) -> None:
-        self._slots, self._jobs = slots, jobs
+    def __init__(self, slots: int, jobs: int, group_slots: int = 0) -> None:
+        """Have `slots` for so many jobs, and `group_slots` behind them for groups."""
+        self._slots, self._jobs, self._group_slots = slots, jobs, group_slots
         self._taken: dict[Key, tuple[int, int]] = {}  # (MemID, Size)
+        self._lent: dict[Key, tuple[int, int]] = {}  # the same of groups
 
     @property
     def default_size(self) -> int:
@@ -33,39 +40,48 @@ class Segments:
         """
         jobs = {job for job, _ in self._taken}
         if key[0] not in jobs and len(jobs) >= self._jobs:
-            raise NoRoomError(f"it sums for {self._jobs} jobs at most, and has them: {self._holders()}")
-        start = 0
-        for base, length in sorted(self._taken.values()):
-            if base - start >= size:
-                break
-            start = base + length
-        if start + size > self._slots:
-            raise NoRoomError(
-                f"no {size} of its {self._slots} slots in a row are free: {self._holders()}; the longest "
-                f"free run has {self._longest()}"
-            )
-        self._taken[key] = (start, size)
-        return start
+            raise NoRoomError(f"it sums for {self._jobs} jobs at most, and has them: {_holders(self._taken)}")
+        self._taken[key] = (_lowest(self._taken, range(self._slots), size, ""), size)
+        return self._taken[key][0]
+
+    def lend(self, key: Key, size: int) -> int:
+        """The MemID of a segment for a tree of a group; else as `take`."""
+        slots = range(self._slots, self._slots + self._group_slots)
+        self._lent[key] = (_lowest(self._lent, slots, size, " for groups"), size)
+        return self._lent[key][0]
 
     def free(self, key: Key) -> None:
-        """Takes the segment of a job's tree back; nothing if it has none."""
+        """Takes the segment of a tree back; nothing if it has none."""
         self._taken.pop(key, None)
+        self._lent.pop(key, None)
 
     def taken(self) -> dict[Key, tuple[int, int]]:
-        """(Job, tree) -> (MemID, Size)."""
-        return dict(self._taken)
+        """(Job, tree) -> (MemID, Size), those of groups as well."""
+        return {**self._taken, **self._lent}
 
     def jobs(self) -> int:
-        """Return how many jobs have segments here."""
+        """Return how many jobs have segments here, other than of groups."""
         return len({job for job, _ in dict(self._taken)})
 
-    def _holders(self) -> str:
-        slots: Counter[int] = Counter()
-        for (job, _), (_, size) in self._taken.items():
-            slots[job] += size
-        return ", ".join(f"job {job} ({size} slots)" for job, size in sorted(slots.items())) or "no jobs"
 
-    def _longest(self) -> int:
-        ends = [0, *(base + size for base, size in sorted(self._taken.values()))]
-        starts = [*(base for base, _ in sorted(self._taken.values())), self._slots]
-        return max(start - end for end, start in zip(ends, starts, strict=True))
+def _lowest(held: Mapping[Key, tuple[int, int]], slots: range, size: int, whose: str) -> int:
+    """Return where the lowest `size` of these slots in a row begin that are free."""
+    start, longest = slots.start, 0
+    for base, length in sorted(held.values()):
+        if base - start >= size:
+            break
+        longest, start = max(longest, base - start), base + length
+    else:
+        if (last := slots.stop - start) < size:
+            raise NoRoomError(
+                f"no {size} of its {len(slots)} slots{whose} in a row are free: {_holders(held)}; the "
+                f"longest free run has {max(longest, last)}"
+            )
+    return start
+
+
+def _holders(held: Mapping[Key, tuple[int, int]]) -> str:
+    slots: Counter[int] = Counter()
+    for (job, _), (_, size) in held.items():
+        slots[job] += size
+    return ", ".join(f"job {job} ({size} slots)" for job, size in sorted(slots.items())) or "no jobs"

@@ -17,7 +17,8 @@ class SummingPlace(Protocol):
     """A place that sums, whatever it is made of. `number` is a job's."""
 
     @property
-    def slots(self) -> int: ...
+    def slots(self) -> int:
+        """Return how many it has for jobs; it has GROUP_SLOTS behind them for groups."""
 
     def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
         """Set the devices by which the results of a job's tree leave; called before `admit`. Replaces in one

@@ -57,15 +57,18 @@ class Program(Choice):
 
 NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
 
-SLOTS = 1024  # of a place
+JOB_SLOTS = 1024  # of a place: equal shares for the jobs that inc.jobs promises; of a ring, too
+GROUP_SLOTS = 512  # for the groups of all jobs
+SLOTS = JOB_SLOTS + GROUP_SLOTS  # of a place
 
 SIZES: tuple[Number, ...] = (
     Number("MAX_PORTS", 8192, 32),
     Number("MAX_ENTRIES", 4096, 32),
     Number("MAX_PULLERS", 16384, 32),
     Number("MAX_SLOTS", SLOTS, 32, "of one place"),
+    Number("RING_SLOTS", JOB_SLOTS, 32, "of one ring: what a job may have of a place"),
     Number("MAX_AGGREGATORS", 1024, 32),
-    Number("MAX_GROUPS", 1024, 32),
+    Number("MAX_GROUPS", 4096, 32),
     Number("MAX_ROUTES", 32768, 32),
     Number("MAX_OPTICAL_PORTS", 16384, 32),
     Number("MAX_HOSTS", 4096, 32),

@@ -3,7 +3,8 @@
 One socket pair a worker, whose end the worker inherits: what comes by it is of that worker, whatever it says.
 All members of a group ask for it, by a key that they agreed on; when the last has asked, it is admitted, or
 refused, for all alike. It is released when all have left it or ended. Owns the sockets, and a thread that
-waits for no worker.
+waits for no worker, and hears none more often than BURST times at once and MESSAGES_PER_S after that: what
+workers make and destroy in a loop is one group of the job after the other, and so many a second.
 """
 
 from __future__ import annotations
@@ -29,8 +30,29 @@ from testbed.jobs.board import JobBoard
 
 WAIT_S = 20.0  # from the first member that asks to the last, who all come from the same rendezvous
 MOST_GROUPS = 256  # of a job at once: as many as it may have trees
+BURST, MESSAGES_PER_S = 200, 50.0  # of a worker's messages; a group is one to ask and one to leave
+END_S = 2.0  # for what is being asked of the testbed when the job ends
+_MOST_REASONS = 8  # of refusals that are told apart
 _MESSAGE_BYTES = 4096
 _MOST_KEY = 100  # characters
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """The messages that a worker may send now: so many more with each second."""
+
+    messages: float
+    at: float
+
+    def take(self, now: float) -> bool:
+        self.messages, self.at = min(BURST, self.messages + (now - self.at) * MESSAGES_PER_S), now
+        self.messages -= 1
+        return self.messages >= 0
+
+    @property
+    def full_again_at(self) -> float:
+        """Return when half of a burst may come again."""
+        return self.at + (BURST / 2 - self.messages) / MESSAGES_PER_S
 
 
 @dataclass(slots=True)
@@ -52,12 +74,13 @@ class _Asked:
 
 class Groups:
     """The groups of one start of a job, whose `workers` have a socket each. `admit` gives a group its places,
-    or raises TestbedError; `release` takes back what the one with that first tree has. A context manager: no
-    group is admitted once it is left, and what is held then is the job's to release.
+    or raises TestbedError; `release` takes that back. A context manager: no group is admitted once it is
+    left, and what is held then is the job's to release. Who leaves it waits END_S at most: a group that is
+    just being asked for, at a controller that is away perhaps, is given back when that has answered.
     """
 
     def __init__(
-        self, workers: int, admit: Callable[[Group], Admission], release: Callable[[int], None]
+        self, workers: int, admit: Callable[[Group], Admission], release: Callable[[Admission], None]
     ) -> None:
         self._admit, self._release = admit, release
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(workers)]
@@ -66,8 +89,12 @@ class Groups:
         self._gone: set[int] = set()  # workers that ended
         self._refusals: defaultdict[str, dict[Group, None]] = defaultdict(dict)  # by reason, in order
         self._failures: list[str] = []
+        self._allowances = [_Allowance(BURST, time.monotonic()) for _ in range(workers)]
+        self._paused: dict[int, float] = {}  # workers that said too much, until when
+        self._is_left = False
+        self._ending, self._is_closed_by_thread, self._has_ended = threading.Lock(), False, False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="groups", daemon=True)
 
     def fd(self, worker: int) -> int:
         """Return the descriptor of a worker's end, which the worker inherits."""
@@ -84,7 +111,7 @@ class Groups:
         """
         refused = [
             f"the sums of {'; '.join(map(str, groups))} among themselves went by gloo ({reason})"
-            for reason, groups in self._refusals.items()
+            for reason, groups in list(self._refusals.items())
         ]
         return [*refused, *self._failures]
 
@@ -95,8 +122,15 @@ class Groups:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_left = True
         os.eventfd_write(self._wake, 1)
-        self._thread.join()
+        self._thread.join(END_S)
+        with self._ending:
+            self._is_closed_by_thread = not self._has_ended
+        if not self._is_closed_by_thread:
+            self._close()
+
+    def _close(self) -> None:
         os.close(self._wake)
         for end in (*self._ours, *self._theirs):
             end.close()
@@ -106,6 +140,15 @@ class Groups:
 
     # ------------------------------------------------------------------ its thread
 
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            with self._ending:
+                self._has_ended = True
+            if self._is_closed_by_thread:
+                self._close()
+
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
@@ -114,12 +157,19 @@ class Groups:
                 selector.register(ours, selectors.EVENT_READ, rank)
             while True:
                 for key, _ in selector.select(self._until_next()):
-                    if key.data is None:
+                    if self._is_left:
                         return
-                    if not self._receive(key.data):
+                    allowance = self._allowances[key.data]
+                    if not allowance.take(time.monotonic()):
+                        selector.unregister(key.fileobj)
+                        self._paused[key.data] = allowance.full_again_at
+                    elif not self._receive(key.data):
                         selector.unregister(key.fileobj)
                         self._ended(key.data)
                 self._give_up()
+                for rank in [rank for rank, until in self._paused.items() if until <= time.monotonic()]:
+                    del self._paused[rank]
+                    selector.register(self._ours[rank], selectors.EVENT_READ, rank)
 
     def _receive(self, rank: int) -> bool:
         """Take a message of a worker. Return False at the end of its process."""
@@ -175,6 +225,9 @@ class Groups:
                 traceback.print_exc()
                 self._refuse(key, asked, f"{type(error).__name__}: {error}; the daemon's log says more")
                 return
+            if self._is_left:
+                self._give_back(admission)
+                return
             undo.pop_all()
         asked.admission, asked.board = admission, board
         for rank in asked.ports:
@@ -184,6 +237,8 @@ class Groups:
     def _refuse(self, key: str, asked: _Asked, why: str) -> None:
         """Refuse a group to those who have asked, and to who asks later."""
         asked.refused = why
+        if why not in self._refusals and len(self._refusals) >= _MOST_REASONS:
+            why = "for other reasons"
         self._refusals[why][Group(tuple(sorted(asked.ports)), ())] = None
         for rank in asked.ports:
             self._answer(key, asked, rank)
@@ -225,13 +280,17 @@ class Groups:
         if asked.board:
             asked.board.close()
         if asked.admission:
-            try:
-                self._release(asked.admission.first)
-            except TestbedError as error:
-                self._failures.append(str(error))
+            self._give_back(asked.admission)
+
+    def _give_back(self, admission: Admission) -> None:
+        try:
+            self._release(admission)
+        except TestbedError as error:
+            self._failures.append(str(error))
 
     def _until_next(self) -> float | None:
         waiting = [asked.since + WAIT_S for asked in self._asked.values() if not asked.is_settled]
+        waiting += self._paused.values()
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def _give_up(self) -> None:

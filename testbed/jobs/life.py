@@ -250,7 +250,7 @@ class Job:
         layout = self.layout
         has_server = ps_address(self.id, layout) is not None
         with (
-            Groups(len(layout.workers), self._give_group, self._take_group_back) as groups,
+            Groups(len(layout.workers), self._give_group, self._means.supply.take_group_back) as groups,
             JobBoard(len(layout.workers), has_server) as board,
             contextlib.ExitStack() as stack,
         ):
@@ -370,9 +370,6 @@ class Job:
         if start.rate_mbps is not None:
             admission.rate_mbps = start.rate_mbps
         return admission
-
-    def _take_group_back(self, first: int) -> None:
-        self._means.supply.take_group_back(self.id, first)
 
     def _settings(self, rank: int) -> tuple[dict[str, Any], list[int]]:
         admission = self._share.admission if self._share else None

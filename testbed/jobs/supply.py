@@ -132,9 +132,9 @@ class Supply:
             generation = self._holdings.group_generation()
             return self._places.admit_group(number, generation, own.forest, group, way)
 
-    def take_group_back(self, number: int, first: int) -> None:
-        """Take back the places of the group of a job whose first tree that is."""
-        self._places.release(number, first)
+    def take_group_back(self, group: Admission) -> None:
+        """Take back the places of a group, if it has them still."""
+        self._places.release_group(group)
 
     def set_rate(self, layout: Layout, rate_mbps: float) -> None:
         """Set the rate of the workers' links. Raises SettingError if it did not take effect."""

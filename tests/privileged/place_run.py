@@ -144,7 +144,7 @@ def looped(programs: Programs) -> dict[str, Any]:
         stack.callback(worker.close)
         worker.bind(("", spec.UDP_PORT))
         worker.settimeout(LATE_S)
-        results = _mapped(ring.fd, layout.result(spec.LANES), layout.SLOTS)
+        results = _mapped(ring.fd, layout.result(spec.LANES), layout.RING_SLOTS)
         wake = _mapped(ring.wake_fd, layout.WAKE, 1)
         wake["wake_at"] = 2
         for fragment in (2, 3):

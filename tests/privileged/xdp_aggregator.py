@@ -98,10 +98,10 @@ class _Ring:
     def __init__(self, fd: int, wake_fd: int, puller: Puller, lanes: int) -> None:
         kind = layout.result(lanes)
         self._ring = mmap.mmap(
-            fd, (kind.itemsize * layout.SLOTS + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+            fd, (kind.itemsize * layout.RING_SLOTS + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
         )
         self._wake = mmap.mmap(wake_fd, mmap.PAGESIZE)
-        self.results = np.frombuffer(self._ring, kind, layout.SLOTS)
+        self.results = np.frombuffer(self._ring, kind, layout.RING_SLOTS)
         self.wake = np.frombuffer(self._wake, layout.WAKE, 1)[0:1]
         self.puller = puller
 

@@ -4,8 +4,11 @@ job's; with places in memory.
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from testbed.aggregation import admission
 from testbed.aggregation.admission import Places
 from testbed.aggregation.entries import Role, Sender
 from testbed.aggregation.forest import Forest, Node, Tree
@@ -18,6 +21,7 @@ from tests.unit.test_admission import WAYS, World
 
 WORKERS: tuple[Host, ...] = ((1, 1), (1, 2), (2, 1), (2, 2))
 JOB = p4inc(WORKERS, (3, 2))
+TWO_TREES = Forest(WORKERS[:2], (Tree(Node(Place(1), (0, 1))),) * 2)
 
 
 @pytest.fixture
@@ -38,22 +42,31 @@ def admit(places: Places, group: Group, generation: int = 9) -> Admission:
     return places.admit_group(7, generation, forest, group, WAYS if len(units) > 1 else ())
 
 
+def fill(places: Places, group: Group) -> list[Admission]:
+    """Admit the group again and again, while there is room."""
+    held: list[Admission] = []
+    with contextlib.suppress(NoRoomError):
+        while True:
+            held.append(admit(places, group, 50 + len(held)))
+    return held
+
+
 def test_a_group_in_one_unit_has_a_tree_that_its_members_alone_contribute_to(world: World) -> None:
     admission = admit(world.all, of(2, 3))
     entry = world.tors[2].entries[7, 1]
     assert (entry.role, entry.workers, entry.places, entry.generation) == (Role.TOP, 0b1100, 0, 9)
-    assert (entry.base, entry.size) == (256, 128), "half of an equal share, behind the job's"
+    assert (entry.base, entry.size) == (1024, 128), "a quarter of what is kept for groups, behind the jobs'"
     assert world.tors[2].groups[7, 1] == ["u2-h1", "u2-h2"]
     assert (7, 1) not in world.tors[1].entries
     assert world.tors[2].senders == {1: Sender(7, 2), 2: Sender(7, 3)}, "as the job's workers, still"
     assert world.hosts.groups == {
-        ((2, 1), 1): (9, [256], 128, 40_002),
-        ((2, 2), 1): (9, [256], 128, 40_003),
+        ((2, 1), 1): (9, [1024], 128, 40_002),
+        ((2, 2), 1): (9, [1024], 128, 40_003),
     }
     settings = admission.worker_env(1)
     assert (settings["worker"], settings["sender"], settings["workers"]) == (1, 3, 2)
     assert (settings["first_tree"], settings["generation"], settings["slots"]) == (1, 9, 128)
-    assert (settings["trees"][0]["address"], settings["trees"][0]["slot_base"]) == ("10.0.2.254", 256)
+    assert (settings["trees"][0]["address"], settings["trees"][0]["slot_base"]) == ("10.0.2.254", 1024)
 
 
 def test_a_group_across_units_is_summed_as_its_job_is(world: World) -> None:
@@ -79,16 +92,18 @@ def test_groups_of_a_mesh_share_nothing(world: World) -> None:
 
 
 def test_a_group_that_ends_leaves_its_job_and_other_groups_alone(world: World) -> None:
-    admit(world.all, of(0, 1))
+    ending = admit(world.all, of(0, 1))
     other = admit(world.all, of(2, 3))
     before = dict(world.tors[2].entries), dict(world.hosts.rings)
-    world.all.release(7, 1)
+    world.all.release_group(ending)
     assert (7, 1) not in world.tors[1].entries
     assert (dict(world.tors[2].entries), dict(world.hosts.rings)) == before
     assert {first for _, first in world.hosts.groups} == {other.first}
     assert world.tors[1].senders == {1: Sender(7, 0), 2: Sender(7, 1)}
-    world.all.release(7, 1)  # nothing, once it is gone
-    assert admit(world.all, of(0, 1)).first == 1
+    again = admit(world.all, of(0, 1))
+    assert again.first == ending.first
+    world.all.release_group(ending)  # nothing: it is gone, and its trees are another's
+    assert world.tors[1].entries[7, 1].generation == again.generation
     world.all.release(7)
     assert world.holds_nothing()
 
@@ -104,30 +119,65 @@ def test_the_end_of_a_job_is_that_of_its_groups(world: World) -> None:
 
 def test_a_group_made_again_a_hundred_times_leaves_no_slots(world: World) -> None:
     for turn in range(100):
-        world.all.release(7, admit(world.all, of(0, 2), 10 + turn).first)
+        world.all.release_group(admit(world.all, of(0, 2), 10 + turn))
     world.all.release(7)
     assert world.holds_nothing()
 
 
 def test_a_group_has_less_where_there_is_less_and_then_nothing(world: World) -> None:
-    sizes = [admit(world.all, of(0, 1), 9 + turn).size for turn in range(6)]
-    assert sizes == [128] * 6, "beside the job's 256 of 1024"
-    world.all.release(7, 6)
-    world.all.admit(8, 4, p4inc([(1, 3)]), size=64)
-    assert admit(world.all, of(0, 1), 20).size == 64
+    held = [admit(world.all, of(0, 1), 9 + turn) for turn in range(4)]
+    assert [each.size for each in held] == [128] * 4, "all that is kept for groups"
+    world.all.release_group(held[1])
+    assert [admit(world.all, of(0, 1), 20 + turn).size for turn in range(1)] == [128]
+    world.all.release_group(held[3])
+    assert world.all.admit_group(7, 30, TWO_TREES, of(0, 1)).size == 64
     before = world.all.occupancy(), dict(world.tors[1].entries), dict(world.hosts.groups)
-    with pytest.raises(NoRoomError, match=r"^u1: no 64 of its 1024 slots in a row are free: job 7"):
-        admit(world.all, of(0, 1), 21)
+    with pytest.raises(
+        NoRoomError, match=r"^u1: no 64 of its 512 slots for groups in a row are free: job 7 \(512 slots\)"
+    ):
+        admit(world.all, of(0, 1), 31)
     assert (world.all.occupancy(), dict(world.tors[1].entries), dict(world.hosts.groups)) == before
 
 
+def test_groups_keep_no_job_out_that_the_configuration_promises() -> None:
+    """Groups take what there is; then the jobs of `inc.jobs` come, and each has its whole share."""
+    world = World(jobs=4, units=[{"hosts": 5}, {"hosts": 5}, {"hosts": 2}])
+    world.all.admit(7, 3, JOB, WAYS)
+    held = fill(world.all, of(0, 1, 2, 3))
+    assert len(held) == 4
+    held = [
+        world.all.admit(8 + at, 5 + at, p4inc([(1, 3 + at), (2, 3 + at)], (3, 2)), WAYS) for at in range(3)
+    ]
+    assert [each.size for each in held] == [256] * 3
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ("_MOST_AT_A_SWITCH", "trees at a switch"),
+        ("_MOST_ENTRIES", "entries at switches"),
+        ("_MOST_RINGS", "rings for results"),
+    ],
+)
+def test_groups_leave_the_tables_of_data_planes_to_jobs(
+    world: World, limit: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, limit, 2)
+    fill(world.all, of(0, 1))
+    with pytest.raises(NoRoomError, match=rf"^groups have as many {says} as they may, 2$"):
+        admit(world.all, of(0, 1))
+    monkeypatch.undo()
+    assert {tree for _, tree in world.tors[1].entries} <= {0, 1, 2}, "refused before a place is told"
+    world.all.release(7)
+    assert world.holds_nothing()
+
+
 def test_a_group_of_several_trees_has_them_in_a_row(world: World) -> None:
-    trees = (Tree(Node(Place(1), (0, 1))),) * 2
-    forest = Forest(WORKERS[:2], trees)
-    assert world.all.admit_group(7, 9, forest, of(0, 1)).first == 1
+    several = world.all.admit_group(7, 9, TWO_TREES, of(0, 1))
+    assert several.first == 1
     assert world.tors[1].entries[7, 2].workers == 0b11
     assert admit(world.all, of(0, 1), 10).first == 3
-    world.all.release(7, 1)
+    world.all.release_group(several)
     assert admit(world.all, of(0, 1), 11).first == 1, "the lowest that are free in a row"
 
 

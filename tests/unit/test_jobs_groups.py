@@ -37,8 +37,12 @@ class World:
         self.released: list[int] = []
         self.refusal: TestbedError | None = None
         self.null = os.open(os.devnull, os.O_RDONLY)
+        self.is_asked, self.answers = threading.Event(), threading.Event()
+        self.answers.set()
 
     def admit(self, group: Group) -> Any:
+        self.is_asked.set()
+        assert self.answers.wait(LIMIT_S)
         if self.refusal:
             raise self.refusal
         self.admitted.append(group)
@@ -53,7 +57,7 @@ class Running:
     """Groups of four workers, whose ends are here."""
 
     def __init__(self, world: World) -> None:
-        self.groups = Groups(WORKERS, world.admit, world.released.append)
+        self.groups = Groups(WORKERS, world.admit, lambda group: world.released.append(group.first))
         self.desks = [Desk(self.groups.fd(rank)) for rank in range(WORKERS)]
         self.answers: dict[int, tuple[dict[str, Any], dict[int, int]]] = {}
         self.received: list[int] = []  # descriptors, as they are here
@@ -231,6 +235,54 @@ def test_the_end_waits_for_nobody(world: World) -> None:
         thread.join(LIMIT_S)
         assert not thread.is_alive(), "the closed socket tells it"
     assert not running.answers
+
+
+def test_the_end_of_a_job_waits_for_no_controller(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "END_S", 0.05)
+    before, running = boards_open(), Running(world)
+    world.answers.clear()
+    with running.groups:
+        threads = running.ask("a", 0, 1)
+        assert world.is_asked.wait(LIMIT_S)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < LIMIT_S / 4
+    assert not world.admitted, "the controller has not answered yet"
+    world.answers.set()
+    running.groups._thread.join(LIMIT_S)
+    assert world.released == [1], "admitted for nobody, and given back"
+    assert not running.answers
+    running.groups.are_inherited()
+    for thread in threads:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive(), "the closed socket tells it"
+    assert boards_open() == before
+
+
+def test_a_worker_that_asks_without_end_is_heard_so_often(
+    world: World, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MESSAGES_PER_S", 1e-3)
+    for _ in range(module.BURST - 1):
+        running.desks[0].leave("x")
+    running.asked("a", 0, 1)
+    (late,) = running.ask("b", 0, size=2)  # is not heard before a minute
+    eventually(lambda: 0 in running.groups._paused)
+    assert [answer["why"] for answer in running.asked("c", 2, 3)] == [None, None], "others are"
+    assert list(running.groups._asked) == ["a", "c"]
+    assert late.is_alive()
+
+
+def test_a_worker_that_said_too_much_is_heard_again(
+    world: World, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BURST", 4)
+    for allowance in running.groups._allowances:
+        allowance.messages = 4
+    for turn in range(20):
+        running.asked(f"{turn}", 0, 1)
+        for rank in (0, 1):
+            running.desks[rank].leave(f"{turn}")
+    eventually(lambda: len(world.released) == 20)
 
 
 def boards_open() -> int:

@@ -147,7 +147,7 @@ def test_a_group_is_laid_out_by_its_jobs_system_on_its_jobs_hosts(sync: str) -> 
     assert network.world.tors[2].entries[number, group.first].workers == 0b1000
     assert share.admission is not None
     assert group.generation != share.admission.generation
-    network.supply.take_group_back(number, group.first)
+    network.supply.take_group_back(group)
     assert list(network.world.tors[2].entries) == [(number, 0)]
 
 

@@ -85,10 +85,13 @@ def test_one_lane_is_pytest_itself(count: int, options: int) -> None:
     assert len(lanes.options(count)) == options
 
 
-@pytest.mark.parametrize("setting", ["many", "0", "-1"])
+@pytest.mark.parametrize("setting", ["many", "0", "-1", "0.5", "2.5", "inf", "nan"])
 def test_a_number_of_lanes_that_is_none_is_refused(
     setting: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(gate.LANES_VARIABLE, setting)
     assert gate.main([]) == 2
-    assert capsys.readouterr().err == f"gate: TESTBED_GATE_LANES={setting}: a number of lanes is accepted\n"
+    assert (
+        capsys.readouterr().err
+        == f"gate: TESTBED_GATE_LANES={setting}: a whole number of lanes is accepted\n"
+    )

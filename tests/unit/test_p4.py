@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from testbed.contract import spec
+from testbed.contract.places import SLOTS
 from testbed.contract.render_p4 import P4_LAYOUTS, p4_lanes
 from testbed.dataplanes.bmv2 import compile as p4_compile
 from testbed.dataplanes.bmv2.program import COMPILED, target
-from testbed.dataplanes.bmv2.switch import SLOTS
 from testbed.errors import HostError, TestbedError
 from tests.p4_ways import apart, ways
 

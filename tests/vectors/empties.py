@@ -129,6 +129,18 @@ def an_empty_push_is_checked_as_a_push_is(v: Vector) -> None:
 
 
 @entry
+def bytes_behind_an_empty_push_are_no_lanes(v: Vector) -> None:
+    job_of(v, 2)
+    for fragment, behind in enumerate((1, 90, 4 * spec.LANES)):
+        v.push(0, fragment, "aggregated")
+        padded = empty(1, fragment) + b"\xff" * behind
+        v.sees(padded, 2, "completed", result(fragment, worker_lanes(0, fragment), 2))
+        v.sees(padded, 2, "resent", result(fragment, worker_lanes(0, fragment), 2, To.BACK))
+    v.sees(empty(0, 7) + b"\xff" * 90, 1, "aggregated")
+    v.push(1, 7, "completed", result(7, worker_lanes(1, 7), 2))
+
+
+@entry
 def an_empty_push_for_another_place_goes_on(v: Vector) -> None:
     job_of(v, 2)
     v.empty(1, 0, "forwarded", unchanged(To.ROUTE), to_ip=OTHER_IP)

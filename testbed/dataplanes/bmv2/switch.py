@@ -16,7 +16,7 @@ from typing import Self
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places as contract
-from testbed.contract.places import P4_ENTRY, SLOTS
+from testbed.contract.places import JOB_SLOTS, P4_ENTRY
 from testbed.dataplanes.bmv2 import routes as routing
 from testbed.dataplanes.bmv2.control_port import ControlPort
 from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
@@ -27,7 +27,7 @@ from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 
-QUEUE_PACKETS = 1024  # for each port: a whole window of results (SLOTS / 2), twice
+QUEUE_PACKETS = 1024  # for each port: a whole window of a job's results (JOB_SLOTS / 2), twice
 FLOOD_GROUP = 1
 PROGRAM = "sum"  # of testbed.contract.places.Program
 MAX_GROUPS = 4096  # the switch's own limit
@@ -43,7 +43,7 @@ class Bmv2Switch:
     `ended` says why. Whatever is asked of a switch that ended fails at once, until it is restarted.
     """
 
-    slots = SLOTS
+    slots = JOB_SLOTS
 
     def __init__(self, dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
         """`ports`: device -> port number, all of its own but the control port, which the switch makes.

@@ -62,8 +62,10 @@ class XdpHosts:
         whose slots count from `bases[t]`, are at t * size and behind. TestbedError if the host has one for
         these trees, or one of another job.
         """
-        if len(bases) * size > layout.SLOTS:
-            raise RequestError(f"job {job}: {len(bases)} segments of {size} slots; a ring has {layout.SLOTS}")
+        if len(bases) * size > layout.RING_SLOTS:
+            raise RequestError(
+                f"job {job}: {len(bases)} segments of {size} slots; a ring has {layout.RING_SLOTS}"
+            )
         if (host, first) in self._rings or any(
             at == host and other != job for (at, _), (other, *_) in self._rings.items()
         ):
@@ -110,14 +112,14 @@ class XdpHosts:
         item = layout.result(self._programs.lanes).itemsize
         fd = -1
         try:
-            fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.SLOTS, F_MMAPABLE, "ring")
+            fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.RING_SLOTS, F_MMAPABLE, "ring")
             wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
         except BaseException:
             if fd >= 0:
                 os.close(fd)
             self._cells.free("rings", cell)
             raise
-        return cell, Ring(fd, layout.SLOTS, wake, self._programs.lanes)
+        return cell, Ring(fd, layout.RING_SLOTS, wake, self._programs.lanes)
 
     def detach(self, host: Host, first: int = 0) -> None:
         """Take the host's ring for the trees from `first` on back."""

@@ -14,7 +14,7 @@ from testbed.contract import places, rings, verdicts
 BPF_DIR = data_folder("bpf")
 
 SIZES = {size.name: size.value for size in places.SIZES}
-SLOTS = places.SLOTS
+SLOTS, RING_SLOTS = places.SLOTS, places.JOB_SLOTS
 
 PORT = places.PORT.dtype()
 ENTRY_KEY = places.ENTRY_KEY.dtype()

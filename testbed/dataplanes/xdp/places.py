@@ -88,7 +88,7 @@ class _Place:
     `owner`.
     """
 
-    slots = layout.SLOTS
+    slots = places.JOB_SLOTS
 
     def __init__(self, cells: Cells, owner: int) -> None:
         self._cells, self._programs, self._owner = cells, cells.programs, owner
