@@ -43,21 +43,32 @@ class Model(nn.Module):
 
 
 class Asked:
-    """The bytes, on the side of all workers, of the collectives that FSDP asks for."""
+    """The bytes, on the side of all workers, of the collectives that FSDP asks for by the names that this
+    torch has for them: 2.13 has new ones.
+    """
 
     def __init__(self) -> None:
         self.gathered = self.scattered = 0
-        gather, scatter = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
+        for name in ("all_gather_single", "all_gather_into_tensor"):
+            if hasattr(dist, name):
+                setattr(dist, name, self._gather(getattr(dist, name)))
+        for name in ("reduce_scatter_single", "reduce_scatter_tensor"):
+            if hasattr(dist, name):
+                setattr(dist, name, self._scatter(getattr(dist, name)))
 
-        def seen_gather(output_tensor: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    def _gather(self, gather: Callable[..., Any]) -> Callable[..., Any]:
+        def seen(output_tensor: torch.Tensor, *rest: Any, **named: Any) -> Any:
             self.gathered += output_tensor.nbytes
             return gather(output_tensor, *rest, **named)
 
-        def seen_scatter(output: torch.Tensor, input: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        return seen
+
+    def _scatter(self, scatter: Callable[..., Any]) -> Callable[..., Any]:
+        def seen(output: torch.Tensor, input: torch.Tensor, *rest: Any, **named: Any) -> Any:
             self.scattered += input.nbytes
             return scatter(output, input, *rest, **named)
 
-        dist.all_gather_into_tensor, dist.reduce_scatter_tensor = seen_gather, seen_scatter
+        return seen
 
 
 def trainer(group: dist.ProcessGroup) -> Callable[[], float]:
