@@ -73,6 +73,9 @@ test-torch: root test-setup
 ifdef TORCH
 	@/usr/bin/python3 scripts/install_torch.py $(TORCH)
 	@$(TORCHS) -m pytest tests/unit/test_backend_methods.py tests/privileged/test_torch.py
+else
+	@/usr/bin/python3 scripts/install_libraries.py
+	@$(PYTHON) -m tests.torch.libraries
 endif
 	@$(TORCHS) -m tests.torch --json out/torch$(TORCH).json
 	@$(TORCHS) -m tests.torch.again

@@ -24,18 +24,10 @@ from scripts.installing import (
     give_to_owner,
     one_at_a_time,
     output_of,
-    python_version,
     run_logged,
     say,
 )
 from testbed.client.environment import TORCH_VENV
-
-BASE = "zz-base.pth"  # after the environment's own packages, which so come first
-
-
-def packages_of(environment: Environment) -> Path:
-    major, minor = python_version()
-    return environment.folder / "lib" / f"python{major}.{minor}" / "site-packages"
 
 
 def install_torch(version: str) -> None:
@@ -47,9 +39,7 @@ def install_torch(version: str) -> None:
         if environment.is_made_of(fingerprint):
             say(f"torch {version}: nothing is missing")
         else:
-            environment.make(CACHE / "torch-venv.log", "--system-site-packages")
-            below = f"import site; site.addsitedir({str(packages_of(ENVIRONMENT))!r})\n"
-            (packages_of(environment) / BASE).write_text(below)
+            environment.make_over(ENVIRONMENT, CACHE / "torch-venv.log")
             environment.pip_install(f"torch {version}", CACHE / "torch-pip.log", f"torch=={version}")
             environment.complete(fingerprint)
         installed = output_of(str(environment.python), "-c", "import torch; print(torch.__version__)")

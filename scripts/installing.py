@@ -25,6 +25,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_TEXT = (
     "#!/bin/sh\n# placed by optinc's set-up while apt runs: no service starts. Safe to remove.\nexit 101\n"
 )
+_BASE = "zz-base.pth"  # read after the environment's own packages, which so come first
 TAIL_LINES = 12
 PROGRESS_S = 10.0
 # How the lines of apt's and pip's output begin that say where they are.
@@ -165,6 +166,11 @@ class Environment:
         return self.folder / "bin" / "python"
 
     @property
+    def packages(self) -> Path:
+        major, minor = python_version()
+        return self.folder / "lib" / f"python{major}.{minor}" / "site-packages"
+
+    @property
     def _stamp(self) -> Path:
         return self.folder / ".setup-complete"
 
@@ -190,6 +196,12 @@ class Environment:
         argv = [str(SYSTEM_PYTHON), "-m", "venv", "--clear", *options, str(self.folder)]
         run_logged(f"environment {self.folder.name}", argv, log)
 
+    def make_over(self, base: Environment, log: Path) -> None:
+        """An empty one that has another's packages, after its own."""
+        self.make(log, "--system-site-packages")
+        below = f"import site; site.addsitedir({str(base.packages)!r})\n"
+        (self.packages / _BASE).write_text(below)
+
     def pip_install(self, what: str, log: Path, *arguments: str) -> None:
         """Has pip install something, which is `what` in words."""
         pip = [str(self.python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
@@ -211,7 +223,7 @@ def give_to_owner() -> None:
     owner = CHECKOUT.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return
-    for top in (ENVIRONMENT.folder, RYU_ENVIRONMENT.folder, CACHE, *CHECKOUT.glob("*.egg-info")):
+    for top in (*CHECKOUT.glob(".venv*"), CACHE, *CHECKOUT.glob("*.egg-info")):
         for folder, _, files in os.walk(top):
             for path in [folder, *(os.path.join(folder, name) for name in files)]:
                 os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

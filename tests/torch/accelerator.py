@@ -77,6 +77,22 @@ def _to_cpu(move: Callable[..., Any]) -> Callable[..., Any]:
     return moved
 
 
+def _zeroed(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a module's memory without values have zeros, as a GPU's fresh memory has: the FSDP2 example trains
+    layers that it gives none.
+    """
+
+    @functools.wraps(make)
+    def made(self: Any, *arguments: Any, **words: Any) -> Any:
+        module = make(self, *arguments, **words)
+        with torch.no_grad():
+            for each in (*module.parameters(), *module.buffers()):
+                each.zero_()
+        return module
+
+    return made
+
+
 # Each a function of its own: torch's compiler has a rule for each.
 _CUDA = {
     "device_count": lambda: COUNT,
@@ -107,6 +123,8 @@ def in_place(by_any_name: bool = False) -> Iterator[None]:
         for name, function in _ACCELERATOR.items() if by_any_name else ():
             stack.enter_context(mock.patch.object(torch.accelerator, name, function))
         stack.enter_context(mock.patch.object(torch.nn.Module, "to", _to_cpu(torch.nn.Module.to)))
+        empty = _zeroed(torch.nn.Module.to_empty)
+        stack.enter_context(mock.patch.object(torch.nn.Module, "to_empty", empty))
         stack.enter_context(mock.patch.object(DistributedDataParallel, "__init__", make))
         stack.enter_context(Placed())
         yield

@@ -11,16 +11,21 @@ import os
 import runpy
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from tests.torch import accelerator
 from torch.distributed import device_mesh
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 MARK = "example: "
+_ATTENTION = "scaled_dot_product_attention"
 
 
 class Steps:
@@ -42,6 +47,21 @@ class Steps:
         return float(sum(part.detach().double().square().sum() for part in parts))
 
 
+def _by_part(attend: Callable[..., Any]) -> Callable[..., Any]:
+    """Let each worker attend to the heads that it has, as DTensor's rules for a GPU's kernels do: it has none
+    for the CPU's.
+    """
+
+    def attended(*arguments: Any, **words: Any) -> Any:
+        query = arguments[0]
+        if not isinstance(query, DTensor):
+            return attend(*arguments, **words)
+        parts = [each.to_local() if isinstance(each, DTensor) else each for each in arguments]
+        return DTensor.from_local(attend(*parts, **words), query.device_mesh, query.placements)
+
+    return attended
+
+
 def main() -> None:
     backend, folder, script, *arguments = sys.argv[1:]
     os.chdir(folder)
@@ -59,7 +79,8 @@ def main() -> None:
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))
     begun_s = time.monotonic()
-    with accelerator.in_place(by_any_name=True):
+    attention = mock.patch.object(functional, _ATTENTION, _by_part(getattr(functional, _ATTENTION)))
+    with accelerator.in_place(by_any_name=True), attention:
         runpy.run_path(script, run_name="__main__")
     said = {
         "rank": int(os.environ["RANK"]),
