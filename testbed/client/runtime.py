@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from testbed.cgroups import held as cgroups
 from testbed.client.caller import NOGROUP, Caller
 from testbed.client.environment import typed
 from testbed.errors import HostError, RequestError, TestbedError
@@ -152,7 +153,9 @@ class HeldName:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        """Sweep a dead testbed's folder. Raises RequestError, naming the pid, when the name is running."""
+        """Sweep a dead testbed's folder and cgroups. Raises RequestError, naming the pid, when the name is
+        running.
+        """
         folder = self.runtime.folder
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         deadline = time.monotonic() + _PROBE_S
@@ -193,6 +196,7 @@ class HeldName:
 
     def _make(self) -> None:
         folder = self.runtime.folder
+        cgroups.sweep(self.runtime.name)
         for entry in folder.iterdir():
             if entry != self.runtime.lock:
                 remove_tree(entry)
@@ -237,11 +241,14 @@ class HeldName:
 
 
 def sweep(name: str, root: Path = RUN_DIR) -> bool:
-    """Remove the folder of a dead testbed; return whether there was any. Does nothing to a living
-    one. For root.
+    """Remove the folder of a dead testbed, and its cgroups; return whether there was any. Does nothing to a
+    living one. For root.
     """
     runtime = Runtime.of(name, root)
-    if not runtime.folder.is_dir() or runtime.alive():
+    if runtime.alive():
+        return False
+    cgroups.sweep(name)
+    if not runtime.folder.is_dir():
         return False
     with contextlib.suppress(RequestError), HeldName(runtime, Caller.of(0)):
         return True

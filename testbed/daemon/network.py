@@ -53,13 +53,18 @@ class Network:
     read back; leaving takes it down.
 
     `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the
-    controller's socket.
+    controller's socket, `cgroups` as FabricNet has it.
     """
 
     def __init__(
-        self, topology: Topology, folder: Path, uid: int | None = None, progress: Progress = _silent
+        self,
+        topology: Topology,
+        folder: Path,
+        uid: int | None = None,
+        progress: Progress = _silent,
+        cgroups: Path | None = None,
     ) -> None:
-        self.topology = topology
+        self.topology, self._cgroups = topology, cgroups
         self._folder, self._uid, self._progress = folder, uid, progress
         self._log = folder / "log"
         self._stack = ExitStack()
@@ -79,7 +84,9 @@ class Network:
             stack.callback(self._end_controller)
             self._start_controller(held=True)  # it reads in its modules while programs are compiled
             self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu))  # loads beside the fabric
-            self.fabric = stack.enter_context(FabricNet(FabricTopo(self.topology), self._log, self._progress))
+            topo = FabricTopo(self.topology)
+            fabric = FabricNet(topo, self._log, self._progress, cgroups=self._cgroups)
+            self.fabric = stack.enter_context(fabric)
             self.plane.attach(self._switch_ports(), self._host_ports())
             stack.enter_context(room(self.topology.mtu))
             open_room(self.plane.programs)

@@ -68,9 +68,15 @@ class Daemon:
     """A testbed's state, and its answers to requests."""
 
     def __init__(
-        self, runtime: Runtime, topology: Topology, owner: Caller, main: Main, main_pid: int
+        self,
+        runtime: Runtime,
+        topology: Topology,
+        owner: Caller,
+        main: Main,
+        main_pid: int,
+        cgroups: Path | None,
     ) -> None:
-        self._runtime, self._topology, self._owner = runtime, topology, owner
+        self._runtime, self._topology, self._owner, self._cgroups = runtime, topology, owner, cgroups
         self._main, self._main_pid = main, main_pid
         self._began_unix = time.time()
         self._state = "starting"
@@ -87,9 +93,13 @@ class Daemon:
             mount_names(self._topology, self._runtime.folder)
         except OSError as error:
             raise HostError(f"put the hosts' names in place of /etc/hosts: {error.strerror}") from error
-        with Network(self._topology, self._runtime.folder, uid, self._progress) as self._network:
+        folder, cgroups = self._runtime.folder, self._cgroups
+        with Network(self._topology, folder, uid, self._progress, cgroups) as self._network:
             # not in the daemon's own network namespace: a user may look into a process that runs as that user
-            self._files = UserFiles(partial(self._network.fabric.popen_in, self._topology.host_names[-1]))
+            start = partial(
+                self._network.fabric.popen_in, self._topology.host_names[-1], is_the_testbeds=True
+            )
+            self._files = UserFiles(start)
             means = means_of(
                 runtime=self._runtime,
                 topology=self._topology,
@@ -287,6 +297,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--main-pid", type=int, required=True)
     parser.add_argument("--uid", type=int, required=True, help="whose testbed it is")
+    parser.add_argument("--cgroups", type=Path, help="the folder of those of hosts that have a limit")
     arguments = parser.parse_args(argv)
     os.set_inheritable(arguments.main, False)
     os.environ.pop("SETUPTOOLS_USE_DISTUTILS", None)  # supervisor.py's, for imports that are done by now
@@ -294,7 +305,8 @@ def main(argv: list[str]) -> int:
     peer.say(phase="namespaces", done=0, total=0)
     runtime = Runtime(arguments.folder.name, arguments.folder)
     topology = Topology.from_json(runtime.topology.read_text())
-    daemon = Daemon(runtime, topology, Caller.of(arguments.uid), peer, arguments.main_pid)
+    owner = Caller.of(arguments.uid)
+    daemon = Daemon(runtime, topology, owner, peer, arguments.main_pid, arguments.cgroups)
     try:
         daemon.run()
     except Ended:

@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from testbed.cgroups.held import HostCgroups
 from testbed.client.caller import Caller
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
@@ -62,7 +63,11 @@ def bring_up(
         name.write_main({**facts, "state": "starting"})
         if held:
             held(facts)
-        with _signals() as asked, DaemonTree(runtime, caller) as daemon:
+        with (
+            _signals() as asked,
+            HostCgroups(runtime.name, topology.cpu_limits) as cgroups,
+            DaemonTree(runtime, caller, cgroups.folder) as daemon,
+        ):
 
             def on_message(message: dict[str, Any]) -> None:
                 if "ready" in message:
@@ -100,8 +105,8 @@ class DaemonTree:
     until it is gone.
     """
 
-    def __init__(self, runtime: Runtime, caller: Caller) -> None:
-        self._runtime, self._caller = runtime, caller
+    def __init__(self, runtime: Runtime, caller: Caller, cgroups: Path | None = None) -> None:
+        self._runtime, self._caller, self._cgroups = runtime, caller, cgroups
         self._init_pidfd = -1
         self._pending = b""
         self.ready = False
@@ -115,6 +120,7 @@ class DaemonTree:
         argv = [sys.executable, "-m", "testbed.daemon.process", "--folder", str(self._runtime.folder)]
         argv += ["--main", str(theirs.fileno()), "--main-pid", str(os.getpid())]
         argv += ["--uid", str(self._caller.uid)]
+        argv += ["--cgroups", str(self._cgroups)] if self._cgroups else []
         parent = os.getpid()
 
         def bind_to_parent() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from testbed.cgroups.hierarchy import members
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.marks import LinkMarks
@@ -33,8 +34,18 @@ class FabricNet(FabricView):
     """
 
     def __init__(
-        self, topo: FabricTopo, log_dir: Path, progress: Progress = _silent, build: bool = True
+        self,
+        topo: FabricTopo,
+        log_dir: Path,
+        progress: Progress = _silent,
+        build: bool = True,
+        cgroups: Path | None = None,
     ) -> None:
+        """`cgroups` has those of the hosts that have a limit, by their names (testbed/cgroups/held.py)."""
+        limits = topo.topology.cpu_limits
+        if limits and cgroups is None:
+            raise RequestError(f"{next(iter(limits))}: cpus: nobody made cgroups for these hosts")
+        self._cgroups = {host: cgroups / host for host in limits} if cgroups else {}
         self._parts = parts(topo.topology)
         self._progress = progress
         self._namespaces = NetworkNamespaces()
@@ -64,6 +75,8 @@ class FabricNet(FabricView):
         with self._whole_or_nothing():
             self._make_devices()
             super().build()
+            for host, cgroup in self._cgroups.items():
+                self.get(host).cgroup = cgroup
 
     def start(self) -> None:
         """Make all switches at once, after what is not built yet. A failure takes everything down, then
@@ -143,11 +156,23 @@ class FabricNet(FabricView):
             raise RequestError(f"host {host}: no such host; there are {', '.join(self.topology.host_names)}")
         return self._namespaces[host]
 
-    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started:
-        """Start a process in a host's network namespace; the options are those of Spawner.popen."""
+    def popen_in(
+        self, host: str, argv: Sequence[str], is_the_testbeds: bool = False, **options: Any
+    ) -> Started:
+        """Start a process in a host's network namespace, within the host's limit unless it is one of the
+        testbed's own; the options are those of Spawner.popen.
+        """
         if self._spawner is None:
             raise RequestError(f"host {host}: the fabric is not up")
-        return self._spawner.popen(self._namespace(host), argv, **options)
+        cgroup = None if is_the_testbeds else self._cgroups.get(host)
+        return self._spawner.popen(self._namespace(host), argv, cgroup=cgroup, **options)
+
+    def hold_to_limit(self, host: str, pid: int) -> None:
+        """Hold a process that somebody else started to the limit of a host, if that has one. Raises
+        OSError.
+        """
+        if host in self._cgroups:
+            members(self._cgroups[host]).write_text(str(pid))
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
         """The counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See

@@ -7,6 +7,7 @@ knows works: `net.get("u1h1").cmd("ping ...")`, `net.hosts`, `net.pingAll()`, `h
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Node, Switch
 
+from testbed.cgroups.hierarchy import members
 from testbed.emulation.namespaces import NETNS_DIR
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
@@ -30,6 +32,7 @@ class _LazyShell(Node):  # type: ignore[misc]  # Mininet has no types
 
     isSetup = True  # Mininet's own check ends the process where a tool is missing
     namespace: Path | None = None
+    cgroup: Path | None = None  # in which its commands run
     _started = False
     _ended = False
 
@@ -45,6 +48,8 @@ class _LazyShell(Node):  # type: ignore[misc]  # Mininet has no types
 
     def _popen(self, cmd: list[str], **params: Any) -> Any:
         entering = ["nsenter", f"--net={self.namespace}", "--"] if self.namespace else []
+        if self.cgroup is not None:
+            params["preexec_fn"] = partial(members(self.cgroup).write_text, "0")
         return super()._popen([*entering, *cmd], **params)
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Starts processes inside a host's network namespace, as a given user, that end when the daemon does.
+"""Starts processes inside a host's network namespace, and cgroup where it has one, as a given user, that end
+when the daemon does.
 
 Owns one thread, which starts all of them: the parent whose end the kernel reports to a process
 (PR_SET_PDEATHSIG) is the thread that started it, so a thread that serves one request and ends would take its
@@ -10,11 +11,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+from testbed.cgroups.hierarchy import members
 from testbed.emulation import entering
 from testbed.emulation.namespaces import die_with_parent, entered
 
@@ -82,9 +84,11 @@ class Spawner:
         stderr: Stream = None,
         pass_fds: Sequence[int] = (),
         new_session: bool = False,
+        cgroup: Path | None = None,
     ) -> Started:
-        """Start a process in this network namespace, root's rights given up last; a user's `cwd` is entered
-        as that user, once it is started: `why_not` says whether it was. Raises OSError as Popen does.
+        """Start a process in this network namespace and cgroup, root's rights given up last; a user's `cwd`
+        is entered as that user, once it is started: `why_not` says whether it was. Raises OSError as Popen
+        does.
         """
 
         def start() -> Started:
@@ -103,6 +107,25 @@ class Spawner:
             return started
 
         def popen(argv: Sequence[str], cwd: Path | str | None, pass_fds: Sequence[int]) -> Started:
+            if cgroup is None:
+                return popen_bound(argv, cwd, pass_fds, die_with_parent)
+            fd = os.open(members(cgroup), os.O_WRONLY | os.O_CLOEXEC)
+
+            def enter_and_bind() -> None:
+                os.write(fd, b"0")  # by the rights of who opened it
+                die_with_parent()
+
+            try:
+                return popen_bound(argv, cwd, pass_fds, enter_and_bind)
+            finally:
+                os.close(fd)
+
+        def popen_bound(
+            argv: Sequence[str],
+            cwd: Path | str | None,
+            pass_fds: Sequence[int],
+            begin: Callable[[], None],
+        ) -> Started:
             return Started(
                 argv,
                 user=uid,
@@ -115,7 +138,7 @@ class Spawner:
                 stderr=stderr,
                 pass_fds=pass_fds,
                 start_new_session=new_session,
-                preexec_fn=die_with_parent,  # Popen calls it after the change of user, which would undo it
+                preexec_fn=begin,  # Popen calls it after the change of user, which would undo it
             )
 
         def start_inside() -> Started:

@@ -38,6 +38,7 @@ class Hosts(Protocol):
     """The part of the fabric (testbed/emulation/net.py) that jobs need."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
+    def hold_to_limit(self, host: str, pid: int) -> None: ...
     def host_namespace(self, host: str) -> Path: ...
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
     def statistics(self, queues_only: bool = False) -> Mapping[str, Any]: ...
@@ -67,7 +68,7 @@ def means_of(
             for host in layout.hosts()
         }
 
-    spawn = partial(hosts.popen_in, topology.host_names[-1])
+    spawn = partial(hosts.popen_in, topology.host_names[-1], is_the_testbeds=True)
     holdings = Holdings(racks_of(topology))
     return Means(
         spawn=spawn,

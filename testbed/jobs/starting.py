@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ class Hosts(Protocol):
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...
+    def hold_to_limit(self, host: str, pid: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +50,5 @@ class Starter:
         }
         if self.template is None or spec.serves:
             return self.hosts.popen_in(spec.host, spec.argv, stderr=stdout, new_session=True, **options)
-        return self.template.popen(self.hosts.host_namespace(spec.host), spec.argv[2:], **options)
+        hold = partial(self.hosts.hold_to_limit, spec.host)
+        return self.template.popen(self.hosts.host_namespace(spec.host), spec.argv[2:], hold=hold, **options)

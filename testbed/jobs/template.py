@@ -64,9 +64,10 @@ class Template:
         cwd: str,
         stdout: int,
         pass_fds: Sequence[int],
+        hold: Callable[[int], None],
     ) -> Forked:
         """Fork a worker in this network namespace, as the leader of a session of its own, its output at
-        `stdout`. Raises TestbedError.
+        `stdout`. `hold` is given its number, before it runs anything of the job's. Raises TestbedError.
         """
         asked = {
             "argv": list(script),
@@ -80,9 +81,8 @@ class Template:
         report = ErrorPipe()
         try:
             with namespace.open("rb") as entered:
-                pid = self._fork(
-                    json.dumps(asked).encode(), [entered.fileno(), stdout, report.writer, *pass_fds]
-                )
+                fds = [entered.fileno(), stdout, report.writer, *pass_fds]
+                pid = self._fork(json.dumps(asked).encode(), fds, hold)
         except BaseException:
             report.close()
             raise
@@ -90,7 +90,7 @@ class Template:
             os.close(report.writer)
         return Forked(self, pid, report)
 
-    def _fork(self, description: bytes, fds: Sequence[int]) -> int:
+    def _fork(self, description: bytes, fds: Sequence[int], hold: Callable[[int], None]) -> int:
         """Fork a process, tell it what to become over a connection which nobody else reads, and return its
         number. Raises TestbedError.
         """
@@ -102,6 +102,7 @@ class Template:
                 raise TestbedError(f"fork a worker: {answer['refused']}")
             pid = int(answer["pid"])
             try:
+                hold(pid)
                 ours.settimeout(_ANSWER_S)
                 sent = socket.send_fds(ours, [description], list(fds))
                 ours.sendall(description[sent:])

@@ -98,6 +98,13 @@ FEATURES: tuple[Feature, ...] = (
         "a privileged container or a whole machine",
         needs=("root", "capabilities"),
     ),
+    Feature(
+        "cgroups",
+        "limits of what processes use of the cores",
+        "not needed, but for `cpus` of hosts: a whole machine, or a container that may write cgroups",
+        required=False,
+        needs=("root",),
+    ),
     Feature("veth", "veth pairs that carry frames", KERNEL.format("CONFIG_VETH"), needs=NAMESPACES),
     Feature("tbf", "token bucket shaping", KERNEL.format("CONFIG_NET_SCH_TBF"), needs=(*NAMESPACES, "veth")),
     Feature(

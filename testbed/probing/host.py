@@ -9,8 +9,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from testbed.cgroups.held import HostCgroups
+from testbed.cgroups.hierarchy import find
 from testbed.client import environment
-from testbed.errors import HostError
+from testbed.errors import HostError, TestbedError
 from testbed.probing import container, headers
 from testbed.probing.features import ProbeFailure
 
@@ -170,6 +172,16 @@ def namespaces() -> str:
     return "created and gone again"
 
 
+def cgroups() -> str:
+    """Make a cgroup with half a core, and remove it again."""
+    try:
+        hierarchy = find()
+        with HostCgroups("doctor", {"probe": 0.5}):
+            return f"version {hierarchy.version}, at {hierarchy.top}"
+    except TestbedError as error:
+        raise ProbeFailure(str(error)) from error
+
+
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
 
 PROBES: dict[str, Callable[[], str]] = {
@@ -188,4 +200,5 @@ PROBES: dict[str, Callable[[], str]] = {
     "headers": kernel_headers,
     "p4c": p4c,
     "namespaces": namespaces,
+    "cgroups": cgroups,
 }

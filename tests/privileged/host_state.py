@@ -1,9 +1,10 @@
-"""The things that a testbed could leave on a host: processes, interfaces, mounts, BPF objects, runtime
-folders.
+"""The things that a testbed could leave on a host: processes, interfaces, mounts, BPF objects, cgroups,
+runtime folders.
 
 Other programs come and go on the same host while a test runs, and the tests of another lane. So of processes
 only descendants count, adopted ones included; of BPF objects, which all namespaces share, those of our types
-and names that no process but descendants holds; and of the rest what this process's own namespaces hold.
+and names that no process but descendants holds; of cgroups those that nobody holds any more; and of the rest
+what this process's own namespaces hold.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from testbed.cgroups import held as cgroups
 from testbed.contract.spec import LANES
 from testbed.dataplanes.xdp import layout, link_faults, link_marks
 from tests.processes import ENDED
@@ -55,6 +57,7 @@ class HostSnapshot:
     bpf_maps: frozenset[str]
     bpf_pins: frozenset[str]
     runtime_folders: frozenset[str]
+    cgroups: frozenset[str]
 
     def added_since(self, before: HostSnapshot) -> dict[str, list[str]]:
         """Return the things that are here and were not before, by kind; only kinds with something new."""
@@ -88,6 +91,7 @@ def host_snapshot() -> HostSnapshot:
         bpf_maps=_without(maps, maps_elsewhere),
         bpf_pins=frozenset(str(path) for path in _below(Path("/sys/fs/bpf"))),
         runtime_folders=frozenset(path.name for path in _below(RUNTIME, depth=1)),
+        cgroups=frozenset(str(folder) for folder in cgroups.dead()),
     )
 
 

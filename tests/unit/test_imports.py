@@ -26,6 +26,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     ),
     # mechanism
     frozenset({"testbed.discovery"}),
+    frozenset({"testbed.cgroups"}),
     frozenset({"testbed.client"}),
     frozenset({"testbed.attach", "testbed.probing"}),
     frozenset({"testbed.dataplanes.xdp", "testbed.telemetry", "testbed.report"}),

@@ -65,8 +65,11 @@ def said(template: Template, given: str, **more: str) -> tuple[Forked, str]:
     reader, writer = os.pipe()
     caller = {"uid": os.getuid(), "gid": os.getgid(), "groups": os.getgroups(), "cwd": str(CHECKOUT)}
     namespace, env = Path("/proc/self/ns/net"), {"GIVEN": given, **more}
+    held: list[int] = []
+    options: dict[str, Any] = {"pass_fds": [], "hold": held.append, **caller}
     try:
-        worker = template.popen(namespace, ["x.py"], env=env, stdout=writer, pass_fds=[], **caller)
+        worker = template.popen(namespace, ["x.py"], env=env, stdout=writer, **options)
+        assert held == [worker.pid]
     finally:
         os.close(writer)
         with os.fdopen(reader, "rb") as lines:

@@ -1,0 +1,50 @@
+"""Removes a testbed's cgroups once it has ended, however it did: `python -I -S keeper.py PIPE LOCK FOLDER`.
+
+Cgroups outlive namespaces and their makers. So this process stays outside of the testbed's namespaces, and
+waits for the end of PIPE, whose other end the main process holds alone: the kernel closes it, whatever that
+one dies of. LOCK is held as long as the cgroups are somebody's: one whose lock is free is a dead testbed's,
+which `sweep` (held.py) removes. Standard library only, and run by path, so that it stays small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+
+REMOVE_S = 30.0
+_LOOK_S = 0.01
+
+
+def remove(folder: Path, within_s: float) -> bool:
+    """Remove a cgroup and those in it, once the kernel has ended their processes: none is ended here. Return
+    whether they are gone.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            for below in [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rmdir(below)
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_S)
+        else:
+            return True
+
+
+def main(pipe: int, folder: Path) -> int:
+    while os.read(pipe, 1):  # nothing is ever written
+        pass
+    return 0 if remove(folder, REMOVE_S) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[3])))

@@ -1,0 +1,105 @@
+"""Cgroups of either version, in trees with the files that the kernel has there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.cgroups import keeper
+from testbed.cgroups.hierarchy import Hierarchy, Version1, Version2, find, limit, members
+from testbed.errors import HostError, SettingError
+
+V1 = "31 30 0:27 / {}/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+OTHER = "32 30 0:28 / {}/memory rw,relatime - cgroup cgroup rw,memory\n"
+V2 = "30 24 0:26 / {} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+
+
+def mounted(folder: Path, *lines: str) -> Path:
+    """Return a mountinfo with these lines."""
+    mounts = folder / "mountinfo"
+    mounts.write_text(
+        "".join(line.format(folder) for line in ("22 1 8:1 / / rw - ext4 /dev/vda1 rw\n", *lines))
+    )
+    return mounts
+
+
+def cgroup(folder: Path, files: dict[str, str]) -> Path:
+    """Return a cgroup with the files that the kernel makes in it."""
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_hierarchy_is_found_where_it_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.subtree_control").write_text("cpuset cpu io memory pids\n")
+    assert find(mounted(tmp_path, OTHER, V1)) == Version1(tmp_path / "cpu,cpuacct")
+    assert find(mounted(tmp_path, V2)) == Version2(tmp_path)
+    assert find(mounted(tmp_path, V2, OTHER, V1)) == Version1(tmp_path / "cpu,cpuacct"), "of a hybrid host"
+
+
+def test_a_host_without_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"^no cgroups are mounted; cpus of hosts needs the cpu controller"):
+        find(mounted(tmp_path, OTHER))
+    (tmp_path / "cgroup.subtree_control").write_text("memory pids\n")
+    with pytest.raises(HostError, match=r"cgroup.subtree_control has no cpu, and so nothing below it"):
+        find(mounted(tmp_path, V2))
+
+
+FILES: dict[str, tuple[Hierarchy, dict[str, str], dict[str, str]]] = {
+    "1": (
+        Version1(Path()),
+        {"cpu.cfs_period_us": "100000\n", "cpu.cfs_quota_us": "-1\n"},
+        {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"},
+    ),
+    "2": (
+        Version2(Path()),
+        {"cpu.max": "max 100000\n", "cgroup.subtree_control": "\n"},
+        {"cpu.max": "50000 100000", "cgroup.subtree_control": "+cpu"},
+    ),
+}
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_a_limit_is_written_and_read_back(tmp_path: Path, version: str) -> None:
+    hierarchy, before, after = FILES[version]
+    folder = cgroup(tmp_path / "u1h1", before)
+    hierarchy.pass_on(folder)
+    for name in before:
+        (folder / name).write_text(
+            ""
+        )  # as the kernel does, what is written takes the place of what was there
+    hierarchy.pass_on(folder)
+    limit(hierarchy, folder, 0.5)
+    assert {name: (folder / name).read_text() for name in before} == after
+    assert members(folder) == folder / "cgroup.procs"
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_a_limit_that_does_not_take_effect_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    hierarchy, before, _ = FILES[version]
+    folder = cgroup(tmp_path / "u1h1", before)
+    monkeypatch.setattr("testbed.cgroups.hierarchy._write", lambda path, text: None)
+    with pytest.raises(SettingError, match=r"50000 of 100000 us were asked for, and (-1|max) of 100000 read"):
+        limit(hierarchy, folder, 0.5)
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_files_that_the_kernel_has_not_are_not_made(tmp_path: Path, version: str) -> None:
+    folder = cgroup(tmp_path / "u1h1", {})
+    with pytest.raises(FileNotFoundError):
+        limit(FILES[version][0], folder, 0.5)
+    assert not list(folder.iterdir())
+
+
+def test_cgroups_are_removed_with_those_in_them(tmp_path: Path) -> None:
+    for host in ("u1h1", "u1h2"):
+        (tmp_path / "made" / host).mkdir(parents=True)
+    assert keeper.remove(tmp_path / "made", 1.0)
+    assert keeper.remove(tmp_path / "made", 1.0), "it is gone already"
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "kept" / "u1h1" / "file").mkdir(parents=True)
+    assert not keeper.remove(tmp_path / "kept", 0.0), "of what is no cgroup nothing is removed"
