@@ -26,6 +26,20 @@ int count_and_copy(struct xdp_md *ctx)
 	return copies.redirect_map(0, BPF_F_BROADCAST);
 }
 
+/* Written by measure, one frame at a time, read by the probe: the most bytes that it could read of a frame. */
+BPF_ARRAY(longest, u64, 1);
+
+int measure(struct xdp_md *ctx)
+{
+	u64 bytes = (u64)ctx->data_end - (u64)ctx->data;
+	u32 zero = 0;
+	u64 *most = longest.lookup(&zero);
+
+	if (most && bytes > *most)
+		*most = bytes;
+	return XDP_PASS;
+}
+
 /*
  * On the receiving ends: a veth takes redirected frames only when its peer polls, which an XDP program makes
  * it do.

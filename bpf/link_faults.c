@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * Faults on purpose: one program at the ingress of a wire's inner ends, ahead of the redirect that joins
- * them. It loses, copies, holds back and corrupts frames; what it leaves alone goes on to the redirect.
+ * Faults on purpose: one program at the ingress of a wire's inner ends, ahead of the redirect or the bridge
+ * that joins them. It loses, copies, holds back and corrupts frames; what it leaves alone goes on to those.
  * Loaded by testbed/dataplanes/xdp/link_faults.py.
  */
 #include <uapi/linux/bpf.h>
@@ -9,6 +9,8 @@
 #include <uapi/linux/pkt_cls.h>
 
 #include "link_faults.h" /* CELL_BYTES, the longest frame, is given by the loader */
+
+#define BEEN_HERE 0x6f70 /* a mark: none leaves a network namespace, and in the wires' nobody else has any */
 
 /*
  * By ifindex of the inner end where the frames arrive. Made and removed by the daemon, otherwise written
@@ -60,6 +62,23 @@ static __always_inline int corrupt(struct __sk_buff *skb, struct stage *stage)
 		return -1;
 	byte ^= 1 << (bit % 8);
 	return bpf_skb_store_bytes(skb, at, &byte, 1, BPF_F_INVALIDATE_HASH);
+}
+
+/*
+ * Sends a copy of the frame ahead. Not by a redirect where a bridge joins the ends, for the programs behind
+ * it would not see such a frame: it comes in once more, after what comes now, and its mark says that it has
+ * been here.
+ */
+static __always_inline int copy_on(struct __sk_buff *skb, struct stage *stage, u32 ifindex)
+{
+	int failed;
+
+	if (stage->egress != ifindex)
+		return bpf_clone_redirect(skb, stage->egress, 0);
+	skb->mark = BEEN_HERE;
+	failed = bpf_clone_redirect(skb, ifindex, BPF_F_INGRESS);
+	skb->mark = 0;
+	return failed;
 }
 
 /* Keeps a copy of the frame. */
@@ -117,6 +136,10 @@ int link_fault(struct __sk_buff *skb)
 
 	if (!stage)
 		return TC_ACT_UNSPEC;
+	if (skb->mark == BEEN_HERE) {
+		skb->mark = 0;
+		return TC_ACT_UNSPEC;
+	}
 	stage->seen++;
 	if (skb->gso_size)
 		stage->merged++;
@@ -135,7 +158,7 @@ int link_fault(struct __sk_buff *skb)
 			stage->corrupted++;
 		else if (spoil)
 			stage->failed++;
-		if (copy && bpf_clone_redirect(skb, stage->egress, 0) >= 0)
+		if (copy && copy_on(skb, stage, ifindex) >= 0)
 			stage->duplicated++;
 		else if (copy)
 			stage->failed++;
@@ -147,7 +170,7 @@ int link_fault(struct __sk_buff *skb)
 		due = cell_of(stage, ifindex, stage->first);
 	if (!due || due->due > stage->seen)
 		return passes ? TC_ACT_UNSPEC : TC_ACT_SHOT;
-	if (passes && bpf_clone_redirect(skb, stage->egress, 0) < 0)
+	if (passes && copy_on(skb, stage, ifindex) < 0)
 		stage->failed++;
 	return release(skb, stage, due) == 0 ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }

@@ -21,7 +21,7 @@ struct stage {
 	__u64 crowded; /* to be held, and no cell was free: passed at once */
 	__u64 failed; /* a helper refused: the frame passed, or a held one is lost */
 	__u64 merged; /* more than one frame in one buffer: the link is set to merge none */
-	__u32 egress; /* the wire's other inner end */
+	__u32 egress; /* the wire's other inner end; this one where a bridge joins the two */
 	__u32 distance; /* a held frame goes behind the frame that came this many after it */
 	__u32 cells;
 	__u32 pad;

@@ -72,6 +72,7 @@ def main(argv: list[str]) -> int:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
     check_tools()
     require(topology)
+    check_mtu(topology.mtu)
     environment.controller_interpreter(topology.controller)
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller)
@@ -94,6 +95,23 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
         return topology_of(name, caller, worker_environment(os.environ, caller))
     with caller.acting():
         return find(name)
+
+
+def check_mtu(mtu: int) -> None:
+    """Raise HostError where this kernel's XDP cannot have frames of such an MTU whole: it is tried."""
+    from testbed.contract.spec import ONE_BUFFER_MTU
+    from testbed.errors import HostError
+    from testbed.probing.features import remedy_of
+    from testbed.probing.kernel import findings
+
+    if mtu <= ONE_BUFFER_MTU:
+        return
+    (finding,) = findings(["jumbo"])
+    if not finding.works:
+        raise HostError(
+            f"mtu: {mtu}; up to {ONE_BUFFER_MTU} is accepted on this host, as {finding.detail}; needed is "
+            f"{remedy_of(finding)}"
+        )
 
 
 def check_tools() -> None:

@@ -98,15 +98,16 @@ class Admission:
             "address": addresses.LOOP_PLACE_IP if is_own else place.address,
             "slot_base": self.bases[tree, place],
             "fraction": self.forest.fractions()[tree],
-            "takes_empties": self._takes_empties(self.forest.workers[worker], place),
+            "takes_empties": self._takes_empties(worker, place),
         }
 
-    def _takes_empties(self, host: Host, place: Place) -> bool:
-        """Return whether a place takes pushes without lanes from a host, whose own switch looks into them
+    def _takes_empties(self, worker: int, place: Place) -> bool:
+        """Return whether a place takes pushes without lanes from a worker, whose own switch looks into them
         first. A host that is a place has no room for the sum that such a push completes.
         """
-        engines = (self.engines[unit] for unit in (host[0], place.unit))
-        return place.is_switch and all(DATA_PLANES[engine].takes_empties for engine in engines)
+        engines = (self.engines[unit] for unit in (self.forest.workers[worker][0], place.unit))
+        most = self.rings[worker].lanes
+        return place.is_switch and all(DATA_PLANES[engine].has_room_for(most) for engine in engines)
 
     def worker_fds(self, worker: int) -> list[int]:
         """The descriptors that `worker_env` names; to be inherited by the worker's process."""

@@ -28,7 +28,7 @@ STAGE = Record(
         Member("first", U64, "frames held, by number: from first to before next"),
         Member("next", U64),
         *FAULT_COUNTERS,
-        Member("egress", U32, "the wire's other inner end"),
+        Member("egress", U32, "the wire's other inner end; this one where a bridge joins the two"),
         Member("distance", U32, "a held frame goes behind the frame that came this many after it"),
         *members(U32, "cells", "pad"),
     ),

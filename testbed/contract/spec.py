@@ -64,9 +64,9 @@ HEADER_BYTES = sum(field.bytes for field in HEADER)
 PAYLOAD_BYTES = HEADER_BYTES + 4 * LANES  # of the UDP datagram
 FRAME_HEADERS_BYTES = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
 
-MAX_MTU = (
-    3476  # the largest frame that veth gives to an XDP program in one buffer has 3490 bytes (4 KiB pages)
-)
+# The largest frame that veth gives to a native XDP program has 3490 bytes: one buffer, of a 4 KiB page.
+ONE_BUFFER_MTU = 3476
+MAX_MTU = 9000  # beyond that, programs run in generic mode, which has a frame whole in any case
 MAX_WORKERS = 64  # a bitmap of contributors is one 64-bit word
 MIN_LANES = 64  # of a job's packets: votes on five blocks fit (contract/votes.py)
 NO_WORKER = 0xFFFF  # the field `worker` of a result

@@ -24,6 +24,7 @@ from testbed.dataplanes.tors import AllTors, Restart
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
+from testbed.dataplanes.xdp.program import NATIVE
 from testbed.dataplanes.xdp.room import open_room
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
@@ -88,8 +89,9 @@ class Network:
             fabric = FabricNet(topo, self._log, self._progress, cgroups=self._cgroups)
             self.fabric = stack.enter_context(fabric)
             self.plane.attach(self._switch_ports(), self._host_ports())
-            stack.enter_context(room(self.topology.mtu))
-            open_room(self.plane.programs)
+            if self.plane.programs.mode == NATIVE:
+                stack.enter_context(room(self.topology.mtu))
+                open_room(self.plane.programs)
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)

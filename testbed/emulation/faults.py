@@ -111,7 +111,7 @@ class LinkFaults:
             a, b = (devices[device].ifindex for device in inner_devices(wire))
             for towards, ifindex, other in (("up", a, b), ("down", b, a)):
                 if direction in (towards, "both"):
-                    self._set(link, towards, ifindex, other, fault)
+                    self._set(link, towards, ifindex, ifindex if wire.is_bridged else other, fault)
 
     def clear(self, link: str | None = None) -> None:
         """Ends the faults of a link, or all of them."""
@@ -169,13 +169,13 @@ class LinkFaults:
 
     # ---- under the lock ----
 
-    def _set(self, link: str, towards: str, ifindex: int, other: int, fault: LinkFault) -> None:
+    def _set(self, link: str, towards: str, ifindex: int, egress: int, fault: LinkFault) -> None:
         if self._program is None:
             self._program = FaultProgram(self._longest)
         own = hashlib.blake2b(f"{fault.seed}/{link}/{towards}".encode(), digest_size=8).digest()
         self._program.set_stage(
             ifindex,
-            other,
+            egress,
             (fault.loss, fault.duplicate, fault.reorder, fault.corrupt),
             fault.distance,
             fault.cells,

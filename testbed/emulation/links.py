@@ -5,6 +5,10 @@ each way, with a token bucket on the egress of either inner end. So a rate holds
 those that XDP sent by redirection, which skip the egress queue of the device they leave by. An unshaped wire
 is one veth pair.
 
+Where frames do not fit one buffer, a bridge of two ports joins the inner ends in place of redirects: programs
+run in generic mode there, which lets a frame that was redirected pass unseen (net/core/dev.c,
+skb_is_redirected; Linux 6.18).
+
 A rate is of Ethernet frames as the kernel holds them: header and payload, at MTU 1500 up to 1514 bytes.
 Preamble, frame check sequence and the gap between frames, 24 bytes a frame on a real wire, are not emulated.
 
@@ -18,6 +22,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from testbed.contract.spec import ONE_BUFFER_MTU
 from testbed.emulation.namespaces import NetworkNamespaces, entered
 from testbed.emulation.netlink import (
     FABRIC_GROUP,
@@ -28,6 +33,7 @@ from testbed.emulation.netlink import (
     QueueState,
     RouteSocket,
     add_address,
+    add_bridge,
     add_default_route,
     add_ingress,
     add_neighbour,
@@ -38,6 +44,7 @@ from testbed.emulation.netlink import (
     delete_device,
     delete_group,
     is_missing_feature,
+    join_bridge,
     set_merging,
     set_up,
 )
@@ -67,6 +74,7 @@ _PORT_IFINDEX = (
     0x20000  # switch ports: above the hosts' numbers, so that no two devices of a testbed share one by chance
 )
 _INNER_IFINDEX = 0x40000
+_BRIDGE_IFINDEX = 0x50000
 _CHUNK = 32  # wires between two reports of progress
 
 Progress = Callable[[str, int, int], None]
@@ -94,6 +102,11 @@ class WireSpec:
     rate_mbps: float | None
     buffer_bytes: int
     mtu: int = 1500
+
+    @property
+    def is_bridged(self) -> bool:
+        """Return whether a bridge joins its inner ends, and not redirects."""
+        return self.rate_mbps is not None and self.mtu > ONE_BUFFER_MTU
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +175,10 @@ def check_rate(wire: WireSpec) -> None:
 def inner_devices(wire: WireSpec) -> tuple[str, str]:
     """The inner ends' names in namespace `wires`: the one that faces end a, and the one that faces end b."""
     return f"{wire.name}-a", f"{wire.name}-b"
+
+
+def _bridge(wire: WireSpec) -> str:
+    return f"{wire.name}-w"
 
 
 def set_offloads(device: str, gro: bool, namespace: int | None = None) -> None:
@@ -256,17 +273,20 @@ class Wires:
     def _shape(self, progress: Progress) -> None:
         if not self._shaped:
             return
-        classifier = self._classifier()
+        classifier = "" if all(wire.is_bridged for wire in self._shaped) else self._classifier()
         for start in range(0, len(self._shaped), _CHUNK):
             messages: list[Message] = []
-            for wire in self._shaped[start : start + _CHUNK]:
+            for at, wire in enumerate(self._shaped[start : start + _CHUNK], start):
                 a, b = (self._inner[device] for device in inner_devices(wire))
-                rate_mbps = wire.rate_mbps or 0.0
+                rate_mbps, bridge = wire.rate_mbps or 0.0, _BRIDGE_IFINDEX + at
+                if wire.is_bridged:
+                    messages += add_bridge(_bridge(wire), bridge)
                 for ifindex, other in ((a, b), (b, a)):
                     rate, burst = rate_bytes_per_s(rate_mbps), burst_bytes(rate_mbps, wire.mtu)
                     messages.append(add_token_bucket(ifindex, rate, burst, wire.buffer_bytes))
                     messages.append(add_ingress(ifindex))
-                    messages.append(add_redirect(ifindex, other, classifier))
+                    joined = add_redirect(ifindex, other, classifier)
+                    messages += join_bridge(ifindex, bridge) if wire.is_bridged else [joined]
             self._wires_route.send(messages)
             progress("shapers", min(start + _CHUNK, len(self._shaped)), len(self._shaped))
 

@@ -165,6 +165,30 @@ def add_veth(a: DeviceSpec, b: DeviceSpec) -> Message:
     return Message(_NEWLINK, _CREATE | _EXCL, body, f"add veth {a.name} - {b.name}")
 
 
+def add_bridge(name: str, ifindex: int) -> list[Message]:
+    """A bridge that is up and does not look into multicast: it sends that to all its ports."""
+    data = attribute(23, b"\0")  # IFLA_BR_MCAST_SNOOPING
+    info = _nested(18, attribute(1, b"bridge"), _nested(2, data))  # IFLA_LINKINFO: kind, data
+    named = attribute(3, name.encode() + b"\0")
+    return [
+        Message(_NEWLINK, _CREATE | _EXCL, _link_header(ifindex) + named + info, f"add bridge {name}"),
+        set_up(name),
+    ]
+
+
+def join_bridge(ifindex: int, bridge: int) -> list[Message]:
+    """A device becomes a port of a bridge, which does not learn addresses by it: all that comes by one port
+    leaves by the others.
+    """
+    port = attribute(8, b"\0")  # IFLA_BRPORT_LEARNING
+    info = _nested(18, attribute(4, b"bridge"), _nested(5, port))  # IFLA_LINKINFO: slave's kind, slave's data
+    what = f"join device {ifindex} to bridge {bridge}"
+    return [
+        Message(_NEWLINK, 0, _link_header(ifindex) + _u32(10, bridge), what),  # IFLA_MASTER
+        Message(_NEWLINK, 0, _link_header(ifindex) + info, f"{what}, which is to learn nothing"),
+    ]
+
+
 def delete_device(name: str) -> Message:
     return Message(_DELLINK, 0, _link_header() + attribute(3, name.encode() + b"\0"), f"delete {name}")
 

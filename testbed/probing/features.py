@@ -128,6 +128,13 @@ FEATURES: tuple[Feature, ...] = (
     Feature("mmap", "BPF arrays mapped into a process", "Linux 5.5 or newer", needs=("xdp",)),
     Feature("broadcast", "XDP broadcast through a device map", "Linux 5.14 or newer", needs=("xdp",)),
     Feature(
+        "jumbo",
+        "frames of 9,000 bytes, for an mtu beyond 3476",
+        KERNEL.format("CONFIG_BRIDGE"),
+        required=False,
+        needs=("xdp",),
+    ),
+    Feature(
         "ovs",
         "Open vSwitch of one's own, user-space datapath",
         SET_UP,

@@ -195,6 +195,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "marks": marks,
     "mmap": lambda: _xdp_feature("mmap"),
     "broadcast": lambda: _xdp_feature("broadcast"),
+    "jumbo": lambda: _xdp_feature("jumbo"),
     "ovs": lambda: _bridged("netdev"),
     "ovs-kernel": lambda: _bridged("system"),
     "netem": netem,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
+
 
 @dataclass(frozen=True, slots=True)
 class DataPlane:
@@ -20,6 +22,12 @@ class DataPlane:
     takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
     takes_empties: bool  # whether its ToR takes pushes without lanes, as zeros
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
+
+    def has_room_for(self, lanes: int) -> bool:
+        """Return whether its ToR makes a sum of so many lanes of a push without any. No program can lengthen
+        a frame beyond one buffer.
+        """
+        return self.takes_empties and lanes <= lanes_for(ONE_BUFFER_MTU)
 
     @property
     def sums(self) -> bool:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.spec import MAX_MTU
+from testbed.contract.spec import ONE_BUFFER_MTU
 from testbed.dataplanes.xdp.compiled import Compiled
 from testbed.dataplanes.xdp.syscall import pin
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
@@ -35,7 +35,7 @@ from tests.bench.rack import MARK
 MODES = ("drop", "redirect")
 WINDOW_S, WARM_S = 1.0, 0.3
 SENDERS = (1, 2)
-MTUS = (1500, MAX_MTU, MAX_MTU + 1, 3506, 3507, 4000, 9000)
+MTUS = (1500, ONE_BUFFER_MTU, ONE_BUFFER_MTU + 1, 3506, 3507, 4000, 9000)
 _NATIVE = 1 << 2
 _IFINDEX = 100  # frames.c indexes its map by the arriving device's
 SEND = """
@@ -203,7 +203,7 @@ def main(argv: list[str]) -> int:
         return 0
     rates = []
     print(f"{'program':<9} {'senders':>7} {'MTU':>5} {'frames/s':>9} {'us of CPU a frame':>17}")
-    for mtu in (1500, MAX_MTU):
+    for mtu in (1500, ONE_BUFFER_MTU):
         for mode in MODES:
             for senders in SENDERS:
                 rates.append(figures := outside(mode, senders, mtu))

@@ -28,9 +28,7 @@ from tests.bench.host import ROOT
 
 MARK = "result: "
 KINDS = ("inc", "gloo")
-NATIVE, GENERIC = "native", "generic"
 SERVER, SWITCH = "server", "switch"  # what sums last, across units
-_XDP_FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}
 _LIMIT_S = 600
 PS_JOB = "bench"
 BUFFER_PACKETS = 512  # not the default: tables of shaped links say so
@@ -50,7 +48,7 @@ class Setup:
     hosts: tuple[int, ...]
     rate_mbps: float | None = None
     mtu: int = 1500
-    xdp: str = NATIVE
+    xdp: str | None = None  # the programs' mode; None: as the testbed chooses it by the MTU
     engine: str = "xdp"
     layout: str = "wide"  # of BMv2's lanes
     spare: int = 0
@@ -271,7 +269,8 @@ def main(words: str) -> None:
     request = json.loads(words)
     setup = Setup(**{**request["setup"], "hosts": tuple(request["setup"]["hosts"])})
     trials = [Trial(**{**trial, "kinds": tuple(trial["kinds"])}) for trial in request["trials"]]
-    program._XDP_FLAGS_DRV_MODE = _XDP_FLAGS[setup.xdp]
+    if setup.xdp:
+        program.mode_for = lambda _lanes, mode=setup.xdp: mode
     topology = parse(described(setup), "bench")
     folder = Path("/run/openvswitch/bench")
     folder.mkdir()

@@ -17,8 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from testbed.dataplanes.xdp.program import GENERIC, NATIVE
 from tests.bench.host import ROOT, facts
-from tests.bench.rack import GENERIC, NATIVE, Setup, Trial, compiled, measure
+from tests.bench.rack import Setup, Trial, compiled, measure
 
 MTUS = (1500, 2000, 3000, 3476)
 WORKERS = (2, 4)

@@ -20,7 +20,7 @@ from testbed.dataplanes.bmv2.program import COMPILED, target
 from testbed.errors import HostError, TestbedError
 from tests.p4_ways import apart, ways
 
-KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in (1500, spec.MAX_MTU)]
+KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in p4_compile.KEPT_MTUS[layout]]
 
 
 def program(layout: str, lanes: int) -> dict[str, Any]:

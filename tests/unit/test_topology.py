@@ -171,7 +171,7 @@ def test_default_is_the_paper_s_testbed() -> None:
             r"units\[0\].hosts: .*; a whole number from 1 to 200, or a list",
         ),
         ({"controller": "pox"}, "^controller: pox; os-ken, ryu are accepted"),
-        ({"mtu": 9000}, "mtu: 9000; a whole number from 1280 to 3476 is accepted"),
+        ({"mtu": 9001}, "mtu: 9001; a whole number from 1280 to 9000 is accepted"),
     ],
 )
 def test_each_mistake_is_one_line(change: dict[str, object], said: str) -> None:

@@ -1,7 +1,7 @@
 """The compiler of p4/ for `simple_switch`: `python -m testbed.dataplanes.bmv2.compile`, for another MTU with
 `--mtu N`. Needs p4c.
 
-The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for two MTUs. It records a hash of all
+The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for KEPT_MTUS. It records a hash of all
 that it was made of, so that a stale one is told without a compiler.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -27,7 +26,7 @@ from testbed.dataplanes.bmv2.program import P4_DIR, target
 from testbed.errors import HostError, TestbedError
 
 SOURCES = P4_DIR
-KEPT_MTUS = (1500, spec.MAX_MTU)
+KEPT_MTUS = {"wide": (1500, spec.ONE_BUFFER_MTU, spec.MAX_MTU), "registers": (1500, spec.ONE_BUFFER_MTU)}
 _COMPILERS = ("p4c-bm2-ss", "p4c")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TIMEOUT_S = 900  # registers of 854 lanes take half a minute of CPU time, or two where p4c is not optimised
@@ -110,18 +109,20 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m testbed.dataplanes.bmv2.compile", description=__doc__)
     parser.add_argument("--layout", choices=list(P4_LAYOUTS), action="append", help="default: all")
-    parser.add_argument(
-        "--mtu", type=int, action="append", help=f"default: {' and '.join(map(str, KEPT_MTUS))}"
-    )
+    parser.add_argument("--mtu", type=int, action="append", help="default: those whose programs are kept")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if a program is stale; needs no p4c"
     )
     arguments = parser.parse_args(argv)
-    mtus = arguments.mtu or KEPT_MTUS
-    if wrong := [mtu for mtu in mtus if not 1280 <= mtu <= spec.MAX_MTU]:
+    if wrong := [mtu for mtu in arguments.mtu or () if not 1280 <= mtu <= spec.MAX_MTU]:
         parser.error(f"--mtu {wrong[0]}; 1280 to {spec.MAX_MTU} are accepted")
     stale = False
-    for layout, lanes in itertools.product(arguments.layout or P4_LAYOUTS, map(spec.lanes_for, mtus)):
+    asked = [
+        (layout, spec.lanes_for(mtu))
+        for layout in arguments.layout or P4_LAYOUTS
+        for mtu in arguments.mtu or KEPT_MTUS[layout]
+    ]
+    for layout, lanes in asked:
         path = target(layout, lanes)
         if arguments.check:
             if not path.exists() or recorded_hash(path) != sources_hash(layout, lanes):

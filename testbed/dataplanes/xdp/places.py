@@ -18,9 +18,10 @@ from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places
+from testbed.contract.spec import ONE_BUFFER_MTU
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.plane import NO_ENTRY, ip_number, put_port, set_port
-from testbed.dataplanes.xdp.program import Programs, in_namespace
+from testbed.dataplanes.xdp.program import NATIVE, Programs, in_namespace
 from testbed.dataplanes.xdp.syscall import (
     MAP_TYPE_ARRAY,
     MAP_TYPE_DEVMAP,
@@ -175,6 +176,11 @@ class _Place:
         held = self._entries.get((tick.job, tick.tree))
         if held is None:
             raise TestbedError(f"tick job {tick.job}, tree {tick.tree}: it is not summed at this place")
+        if self._programs.mode != NATIVE:
+            raise TestbedError(
+                f"tick job {tick.job}, tree {tick.tree}: an mtu up to {ONE_BUFFER_MTU} is accepted, as the "
+                "kernel runs programs on frames of one buffer only"
+            )
         data = tick_frame(tick, held[1])
         program, device = self._programs.program_fd("control_port"), self._device()
         self._inside(lambda: run_live(program, data, device))

@@ -16,13 +16,15 @@ import struct
 import sys
 from typing import Any
 
+from testbed.contract.spec import MAX_MTU
 from testbed.dataplanes.xdp.layout import BPF_DIR
 from testbed.errors import HostError
 from testbed.probing.features import ProbeFailure
-from testbed.probing.frames import FRAME, arrives, make_veth, send
+from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
 from testbed.probing.headers import kernel_headers
 
-DRIVER_MODE = 1 << 2  # XDP_FLAGS_DRV_MODE
+GENERIC_MODE, DRIVER_MODE = 1 << 1, 1 << 2  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
+_ETHERNET_BYTES = 14
 
 
 def probe() -> dict[str, tuple[bool, str]]:
@@ -59,7 +61,31 @@ def probe() -> dict[str, tuple[bool, str]]:
         seen > 0,
         "compiled, attached, and saw the frame" if seen else "attached, and the frame never came",
     )
+    try:
+        findings["jumbo"] = _jumbo(bpf)
+    except Exception as error:
+        if not is_lack(error):
+            raise
+        findings["jumbo"] = (False, str(error).splitlines()[0])
     return findings
+
+
+def _jumbo(bpf: Any) -> tuple[bool, str]:
+    """Send a frame of the largest MTU over what a shaped link is at it: two pairs that a bridge joins."""
+    measure = bpf.load_func("measure", bpf.XDP)
+    tool("ip", "link", "add", "jumbo", "mtu", str(MAX_MTU), "type", "bridge")
+    for side in "ab":
+        make_veth(f"jumbo-{side}", f"jumbo-{side}2")
+        for device in (f"jumbo-{side}", f"jumbo-{side}2"):
+            tool("ip", "link", "set", device, "mtu", str(MAX_MTU))
+        tool("ip", "link", "set", f"jumbo-{side}2", "master", "jumbo")
+    tool("ip", "link", "set", "jumbo", "up")
+    bpf.attach_xdp("jumbo-b", measure, GENERIC_MODE)
+    frame = FRAME.ljust(_ETHERNET_BYTES + MAX_MTU, b".")
+    arrives(["jumbo-b"], lambda: send("jumbo-a", frame))
+    length = int(bpf["longest"][0].value)
+    said = f"of a frame of {len(frame)} bytes behind a bridge a generic program reads {length}"
+    return length == len(frame), said
 
 
 def _fill(table: Any, index: int, device: int) -> None:

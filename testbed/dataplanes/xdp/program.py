@@ -13,13 +13,14 @@ from typing import Self
 
 import numpy as np
 
-from testbed.contract.spec import LANES
+from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.errors import TestbedError
 
 PROGRAMS = ("tor_port", "oxc_port", "host_port", "loop_port", "control_port", "room_port")
-_XDP_FLAGS_DRV_MODE = 1 << 2
+NATIVE, GENERIC = "native", "generic"
+_FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 _CLONE_NEWNET = 0x40000000
 
 
@@ -41,6 +42,15 @@ def source(path: Path, seen: set[Path] | None = None) -> str:
     return "\n".join(lines)
 
 
+def mode_for(lanes: int) -> str:
+    """Return the mode that programs for packets of so many lanes are attached in.
+
+    A native program sees of a frame what is in its first buffer, and veth takes none for longer frames. In
+    generic mode the kernel puts each frame into one piece first.
+    """
+    return NATIVE if lanes <= lanes_for(ONE_BUFFER_MTU) else GENERIC
+
+
 class Programs:
     """The programs and their maps, by descriptor. A context manager: entering loads them, which `load` does
     too, and leaving drops the descriptors.
@@ -48,7 +58,7 @@ class Programs:
 
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
         """Compile bpf/programs.c, or `text` in its place: what tests make of it."""
-        self.lanes = lanes
+        self.lanes, self.mode = lanes, mode_for(lanes)
         self.compiled = Compiled(
             "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c"),
@@ -84,13 +94,13 @@ class Programs:
         return self.compiled.program_fd(name)
 
     def attach(self, program: str, device: str) -> None:
-        """Attach to a device of the calling thread's network namespace, in native mode. TestbedError if the
-        driver refuses.
+        """Attach to a device of the calling thread's network namespace, in `mode` and no other. TestbedError
+        if the kernel refuses.
         """
         try:
-            self.compiled.bpf.attach_xdp(device, self.compiled.functions[program], _XDP_FLAGS_DRV_MODE)
+            self.compiled.bpf.attach_xdp(device, self.compiled.functions[program], _FLAGS[self.mode])
         except Exception as error:  # bcc raises nothing narrower
-            raise TestbedError(f"attach {program} to {device} in native XDP mode: {error}") from error
+            raise TestbedError(f"attach {program} to {device} in {self.mode} XDP mode: {error}") from error
 
 
 def in_namespace(path: Path, work: Callable[[], None]) -> None:
