@@ -131,14 +131,14 @@ def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]
     if place:
         return {name: (job.system, place) for name, job in shown.items() if not job.across}
     first, *others = topology.units
-    workers = min(WORKERS, first.hosts, len(topology.host_names) - 1)
+    workers = min(WORKERS, len(first.members), len(topology.host_names) - 1)
     if workers < 1:
         raise RequestError(
             f"{topology.name}: 1 host; at least 2 are accepted, one of them for a parameter server"
         )
     half = workers // 2
     spread = f"{first.name}:{half},{others[0].name}:{half}" if others else ""
-    fits = half and others and others[0].hosts >= half and len(topology.host_names) > 2 * half
+    fits = half and others and len(others[0].members) >= half and len(topology.host_names) > 2 * half
     return {
         name: (job.system, spread if job.across else f"{first.name}:{workers}")
         for name, job in shown.items()

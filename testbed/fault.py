@@ -51,10 +51,14 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
         parents=[common],
         help="set the fault of links, in place of what they have",
         description="Set the fault of links, in place of what they have; counters start again from 0. "
-        "A link is named as `testbed status --json` does: u1h1 for a host's, u1o1 for an optical port's.",
+        "A link is named as `testbed status --json` does: u1h1 for a host's, u1o1 for an optical port's, "
+        "u1r1 for that of a pod's ToR to its pod switch.",
     )
     setting.add_argument(
-        "link", nargs="+", metavar="LINK", help="u1h1: that host's, u1o1: that optical port's"
+        "link",
+        nargs="+",
+        metavar="LINK",
+        help="u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch",
     )
     setting.add_argument(
         "--direction",

@@ -32,7 +32,9 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="testbed run", description="Run a training job on a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(
-        "--place", metavar="UNIT:WORKERS,...", help="such as u1:2,u2:2; without it, all of the first gpu unit"
+        "--place",
+        metavar="UNIT:WORKERS,...",
+        help="such as u1:2,u2:2, or u1r1:2,u1r2:2 in a pod; without it, all of the first gpu unit",
     )
     parser.add_argument(
         "--sync",

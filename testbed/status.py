@@ -99,6 +99,7 @@ def page(testbed: dict[str, Any]) -> str:
         restarted = restarted_text(unit.get("restarts", 0))
         lines.append(
             f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
+            f"{racks_text(unit.get('racks', []))}"
             f"  {unit['optical_ports']} optical ports  engine {unit['engine']}{restarted}"
         )
         lines += unequal_lines([host for host in testbed["hosts"] if host["unit"] == unit["name"]])
@@ -128,6 +129,16 @@ def page(testbed: dict[str, Any]) -> str:
     if testbed.get("schedule"):
         lines += [*([""] if lines[-1] else []), *queue_lines(testbed["schedule"])]
     return "\n".join(lines)
+
+
+def racks_text(racks: list[dict[str, Any]]) -> str:
+    """Return how many racks a pod has, and which of their ToRs were started again; nothing of a rack."""
+    if not racks:
+        return ""
+    again = ", ".join(
+        f"{rack['name']}{restarted_text(rack['restarts'])}" for rack in racks if rack["restarts"]
+    )
+    return f" in {len(racks)} racks" + (f" ({again})" if again else "")
 
 
 def unequal_lines(hosts: list[dict[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ from testbed.topology.units import checked_unit
 def site_to_json(site: Site) -> dict[str, Any]:
     """Whole and unchanged: `site_from_json` makes an equal one of it."""
     return {
-        "racks": [[rack.unit, rack.kind, rack.hosts, rack.rates_mbps] for rack in site.racks],
+        "racks": [[rack.unit, rack.kind, rack.hosts, rack.rates_mbps, rack.racks] for rack in site.racks],
         "busy": sorted(site.busy),
         "joined": sorted(sorted(pair) for pair in site.joined),
         "kept": site.kept,
@@ -24,8 +24,8 @@ def site_from_json(data: Any) -> Site:
     """The site that `site_to_json` was given."""
     return Site(
         tuple(
-            Rack(checked_unit(unit), str(kind), int(hosts), tuple(rates))
-            for unit, kind, hosts, rates in data["racks"]
+            Rack(checked_unit(unit), str(kind), int(hosts), tuple(rates), int(racks))
+            for unit, kind, hosts, rates, racks in data["racks"]
         ),
         frozenset(map(_host, data["busy"])),
         frozenset(frozenset(map(checked_unit, pair)) for pair in data["joined"]),

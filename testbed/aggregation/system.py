@@ -14,6 +14,7 @@ from testbed.aggregation.figure import Figure
 from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
 from testbed.scheduling.model import Policy
+from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
@@ -25,22 +26,36 @@ PolicyFactory = Callable[[int], Policy]
 @dataclass(frozen=True, slots=True)
 class Rack:
     """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer), how many hosts it has,
-    and the declared rates of their links, None where one is unshaped; empty where all are alike.
+    and the declared rates of their links, None where one is unshaped; empty where all are alike. If it is a
+    pod, it has so many `racks`, with such hosts each.
     """
 
     unit: Unit
     kind: str
     hosts: int
     rates_mbps: tuple[float | None, ...] = ()
+    racks: int = 0
 
-    def members(self) -> list[Host]:
-        return [(self.unit, host) for host in range(1, self.hosts + 1)]
+    @property
+    def size(self) -> int:
+        """Return how many hosts it has in all."""
+        return self.hosts * max(1, self.racks)
+
+    def members(self, rack: int = 0) -> list[Host]:
+        """Return its hosts, of a pod those of all racks, or of one."""
+        racks = range(1, self.racks + 1) if self.racks else (0,)
+        return [
+            (self.unit, addresses.in_rack(each, host))
+            for each in racks
+            if rack in (0, each)
+            for host in range(1, self.hosts + 1)
+        ]
 
     def slowness(self, host: int) -> float:
         """Return a number by which hosts are ordered, those with the fastest links first."""
         if not self.rates_mbps:
             return 0.0
-        rate_mbps = self.rates_mbps[host - 1]
+        rate_mbps = self.rates_mbps[addresses.place_in_rack(host) - 1]
         return -math.inf if rate_mbps is None else -rate_mbps
 
     def fastest(self, hosts: Iterable[Host], count: int) -> list[Host]:
@@ -51,7 +66,7 @@ class Rack:
 def racks_of(topology: Topology) -> tuple[Rack, ...]:
     """Return the units of a topology as systems know them."""
     return tuple(
-        Rack(unit.index, unit.kind, unit.hosts, tuple(host.rate_mbps for host in unit.unequal))
+        Rack(unit.index, unit.kind, unit.hosts, tuple(host.rate_mbps for host in unit.unequal), unit.racks)
         for unit in topology.units
     )
 

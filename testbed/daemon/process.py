@@ -36,7 +36,7 @@ from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
 from testbed.queue.scheduler import Scheduler
 from testbed.topology import addresses
-from testbed.topology.model import Topology
+from testbed.topology.model import Topology, UnitSpec
 
 _TICK_S = 0.2
 _JOBS_END_S = 8.0
@@ -245,10 +245,11 @@ class Daemon:
                 {
                     "name": unit.name,
                     "kind": unit.kind,
-                    "hosts": unit.hosts,
+                    "hosts": len(unit.members),
                     "optical_ports": unit.optical_ports,
                     "engine": unit.engine,
-                    "restarts": self._network.tors.restarts[unit.index],
+                    "restarts": self._network.tors.restarts[addresses.tor_dpid(unit.index)],
+                    **self._racks_of(unit),
                 }
                 for unit in self._topology.units
             ],
@@ -262,7 +263,7 @@ class Daemon:
                     "job": held.get(name),
                 }
                 for unit in self._topology.units
-                for host in range(1, unit.hosts + 1)
+                for host in unit.numbers
                 for name, spec in [
                     (addresses.host_name(unit.index, host), self._topology.host(unit.index, host))
                 ]
@@ -285,6 +286,19 @@ class Daemon:
             ],
             "faults": self._network.fabric.faults.states(),
             "log": str(self._runtime.log),
+        }
+
+    def _racks_of(self, unit: UnitSpec) -> dict[str, Any]:
+        """Return what `status` says of the racks of a pod; nothing of a rack."""
+        if not unit.racks:
+            return {}
+        restarts = self._network.tors.restarts
+        tors = unit.switches[1:]
+        return {
+            "racks": [
+                {"name": addresses.tor_name(tor), "hosts": unit.hosts, "restarts": restarts[tor]}
+                for tor in tors
+            ]
         }
 
 

@@ -43,8 +43,8 @@ _OUTGOING_ONLY = (
 
 @dataclass(slots=True)
 class Captured:
-    """The frames of a capture, counted. Forward is from end a of the link: from the host, or from the ToR to
-    the optical switch.
+    """The frames of a capture, counted. Forward is from end a of the link: from the host, or from the unit's
+    switch to the optical one, or from a pod's ToR to its pod switch.
     """
 
     forward: int = 0

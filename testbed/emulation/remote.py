@@ -249,10 +249,14 @@ class RemoteNet(FabricView):
 
 
 def link_name(link: RemoteLink) -> str:
-    """Return a link's name in the testbed's commands: the host's, or the optical port's."""
+    """Return a link's name in the testbed's commands: the host's, the optical port's, or that of the ToR that
+    it joins to its pod switch.
+    """
     for intf in (link.intf1, link.intf2):
         if isinstance(intf.node, FabricHost):
             return str(intf.node.name)
+    if addresses.OXC_BRIDGE not in (link.intf1.node.name, link.intf2.node.name):
+        return str(link.intf1.node.name)
     unit = link.intf1 if link.intf1.node.name != addresses.OXC_BRIDGE else link.intf2
     return str(unit.name).replace("-", "")
 

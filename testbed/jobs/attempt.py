@@ -125,7 +125,7 @@ class Executor:
             "testbed": self._name,
             "script": request.script,
             "sync": layout.system,
-            "placement": [addresses.unit_name(unit) for unit, _ in layout.workers],
+            "placement": [addresses.tor_name(addresses.tor_of(*host)) for host in layout.workers],
             "ps_host": addresses.host_name(*layout.server) if layout.server else None,
             "failure": ending.failure,
             "bytes_by": result.bytes_by_way(stats),

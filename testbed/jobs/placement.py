@@ -16,58 +16,71 @@ from testbed.contract.spec import MIN_LANES, lanes_for
 from testbed.discovery.registry import systems
 from testbed.errors import RequestError
 from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES, HOSTS
 from testbed.topology.places import Host
-from testbed.topology.units import Unit, checked_unit
+from testbed.topology.units import Unit
 
 LayOut = Callable[[Sequence[Host], Site], Layout]
 """Lays out a job's workers on a site: `laid_out` by some system."""
 
-_PLACE = re.compile(r"u([1-9][0-9]*):([0-9]+)")
+_PLACE = re.compile(r"(u[1-9][0-9]*(?:r[1-9][0-9]*)?):([0-9]+)")
+
+Wanted = Sequence[tuple[Dpid, int]]
+"""How many workers at which switch, in the order of ranks; those at a pod's own are at any rack of it."""
 
 
-def parse_place(text: str) -> tuple[tuple[Unit, int], ...]:
-    """Return `u1:2,u2:2` as ((1, 2), (2, 2)): units and numbers of workers, in the order of ranks. Raises
-    RequestError.
+def parse_place(text: str) -> tuple[tuple[Dpid, int], ...]:
+    """Return `u1:2,u2:2` as ((1, 2), (2, 2)): units, or racks of pods, by the numbers of their switches, and
+    numbers of workers, in the order of ranks. Raises RequestError.
     """
     parts = []
     for part in text.split(","):
         match = _PLACE.fullmatch(part.strip())
         if not match or int(match[2]) == 0:
-            raise RequestError(f"--place {part.strip()!r}: accepted is UNIT:WORKERS, such as u1:2,u2:2")
-        parts.append((checked_unit(int(match[1])), int(match[2])))
-    units = [unit for unit, _ in parts]
-    if twice := [unit for unit in units if units.count(unit) > 1]:
-        raise RequestError(f"--place {text!r}: {addresses.unit_name(twice[0])} is named twice")
+            raise RequestError(
+                f"--place {part.strip()!r}: accepted is UNIT:WORKERS, such as u1:2,u2:2, and for racks of a "
+                f"pod RACK:WORKERS, such as u1r1:2,u1r2:2"
+            )
+        parts.append((_switch(match[1], part.strip()), int(match[2])))
+    dpids = [dpid for dpid, _ in parts]
+    if twice := [dpid for dpid in dpids if dpids.count(dpid) > 1]:
+        raise RequestError(f"--place {text!r}: {addresses.tor_name(twice[0])} is named twice")
     return tuple(parts)
 
 
-def place_workers(
-    racks: Sequence[Rack], busy: Collection[Host], wanted: Sequence[tuple[Unit, int]] | None
-) -> list[Host]:
+def _switch(name: str, part: str) -> Dpid:
+    try:
+        return addresses.tor_named(name)
+    except RequestError as error:
+        raise RequestError(f"--place {part!r}: {error}") from error
+
+
+def place_workers(racks: Sequence[Rack], busy: Collection[Host], wanted: Wanted | None) -> list[Host]:
     """Return the hosts of the workers, by rank; every host of the first gpu unit when nothing is asked for.
     Of a unit, those with the fastest links.
 
-    Raises RequestError for a unit that there is not, more workers than hosts, and hosts in use by another
-    job.
+    Raises RequestError for a unit or a rack that there is not, more workers than hosts, and hosts in use by
+    another job.
     """
     by_unit = {rack.unit: rack for rack in racks}
     if wanted is None:
         first = next((rack for rack in racks if rack.kind == "gpu"), None)
         if first is None:
             raise RequestError(f"no gpu unit to place workers in: say --place; units are {_names(by_unit)}")
-        wanted = [(first.unit, first.hosts)]
+        wanted = [(addresses.tor_dpid(first.unit), first.size)]
     chosen: list[Host] = []
-    for unit, count in wanted:
-        if unit not in by_unit:
-            raise RequestError(
-                f"--place {addresses.unit_name(unit)}:{count}: no such unit; accepted are {_names(by_unit)}"
-            )
-        free = [host for host in by_unit[unit].members() if host not in busy]
+    for dpid, count in wanted:
+        unit, rack, name = addresses.tor_unit(dpid), addresses.tor_rack(dpid), addresses.tor_name(dpid)
+        if unit not in by_unit or rack > by_unit[unit].racks:
+            kind = "rack" if rack else "unit"
+            raise RequestError(f"--place {name}:{count}: no such {kind}; accepted are {_names(by_unit)}")
+        members = by_unit[unit].members(rack)
+        free = [host for host in members if host not in busy and host not in chosen]
         if count > len(free):
-            total = by_unit[unit].hosts
-            in_use = f", {total - len(free)} of them in use by running jobs" if len(free) < total else ""
-            name = addresses.unit_name(unit)
+            total = len(members)
+            taken = sum(host in busy for host in members)
+            in_use = f", {taken} of them in use by running jobs" if taken else ""
             raise RequestError(
                 f"--place {name}:{count}: {name} has {total} hosts{in_use}; {len(free)} can be placed there"
             )
@@ -79,7 +92,7 @@ def draw_workers(
     racks: Sequence[Rack],
     busy: Collection[Host],
     workers: int,
-    wanted: Sequence[tuple[Unit, int]] | None,
+    wanted: Wanted | None,
     together: bool,
     ps_unit: Unit | None,
     random: Random,
@@ -97,9 +110,14 @@ def draw_workers(
             rack.unit: len(free[rack.unit]) - (rack.unit == ps_unit) for rack in racks if rack.kind == "gpu"
         }
         wanted = _drawn(room, workers, together, random)
-    if wanted is None or any(count > len(free[unit]) for unit, count in wanted):
-        return None
-    return [host for unit, count in wanted for host in by_unit[unit].fastest(free[unit], count)]
+    chosen: list[Host] = []
+    for dpid, count in wanted or ():
+        unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
+        able = [host for host in by_unit[unit].members(rack) if host in free[unit] and host not in chosen]
+        if count > len(able):
+            return None
+        chosen += by_unit[unit].fastest(able, count)
+    return chosen or None
 
 
 def draw_server(
@@ -123,7 +141,7 @@ def place_in_queue(
     racks: Sequence[Rack],
     busy: Collection[Host],
     workers: int,
-    wanted: Sequence[tuple[Unit, int]] | None,
+    wanted: Wanted | None,
     together: bool,
     ps_unit: Unit | None,
     random: Random,
@@ -143,14 +161,14 @@ def place_in_queue(
 
 def _drawn(
     free: Mapping[Unit, int], workers: int, together: bool, random: Random
-) -> list[tuple[Unit, int]] | None:
+) -> list[tuple[Dpid, int]] | None:
     if sum(free.values()) < workers or (together and max(free.values(), default=0) < workers):
         return None
     rest, drawn = dict(free), []
     while workers:
         most = max(rest.values())
         unit = random.choice([unit for unit, count in rest.items() if count >= min(workers, most)])
-        drawn.append((unit, min(workers, most)))
+        drawn.append((addresses.tor_dpid(unit), min(workers, most)))
         workers -= min(workers, most)
         del rest[unit]
     return drawn
@@ -158,8 +176,13 @@ def _drawn(
 
 def _names(by_unit: Mapping[Unit, Rack]) -> str:
     return ", ".join(
-        f"{addresses.unit_name(unit)} ({rack.hosts} hosts)" for unit, rack in sorted(by_unit.items())
+        f"{addresses.unit_name(unit)} ({hosts_in_words(rack)})" for unit, rack in sorted(by_unit.items())
     )
+
+
+def hosts_in_words(rack: Rack) -> str:
+    """Return how many hosts a unit has, in a pod by rack."""
+    return f"{rack.racks} racks of {rack.hosts} hosts" if rack.racks else f"{rack.hosts} hosts"
 
 
 def check_lanes(layout: Layout, lanes: int | None, engines: Mapping[Unit, str], mtu: int) -> None:

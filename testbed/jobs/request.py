@@ -15,8 +15,8 @@ from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
+from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, shown
-from testbed.topology.units import Unit
 
 MOST_RESTARTS = 100
 
@@ -28,7 +28,7 @@ class JobRequest:
     script: str
     arguments: tuple[str, ...]
     sync: str
-    place: tuple[tuple[Unit, int], ...] | None
+    place: tuple[tuple[Dpid, int], ...] | None
     caller: Caller
     cwd: str
     environ: Mapping[str, str]

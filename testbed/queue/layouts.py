@@ -20,6 +20,7 @@ from testbed.jobs.placement import (
     check_width,
     draw_server,
     draw_workers,
+    hosts_in_words,
     laid_out,
     place_in_queue,
 )
@@ -74,20 +75,21 @@ def check_choice(policy: str, between: Choice, topology: Topology) -> None:
 
 def check_against(submission: Submission, topology: Topology) -> None:
     """Raise RequestError for a job that could never be placed on this testbed."""
-    units = {unit.index: unit for unit in topology.units}
-    known = ", ".join(f"{unit.name} ({unit.hosts} hosts)" for unit in topology.units)
     racks = racks_of(topology)
+    units = {rack.unit: rack for rack in racks}
+    known = ", ".join(f"{addresses.unit_name(rack.unit)} ({hosts_in_words(rack)})" for rack in racks)
     between = choice(submission.policy)
     check_choice(submission.policy, between, topology)
     for job in submission.jobs:
-        for unit, count in job.place or ():
-            if unit not in units or count > units[unit].hosts:
+        for dpid, count in job.place or ():
+            unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
+            if unit not in units or count > len(units[unit].members(rack)):
                 raise RequestError(
-                    f"job {job.name}: place: {addresses.unit_name(unit)}:{count}; there are {known}"
+                    f"job {job.name}: place: {addresses.tor_name(dpid)}:{count}; there are {known}"
                 )
         if job.ps is not None and job.ps not in units:
             raise RequestError(f"job {job.name}: ps: {addresses.unit_name(job.ps)}; there are {known}")
-        gpu = {rack.unit: rack.hosts - (rack.unit == job.ps) for rack in racks if rack.kind == "gpu"}
+        gpu = {rack.unit: rack.size - (rack.unit == job.ps) for rack in racks if rack.kind == "gpu"}
         most = max(gpu.values(), default=0) if job.together else sum(gpu.values())
         ps_unit = None if job.ps is None else addresses.unit_name(job.ps)
         if job.place is None and job.workers > most:

@@ -16,6 +16,7 @@ from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
 from testbed.jobs.request import MOST_RESTARTS, lanes, system_name
 from testbed.scheduling.draws import poisson_s, stream
+from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
 from testbed.topology.units import Unit, unit_named
 
@@ -66,7 +67,7 @@ class JobSpec:
     script: str
     arguments: tuple[str, ...]
     workers: int
-    place: tuple[tuple[Unit, int], ...] | None
+    place: tuple[tuple[Dpid, int], ...] | None
     together: bool
     ps: Unit | None
     iterations: int
@@ -189,7 +190,7 @@ def _flag(data: Mapping[str, Any], key: str, path: str) -> bool:
 
 
 def _workers(
-    data: Mapping[str, Any], path: str, place: tuple[tuple[Unit, int], ...] | None, drawing: Random
+    data: Mapping[str, Any], path: str, place: tuple[tuple[Dpid, int], ...] | None, drawing: Random
 ) -> int:
     raw = data.get("workers")
     if place is not None:
@@ -206,7 +207,7 @@ def _workers(
     return int(drawing.choice(choices))
 
 
-def _place(data: Mapping[str, Any], path: str) -> tuple[tuple[tuple[Unit, int], ...] | None, bool]:
+def _place(data: Mapping[str, Any], path: str) -> tuple[tuple[tuple[Dpid, int], ...] | None, bool]:
     if "place" not in data or data["place"] == TOGETHER:
         return None, "place" in data
     accepted = f"UNIT:WORKERS such as u1:2,u2:2, or the word {TOGETHER}, is accepted"

@@ -339,8 +339,9 @@ def ports_named(ports: Sequence[str], most: int = 4) -> str:
 
 
 def link_name(name: str) -> str:
-    """Return a link's name with its kind: a host's, or an optical port's."""
-    return f"{name}  optical" if "o" in name else f"{name}  host"
+    """Return a link's name with its kind: a host's, an optical port's, or of a ToR to its pod switch."""
+    kind = "optical" if "o" in name else "host" if "h" in name else "pod"
+    return f"{name}  {kind}"
 
 
 def _inside(axes: Axes, row: int, left: float, width: float, whole: float, text: str, colour: str) -> None:

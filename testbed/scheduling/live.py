@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
 from testbed.scheduling.model import Decision, Job, Limits, Pair, State, UnitIndex
+from testbed.topology import addresses
 from testbed.topology.model import Delay, Topology, UnitSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
@@ -57,13 +58,17 @@ def _gbps(key: str, rate_mbps: float | None) -> float:
     return rate_mbps / 1e3
 
 
-def _hosts_of(unit: UnitSpec) -> list[Host]:
-    return [(unit.index, host) for host in range(1, unit.hosts + 1)]
+def _hosts_of(unit: UnitSpec) -> tuple[Host, ...]:
+    return unit.members
 
 
 def _host_gbps(topology: Topology, host: Host) -> float:
     own = bool(topology.unit(host[0]).unequal)
-    key = f"units[{host[0] - 1}].hosts[{host[1] - 1}].rate_mbps" if own else "host_rate_mbps"
+    key = (
+        f"units[{host[0] - 1}].hosts[{addresses.place_in_rack(host[1]) - 1}].rate_mbps"
+        if own
+        else "host_rate_mbps"
+    )
     return _gbps(key, topology.host(*host).rate_mbps)
 
 

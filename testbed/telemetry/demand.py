@@ -48,8 +48,8 @@ class Traffic:
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a host or of an optical port."""
-    return name.partition("h")[0].partition("o")[0]
+    """Return the unit of a host, of an optical port, or of a rack of a pod."""
+    return name.partition("h")[0].partition("o")[0].partition("r")[0]
 
 
 @dataclass(frozen=True, slots=True)
