@@ -36,6 +36,7 @@ void endpoint_close(struct endpoint *e)
 		free(e->trees[i].packets);
 		free(e->trees[i].sent_at);
 		free(e->trees[i].first_at);
+		free(e->trees[i].queued_ns);
 	}
 	for (uint32_t i = 0; i < MAX_OPS; i++)
 		free(e->ops[i].blocks);
@@ -66,7 +67,8 @@ static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 	t->packets = calloc(e->limit, e->packet_bytes);
 	t->sent_at = calloc(e->limit, sizeof(*t->sent_at));
 	t->first_at = calloc(e->limit, sizeof(*t->first_at));
-	if (!t->packets || !t->sent_at || !t->first_at)
+	t->queued_ns = calloc(e->limit, sizeof(*t->queued_ns));
+	if (!t->packets || !t->sent_at || !t->first_at || !t->queued_ns)
 		return 0;
 	for (uint32_t i = 0; i < e->limit; i++)
 		packets_open(e, t, packet(e, t, i));
@@ -195,9 +197,8 @@ static int take(struct endpoint *e)
 		if (!(results_take(e, t) | (voted && !i)))
 			continue;
 		any = 1;
-		t->quiet_from = now_ns();
+		t->silent_from = t->quiet_from = now_ns();
 		t->silent = 0;
-		timing_reset(&t->timing);
 	}
 	return any;
 }
@@ -285,6 +286,20 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	return 1;
 }
 
+/*
+ * Whether the caller is to be told of a silence: when it has lasted twice as long as it was told of last, or
+ * a quarter of a second longer.
+ */
+static int is_worth_telling(struct endpoint *e, int64_t silent_ns)
+{
+	int64_t more = e->told_quiet_ns < PROBE_MAX_NS ? e->told_quiet_ns : PROBE_MAX_NS;
+
+	if (silent_ns < e->told_quiet_ns + more)
+		return 0;
+	e->told_quiet_ns = silent_ns;
+	return 1;
+}
+
 /* Waits as long as there is nothing to repair; whether a timer expired, of whichever tree. */
 static int wait_or_repair(struct endpoint *e)
 {
@@ -351,15 +366,18 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *workers, int64_
 {
 	if (!e->progress_at) { /* the caller was away; that was no silence */
 		e->progress_at = now_ns();
+		e->told_quiet_ns = 0;
 		for (uint32_t i = 0; i < e->s.trees; i++)
-			e->trees[i].quiet_from = e->progress_at;
+			e->trees[i].silent_from = e->trees[i].quiet_from = e->progress_at;
 	}
 	for (;;) {
 		int moved = take(e), again;
 
 		heed_notices(e);
-		if (moved)
+		if (moved) {
 			e->progress_at = now_ns();
+			e->told_quiet_ns = 0;
+		}
 		again = push(e, !moved);
 		tell_progress(e);
 		if (again)
@@ -383,7 +401,8 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *workers, int64_
 		}
 		if (wait_or_repair(e)) {
 			*silent_ns = now_ns() - e->progress_at;
-			return EVENT_QUIET;
+			if (is_worth_telling(e, *silent_ns))
+				return EVENT_QUIET;
 		}
 	}
 }

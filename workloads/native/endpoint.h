@@ -56,11 +56,13 @@ struct tree {
 	uint8_t *packets;   /* limit of them */
 	int64_t *sent_at;   /* by fragment % limit: last */
 	int64_t *first_at;  /* and first */
+	int64_t *queued_ns; /* and how long what was before it took on the link */
 	uint64_t pushing, taking; /* ops whose data come next; vectors without data may pass them by */
 	uint64_t sent, done;
 	uint64_t clean_from; /* since this fragment none was sent again */
 	uint64_t waited;     /* results of fragments before this one waited for an earlier one's */
-	int64_t quiet_from;
+	int64_t answered_at; /* when that was pushed last which was answered, of several the latest */
+	int64_t silent_from, quiet_from; /* since the last result; since the last probe, if that was later */
 	int silent; /* expired timers in a row */
 	struct window window;
 	struct timing timing;
@@ -88,7 +90,7 @@ struct endpoint {
 	uint64_t summed;	/* fragments, over all trees */
 	int64_t vote_sent_at[MAX_OPS]; /* by vote */
 	uint32_t notices_seen;
-	int64_t progress_at;
+	int64_t progress_at, told_quiet_ns;
 
 	struct tree trees[]; /* s.trees of them; votes go by the first */
 };
@@ -239,6 +241,8 @@ int64_t repair_gaps(struct endpoint *e, struct tree *t);
 uint64_t repair_missing(struct endpoint *e, struct tree *t);
 void repair_expired(struct endpoint *e, struct tree *t);
 int64_t repair_timeout_ns(struct endpoint *e, struct tree *t);
+int64_t repair_frame_ns(struct endpoint *e);
+int64_t repair_on_link_ns(struct endpoint *e);
 
 static inline void note_cut(struct endpoint *e, struct tree *t, int cut)
 {

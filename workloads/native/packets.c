@@ -175,10 +175,16 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 		}
 		int64_t now = now_ns();
 
+		int64_t queued_ns = repair_on_link_ns(e), frame_ns = repair_frame_ns(e);
+
 		if (t->sent == t->done) /* nobody waited for a result of this tree */
-			t->quiet_from = now;
-		for (uint64_t i = 0; i < count; i++)
-			t->sent_at[(t->sent + i) % e->limit] = t->first_at[(t->sent + i) % e->limit] = now;
+			t->silent_from = t->quiet_from = now;
+		for (uint64_t i = 0; i < count; i++) {
+			uint64_t place = (t->sent + i) % e->limit;
+
+			t->sent_at[place] = t->first_at[place] = now;
+			t->queued_ns[place] = queued_ns + (int64_t)i * frame_ns;
+		}
 		t->sent += count;
 		e->counters.pushed += count;
 	}

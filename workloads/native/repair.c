@@ -4,29 +4,70 @@
 
 #define PAUSE_MIN_NS 500000LL /* between two repetitions: other workers may be later than this one */
 
+/* What a frame takes on this worker's link at its rate of now; 0 where it has none. */
+int64_t repair_frame_ns(struct endpoint *e)
+{
+	double rate_mbps = e->s.rate_now ? *(volatile const double *)e->s.rate_now : 0;
+
+	if (!(rate_mbps > 0))
+		rate_mbps = e->s.rate_mbps;
+	if (!(rate_mbps > 0))
+		return 0;
+	return (int64_t)((WIRE_FRAME_HEADERS_BYTES + e->packet_bytes) * 8000 / rate_mbps);
+}
+
+/* What the frames under way take there, and one more: no result comes sooner. */
+int64_t repair_on_link_ns(struct endpoint *e)
+{
+	uint64_t frames = 1;
+
+	for (uint32_t i = 0; i < e->s.trees; i++) {
+		struct tree *t = &e->trees[i];
+
+		frames += t->waited > t->done ? repair_missing(e, t) : t->sent - t->done;
+	}
+	return (int64_t)frames * repair_frame_ns(e);
+}
+
 /*
- * Pushes again what is missing before a result that came: links keep order, and so do sums, so that the first
- * time it is lost for certain. Then once a round trip, in silence twice as seldom after each timer; answers
- * in how many ns the next one is due, -1 if nothing is missing there.
+ * Before which of a tree's fragments those are lost that have no result: links keep order, and so do sums.
+ * All before one that came are; and all where one came that was pushed, again or not, a round trip after the
+ * first of them was: `*before_ns`, of those that were pushed before that time.
+ */
+static uint64_t lost_until(struct endpoint *e, struct tree *t, int64_t *before_ns)
+{
+	uint64_t last = t->sent;
+
+	*before_ns = t->answered_at - t->timing.base_ns - PAUSE_MIN_NS;
+	while (last > t->done + 1 && !has_data(e, t, last - 1))
+		last--;
+	return last > t->done + 1 ? last : t->done;
+}
+
+/*
+ * Pushes again what is missing although what was pushed later came: the first time it is lost for certain.
+ * Then once a round trip, in silence twice as seldom after each timer; answers in how many ns the next one is
+ * due, -1 if nothing is missing there.
  */
 int64_t repair_gaps(struct endpoint *e, struct tree *t)
 {
-	int64_t now, next = -1, pause = t->timing.srtt_ns;
-	uint64_t last = t->sent;
+	int64_t now, before_ns, next = -1, pause = t->timing.base_ns;
+	uint64_t last = lost_until(e, t, &before_ns), until = last;
 
-	while (last > t->done + 1 && !has_data(e, t, last - 1))
-		last--;
-	if (last <= t->done + 1)
+	if (t->sent > t->done && t->sent_at[t->done % e->limit] < before_ns)
+		until = t->sent;
+	if (until == t->done)
 		return next;
-	t->waited = last;
+	t->waited = until;
 	if (pause < PAUSE_MIN_NS)
 		pause = PAUSE_MIN_NS;
-	pause = t->silent > 8 ? t->timing.rto_ns : (int64_t)lesser(pause << t->silent, t->timing.rto_ns);
+	pause += (int64_t)repair_missing(e, t) * repair_frame_ns(e);
+	pause = (int64_t)lesser(pause << (t->silent < 8 ? t->silent : 8), PROBE_MAX_NS);
 	now = now_ns();
-	for (uint64_t f = t->done; f < last; f++) {
+	for (uint64_t f = t->done; f < until; f++) {
 		int64_t *sent_at = &t->sent_at[f % e->limit], due;
 
-		if (has_data(e, t, f))
+		if (has_data(e, t, f) || (f >= last && *sent_at >= before_ns))
 			continue;
 		due = packet(e, t, f)->flags & WIRE_FLAG_RETRANSMIT ? *sent_at + pause - now : 0;
 		if (due <= 0) {
@@ -50,53 +91,39 @@ uint64_t repair_missing(struct endpoint *e, struct tree *t)
 	return count;
 }
 
-/* What the frames under way take on this worker's link at its rate of now: no result comes sooner. */
-static int64_t on_link_ns(struct endpoint *e)
-{
-	double rate_mbps = e->s.rate_now ? *(volatile const double *)e->s.rate_now : 0;
-	uint64_t frames = 1;
-
-	if (!(rate_mbps > 0))
-		rate_mbps = e->s.rate_mbps;
-	if (!(rate_mbps > 0))
-		return 0;
-	for (uint32_t i = 0; i < e->s.trees; i++)
-		frames += e->trees[i].sent - e->trees[i].done;
-	return (int64_t)(frames * (WIRE_FRAME_HEADERS_BYTES + e->packet_bytes) * 8000 / rate_mbps);
-}
-
-/* How long a tree may be silent. */
+/* How long a tree may be silent before the next probe. */
 int64_t repair_timeout_ns(struct endpoint *e, struct tree *t)
 {
-	return (t->silent ? t->timing.rto_ns : timing_probe_ns(&t->timing)) + on_link_ns(e);
+	return timing_probe_ns(&t->timing, t->quiet_from - t->silent_from) + repair_on_link_ns(e);
 }
 
 /*
- * A tree's timer expired. The last one is pushed first, a probe as in RFC 8985, section 7: its result tells
- * of all gaps before it, and repair_gaps needs no timer for them.
+ * A tree's timer expired: a probe. The last one is pushed again, as in RFC 8985, section 7: its result tells
+ * of all gaps before it, and repair_gaps needs no timer for them. If that was in vain the first as well: of
+ * the worker that is furthest behind, all others have pushed that, or it is the first of theirs, too. Of
+ * votes likewise, at once.
  */
 void repair_expired(struct endpoint *e, struct tree *t)
 {
-	uint64_t limit = 1ULL << (3 * t->silent < 7 ? 3 * t->silent : 7), pushed = 0, last = t->sent;
+	uint64_t first = e->votes_taken, last = t->number ? first : e->votes_sent;
 	int64_t now = now_ns();
 
 	e->counters.timeouts++;
 	t->silent++;
 	t->quiet_from = now;
 	t->clean_from = t->sent;
-	for (uint64_t v = e->votes_taken; v < e->votes_sent && !t->number; v++)
-		if (!votes_has(e, v))
-			packets_again(e, t, vote_packet(e, v), &e->vote_sent_at[NEXT_RING(v)], now);
-	while (last > t->done && has_data(e, t, last - 1))
+	while (last > first && votes_has(e, last - 1))
 		last--;
-	if (last > t->done) {
+	if (last > first)
+		packets_again(e, t, vote_packet(e, last - 1), &e->vote_sent_at[NEXT_RING(last - 1)], now);
+	if (last > first + 1)
+		packets_again(e, t, vote_packet(e, first), &e->vote_sent_at[NEXT_RING(first)], now);
+	first = t->done;
+	last = t->sent;
+	while (last > first && has_data(e, t, last - 1))
+		last--;
+	if (last > first)
 		packets_again(e, t, packet(e, t, last - 1), &t->sent_at[(last - 1) % e->limit], now);
-		pushed++;
-	}
-	for (uint64_t f = t->done; f + 1 < last && pushed < limit; f++)
-		if (!has_data(e, t, f)) {
-			packets_again(e, t, packet(e, t, f), &t->sent_at[f % e->limit], now);
-			pushed++;
-		}
-	timing_back_off(&t->timing);
+	if (last > first + 1 && t->silent > 1)
+		packets_again(e, t, packet(e, t, first), &t->sent_at[first % e->limit], now);
 }

@@ -51,7 +51,16 @@ static void measure_round_trip(struct endpoint *e, struct tree *t, uint64_t frag
 		return;
 	if (fragment < t->clean_from && !(packet(e, t, fragment)->flags & WIRE_FLAG_RETRANSMIT))
 		return;
-	timing_round_trip(&t->timing, rtt, t->window.size);
+	timing_round_trip(&t->timing, rtt, t->queued_ns[fragment % e->limit], t->window.size);
+}
+
+/* A result that no repetition completed or asked for answers the first push. */
+static void note_answered(struct endpoint *e, struct tree *t, uint64_t fragment, int64_t flags)
+{
+	int64_t *pushed_at = flags & RESULT_REPEATED ? t->sent_at : t->first_at;
+
+	if (pushed_at[fragment % e->limit] > t->answered_at)
+		t->answered_at = pushed_at[fragment % e->limit];
 }
 
 /* Takes a tree's results as far as there is one after the other. Whether there was any. */
@@ -74,6 +83,7 @@ int results_take(struct endpoint *e, struct tree *t)
 			break;
 		flags = read;
 		e->counters.marked += !!(flags & RESULT_MARKED);
+		note_answered(e, t, t->done, flags);
 		note_cut(e, t, window_take(&t->window, flags & RESULT_MARKED, t->done + 1, t->sent));
 	}
 	if (t->done < t->sent && is_overtaken(data_place(e, t, t->done), t->done))

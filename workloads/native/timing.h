@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a worker waits before it pushes again: round trips after RFC 6298, and the pace of results;
- * docs/protocol.md says the rule. No clock, no I/O: a function of what it is told. Times are nanoseconds.
+ * How long a worker waits before it pushes again: round trips smoothed as in RFC 6298, and the pace of
+ * results; docs/protocol.md says the rule. No clock, no I/O: a function of what it is told. Times are
+ * nanoseconds.
  */
 #ifndef TIMING_H
 #define TIMING_H
 
 #include <stdint.h>
 
-#define RTO_MIN_NS 5000000LL
-#define RTO_MAX_NS 250000000LL
+#define PROBE_MIN_NS 1000000LL
+#define PROBE_FIRST_NS 5000000LL /* as long as no round trip is known */
+#define PROBE_MAX_NS 250000000LL
+#define PROBE_SHARE 128 /* of a silence: what a pause between two probes adds to it at most */
 #define SRTT_FIRST_NS 1000000LL
 
 struct timing {
-	int64_t rto_ns, srtt_ns, rttvar_ns;
+	int64_t srtt_ns;
+	int64_t base_ns; /* the same without what packets waited for on this worker's own link */
 	int64_t pace_ns, pace_at; /* between two results; since when it is being measured */
 	uint64_t pace_from, pace_until;
 	int timed; /* whether a round trip was ever measured */
@@ -21,7 +25,7 @@ struct timing {
 
 static inline void timing_open(struct timing *t)
 {
-	*t = (struct timing){.rto_ns = RTO_MIN_NS, .srtt_ns = SRTT_FIRST_NS};
+	*t = (struct timing){.srtt_ns = SRTT_FIRST_NS, .base_ns = SRTT_FIRST_NS};
 }
 
 /*
@@ -53,44 +57,36 @@ static inline void timing_pace(struct timing *t, uint64_t done, uint64_t sent, i
 	t->pace_until = sent > done ? sent : done + 1;
 }
 
-static inline void timing_round_trip(struct timing *t, int64_t rtt, double window)
+/* `queued`: what of it is due to the packets of this worker that were on its link before. */
+static inline void timing_round_trip(struct timing *t, int64_t rtt, int64_t queued, double window)
 {
-	int64_t longest = timing_longest_ns(t, window), off;
+	int64_t longest = timing_longest_ns(t, window), base;
 
 	rtt = rtt < longest ? rtt : longest;
-	off = rtt > t->srtt_ns ? rtt - t->srtt_ns : t->srtt_ns - rtt;
+	base = rtt > queued ? rtt - queued : 0;
 	if (t->timed) {
-		t->rttvar_ns += (off - t->rttvar_ns) / 4;
 		t->srtt_ns += (rtt - t->srtt_ns) / 8;
+		t->base_ns += (base - t->base_ns) / 8;
 	} else {
 		t->timed = 1;
 		t->srtt_ns = rtt;
-		t->rttvar_ns = rtt / 2;
+		t->base_ns = base;
 	}
 }
 
-/* Results came: the timer is what round trips say again. */
-static inline void timing_reset(struct timing *t)
-{
-	int64_t slow = t->srtt_ns + 4 * t->rttvar_ns;
-
-	t->rto_ns = slow > RTO_MIN_NS ? slow : RTO_MIN_NS;
-}
-
-static inline void timing_back_off(struct timing *t)
-{
-	if (t->rto_ns < RTO_MAX_NS)
-		t->rto_ns = t->rto_ns * 2 < RTO_MAX_NS ? t->rto_ns * 2 : RTO_MAX_NS;
-}
-
 /*
- * When a worker that hears nothing probes, which costs a packet: after two round trips (RFC 8985, section
- * 7.2). Their deviation is not in it: where links lose, it is made of others' repairs, and every timer would
- * wait for those.
+ * When a worker that has heard nothing for so long probes: after two round trips (RFC 8985, section 7.2), and
+ * so again and again, since it may be light that is gone, and a probe costs two packets: what was silent goes
+ * on soon after it can. In a long silence a pause is a small part of it. What was queued is no part of a round
+ * trip here: who asks adds what is on the link now.
  */
-static inline int64_t timing_probe_ns(const struct timing *t)
+static inline int64_t timing_probe_ns(const struct timing *t, int64_t silent_ns)
 {
-	return 2 * t->srtt_ns > RTO_MIN_NS ? 2 * t->srtt_ns : RTO_MIN_NS;
+	int64_t least = t->timed ? PROBE_MIN_NS : PROBE_FIRST_NS, share = silent_ns / PROBE_SHARE;
+
+	least = least > 2 * t->base_ns ? least : 2 * t->base_ns;
+	share = share < PROBE_MAX_NS ? share : PROBE_MAX_NS;
+	return least > share ? least : share;
 }
 
 #endif

@@ -317,6 +317,8 @@ int votes_take(struct endpoint *e)
 	return e->votes_taken != before;
 }
 
+#define ALONE_MIN_NS 16000000LL
+
 /*
  * Pushes a vote again: at once where a later one's result is there; by itself, since data may flow on
  * meanwhile, after a while.
@@ -325,11 +327,11 @@ void votes_repeat(struct endpoint *e)
 {
 	struct tree *t = &e->trees[0];
 	uint64_t last = e->votes_sent;
-	int64_t now, alone = 2 * t->timing.rto_ns;
+	int64_t now, alone = 4 * t->timing.base_ns;
 
 	if (!votes_under_way(e))
 		return;
-	alone = alone > RTO_MAX_NS / 4 ? alone : RTO_MAX_NS / 4;
+	alone = alone > ALONE_MIN_NS ? alone : ALONE_MIN_NS;
 	while (last > e->votes_taken + 1 && !votes_has(e, last - 1))
 		last--;
 	now = now_ns();
