@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
  * The fast path of a unit's switches: IPv4 destination -> port, as the flows in Open vSwitch say. What has
- * no entry goes there.
+ * no entry goes there. While a timetable holds each matching has routes of its own, and what is for a unit
+ * that none leads to is lost here.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
 
+#include "timetable.h"
+
+#define MATCHING_SHIFT 16 /* in a route's owner */
+#define FIRST_PORT(unit) (((unit) - 1) * OPTICAL_STRIDE) /* of its optical ports' numbers, and none itself */
+
 static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 owner, u32 *verdict)
 {
+	u64 now = 0, since_ns;
+	struct timetable *table = timetable_now(&now);
 	struct route_key key = {.owner = owner, .ip = ip->daddr, .prefix = 32};
-	struct route *route = routes.lookup(&key);
+	struct route *route;
 
+	if (table)
+		key.owner |= (matching_of(table, now, &since_ns) + 1) << MATCHING_SHIFT;
+	route = routes.lookup(&key);
 	if (!route) {
 		key.ip = ip->daddr & bpf_htonl(0xffffff00);
 		key.prefix = 24;
@@ -20,6 +31,11 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 own
 		key.ip = 0;
 		key.prefix = 0;
 		route = routes.lookup(&key);
+	}
+	if (!route && table && (bpf_ntohl(ip->daddr) >> 8 & 0xff) != (owner & 0xff)) {
+		*verdict = V_UNLIT;
+		count_crossing(FIRST_PORT(owner & 0xff), V_UNLIT);
+		return XDP_DROP;
 	}
 	*verdict = V_TO_OVS;
 	if (!route || !route->ifindex)

@@ -85,6 +85,23 @@ BPF_ARRAY(circuits, struct circuit, MAX_OPTICAL_PORTS);
  */
 BPF_ARRAY(glimpses, struct glimpse, MAX_OPTICAL_PORTS);
 
+/*
+ * The timetable that the optical switch keeps, and by which ToRs send. Writer: controller, its start
+ * last, and first taken away; readers: programs.
+ */
+BPF_ARRAY(timetables, struct timetable, 1);
+
+/*
+ * Which ports have a circuit in a matching. Writer: controller, while no timetable holds; readers: programs.
+ */
+BPF_TABLE("hash", struct meeting_key, struct meeting, meetings, MAX_MEETINGS);
+
+/*
+ * port number -> what became of the frames that entered there; at a ToR's own place, that of port 0, of those
+ * for a unit that no circuit leads to. Writers: programs; reader: agent. Per CPU, so no lock.
+ */
+BPF_PERCPU_ARRAY(crossings, struct crossings, MAX_OPTICAL_PORTS);
+
 /* ---- pull ---- */
 
 /* What a worker waits for. Writer: agent; reader: host program. */

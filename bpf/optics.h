@@ -7,6 +7,8 @@
 #ifndef OPTICS_H
 #define OPTICS_H
 
+#include "timetable.h"
+
 /* The controller's probes are answered, seen and not counted. */
 static __always_inline int glimpsed(u32 number, u64 now, int dark, int lit)
 {
@@ -24,12 +26,29 @@ static __always_inline int glimpsed(u32 number, u64 now, int dark, int lit)
 	return lit ? XDP_TX : XDP_DROP;
 }
 
-/* Leaves the verdict as it is for the probe. */
-static __always_inline int cross(struct xdp_md *ctx, u32 number, u32 *verdict)
+/* Whether frames cross, and where to. */
+struct light {
+	u32 peer, ifindex;
+	int dark;
+};
+
+/* By the timetable that holds now. */
+static __always_inline void light_of(struct timetable *table, u32 number, u64 now, struct light *light)
 {
-	struct ethhdr *eth = (void *)(long)ctx->data;
-	struct circuit *circuit = circuits.lookup(&number);
-	u64 now = bpf_ktime_get_ns();
+	struct meeting_key key = {.port = number};
+	struct meeting *meeting;
+	u64 since_ns = 0;
+
+	key.matching = matching_of(table, now, &since_ns);
+	meeting = meetings.lookup(&key);
+	light->peer = meeting ? meeting->peer : 0;
+	light->ifindex = meeting ? meeting->ifindex : 0;
+	light->dark = since_ns < table->guard_ns;
+}
+
+/* By what the port was turned to last. */
+static __always_inline void turned_to(struct circuit *circuit, u64 now, struct light *light)
+{
 	union {
 		u64 word; /* read at once: both of one circuit */
 		struct {
@@ -38,20 +57,38 @@ static __always_inline int cross(struct xdp_md *ctx, u32 number, u32 *verdict)
 		};
 	} end;
 	u64 lit_at_ns;
-	int early, dark;
+	int early;
 
-	if (!circuit || (void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return XDP_DROP;
 	end.word = *(volatile u64 *)&circuit->peer;
 	lit_at_ns = *(volatile u64 *)&circuit->lit_at_ns;
 	early = now < *(volatile u64 *)&circuit->dark_at_ns;
 	if (early)
 		end.word = *(volatile u64 *)&circuit->before;
-	dark = !early && now < lit_at_ns;
+	light->peer = end.peer;
+	light->ifindex = end.ifindex;
+	light->dark = !early && now < lit_at_ns;
+}
+
+/* Leaves the verdict as it is for the probe. */
+static __always_inline int cross(struct xdp_md *ctx, u32 number, u32 *verdict)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct circuit *circuit = circuits.lookup(&number);
+	u64 now = bpf_ktime_get_ns();
+	struct timetable *table = timetable_now(&now);
+	struct light light;
+
+	if (!circuit || (void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	if (table)
+		light_of(table, number, now, &light);
+	else
+		turned_to(circuit, now, &light);
 	if (eth->h_proto == bpf_htons(WIRE_PROBE_ETHERTYPE))
-		return glimpsed(number, now, dark, !dark && end.peer);
-	*verdict = dark ? V_DARK : end.peer ? V_LIT : V_UNLIT;
-	return *verdict == V_LIT ? bpf_redirect(end.ifindex, 0) : XDP_DROP;
+		return glimpsed(number, now, light.dark, !light.dark && light.peer);
+	*verdict = light.dark ? V_DARK : light.peer ? V_LIT : V_UNLIT;
+	count_crossing(number, *verdict);
+	return *verdict == V_LIT ? bpf_redirect(light.ifindex, 0) : XDP_DROP;
 }
 
 #endif

@@ -11,8 +11,11 @@
 #define RING_SLOTS 1024 /* of one ring: what a job may have of a place */
 #define MAX_AGGREGATORS 1024
 #define MAX_GROUPS 4096
-#define MAX_ROUTES 32768
+#define MAX_ROUTES 131072
 #define MAX_OPTICAL_PORTS 16384
+#define OPTICAL_STRIDE 64 /* between two units' port numbers at the optical switch */
+#define MAX_MATCHINGS 32 /* of a timetable */
+#define MAX_MEETINGS 65536 /* of all of them */
 #define MAX_HOSTS 4096
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
@@ -89,7 +92,7 @@ struct slot {
 };
 
 struct route_key {
-	__u32 owner; /* number of the switch */
+	__u32 owner; /* number of the switch; above its 16 bits that of a matching, from 1, or 0 */
 	__be32 ip; /* network part */
 	__u32 prefix; /* 32, 24 or 0 */
 };
@@ -114,6 +117,30 @@ struct glimpse {
 	__u64 dark_ns; /* the first one in the dark */
 	__u64 still_dark_ns; /* the last one in the dark */
 	__u64 lit_again_ns; /* the first one after it */
+};
+
+struct timetable {
+	__u64 start_ns; /* CLOCK_MONOTONIC; from then on it holds, 0: never */
+	__u64 period_ns;
+	__u64 guard_ns; /* of darkness at the beginning of each matching */
+	__u64 count; /* matchings */
+	__u64 starts_ns[32]; /* when each begins in a period; the first at 0 */
+};
+
+struct meeting_key {
+	__u32 port;
+	__u32 matching; /* its number in the timetable */
+};
+
+struct meeting {
+	__u32 peer;
+	__u32 ifindex; /* of the device there */
+};
+
+struct crossings {
+	__u64 lit; /* frames that left at the other end */
+	__u64 dark; /* lost in the dark */
+	__u64 unlit; /* lost where no circuit was */
 };
 
 struct puller_key {

@@ -10,8 +10,10 @@ from typing import Any
 
 from controller.conductor import Conductor
 from controller.decide import pairs
+from controller.flows import port_numbers
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
+from testbed.ocs.timetable import as_data, parse
 from testbed.topology.addresses import tor_name, tor_named
 from testbed.topology.units import Unit, UnitPair, unit_named
 
@@ -29,6 +31,10 @@ class Api:
             "plan": self._plan,
             "apply": lambda request: conductor.apply(_circuits(request)),
             "request": lambda request: conductor.request(_demands(request)),
+            "schedule": self._schedule,
+            "unschedule": lambda request: conductor.leave(),
+            "crossings": self._crossings,
+            "turned": lambda request: conductor.turned(_number(request, "other_than")),
             "routes": lambda request: conductor.state.routes(),
             "resettle": lambda request: conductor.resettle(tor_named(request.get("unit"))),
             "unsettled": lambda request: [tor_name(dpid) for dpid in conductor.state.unsettled],
@@ -45,7 +51,23 @@ class Api:
 
     def _circuits(self, request: dict[str, Any]) -> dict[str, Any]:
         state = self._conductor.state
-        return {"circuits": pairs(state.circuits or ()), "dark": list(state.dark)}
+        table = self._conductor.timetable()
+        kept = {"schedule": as_data(table)} if table else {}
+        return {"circuits": pairs(state.circuits or ()), "dark": list(state.dark), **kept}
+
+    def _schedule(self, request: dict[str, Any]) -> dict[str, Any]:
+        table = parse(request.get("schedule"), self._conductor.state.premises.topology.optical_ports)
+        self._conductor.keep(table)
+        return as_data(table)
+
+    def _crossings(self, request: dict[str, Any]) -> dict[str, dict[str, int]]:
+        counted = self._conductor.crossings()
+        names = port_numbers(self._conductor.state.premises.ports)
+        return {
+            names[number]: {"lit": lit, "dark": dark, "unlit": unlit}
+            for number, (lit, dark, unlit) in counted.items()
+            if number in names
+        }
 
     def _plan(self, request: dict[str, Any]) -> dict[str, Any]:
         plan = self._conductor.state.plan(_demands(request))
@@ -70,6 +92,13 @@ def _circuits(request: dict[str, Any]) -> list[list[str]]:
             f"circuits: {circuits}; a list of pairs of optical ports like [u1o1, u2o1] is accepted"
         )
     return circuits
+
+
+def _number(request: dict[str, Any], key: str) -> int:
+    value = request.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise RequestError(f"{key}: {value!r}; a whole number is accepted")
+    return value
 
 
 def _units(names: Any) -> list[Unit]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controller.decide import decide
+from controller.decide import decide, timed
 from controller.history import History
 from controller.planes import Plane
 from controller.state import State, begin
@@ -49,17 +49,20 @@ from controller.steps import (
     Watch,
 )
 from controller.switch import Switch
-from testbed.errors import TestbedError
+from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import checked
 from testbed.ocs.glimpses import Turned
 from testbed.ocs.latency import draw
-from testbed.topology.addresses import OXC_DPID, Dpid
+from testbed.ocs.timetable import Timetable
+from testbed.topology.addresses import OXC_DPID, Dpid, unit_name
 from testbed.topology.model import Topology
 from testbed.topology.units import UnitPair
 
 LOG = logging.getLogger("controller")
 LIGHT_TIMEOUT_NS = 5_000_000_000
 FINISH_TIMEOUT_S = 5.0
+START_LEAD_NS = 5_000_000  # from a timetable's last word to its start
+TURN_WAIT_S = 30.0
 TOLD_AT_ONCE = 16  # ToRs: most of what each takes is waiting for it
 
 
@@ -79,6 +82,9 @@ class Conductor:
         self._watcher = ThreadPoolExecutor(1, "watch")
         self._turned: Turned | None = None
         self._watched: int | None = None
+        self._routed_ns = 0
+        self._timetable: Timetable | None = None
+        self._turns, self._turning = 0, threading.Condition()
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
 
     @property
@@ -130,17 +136,69 @@ class Conductor:
         """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
         had to change.
         """
+        self._refuse_while_kept()
         return self._conduct(Demanded(tuple(demands)))
 
     def apply(self, pairs: Iterable[Sequence[str]]) -> dict[str, Any] | None:
         """Makes exactly these circuits. The history's record, or None when nothing had to change."""
+        self._refuse_while_kept()
         return self._conduct(Ordered(checked(pairs, self._topology.optical_ports)))
+
+    def keep(self, table: Timetable) -> None:
+        """Has the fast path keep a timetable, by its own clock and whatever becomes of this process. Circuits
+        are as they were again after `leave`.
+        """
+        with self._busy:
+            premises = self._state.premises
+            if self._plane is None or premises.without_openflow:
+                names = ", ".join(unit_name(unit) for unit in sorted(premises.without_openflow))
+                raise RequestError(f"schedule: {names or 'no unit'} forwards by the clock; engine: xdp does")
+            if not self._state.is_ready:
+                raise TestbedError("schedule: not every switch is connected and read back")
+            peers, routes = timed(premises.topology, table)
+            self._plane.keep(table, peers, routes, time.monotonic_ns() + START_LEAD_NS)
+            self._timetable = table
+
+    def leave(self) -> None:
+        """Ends the timetable: the ports that have a circuit are dark for a dark time, and lit again."""
+        with self._busy:
+            if self._plane is None or not self._plane.is_kept():
+                raise RequestError("schedule: none is kept")
+            dark_ns = draw(self._topology.ocs, self._random).total_ns
+            peers = dict(self._plane.circuits())
+            if peers:
+                self._plane.turn({port: peers[port] for port in peers}, dark_ns, None)
+            self._plane.leave()
+            self._timetable = None
+
+    def timetable(self) -> Timetable | None:
+        """Return the one that is kept, if this process began it."""
+        return self._timetable
+
+    def crossings(self) -> dict[int, tuple[int, int, int]]:
+        """Count frames by port of the optical switch, as the fast path does."""
+        return self._plane.crossings() if self._plane else {}
+
+    def turned(self, other_than: int) -> int:
+        """Waits for ports to turn, if they have turned as often as that, and returns how often they have. By
+        then the circuits are decided, and dark: who has to follow them has the dark time for it. Returns what
+        it was given after TURN_WAIT_S.
+        """
+        with self._turning:
+            self._turning.wait_for(lambda: self._turns != other_than, TURN_WAIT_S)
+            return self._turns
 
     def finish(self) -> None:
         """Waits for what is going on, and allows nothing further."""
         self._busy.acquire(timeout=FINISH_TIMEOUT_S)
 
     # ---- and what is done ----
+
+    def _refuse_while_kept(self) -> None:
+        if self._plane is not None and self._plane.is_kept():
+            raise RequestError(
+                "circuits: the optical switch keeps a schedule; testbed circuits unschedule ends it"
+            )
 
     def _conduct(self, event: Event) -> dict[str, Any] | None:
         with self._busy:
@@ -164,6 +222,12 @@ class Conductor:
             *before, last = task.steps
             if isinstance(last, Watch):
                 answer = self._carry_out(task.about, before)
+                self._routed_ns = time.monotonic_ns() if self._plane else 0
+                with self._turning:
+                    self._turns += 1
+                    self._turning.notify_all()
+                if isinstance(answer, Failed) and self._turned and self._watched is not None:
+                    self._fast_path.seen()  # else it were the answer to the next turn
                 if isinstance(answer, Done):
                     out.add(self._watcher.submit(self._carry_out, task.about, [last]))
                     continue
@@ -235,6 +299,7 @@ class Conductor:
         """Has ports turn together, and one of those with new light watched, each time another."""
         new = [port for port, peer in peers.items() if peer is not None]
         self._watched = new[len(self._state.history) % len(new)] if new else None
+        self._turned = None
         self._turned = self._fast_path.turn(peers, dark_ns, self._watched)
 
     def _watch(self, ports: Sequence[int]) -> Lit:
@@ -244,7 +309,7 @@ class Conductor:
             turned is None or self._watched is None
         ):  # flows' absence was the darkness, or nothing is to be lit
             _sleep_until(turned.lit_at_ns if turned else 0)
-            return Lit(None, time.monotonic_ns(), 0)
+            return Lit(None, time.monotonic_ns(), 0, self._routed_ns)
         glimpses = self._fast_path.seen()
         waiting = list(ports)
         while waiting := [port for port in waiting if not self._fast_path.lit(port)]:
@@ -255,7 +320,7 @@ class Conductor:
                 )
         darkness = glimpses.darkness(turned.dark_at_ns, time.monotonic_ns())
         began_ns = glimpses.lit_ns or turned.dark_at_ns
-        return Lit(began_ns, began_ns + darkness.longest_ns, darkness.resolution_ns)
+        return Lit(began_ns, began_ns + darkness.longest_ns, darkness.resolution_ns, self._routed_ns)
 
 
 def _sleep_until(monotonic_ns: int) -> None:

@@ -2,10 +2,11 @@
 then, and what is to be done, come out. `controller.conductor` carries it out.
 
 A reconfiguration, in order: the optical switch's flows change, and are read back; the fast path is told,
-ahead of time, when the affected ports go dark, when they are lit again and to whom they lead then, and is
-watched until they carry light. Beside that every ToR whose flows differ is told, read back, and gets its
-routes. Without a fast path the flows' absence is the darkness. Ports of circuits that stay are never written
-to. A switch that reads back other flows than it should hold is told the difference once more.
+ahead of time, when the affected ports go dark, when they are lit again and to whom they lead then; it gets
+its routes, and is watched until the ports carry light. Beside that every ToR whose flows differ is told, read
+back, and its routes are held against that. Without a fast path the flows' absence is the darkness. Ports of
+circuits that stay are never written to. A switch that reads back other flows than it should hold is told the
+difference once more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from controller.flows import Flow, circuits_of, oxc_flows, routes_of, tor_flows
+from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, tor_flows
 from controller.state import Change, Errand, State
 from controller.steps import (
     LIGHT,
@@ -50,8 +51,10 @@ from controller.steps import (
 from testbed.errors import SettingError, TestbedError
 from testbed.ocs.circuits import Circuit, ports_of
 from testbed.ocs.latency import draw
+from testbed.ocs.timetable import Timetable
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
+from testbed.topology.model import Topology
 
 TRIES = 2  # how often a switch is told its flows before it has failed
 
@@ -77,20 +80,20 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
             state.premises.check_switch(dpid)
             return _settle(_new(state.without_trust(dpid), Errand()), {dpid}, now_ns)
         case Demanded(pairs):
-            return _order(state, state.plan(pairs).target, random)
+            return _order(state, state.plan(pairs).target, random, now_ns)
         case Ordered(circuits):
-            return _order(state, circuits, random)
+            return _order(state, circuits, random, now_ns)
         case Timed(unix_s):
             return _begin_change(_answered(state, OXC_DPID), now_ns, unix_s)
         case Held(dpid, flows):
             return _compare(_answered(state, dpid), dpid, flows, now_ns, random)
         case Joined(peers):
             return _align(_answered(state, OXC_DPID), peers)
-        case Lit(began_ns, at_ns, resolution_ns):
+        case Lit(began_ns, at_ns, resolution_ns, routed_ns):
             state = _answered(state, LIGHT)
             if began_ns is not None:
                 state = _with_change(state, began_ns=began_ns)
-            return _wait(_with_change(state, lit_ns=at_ns, resolution_ns=resolution_ns))
+            return _wait(_with_change(state, lit_ns=at_ns, resolution_ns=resolution_ns, routed_ns=routed_ns))
         case Done(about):
             return _verify(_answered(state, about), about, now_ns, random)
         case Failed(about, error):
@@ -178,12 +181,12 @@ def _verify(state: State, dpid: Dpid, now_ns: int, random: Random) -> Course:
 # ---- a reconfiguration ----
 
 
-def _order(state: State, target: frozenset[Circuit], random: Random) -> Course:
+def _order(state: State, target: frozenset[Circuit], random: Random, now_ns: int) -> Course:
     """Begins to make these circuits; where a change before this one failed half-way, by making good for
     that.
     """
     _ = state.current
-    state = _new(state, Errand(target=target))
+    state = _new(state, Errand(target=target, asked_ns=now_ns))
     if OXC_DPID in state.connected - state.verified:
         return _wait(state, _read(OXC_DPID))
     return _prepare_change(state, random)
@@ -206,6 +209,7 @@ def _prepare_change(state: State, random: Random) -> Course:
         ports=ports_of(removed | added),
         tor_flows=tor_flows(state.premises.topology, target),
         dark=draw(state.premises.topology.ocs, random),
+        asked_ns=_errand(state).asked_ns,
     )
     state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
     return _wait(state, Task(OXC_DPID, (TellTime(),)))
@@ -215,7 +219,7 @@ def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
     """Takes the optical switch's flows to the new circuits. Without a fast path it is the flows' absence that
     is dark.
     """
-    state = _with_change(state, began_ns=now_ns, began_unix_s=unix_s)
+    state = _with_change(state, planned_ns=now_ns, began_ns=now_ns, began_unix_s=unix_s)
     change = _change(state)
     remove, add = oxc_flows(change.removed), oxc_flows(change.added)
     steps: tuple[Step, ...]
@@ -232,20 +236,24 @@ def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
 
 
 def _connect(state: State, now_ns: int) -> Course:
-    """Gives the fast path the new circuits, and each ToR whose flows differ its own: the change is made."""
+    """Gives the fast path the new circuits, and, while they are dark, its routes; each ToR whose flows differ
+    its own beside that: the change is made.
+    """
     change, before = _change(state), state.tor_flows
     state = replace(state, circuits=change.target, tor_flows=change.tor_flows)
-    state = _with_change(state, is_made=True)
+    state = _with_change(state, is_made=True, made_ns=now_ns)
+    others = {
+        dpid for dpid, flows in state.tor_flows.items() if flows is not before[dpid] and flows != before[dpid]
+    }
     steps: tuple[Step, ...] = (Watch(()),)
     if state.premises.has_plane:
         new = _peers(change.added)
         turned: Peers = tuple((port, new.get(port)) for port in _numbers(change.ports))
-        steps = (Turn(turned, change.dark.total_ns), Watch(_numbers(ports_of(change.added))))
+        routed = (_routes(state, dpid) for dpid in sorted(others) if state.premises.speaks_openflow(dpid))
+        steps = (Turn(turned, change.dark.total_ns), *routed, Watch(_numbers(ports_of(change.added))))
     light = Task(LIGHT, steps)
     state = _with_errand(state, out=frozenset({LIGHT}))
-    dpids = {
-        dpid for dpid, flows in state.tor_flows.items() if flows != before[dpid] or dpid not in state.verified
-    }
+    dpids = others | {dpid for dpid in state.tor_flows if dpid not in state.verified}
     state, tasks = _settle(state, dpids, now_ns)
     return state, (light, *tasks)
 
@@ -279,6 +287,14 @@ def _record(change: Change, number: int) -> dict[str, Any] | None:
     if not change.is_made:
         return None
     measured_ns = change.lit_ns - change.began_ns if change.lit_ns and change.added else None
+    since_asked = {
+        "planned": change.planned_ns,
+        "made": change.made_ns,
+        "dark": change.began_ns,
+        "routed": change.routed_ns,
+        "lit": change.lit_ns,
+        "settled": change.settled_ns,
+    }
     return {
         "id": number,
         "time": change.began_unix_s,
@@ -289,6 +305,9 @@ def _record(change: Change, number: int) -> dict[str, Any] | None:
         "measured_ms": None if measured_ns is None else measured_ns / 1e6,
         "resolution_ms": change.resolution_ns / 1e6,
         "settled_ms": max(0, change.settled_ns - change.began_ns) / 1e6,
+        "since_asked_ms": {
+            part: max(0, at_ns - change.asked_ns) / 1e6 for part, at_ns in since_asked.items() if at_ns
+        },
         "removed": pairs(change.removed),
         "added": pairs(change.added),
     }
@@ -331,7 +350,11 @@ def _read(dpid: Dpid) -> Task:
 
 
 def _set_routes(state: State, dpid: Dpid) -> Task:
-    return Task(dpid, (SetRoutes(dpid, routes_of(dpid, state.tor_flows[dpid])),))
+    return Task(dpid, (_routes(state, dpid),))
+
+
+def _routes(state: State, dpid: Dpid) -> SetRoutes:
+    return SetRoutes(dpid, routes_of(dpid, state.tor_flows[dpid]))
 
 
 def _ends(c: Circuit) -> tuple[int, int]:
@@ -342,6 +365,18 @@ def _ends(c: Circuit) -> tuple[int, int]:
 def _peers(circuits: Iterable[Circuit]) -> dict[int, int]:
     """Both ends' peers of circuits, by port number."""
     return {port: peer for c in circuits for port, peer in (_ends(c), _ends(c)[::-1])}
+
+
+def timed(topology: Topology, table: Timetable) -> tuple[list[dict[int, int]], list[dict[Dpid, Routes]]]:
+    """A timetable's matchings as the fast path has them: peers by port, and the routes of each switch over
+    the circuits of the matching alone.
+    """
+    peers = [_peers(matching.circuits) for matching in table.matchings]
+    routes = [
+        {dpid: routes_of(dpid, flows) for dpid, flows in tor_flows(topology, matching.circuits).items()}
+        for matching in table.matchings
+    ]
+    return peers, routes
 
 
 def _numbers(ports: Iterable[str]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ COOKIE = 0x0F71  # marks the flows that are ours
 HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY, UP_PRIORITY = 200, 100, 100, 50
 NOWHERE = 0  # the port of what is dropped
 
-Routes = dict[tuple[str, int], tuple[str, str]]
+Routes = Mapping[tuple[str, int], tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -167,7 +167,8 @@ def _spread(unit: Unit, host: int, port: int) -> Flow:
     )
 
 
-def routes_of(dpid: Dpid, flows: Iterable[Flow]) -> Routes:
+@lru_cache(2 * addresses.MAX_UNITS)
+def routes_of(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
     """The fast path's table for the flows of a unit's switch: (address, prefix) -> (device, or "" for
     nowhere, new destination MAC or "").
     """
@@ -195,3 +196,11 @@ def unit_ports(topology: Topology) -> Mapping[Unit, tuple[str, ...]]:
         )
         for unit in topology.units
     }
+
+
+def port_numbers(ports: Mapping[Unit, tuple[str, ...]]) -> dict[int, str]:
+    """The name of each optical port by its number at the optical switch; a unit's port 0 has the unit's."""
+    names = {addresses.oxc_port_number(unit, 0): addresses.unit_name(unit) for unit in ports}
+    for name in itertools.chain.from_iterable(ports.values()):
+        names[addresses.oxc_port_number(*addresses.parse_optical_port(name))] = name
+    return names

@@ -4,12 +4,13 @@ keep them. Ports are numbers at the optical switch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from controller.flows import Routes
 from testbed.dataplanes.folders import Router
 from testbed.ocs.glimpses import Glimpses, Turned
+from testbed.ocs.timetable import Timetable
 from testbed.topology.addresses import Dpid
 
 if TYPE_CHECKING:
@@ -37,6 +38,22 @@ class Plane(Protocol):
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
         """Replaces a switch's whole table, and reads it back."""
 
+    def keep(
+        self,
+        table: Timetable,
+        peers: Sequence[Mapping[int, int]],
+        routes: Sequence[Mapping[Dpid, Routes]],
+        start_ns: int,
+    ) -> None:
+        """Keeps a timetable from a time on, by each matching's peers and routes."""
+
+    def leave(self) -> None:
+        """Keeps none."""
+
+    def is_kept(self) -> bool: ...
+    def crossings(self) -> dict[int, tuple[int, int, int]]:
+        """Counts frames by port: those that crossed, were lost in the dark, and where no circuit was."""
+
 
 class FastPath:
     """The XDP programs' circuits and routes; a process of its own turns ports."""
@@ -45,6 +62,8 @@ class FastPath:
         self._pinned = pinned
         self.circuits, self.lit, self.set_routes = pinned.circuits, pinned.lit, pinned.set_routes
         self.turn, self.seen = turner.turn, turner.seen
+        self.keep, self.leave, self.is_kept = pinned.keep, pinned.leave, pinned.is_kept
+        self.crossings = pinned.crossings
 
     def join(self, peers: Peers) -> None:
         """Turns ports at once, without darkness."""
@@ -58,6 +77,8 @@ class MixedPlane:
         self._fast_path, self._routers = fast_path, routers
         self.circuits, self.lit, self.join = fast_path.circuits, fast_path.lit, fast_path.join
         self.turn, self.seen = fast_path.turn, fast_path.seen
+        self.keep, self.leave, self.is_kept = fast_path.keep, fast_path.leave, fast_path.is_kept
+        self.crossings = fast_path.crossings
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
         """Replaces a switch's whole table, and reads it back."""

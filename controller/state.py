@@ -67,9 +67,13 @@ class Change:
     ports: tuple[str, ...]
     tor_flows: TorFlows
     dark: DarkTime
+    asked_ns: int
+    planned_ns: int = 0
     began_ns: int = 0
     began_unix_s: float = 0.0
     is_made: bool = False  # at the optical switch, read back
+    made_ns: int = 0
+    routed_ns: int = 0  # in the fast path
     settled_ns: int = 0
     lit_ns: int | None = None
     resolution_ns: int = 0
@@ -88,6 +92,7 @@ class Errand:
     """
 
     target: frozenset[Circuit] | None = None
+    asked_ns: int = 0
     change: Change | None = None
     out: frozenset[Dpid] = frozenset()
     tries: Mapping[Dpid, int] = field(default_factory=dict)

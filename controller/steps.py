@@ -89,13 +89,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """The answer to `Watch`: when the darkness began (None: when the change did), when it had ended, and how
-    much shorter than that it may have been.
+    """The answer to `Watch`: when the darkness began (None: when the change did), when it had ended, how much
+    shorter than that it may have been, and when the routes were set that its task had before it, if any.
     """
 
     began_ns: int | None
     at_ns: int
     resolution_ns: int
+    routed_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,24 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from testbed.client import environment, rpc, runtime
 from testbed.errors import RequestError
 
 ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work
+
+ACTIONS = {
+    "list": "those that are lit",
+    "plan": "those that would serve the pairs",
+    "request": "set these",
+    "history": "each change with its dark time",
+    "schedule": "matchings that take turns by the clock, as a file says",
+    "unschedule": "end that",
+    "crossings": "frames that crossed and that were lost, by port",
+}
+_MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
 
 
 def main(argv: list[str]) -> int:
@@ -22,34 +34,41 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--name", default=runtime.DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("action", nargs="?", default="list", choices=ACTIONS, help=f"{_MEANINGS} (list)")
     parser.add_argument(
-        "action",
-        nargs="?",
-        default="list",
-        choices=("list", "plan", "request", "history"),
-        help="list: those that are lit; plan: those that would serve the pairs; request: set these; "
-        "history: each change with its dark time (list)",
-    )
-    parser.add_argument(
-        "demand",
+        "rest",
         nargs="*",
-        metavar="UNIT-UNIT",
-        help="with plan and request: units to connect, such as u1-u3",
+        metavar="UNIT-UNIT|FILE",
+        help="with plan and request: units to connect, such as u1-u3; with schedule: a YAML file",
     )
     arguments = parser.parse_intermixed_args(argv)
-    demands = [_pair(text) for text in arguments.demand]
-    if bool(demands) != (arguments.action in ("plan", "request")):
-        raise RequestError(
-            f"circuits {arguments.action}: plan and request take pairs of units like u1-u3, list and history "
-            f"none"
-        )
+    extra = _extra(arguments.action, arguments.rest)
     operation = {"list": "circuits"}.get(arguments.action, arguments.action)
     here = runtime.Runtime.of(arguments.name)
     here.require_alive()
-    extra: dict[str, Any] = {"demands": demands} if demands else {}
     answer = rpc.call(here.controller_socket, operation, timeout_s=ANSWER_TIMEOUT_S, **extra)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
     return 0
+
+
+def _extra(action: str, rest: list[str]) -> dict[str, Any]:
+    """Return what goes with a request."""
+    if action in ("plan", "request"):
+        if not rest:
+            raise RequestError(f"circuits {action}: pairs of units like u1-u3 are accepted")
+        return {"demands": [_pair(text) for text in rest]}
+    if action == "schedule":
+        if len(rest) != 1:
+            raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
+        from testbed.topology.fields import read_yaml
+
+        return {"schedule": read_yaml(Path(rest[0]))}
+    if rest:
+        raise RequestError(
+            f"circuits {action}: {rest[0]}; nothing is accepted behind it, pairs of units like u1-u3 behind "
+            f"plan and request"
+        )
+    return {}
 
 
 def _pair(text: str) -> list[str]:
@@ -61,11 +80,31 @@ def _pair(text: str) -> list[str]:
 
 def _lines(action: str, answer: Any) -> list[str]:
     if action == "list":
-        return [f"{a} - {b}" for a, b in answer["circuits"]] + [f"{port} is dark" for port in answer["dark"]]
+        lines = [f"{a} - {b}" for a, b in answer["circuits"]]
+        lines += [f"{port} is dark" for port in answer["dark"]]
+        return _schedule(answer["schedule"]) + lines if "schedule" in answer else lines
+    if action == "schedule":
+        return _schedule(answer)
+    if action == "unschedule":
+        return ["circuits are as they were before the schedule"]
+    if action == "crossings":
+        return [
+            f"{port}: {counts['lit']} crossed, {counts['dark']} lost in the dark, {counts['unlit']} "
+            f"without a circuit"
+            for port, counts in answer.items()
+        ]
     if action == "plan":
         return [f"{name}: {_shown(answer[name])}" for name in ("target", "removed", "added")]
     events = answer if action == "history" else [answer] if answer else []
     return [_event(event) for event in events] or ["nothing changed"]
+
+
+def _schedule(schedule: dict[str, Any]) -> list[str]:
+    head = f"every {schedule['period_ms']:g} ms, each dark for {schedule['guard_ms']:g} ms first:"
+    return [head] + [
+        f"from {matching['start_ms']:g} ms: {_shown(matching['circuits'])}"
+        for matching in schedule["matchings"]
+    ]
 
 
 def _event(event: dict[str, Any]) -> str:

@@ -69,8 +69,11 @@ SIZES: tuple[Number, ...] = (
     Number("RING_SLOTS", JOB_SLOTS, 32, "of one ring: what a job may have of a place"),
     Number("MAX_AGGREGATORS", 1024, 32),
     Number("MAX_GROUPS", 4096, 32),
-    Number("MAX_ROUTES", 32768, 32),
+    Number("MAX_ROUTES", 131072, 32),
     Number("MAX_OPTICAL_PORTS", 16384, 32),
+    Number("OPTICAL_STRIDE", 64, 32, "between two units' port numbers at the optical switch"),
+    Number("MAX_MATCHINGS", 32, 32, "of a timetable"),
+    Number("MAX_MEETINGS", 65536, 32, "of all of them"),
     Number("MAX_HOSTS", 4096, 32),
 )
 """Of the XDP programs' maps."""
@@ -169,7 +172,7 @@ SLOT = Record(
 ROUTE_KEY = Record(
     "route_key",
     (
-        Member("owner", U32, "number of the switch"),
+        Member("owner", U32, "number of the switch; above its 16 bits that of a matching, from 1, or 0"),
         Member("ip", BE32, "network part"),
         Member("prefix", U32, "32, 24 or 0"),
     ),
@@ -206,6 +209,32 @@ GLIMPSE = Record(
     ),
 )
 
+TIMETABLE = Record(
+    "timetable",
+    (
+        Member("start_ns", U64, "CLOCK_MONOTONIC; from then on it holds, 0: never"),
+        Member("period_ns", U64),
+        Member("guard_ns", U64, "of darkness at the beginning of each matching"),
+        Member("count", U64, "matchings"),
+        Member("starts_ns", U64, "when each begins in a period; the first at 0", 32),
+    ),
+)
+
+MEETING_KEY = Record(
+    "meeting_key", (Member("port", U32), Member("matching", U32, "its number in the timetable"))
+)
+
+MEETING = Record("meeting", (Member("peer", U32), Member("ifindex", U32, "of the device there")))
+
+CROSSINGS = Record(
+    "crossings",
+    (
+        Member("lit", U64, "frames that left at the other end"),
+        Member("dark", U64, "lost in the dark"),
+        Member("unlit", U64, "lost where no circuit was"),
+    ),
+)
+
 PULLER_KEY = Record(
     "puller_key",
     (Member("ifindex", U32, "of a host's eth0, or of its loop's outer end"), Member("tree", U32)),
@@ -233,4 +262,7 @@ PULLER = Record(
     ),
 )
 
-RECORDS = (PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, GLIMPSE, PULLER_KEY, PULLER)
+RECORDS = (
+    *(PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, GLIMPSE),
+    *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, PULLER_KEY, PULLER),
+)

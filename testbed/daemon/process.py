@@ -109,6 +109,7 @@ class Daemon:
                 files=self._files,
             )
             self._jobs = Jobs(means)
+            threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()
             self._commands = Commands(self._network.fabric.popen_in)
             self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
             with rpc.serve(self._runtime.socket, self._handle, uid):
@@ -147,6 +148,19 @@ class Daemon:
                 self._note(
                     f"the controller ended and was started again (restart {self._controller_restarts})"
                 )
+
+    def _follow_turns(self) -> None:
+        """Have running jobs follow circuits while these are dark, whoever asked for them."""
+        turns = -1
+        while not self._end.is_set() and not self._network.ending.is_set():
+            try:
+                seen = rpc.call(self._network.controller_socket, "turned", other_than=turns)
+            except TestbedError:  # away: it will be started again
+                self._network.ending.wait(_TICK_S)
+                continue
+            if seen != turns and turns != -1:
+                self._jobs.means.supply.follow_circuits()
+            turns = seen
 
     def _note(self, text: str) -> None:
         """Write to the screen of `up`, and to the daemon's log for who looks later."""

@@ -13,6 +13,7 @@ import re
 from functools import lru_cache
 from typing import Any, NewType
 
+from testbed.contract.places import SIZES
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
 
@@ -27,7 +28,7 @@ MAX_HOSTS_PER_UNIT = 200
 MAX_OPTICAL_PORTS_PER_UNIT = 40
 OXC_BRIDGE = "oxc"
 OXC_DPID = Dpid(0x1000)
-_OXC_STRIDE = 64
+_OXC_STRIDE = next(size.value for size in SIZES if size.name == "OPTICAL_STRIDE")
 _OPTICAL_BASE = 200
 _UPLINK = 250  # port of a ToR to its pod switch
 _RACK_BASE = 300  # ports of a pod switch to its ToRs

@@ -470,7 +470,7 @@ ENDPOINT = (
     *_in(
         Kind.ENDPOINT,
         "workloads/native/repair.c",
-        ("a vote that has its result is pushed again", "		if (!votes_has(e, v))\n", ""),
+        ("a lone probe is not followed by the first", "last > first + 1 && t->silent > 1", "0"),
     ),
     *_in(
         Kind.ENDPOINT,

@@ -424,15 +424,15 @@ XDP = (
         ("what was before is dark", "dark = !early && ", "dark = "),
         (
             "what was before is lost",
-            "		end = *(volatile u64 *)&circuit->before;\n",
-            "		end = 0;\n",
+            "		end.word = *(volatile u64 *)&circuit->before;\n",
+            "		end.word = 0;\n",
         ),
-        ("light goes back", "bpf_redirect(ifindex, 0)", "bpf_redirect(ctx->ingress_ifindex, 0)"),
+        ("light goes back", "bpf_redirect(light.ifindex, 0)", "bpf_redirect(ctx->ingress_ifindex, 0)"),
         ("no circuit is no matter", "peer ? V_LIT : V_UNLIT", "V_LIT"),
         (
             "the probe is traffic",
             "	if (eth->h_proto == bpf_htons(WIRE_PROBE_ETHERTYPE))\n"
-            "		return glimpsed(number, now, dark, !dark && peer);\n",
+            "		return glimpsed(number, now, light.dark, !light.dark && light.peer);\n",
             "",
         ),
         ("dark frames are counted as unlit", "dark ? V_DARK :", "dark ? V_UNLIT :"),

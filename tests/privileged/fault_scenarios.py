@@ -13,12 +13,14 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.client import rpc
 from testbed.daemon.network import Network
 from testbed.emulation.faults import LinkFault
 from testbed.emulation.offloads import FeatureControl, wire_features
@@ -39,6 +41,7 @@ TWO_UNITS = [(1, 1), (1, 2), (2, 1)]
 PS = (3, 1)
 TIME_LIMIT_S = 5.0
 ENDS_S = 180.0
+BETWEEN_S = 0.05  # two changes: a job is to be seen going on
 
 # what an earlier job of the same number left in queues is not taken for this one's
 _generations = itertools.count(1)
@@ -263,21 +266,39 @@ def reloaded(network: Network) -> dict[str, Any]:
 
 def reconfigured(network: Network) -> dict[str, Any]:
     """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in
-    mid-round.
+    mid-round. The job's results follow them in the dark, as in the daemon; `after_light_ms` is when each
+    worker has the next result, the slowest one's.
     """
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
-    started, events = time.monotonic(), []
+    turns = network.ask("turned", other_than=-1)
+    follower = threading.Thread(target=_follow, args=(network, running, turns, 6))
+    follower.start()
+    started, events, lit = time.monotonic(), [], []
     for turn in range(6):
         wirings = (
             [["u1o1", "u4o1"], ["u4o2", "u3o1"], ["u2o1", "u3o2"]],
             [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
         )
+        asked = time.monotonic()
         events.append(network.ask("apply", circuits=wirings[turn % 2]))
-        network.places.reroute(1, network.ways(running.admission.forest))
+        lit.append(asked + events[-1]["since_asked_ms"]["lit"] / 1000)
+        time.sleep(BETWEEN_S)
+    follower.join()
     ended = time.monotonic()
-    outcome = figures(running.reports(), started, ended)
-    return {**outcome, "dark_ms": [event["measured_ms"] for event in events if event]}
+    workers = running.reports()
+    after = [max(min(end for end in w["ends"] if end > at) for w in workers) - at for at in lit]
+    return {
+        **figures(workers, started, ended),
+        "dark_ms": [event["measured_ms"] for event in events if event],
+        "after_light_ms": [1000 * seconds for seconds in after],
+    }
+
+
+def _follow(network: Network, running: Running, turns: int, times: int) -> None:
+    for _ in range(times):
+        turns = rpc.call(network.controller_socket, "turned", other_than=turns)
+        network.places.reroute(running.number, network.ways(running.admission.forest))
 
 
 def ps_host_cut_off(network: Network) -> dict[str, Any]:

@@ -5,12 +5,13 @@ controller does it.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from testbed.contract.places import Port
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.plane import PINNED_MAPS, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import Programs
+from testbed.ocs.timetable import Timetable
 from testbed.reference.ways import Emission, To
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import departures
@@ -31,9 +32,16 @@ class XdpOptics:
         for port, ifindex in ports.items():
             set_port(programs, ifindex, None, port, Port.FABRIC)
         self.turn(dict.fromkeys(ports), 0, 0)
+        self.leave()
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
         self._plane.turn(peers, dark_at_ns, lit_at_ns)
+
+    def keep(self, table: Timetable, peers: Sequence[Mapping[int, int]], start_ns: int) -> None:
+        self._plane.keep(table, peers, [{} for _ in peers], start_ns)
+
+    def leave(self) -> None:
+        self._plane.leave()
 
     def receive(self, data: bytes, port: int, now_ns: int) -> tuple[str, list[Emission]]:
         self._observed.set_clock(now_ns)

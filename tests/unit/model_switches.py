@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from controller.conductor import Conductor
 from controller.flows import Flow, Routes
 from testbed.ocs.glimpses import Glimpses, Turned
+from testbed.ocs.timetable import Timetable
 from testbed.topology import addresses
 
 
@@ -34,6 +35,7 @@ class ModelPlane:
         self.peers: dict[int, int] = {}
         self.touched: set[int] = set()
         self.routes: dict[int, Routes] = {}
+        self.kept: tuple[Timetable, object, object] | None = None
 
     def join(self, peers: Mapping[int, int | None]) -> None:
         self.touched |= peers.keys()
@@ -58,6 +60,18 @@ class ModelPlane:
 
     def set_routes(self, unit: int, routes: Routes) -> None:
         self.routes[unit] = routes
+
+    def keep(self, table: Timetable, peers: object, routes: object, start_ns: int) -> None:
+        self.kept = (table, peers, routes)
+
+    def leave(self) -> None:
+        self.kept = None
+
+    def is_kept(self) -> bool:
+        return self.kept is not None
+
+    def crossings(self) -> dict[int, tuple[int, int, int]]:
+        return {1: (5, 3, 1), 0: (0, 0, 2)}
 
 
 def circuits(conductor: Conductor) -> list[list[str]]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.decide import decide
-from controller.flows import Flow, oxc_flows
+from controller.flows import Flow, oxc_flows, routes_of
 from controller.steps import (
     LIGHT,
     Began,
@@ -26,6 +26,7 @@ from controller.steps import (
     Ordered,
     Read,
     Restarted,
+    SetRoutes,
     Task,
     TellTime,
     Timed,
@@ -172,7 +173,16 @@ def test_the_steps_of_a_change_in_their_order() -> None:
     )
     light, *tors = world.decide(Held(OXC_DPID, oxc_flows(change.target)))
     turn = Turn(((a, c), (b, None), (c, a)), change.dark.total_ns)
-    assert light == Task(LIGHT, (turn, Watch((a, c))))
+    assert isinstance(light, Task)
+    assert light.about == LIGHT
+    first, *routes, last = light.steps
+    assert (first, last) == (turn, Watch((a, c)))
+    assert routes == [
+        SetRoutes(task.about, routes_of(task.about, change.tor_flows[task.about]))
+        for task in tors
+        if isinstance(task, Task)
+    ], "while it is dark, before anybody is told"
+    assert routes
     for task in tors:
         assert isinstance(task, Task)
         modify, read = task.steps

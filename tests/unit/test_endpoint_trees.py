@@ -16,7 +16,7 @@ from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, LATE_S, NOT_FINITE, Group
 from workloads import quantiser
 
 LENGTHS = (5_003, 1, 40 * spec.LANES, 0, 361, 97, 30_011)
-SILENCE_S = 0.005  # after which a worker pushes again what nobody answered
+SILENCE_S = 0.001  # as docs/protocol.md says, where a round trip is known
 
 
 def vectors(workers: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[np.ndarray]]:

@@ -1,4 +1,4 @@
-"""How long a worker that hears nothing waits before it pushes again (workloads/native/timing.h), held against
+"""The pauses of a worker that hears nothing (workloads/native/timing.h), held against
 what docs/protocol.md says.
 """
 
@@ -55,7 +55,7 @@ def made(native: ctypes.CDLL, *trips: tuple[int, int]) -> Timing:
 
 
 def probes(native: ctypes.CDLL, timing: Timing, silent_ns: int) -> list[int]:
-    """When it probes in a silence that lasts so long."""
+    """Return when it probes in a silence that lasts so long."""
     times = [native.probe(timing, 0)]
     while times[-1] < silent_ns:
         times.append(times[-1] + native.probe(timing, times[-1]))

@@ -4,10 +4,11 @@ and how it is played.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from testbed.ocs.timetable import Matching, Timetable
 from testbed.reference.ways import Reaction
 from tests.vectors.build import push
 
@@ -20,6 +21,8 @@ class Optics(Protocol):
     """An optical switch with the ports 1 to 8."""
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None: ...
+    def keep(self, table: Timetable, peers: Sequence[Mapping[int, int]], start_ns: int) -> None: ...
+    def leave(self) -> None: ...
     def receive(self, data: bytes, port: int, now_ns: int) -> Reaction: ...
 
 
@@ -52,6 +55,17 @@ class Scene:
 
     def disconnect(self, *ports: int) -> None:
         self.turn(dict.fromkeys(ports))
+
+    def keep(
+        self, starts: Sequence[int], period: int, guard: int, *pairs: Sequence[tuple[int, int]], at: int
+    ) -> None:
+        """Each matching's pairs from its start on."""
+        table = Timetable(period, guard, tuple(Matching(start, frozenset()) for start in starts))
+        peers = [{port: peer for a, b in met for port, peer in ((a, b), (b, a))} for met in pairs]
+        self.steps.append(lambda optics: optics.keep(table, peers, at))
+
+    def leave(self) -> None:
+        self.steps.append(lambda optics: optics.leave())
 
 
 def play(scene: Scene, optics: Optics) -> list[str]:
@@ -184,3 +198,43 @@ def the_agents_probe_is_answered_and_not_counted(s: Scene) -> None:
     s.sees(1, 2 * S, "probe", 1, data=PROBE)
     s.disconnect(1, 5)
     s.sees(1, S, "probe", data=PROBE)
+
+
+@entry
+def matchings_take_turns_by_the_clock(s: Scene) -> None:
+    s.connect((1, 8))
+    s.keep((0, 300), 1000, 10, [(1, 5), (2, 6)], [(1, 6), (2, 7)], at=S)
+    s.sees(1, S - 1, "lit", 8)  # before it begins, circuits are as they were turned
+    for begun in (S, S + 1000, S + 7_000_000):
+        for port in (1, 2, 3, 8):
+            s.sees(port, begun, "dark")
+            s.sees(port, begun + 9, "dark")
+        s.sees(1, begun + 10, "lit", 5)
+        s.sees(5, begun + 299, "lit", 1)
+        s.sees(7, begun + 299, "unlit")
+        s.sees(8, begun + 299, "unlit")
+        s.sees(1, begun + 300, "dark")
+        s.sees(1, begun + 309, "dark")
+        s.sees(1, begun + 310, "lit", 6)
+        s.sees(6, begun + 999, "lit", 1)
+        s.sees(7, begun + 999, "lit", 2)
+        s.sees(5, begun + 999, "unlit")
+        s.sees(1, begun + 310, "probe", 1, data=PROBE)
+        s.sees(1, begun + 309, "probe", data=PROBE)
+    s.leave()
+    s.sees(1, S, "lit", 8)
+    s.sees(2, S, "unlit")
+
+
+@entry
+def a_matching_without_a_guard_loses_nothing(s: Scene) -> None:
+    s.keep((0, 1), 3, 0, [(1, 2)], [(1, 3)], at=10)
+    for now, peer in ((10, 2), (11, 3), (12, 3), (13, 2), (14, 3)):
+        s.sees(1, now, "lit", peer)
+
+
+@entry
+def as_many_matchings_as_there_are(s: Scene) -> None:
+    s.keep(range(32), 32, 0, *([(1, 2 + number % 7)] for number in range(32)), at=2**33)
+    for now in range(70):
+        s.sees(1, 2**33 + now, "lit", 2 + now % 32 % 7)

@@ -76,9 +76,9 @@ static inline void timing_round_trip(struct timing *t, int64_t rtt, int64_t queu
 
 /*
  * When a worker that has heard nothing for so long probes: after two round trips (RFC 8985, section 7.2), and
- * so again and again, since it may be light that is gone, and a probe costs two packets: what was silent goes
- * on soon after it can. In a long silence a pause is a small part of it. What was queued is no part of a round
- * trip here: who asks adds what is on the link now.
+ * so again and again, since it may be light that is gone, and a probe costs two packets: what was silent
+ * goes on soon after it can. In a long silence a pause is a small part of it. What was queued is no part of
+ * a round trip here: who asks adds what is on the link now.
  */
 static inline int64_t timing_probe_ns(const struct timing *t, int64_t silent_ns)
 {

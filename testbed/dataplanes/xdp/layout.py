@@ -23,6 +23,10 @@ ROUTE_KEY = places.ROUTE_KEY.dtype()
 ROUTE = places.ROUTE.dtype()
 CIRCUIT = places.CIRCUIT.dtype()
 GLIMPSE = places.GLIMPSE.dtype()
+TIMETABLE = places.TIMETABLE.dtype()
+MEETING_KEY = places.MEETING_KEY.dtype()
+MEETING = places.MEETING.dtype()
+CROSSINGS = places.CROSSINGS.dtype()
 PULLER_KEY = places.PULLER_KEY.dtype()
 PULLER = places.PULLER.dtype()
 WAKE = rings.WAKE.dtype()
@@ -48,6 +52,8 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "routes": (ROUTE_KEY, ROUTE),
         "circuits": (DEVICE, CIRCUIT),
         "glimpses": (DEVICE, GLIMPSE),
+        "timetables": (DEVICE, TIMETABLE),
+        "meetings": (MEETING_KEY, MEETING),
         "pullers": (PULLER_KEY, PULLER),
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),

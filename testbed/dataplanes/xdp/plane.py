@@ -24,7 +24,7 @@ from testbed.aggregation.entries import NO_IP
 from testbed.contract import spec
 from testbed.contract.places import NOBODY, Port
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.program import Programs, in_namespace, verdict_counts
+from testbed.dataplanes.xdp.program import Programs, in_namespace, possible_cpus, verdict_counts
 from testbed.dataplanes.xdp.syscall import (
     XDP_DROP,
     XDP_TX,
@@ -39,15 +39,18 @@ from testbed.dataplanes.xdp.syscall import (
 )
 from testbed.errors import SettingError, TestbedError
 from testbed.ocs.glimpses import Glimpses
+from testbed.ocs.timetable import Timetable
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 
-PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts")
+PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings")
 PINNED_PROGRAM = "oxc_port"
+Routes = Mapping[tuple[str, int], tuple[str, str]]
 OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
+OPTICAL_STRIDE, MATCHING_SHIFT = layout.SIZES["OPTICAL_STRIDE"], 16
 PROBES = 200  # of a first call, which tells how many of them fill a time
 WATCH_BEFORE_NS, WATCH_AFTER_NS = 500_000, 100_000
 NEVER_NS = (1 << 64) - 1
@@ -99,6 +102,38 @@ def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
     map_update(programs.map_fd("ports"), u32(ifindex), port.tobytes())
 
 
+def _packed(dpid: Dpid, routes: Routes, matching: int = 0) -> dict[bytes, bytes]:
+    """The map's entries for a ToR's table, or for that of a timetable's matching, numbered from 1."""
+    names = {device for device, _ in routes.values()}
+    devices = {device: socket.if_nametoindex(device) if device else 0 for device in names}
+    keys, values = np.zeros(len(routes), layout.ROUTE_KEY), np.zeros(len(routes), layout.ROUTE)
+    keys["owner"] = matching << MATCHING_SHIFT | dpid
+    keys["ip"] = [ip_number(ip) for ip, _ in routes]
+    keys["prefix"] = [prefix for _, prefix in routes]
+    values["ifindex"] = [devices[device] for device, _ in routes.values()]
+    for number, (_, mac) in enumerate(routes.values()):
+        if mac:
+            values["mac"][number] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
+    return dict(zip(_records(keys), _records(values), strict=True))
+
+
+def _meeting_key(port: int, matching: int) -> bytes:
+    key = np.zeros((), layout.MEETING_KEY)
+    key["port"], key["matching"] = port, matching
+    return key.tobytes()
+
+
+def _meeting(peer: int, ifindex: int) -> bytes:
+    meeting = np.zeros((), layout.MEETING)
+    meeting["peer"], meeting["ifindex"] = peer, ifindex
+    return meeting.tobytes()
+
+
+def _records(rows: np.ndarray) -> list[bytes]:
+    packed, size = rows.tobytes(), rows.dtype.itemsize
+    return [packed[at : at + size] for at in range(0, len(packed), size)]
+
+
 class PinnedPlane:
     """Circuits, dark time and routes through the pinned maps. Routes of different ToRs may be set by several
     threads at once, and circuits beside them by one.
@@ -111,6 +146,8 @@ class PinnedPlane:
         """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port."""
         self._routes, self._circuits = maps["routes"], maps["circuits"]
         self._glimpses, self._verdicts = maps["glimpses"], maps["verdicts"]
+        self._timetables, self._meetings = maps["timetables"], maps["meetings"]
+        self._crossings = maps["crossings"]
         self._gate = gate
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
         self._walking = threading.Lock()
@@ -184,19 +221,89 @@ class PinnedPlane:
             raise TestbedError(f"probe optical port {port}: the gate answered {action}")
         return action
 
-    def set_routes(self, dpid: Dpid, routes: Mapping[tuple[str, int], tuple[str, str]]) -> None:
+    def keep(
+        self,
+        table: Timetable,
+        peers: Sequence[Mapping[int, int]],
+        routes: Sequence[Mapping[Dpid, Routes]],
+        start_ns: int,
+    ) -> None:
+        """Have a timetable kept from a time on, with each matching's peers by port and routes by switch.
+        SettingError where there is no room for them, or what is read back differs.
+        """
+        self.leave()
+        meetings = {
+            _meeting_key(port, number): _meeting(peer, self._device_of(peer))
+            for number, met in enumerate(peers)
+            for port, peer in met.items()
+        }
+        entries = {
+            key: value
+            for number, by_switch in enumerate(routes)
+            for dpid, table_of in by_switch.items()
+            for key, value in _packed(dpid, table_of, number + 1).items()
+        }
+        for fd, wanted, size in (
+            (self._meetings, meetings, layout.MEETING.itemsize),
+            (self._routes, entries, layout.ROUTE.itemsize),
+        ):
+            try:
+                for key, value in wanted.items():
+                    map_update(fd, key, value)
+            except OSError as error:
+                self.leave()
+                raise SettingError(f"schedule: {len(wanted)} entries: {error.strerror}") from error
+            if any(map_lookup(fd, key, size) != value for key, value in wanted.items()):
+                raise SettingError("schedule: what was set and what is read back differ")
+        record = np.zeros((), layout.TIMETABLE)
+        record["period_ns"], record["guard_ns"] = table.period_ns, table.guard_ns
+        record["count"] = len(table.matchings)
+        record["starts_ns"][: len(table.matchings)] = [each.start_ns for each in table.matchings]
+        map_update(self._timetables, u32(0), record.tobytes())
+        record["start_ns"] = start_ns
+        map_update(self._timetables, u32(0), record.tobytes())
+        if map_lookup(self._timetables, u32(0), layout.TIMETABLE.itemsize) != record.tobytes():
+            raise SettingError("schedule: what was set and what is read back differ")
+
+    def leave(self) -> None:
+        """Have no timetable kept: circuits are as they were turned."""
+        if not self.is_kept():
+            return
+        record = np.frombuffer(self._timetable(), layout.TIMETABLE).copy()
+        record["start_ns"] = 0
+        map_update(self._timetables, u32(0), record.tobytes())
+        for key in list(map_keys(self._meetings, layout.MEETING_KEY.itemsize)):
+            map_delete(self._meetings, key)
+        for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
+            if int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]) >> MATCHING_SHIFT:
+                map_delete(self._routes, key)
+
+    def is_kept(self) -> bool:
+        """Return whether a timetable is kept now."""
+        return bool(np.frombuffer(self._timetable(), layout.TIMETABLE)[0]["start_ns"])
+
+    def crossings(self) -> dict[int, tuple[int, int, int]]:
+        """Count, by port, the frames that crossed, were lost in the dark, and where no circuit was; by a
+        unit's port 0 those for a unit that no circuit led to.
+        """
+        units = {number // OPTICAL_STRIDE for number in self._ifindex}
+        counted = {}
+        for number in sorted({*self._ifindex, *(unit * OPTICAL_STRIDE for unit in units)}):
+            size = layout.CROSSINGS.itemsize * possible_cpus()
+            by_cpu = np.frombuffer(map_lookup(self._crossings, u32(number), size) or b"", layout.CROSSINGS)
+            counts = (int(by_cpu[name].sum()) for name in ("lit", "dark", "unlit"))
+            lit, dark, unlit = counts
+            counted[number] = (lit, dark, unlit)
+        return counted
+
+    def _timetable(self) -> bytes:
+        return map_lookup(self._timetables, u32(0), layout.TIMETABLE.itemsize) or b""
+
+    def set_routes(self, dpid: Dpid, routes: Routes) -> None:
         """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (device to leave by, or "" for
         nowhere, new destination MAC or "").
         """
-        wanted: dict[bytes, bytes] = {}
-        for (ip, prefix), (device, mac) in routes.items():
-            key = np.zeros((), layout.ROUTE_KEY)
-            key["owner"], key["ip"], key["prefix"] = dpid, ip_number(ip), prefix
-            route = np.zeros((), layout.ROUTE)
-            route["ifindex"] = socket.if_nametoindex(device) if device else 0
-            if mac:
-                route["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
-            wanted[key.tobytes()] = route.tobytes()
+        wanted = _packed(dpid, routes)
         held = self._routes_held(dpid)
         changed = dict(wanted.items() - held.items())
         gone = held.keys() - wanted.keys()
@@ -236,6 +343,8 @@ class PinnedPlane:
         routes: dict[Dpid, dict[bytes, bytes]] = {}
         for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
             owner = Dpid(int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]))
+            if owner >> MATCHING_SHIFT:  # a timetable's
+                continue
             value = map_lookup(self._routes, key, layout.ROUTE.itemsize)
             routes.setdefault(owner, {})[key] = value or b""
         return routes

@@ -128,7 +128,7 @@ def verdict_counts(fd: int) -> dict[str, int]:
     """Return the verdict counters, summed over CPUs."""
     from testbed.dataplanes.xdp.syscall import map_lookup
 
-    cpus = _possible_cpus()
+    cpus = possible_cpus()
     counts = {}
     for index, name in layout.verdict_names().items():
         data = map_lookup(fd, index.to_bytes(4, "little"), 8 * cpus)
@@ -136,6 +136,7 @@ def verdict_counts(fd: int) -> dict[str, int]:
     return counts
 
 
-def _possible_cpus() -> int:
+def possible_cpus() -> int:
+    """Return how many values an entry of a per-CPU map has."""
     last = Path("/sys/devices/system/cpu/possible").read_text().strip().replace("-", ",").split(",")[-1]
     return int(last) + 1

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
+/*
+ * The timetable: which matching it is, by the clock alone. The optical switch keeps it, and ToRs
+ * send by it.
+ */
+#ifndef TIMETABLE_H
+#define TIMETABLE_H
+
+/* The one that holds, and what time it is then; none: circuits are as they were turned. */
+static __always_inline struct timetable *timetable_now(u64 *now)
+{
+	u32 zero = 0;
+	struct timetable *table = timetables.lookup(&zero);
+	u64 start_ns = table ? *(volatile u64 *)&table->start_ns : 0;
+
+	if (!start_ns || !table->period_ns)
+		return 0;
+	*now = bpf_ktime_get_ns();
+	return *now >= start_ns ? table : 0;
+}
+
+/* The number of the matching, and how long it has lasted. */
+static __always_inline u32 matching_of(struct timetable *table, u64 now, u64 *since_ns)
+{
+	u64 phase_ns = (now - table->start_ns) % table->period_ns;
+	u32 matching = 0;
+
+	*since_ns = phase_ns;
+	for (u32 i = 1; i < MAX_MATCHINGS; i++) {
+		if (i >= table->count || table->starts_ns[i] > phase_ns)
+			break;
+		matching = i;
+		*since_ns = phase_ns - table->starts_ns[i];
+	}
+	return matching;
+}
+
+static __always_inline void count_crossing(u32 number, u32 verdict)
+{
+	struct crossings *crossed = crossings.lookup(&number);
+
+	if (!crossed)
+		return;
+	if (verdict == V_LIT)
+		crossed->lit += 1;
+	else if (verdict == V_DARK)
+		crossed->dark += 1;
+	else
+		crossed->unlit += 1;
+}
+
+#endif

@@ -1,0 +1,109 @@
+"""A timetable: matchings of optical ports that take turns by the clock alone, again and again. Pure.
+
+A matching begins with a guard time in the dark, in which mirrors and transceivers would move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.contract.places import SIZES
+from testbed.errors import RequestError
+from testbed.ocs.circuits import Circuit, checked
+
+MAX_MATCHINGS = next(size.value for size in SIZES if size.name == "MAX_MATCHINGS")
+SHORTEST_MS, LONGEST_MS = 1.0, 60_000.0
+_KEYS, _MATCHING_KEYS = ("period_ms", "guard_ms", "matchings"), ("start_ms", "circuits")
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Circuits from a time of the period on, until the next matching's."""
+
+    start_ns: int
+    circuits: frozenset[Circuit]
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """Matchings in the order of their starts, the first at 0; each is dark for its first `guard_ns`."""
+
+    period_ns: int
+    guard_ns: int
+    matchings: tuple[Matching, ...]
+
+
+def parse(data: Any, ports: Iterable[str]) -> Timetable:
+    """Return the timetable that a user wrote. RequestError names the key, its value and what is accepted."""
+    _check_keys("schedule", data, _KEYS)
+    period_ms = _milliseconds("period_ms", data.get("period_ms"), SHORTEST_MS, LONGEST_MS)
+    guard_ms = _milliseconds("guard_ms", data.get("guard_ms", 0), 0.0, period_ms)
+    listed = data.get("matchings")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_MATCHINGS:
+        count = f"{len(listed)} of them" if isinstance(listed, list) else repr(listed)
+        raise RequestError(f"matchings: {count}; a list of 1 to {MAX_MATCHINGS} is accepted")
+    starts_ms = []
+    for number, matching in enumerate(listed):
+        _check_keys(f"matchings[{number}]", matching, _MATCHING_KEYS)
+        key = f"matchings[{number}].start_ms"
+        starts_ms.append(_milliseconds(key, matching.get("start_ms"), 0.0, period_ms))
+    if starts_ms[0]:
+        raise RequestError(f"matchings[0].start_ms: {starts_ms[0]:g}; 0 is accepted for the first")
+    for number, (start_ms, end_ms) in enumerate(zip(starts_ms, [*starts_ms[1:], period_ms], strict=True)):
+        lasts_ms = end_ms - start_ms
+        if lasts_ms < SHORTEST_MS:
+            raise RequestError(
+                f"matchings[{number}].start_ms: {start_ms:g}, {lasts_ms:g} ms before the next; at least "
+                f"{SHORTEST_MS:g} ms is accepted"
+            )
+        if lasts_ms <= guard_ms:
+            raise RequestError(
+                f"matchings[{number}].start_ms: {start_ms:g}; it lasts {lasts_ms:g} ms, and more than "
+                f"guard_ms, {guard_ms:g}, is accepted"
+            )
+    known = list(ports)
+    matchings = []
+    for number, (start_ms, matching) in enumerate(zip(starts_ms, listed, strict=True)):
+        try:
+            circuits = checked(_pairs(matching.get("circuits")), known)
+        except RequestError as error:
+            raise RequestError(f"matchings[{number}].circuits: {error}") from None
+        matchings.append(Matching(round(start_ms * 1e6), circuits))
+    return Timetable(round(period_ms * 1e6), round(guard_ms * 1e6), tuple(matchings))
+
+
+def as_data(timetable: Timetable) -> dict[str, Any]:
+    """Return what `parse` reads."""
+    return {
+        "period_ms": timetable.period_ns / 1e6,
+        "guard_ms": timetable.guard_ns / 1e6,
+        "matchings": [
+            {"start_ms": each.start_ns / 1e6, "circuits": [list(c.ports) for c in sorted(each.circuits)]}
+            for each in timetable.matchings
+        ],
+    }
+
+
+def _check_keys(what: str, data: Any, keys: tuple[str, ...]) -> None:
+    if not isinstance(data, Mapping):
+        raise RequestError(f"{what}: {data!r}; a mapping with the keys {', '.join(keys)} is accepted")
+    for key in data:
+        if key not in keys:
+            raise RequestError(f"{what}: {key} is no key; {', '.join(keys)} are accepted")
+
+
+def _milliseconds(key: str, value: Any, least: float, most: float) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        raise RequestError(f"{key}: {value!r}; {least:g} to {most:g} ms is accepted")
+    return float(value)
+
+
+def _pairs(circuits: Any) -> list[list[str]]:
+    if not isinstance(circuits, list) or not all(
+        isinstance(pair, list) and all(isinstance(end, str) for end in pair) for pair in circuits
+    ):
+        raise RequestError(f"{circuits!r}; a list of pairs of optical ports like [u1o1, u2o1] is accepted")
+    return circuits
