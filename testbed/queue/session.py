@@ -34,7 +34,8 @@ from testbed.scheduling.messages import ports_to_json
 from testbed.scheduling.model import Decision, Limits, Pair, State, UnitIndex
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.topology.places import Host, switch
+from testbed.topology.places import Host, at_tor
+from testbed.topology.units import Unit
 
 
 class Asking(Protocol):
@@ -272,13 +273,18 @@ class Session:
         return checked(self._controller("circuits")["circuits"], self._topology.optical_ports)
 
     def _limits_now(self, shown: Sequence[Queued]) -> Limits:
-        """Return the limits with the places that jobs of `testbed run` leave."""
+        """Return the limits with the places that jobs of `testbed run` leave; in a pod, at the switch where
+        most are taken.
+        """
         ours = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
-            max(0, places - max(0, self._supply.taken(switch(live.unit_at(index))) - ours.count(index)))
+            max(0, places - max(0, self._taken(live.unit_at(index)) - ours.count(index)))
             for index, places in zip(self.rules.limits.units, self.rules.limits.inc, strict=True)
         )
         return replace(self.rules.limits, inc=inc)
+
+    def _taken(self, unit: Unit) -> int:
+        return max(self._supply.taken(at_tor(dpid)) for dpid in self._topology.unit(unit).switches)
 
     # ------------------------------------------------------------------ decisions
 

@@ -153,6 +153,7 @@ class _Job:
         self._sizes: Floats = np.array([float(collectives[which].size_bytes) for which in self._numbers])
         strangers = set(carried.links) - {*traffic.hosts, traffic.ps_host}
         self._optical = sorted(link for link in strangers if "o" in link)
+        self._of_pods = sorted(link for link in strangers if not {"o", "h"} & {*link})
         self._shared = any(
             self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if "h" in link
         )
@@ -223,11 +224,12 @@ class _Job:
         return Use(need.link, need.bytes * 8e-6 / rate_mbps, self._depths_s.get(need.host, 0.0), need.sources)
 
     def _own_optics(self) -> list[tuple[str, Floats, float]]:
-        """Share all that optical links carried out to the collectives of a job alone, by their sizes: the
-        link and direction, how long each collective needs it, and its depth.
+        """Share all that links between switches carried, optical ones and those of pods, out to the
+        collectives of a job alone, by their sizes: the link and direction, how long each collective needs it,
+        and its depth.
         """
         optics = []
-        for link in self._optical:
+        for link in (*self._optical, *self._of_pods):
             for direction in (UP, DOWN):
                 rates = self._rates_mbps([link])
                 if rates is None or not self._is_used(link, direction):

@@ -109,8 +109,8 @@ class World:
             made.append(left(sums, rows))
         return made
 
-    def recording(self, optical_bytes_per_s: float = 0.0) -> Recording:
-        names = (*HOSTS, "u1o1", "u2h1")
+    def recording(self, optical_bytes_per_s: float = 0.0, between: str = "u1o1") -> Recording:
+        names = (*HOSTS, between, "u2h1")
         other_mbps = self.other_mbps if self.rate_mbps == RATE_MBPS else self.rate_mbps
         recording = Recording(0.1, names, (self.rate_mbps, other_mbps, self.rate_mbps, self.rate_mbps), 1e9)
         for at in range(200):
@@ -123,7 +123,7 @@ class World:
             )
         return recording
 
-    def bound(self, traffic: Traffic = IN_ONE_UNIT, **carried: float) -> Bound | None:
+    def bound(self, traffic: Traffic = IN_ONE_UNIT, **carried: Any) -> Bound | None:
         return bound(self.recording(**carried), self.timelines(), traffic, {})
 
 
@@ -193,11 +193,13 @@ def test_the_slowest_of_unequal_links_sets_the_bound() -> None:
     assert (faster.link, faster.ratio) == ("u1h1 up", pytest.approx(1.0, abs=1e-6))
 
 
-def test_other_links_count_by_what_they_carried() -> None:
+@pytest.mark.parametrize("between", ["u1o1", "u1r1"])
+def test_other_links_count_by_what_they_carried(between: str) -> None:
     world = World(slow_s=World().sum_s())  # half of the rate of a host's link, which is what its circuit has
     length_s = world.computing_s + world.sum_s() + world.slow_s
-    alone = the(world.bound(optical_bytes_per_s=2 * world.sum_s() * RATE_MBPS * 1.25e5 / length_s))
-    assert alone.link == "u1o1 up"
+    sent_per_s = 2 * world.sum_s() * RATE_MBPS * 1.25e5 / length_s
+    alone = the(world.bound(optical_bytes_per_s=sent_per_s, between=between))
+    assert alone.link == f"{between} up"
     assert alone.ratio == pytest.approx(1.0, abs=0.02)
 
 
