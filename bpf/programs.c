@@ -372,19 +372,28 @@ static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet
 }
 
 /*
- * The control port of every place. It is attached to no device: the agent runs it on a frame, and names the
- * place by any of the ToR's ports, or by the host's eth0, as the device that the frame came by. So nobody
- * else can send ticks.
+ * The control port of every place. The agent runs it on a frame, and names the place by any of the ToR's
+ * ports, or by the host's eth0, as the device that the frame came by. Frames that are too long for that come
+ * by a device that is for ticks alone, with the number of that port in the place of a source address. So
+ * nobody else can send ticks.
  */
 int control_port(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	u32 ifindex = ctx->ingress_ifindex, verdict = V_MALFORMED;
+	struct port *port = ports.lookup(&ifindex);
 	struct iphdr *ip = ipv4_of(data, end);
 	struct gradient_packet packet;
+	struct ethhdr *eth = data;
 	int action = XDP_DROP;
 
-	if (ip && is_inc(ip, end))
-		action = at_control(ctx, &packet, ports.lookup(&ifindex), ifindex, &verdict);
+	if (ip && is_inc(ip, end)) {
+		if (port && port->kind == PORT_CONTROL) {
+			__builtin_memcpy(&ifindex, eth->h_source, sizeof(ifindex));
+			__builtin_memcpy(eth->h_source, eth->h_dest, sizeof(eth->h_source));
+			port = ports.lookup(&ifindex);
+		}
+		action = at_control(ctx, &packet, port, ifindex, &verdict);
+	}
 	return counted(verdict, action);
 }

@@ -21,6 +21,7 @@ from testbed.aggregation.forest import Forest
 from testbed.aggregation.ways import ways
 from testbed.client import environment, rpc
 from testbed.dataplanes.tors import AllTors, Restart
+from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
@@ -30,7 +31,7 @@ from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import die_with_parent
 from testbed.emulation.net import FabricNet
-from testbed.emulation.room import room
+from testbed.emulation.pairs import pair
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
 from testbed.topology import addresses
@@ -90,8 +91,11 @@ class Network:
             self.fabric = stack.enter_context(fabric)
             self.plane.attach(self._switch_ports(), self._host_ports())
             if self.plane.programs.mode == NATIVE:
-                stack.enter_context(room(self.topology.mtu))
+                stack.enter_context(pair(addresses.ROOM_DEVICES, self.topology.mtu))
                 open_room(self.plane.programs)
+            else:
+                stack.enter_context(pair(addresses.CONTROL_DEVICES, self.topology.mtu))
+                open_control(self.plane.programs)
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)

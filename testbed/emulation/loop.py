@@ -23,6 +23,7 @@ from testbed.emulation.netlink import (
     delete_device,
     set_up,
 )
+from testbed.emulation.pairs import add_pair
 from testbed.topology import addresses
 from testbed.topology.places import Host
 
@@ -65,6 +66,13 @@ class Loops:
                     add_neighbour(worker, addresses.LOOP_PLACE_IP, addresses.LOOP_PLACE_MAC),
                 ]
             )
+
+    def make_control(self, host: Host) -> None:
+        """Makes the pair by which ticks come to a host, both ends up; it goes with the namespace."""
+        with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
+            add_pair(addresses.CONTROL_DEVICES, self._mtu, addresses.control_ifindex(*host))
+            for name in addresses.CONTROL_DEVICES:
+                set_offloads(name, gro=False)
 
     def remove(self, host: Host) -> None:
         """Takes it away. NetlinkError if there is none."""

@@ -42,6 +42,8 @@ LOOP_PLACE_IP = "169.254.78.1"  # RFC 3927: of one link only
 LOOP_WORKER_IP, LOOP_PREFIX = "169.254.78.2", 30
 LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
 ROOM_DEVICES = ("room0", "room1")  # of the switches: where an empty push gets room for a sum
+# Of the switches, and of a host that is a place: by which ticks come that are too long to run a program on.
+CONTROL_DEVICES = ("control0", "control1")
 CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the testbed, ticks
 
 
@@ -150,6 +152,11 @@ def loop_ifindex(unit: Unit, host: int) -> int:
 def loop_place_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of the place's end of a host's loop; no other device of the testbed has it."""
     return _ifindex(0x70000, unit, host)
+
+
+def control_ifindex(unit: Unit, host: int) -> int:
+    """Return the ifindex of the end by which ticks come to a host; no other device of the testbed has it."""
+    return _ifindex(0x80000, unit, host)
 
 
 def _ifindex(base: int, unit: Unit, host: int) -> int:

@@ -31,9 +31,10 @@ def test_a_host_sums_what_a_worker_of_its_own_pushes() -> None:
 
 
 @pytest.mark.needs("ovs")
+@pytest.mark.parametrize("mtu", [1500, spec.MAX_MTU])
 @pytest.mark.parametrize("engine", ["xdp", pytest.param("bmv2", marks=pytest.mark.needs("bmv2"))])
-def test_the_daemon_ticks_places_on_a_running_network(engine: str) -> None:
-    seen = inside.findings("tick_scenarios:ticked", fabric(engine))
+def test_the_daemon_ticks_places_on_a_running_network(engine: str, mtu: int) -> None:
+    seen = inside.findings("tick_scenarios:ticked", fabric(engine, mtu))
     for name in ("u1", "u2", "host"):
         assert seen[name] == {
             "ticked": [[1, LACKING, True]] * 2,

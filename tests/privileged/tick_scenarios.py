@@ -25,10 +25,10 @@ from testbed.dataplanes.xdp.program import in_namespace
 from testbed.topology import addresses
 from testbed.topology.places import Host, at_host, switch
 from tests.forests import p4inc
-from tests.vectors.build import push, sum_of
+from tests.vectors.build import push, sum_of, worker_lanes
 
 
-def fabric(engine: str) -> str:
+def fabric(engine: str, mtu: int = 1500) -> str:
     """A configuration of two units of workers, the second of this engine, and a unit for a server."""
     return json.dumps(
         {
@@ -36,6 +36,7 @@ def fabric(engine: str) -> str:
             "host_rate_mbps": 10_000,
             "optical_rate_mbps": 10_000,
             "scale": 100,
+            "mtu": mtu,
         }
     )
 
@@ -43,7 +44,7 @@ def fabric(engine: str) -> str:
 TOP: Host = (3, 1)
 LATE_S = 60.0
 AGE_MS = 250
-LACKING, COMPLETE = 2, 3  # fragments
+LACKING, COMPLETE, FORGED = 2, 3, 4  # fragments
 PACED, TICKING = 256, 4  # ticks, and threads that send them
 
 
@@ -111,7 +112,7 @@ def _paced(network: Network, job: int, place: Any, fragments: Sequence[int]) -> 
 
 def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place: Any) -> dict[str, Any]:
     rings = [
-        _mapped(admission.rings[rank].fd, layout.result(spec.LANES), layout.SLOTS)
+        _mapped(admission.rings[rank].fd, layout.result(admission.lanes), admission.rings[rank].entries)
         for rank in range(len(hosts))
     ]
 
@@ -121,7 +122,9 @@ def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place:
             [
                 int(ring[fragment]["contributors"]),
                 int(ring[fragment]["flags"]) & 0xFF,
-                bool((ring[fragment]["lanes"] == sum_of(fragment, *members)).all()),
+                bool(
+                    (ring[fragment]["lanes"] == np.resize(sum_of(fragment, *members), admission.lanes)).all()
+                ),
             ]
             for ring in rings
         ]
@@ -146,6 +149,12 @@ def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place:
     for rank in range(len(hosts)):
         _push(network, admission, hosts, rank, COMPLETE)
     _await(lambda: have(COMPLETE), "the result of a fragment that all contributed to")
+    if place.at and admission.lanes > spec.LANES:
+        with _Counted(network, "aggregated"):
+            _push(network, admission, hosts, 0, FORGED)
+        with _Counted(network, "bad_job"):
+            _forge(network, admission, place.at)
+        assert not have(FORGED)
     held = [ring[:8].tobytes() for ring in rings]
     with _Counted(network, "tick_late"):
         tick(COMPLETE)
@@ -158,13 +167,30 @@ def _push(network: Network, admission: Admission, hosts: Sequence[Host], rank: i
     """Send a worker's push from its host."""
     way = admission.worker_env(rank)["trees"][0]
     fields = {"job": admission.job, "generation": admission.generation}
-    data = push(rank, fragment, slot=way["slot_base"] + fragment, **fields)[HEADERS_BYTES:]
+    lanes = np.resize(worker_lanes(rank, fragment), admission.lanes)
+    data = push(rank, fragment, slot=way["slot_base"] + fragment, data=lanes, **fields)[HEADERS_BYTES:]
 
     def send() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
             opened.sendto(data, (way["address"], spec.UDP_PORT))
 
     in_namespace(network.fabric.host_namespace(addresses.host_name(*hosts[rank])), send)
+
+
+def _forge(network: Network, admission: Admission, host: Host) -> None:
+    """Send a tick as a user could who runs something at the host: by an address that needs no neighbour."""
+    fields = {"job": admission.job, "generation": admission.generation, "op": spec.Op.TICK, "count": 0}
+    slot, lanes = admission.bases[0, at_host(host)] + FORGED, np.zeros(admission.lanes, np.uint32)
+    data = push(0, FORGED, slot=slot, contributors=0, data=lanes, **fields)[HEADERS_BYTES:]
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+            opened.setsockopt(
+                socket.SOL_SOCKET, socket.SO_BINDTODEVICE, addresses.CONTROL_DEVICES[0].encode()
+            )
+            opened.sendto(data, ("239.1.1.1", spec.UDP_PORT))
+
+    in_namespace(network.fabric.host_namespace(addresses.host_name(*host)), send)
 
 
 class _Counted:

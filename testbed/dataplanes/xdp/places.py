@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -18,8 +19,8 @@ from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places
-from testbed.contract.spec import ONE_BUFFER_MTU
 from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.control import Injector, open_control
 from testbed.dataplanes.xdp.plane import NO_ENTRY, ip_number, put_port, set_port
 from testbed.dataplanes.xdp.program import NATIVE, Programs, in_namespace
 from testbed.dataplanes.xdp.syscall import (
@@ -54,9 +55,12 @@ Key = tuple[int, int]  # a job's number, and one of its trees
 
 
 class Loops(Protocol):
-    """The maker of hosts' loops: the pairs of devices by which a worker reaches its own host's place."""
+    """The maker of hosts' loops: the pairs of devices by which a worker reaches its own host's place. And of
+    those by which ticks do, which stay.
+    """
 
     def make(self, host: Host) -> None: ...
+    def make_control(self, host: Host) -> None: ...
     def remove(self, host: Host) -> None: ...
 
 
@@ -97,9 +101,14 @@ class _Place:
         self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
         self._groups: dict[Key, int] = {}  # cell of `groups`
         self._senders: dict[int, Sender] = {}  # by host
+        self._injector: Injector | None = None
+        self._opening = threading.Lock()
 
     def close(self) -> None:
-        """Drop the slots' descriptor."""
+        """Drop the descriptors of the slots and of the control port."""
+        if self._injector:
+            self._injector.close()
+            self._injector = None
         if self._slots:
             os.close(self._slots[1])
             self._cells.free("slots", self._slots[0])
@@ -170,20 +179,29 @@ class _Place:
         self._set_sender(host)
 
     def tick(self, tick: Tick) -> None:
-        """Run the control port's program on a tick: it is done when this returns. Another thread may take the
-        entry away meanwhile: it is looked up once here, and then by the program.
+        """Run the control port's program on a tick, or where frames are too long for that send it there: it
+        is done, or on its way, when this returns. Another thread may take the entry away meanwhile: it is
+        looked up once here, and then by the program.
         """
         held = self._entries.get((tick.job, tick.tree))
         if held is None:
             raise TestbedError(f"tick job {tick.job}, tree {tick.tree}: it is not summed at this place")
-        if self._programs.mode != NATIVE:
-            raise TestbedError(
-                f"tick job {tick.job}, tree {tick.tree}: an mtu up to {ONE_BUFFER_MTU} is accepted, as the "
-                "kernel runs programs on frames of one buffer only"
-            )
         data = tick_frame(tick, held[1])
-        program, device = self._programs.program_fd("control_port"), self._device()
-        self._inside(lambda: run_live(program, data, device))
+        if self._programs.mode == NATIVE:
+            program = self._programs.program_fd("control_port")
+            self._inside(lambda: run_live(program, data, self._device()))
+        else:
+            self._made_injector().send(data, self._device())
+
+    def _made_injector(self) -> Injector:
+        with self._opening:
+            if self._injector is None:
+                self._inside(self._open_control)
+            assert self._injector is not None
+            return self._injector
+
+    def _open_control(self) -> None:
+        self._injector = Injector()
 
     def empty(self, base: int, size: int) -> None:
         """Forget what slots hold, which no tree may be using."""
@@ -305,6 +323,12 @@ class XdpHostPlace(_Place):
         if self._loops and sender is None and self._senders:
             self._loops.remove(self._host)
         super().bind(host, sender)
+
+    def _open_control(self) -> None:
+        if self._loops:
+            self._loops.make_control(self._host)
+        open_control(self._programs)
+        super()._open_control()
 
     def _attach_loop(self) -> None:
         self._programs.attach("loop_port", addresses.LOOP_PLACE_DEVICE)

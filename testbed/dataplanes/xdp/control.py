@@ -1,0 +1,41 @@
+"""The control port of places whose frames are longer than the kernel runs a program on: a pair of devices.
+
+Whoever runs the place sends ticks into the one end; `control_port` is attached to the other, and takes the
+device that stands for the place from a tick's source address. Nobody else sends by these devices. The pair of
+the switches is in their network namespace, and serves all of them; a host's is in its own.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from testbed.contract.places import Port
+from testbed.dataplanes.xdp.plane import put_port
+from testbed.dataplanes.xdp.program import Programs
+from testbed.dataplanes.xdp.syscall import u32
+from testbed.topology.addresses import CONTROL_DEVICES
+
+_SOURCE = slice(6, 10)  # of a frame: in its source address
+
+
+def open_control(programs: Programs) -> None:
+    """Attach the program to CONTROL_DEVICES, which are in the calling thread's network namespace."""
+    put_port(programs, socket.if_nametoindex(CONTROL_DEVICES[1]), kind=Port.CONTROL)
+    programs.attach("control_port", CONTROL_DEVICES[1])
+
+
+class Injector:
+    """Sends ticks into the pair of the network namespace that it was made in. Any thread may."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
+        self._socket.bind((CONTROL_DEVICES[0], 0))
+
+    def send(self, tick: bytes, ifindex: int) -> None:
+        """Send a tick for the place that the device of this number stands for."""
+        frame = bytearray(tick)
+        frame[_SOURCE] = u32(ifindex)
+        self._socket.send(frame)
+
+    def close(self) -> None:
+        self._socket.close()
