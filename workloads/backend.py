@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
-import importlib
 import os
 import queue
 import sys
@@ -26,18 +25,15 @@ import torch.distributed as dist
 
 from testbed.contract.transports import GLOO, PACKETS
 from workloads import groups
-from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector
+from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector, c10d, sum_options
 from workloads.job_env import Board, JobEnv, Part
 from workloads.meeting import check_size
 from workloads.native import build
 from workloads.outcome import Outcome, Record
-from workloads.quantiser import NotFiniteError, UnheardError
+from workloads.quantiser import NotFiniteError, PartMissingError, UnheardError
 from workloads.reducers import InNetwork, Reducer, reducer_for
 from workloads.timeline import Timeline
 
-c10d: Any = importlib.import_module(
-    "torch._C._distributed_c10d"
-)  # torch's stubs of it lack what is used here
 _native: Any = build.load()
 
 _END_TIMEOUT_S = 5.0
@@ -107,6 +103,8 @@ class Sums:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._by_bytes: Counter[str] = Counter()  # what it summed, by the way that it went
         self._order = threading.Lock()  # vectors are submitted, and waited for, in one order
+        self._door = threading.Lock()  # of the thread's tasks
+        self._is_open = False
         self._thread: threading.Thread | None = None
         self._gloo: Any = None
         self._new_exact: Any = None
@@ -122,6 +120,7 @@ class Sums:
         the thread of sums.
         """
         self._gloo, self._new_exact = gloo, functools.cache(exact)
+        self._is_open = True
         self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
         self._thread.start()
         self._job.board.join()
@@ -130,6 +129,7 @@ class Sums:
         """Begin a sum, and return its number in the timeline. `work.done()` or `work.fail(text)` follows;
         `work.outcomes` says of each tensor, once the sum is there, who is in it.
         """
+        self._check_open()
         work.outcomes = outcomes = list[Outcome]()
         self._job.board.asks()
         if self._reducer:
@@ -139,7 +139,7 @@ class Sums:
             start = time.perf_counter()
             number = self._timeline.ask(_size_bytes(tensors), summed=True)
             works = self._start_ring(tensors)
-            self._tasks.put(
+            self._then(
                 lambda: self._settle(
                     work, lambda: self._finish_ring(works, start, tensors, average, outcomes), number
                 )
@@ -202,6 +202,7 @@ class Sums:
 
     @torch.no_grad()
     def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> int:
+        self._check_open()
         carrier: Any = self._reducer
         work.outcomes = outcomes = list[Outcome]()
         failures = list[Exception]()
@@ -217,8 +218,8 @@ class Sums:
         with self._order:
             for vector in vectors:
                 vector.submit(carrier)
-                self._tasks.put(functools.partial(self._take, carrier, vector, outcomes, failures))
-            self._tasks.put(lambda: self._settle(work, settled, number))
+                self._then(functools.partial(self._take, carrier, vector, outcomes, failures))
+            self._then(lambda: self._settle(work, settled, number))
         self._see_backward()
         return number
 
@@ -227,7 +228,7 @@ class Sums:
         self, carrier: Carrier, vector: Vector, outcomes: list[Outcome], failures: list[Exception]
     ) -> None:
         try:
-            way, outcome = self._finished(carrier, vector.floats)
+            way, outcome = self._finished(carrier, vector.by_gloo)
             vector.take()
         except Exception as error:  # told when all vectors are settled
             failures.append(error)
@@ -268,7 +269,9 @@ class Sums:
         """
         if self._thread is None or not self._thread.is_alive():
             return
-        self._tasks.put(None)
+        with self._door:
+            self._is_open = False
+            self._tasks.put(None)
         self._thread.join(_END_TIMEOUT_S)
         _native.drain(_END_TIMEOUT_S)  # callbacks of the last sums
         if not self._thread.is_alive():  # else it may need them still
@@ -278,6 +281,18 @@ class Sums:
         except OSError as error:  # the training itself is done
             print(f"the result lacks this worker's statistics: {error.strerror}", file=sys.stderr)
         self._job.board.leave()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("the group was destroyed, and sums no more")
+
+    def _then(self, task: Callable[[], None]) -> None:
+        """Have the thread do this after what it was given before. Raises RuntimeError where it ends: nobody
+        would wait for it to the end.
+        """
+        with self._door:
+            self._check_open()
+            self._tasks.put(task)
 
     def _work(self) -> None:
         while task := self._tasks.get():
@@ -318,14 +333,14 @@ class Sums:
                 in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
                 flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
                 reducer.submit(flat.numpy())
-                self._tasks.put(functools.partial(finish, tensor, flat))
-            self._tasks.put(
+                self._then(functools.partial(finish, tensor, flat))
+            self._then(
                 lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures), number)
             )
 
     @torch.no_grad()
     def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
-        way, outcome = self._finished(reducer, flat)
+        way, outcome = self._finished(reducer, lambda gloo: gloo.allreduce([flat], sum_options()))
         self.record.add(outcome)
         self._by_bytes[way] += 4 * flat.numel()
         if average:  # a sum that lacks workers is as large as that of all
@@ -334,26 +349,28 @@ class Sums:
             tensor.copy_(flat.view(tensor.shape))
         return outcome
 
-    def _finished(self, reducer: Reducer | Carrier, floats: torch.Tensor | None) -> tuple[str, Outcome]:
-        """Wait for the next vector, which is of these floats or of none; say by which way it went, and who is
-        in it.
+    def _finished(self, reducer: Reducer | Carrier, by_gloo: Callable[[Any], Any]) -> tuple[str, Outcome]:
+        """Wait for the next vector, or do `by_gloo` what the network could not; say by which way it went, and
+        who is in it.
         """
         workers = self._job.world_size
         try:
             return self._job.transport, reducer.finish() or Outcome.whole(workers)  # a user's may say nothing
         except NotFiniteError as error:
-            if floats is None or self._job.strict_finite or isinstance(error, UnheardError):
+            if self._job.strict_finite or isinstance(error, UnheardError):
                 raise  # gloo needs all of them
-            self._sum_exactly(floats)
-            return GLOO, Outcome.whole(workers)
+            self._do_exactly(by_gloo)
+        except PartMissingError:
+            self._do_exactly(by_gloo)
+        return GLOO, Outcome.whole(workers)
 
-    def _sum_exactly(self, flat: torch.Tensor) -> None:
-        """Sum by gloo what the network has no integers for. All workers do, at this place of the order: the
-        vote that told one of them told all. The backend is this thread's own, so that nothing of the script's
-        comes between.
+    def _do_exactly(self, by_gloo: Callable[[Any], Any]) -> None:
+        """Have gloo do what the network has no integers for, or lacks workers of. All workers do, at this
+        place of the order: the vote or the result that told one of them told all. The backend is this
+        thread's own, so that nothing of the script's comes between.
         """
         try:
-            self._new_exact().allreduce([flat], _sum_options()).wait()
+            by_gloo(self._new_exact()).wait()
         except RuntimeError as error:
             raise self._explained(error) from error
 
@@ -373,7 +390,7 @@ class Sums:
         """Starts gloo's all-reduce of each tensor, at once and on the caller's thread: gloo pairs them up by
         their order.
         """
-        return [self._gloo.allreduce([tensor], _sum_options()) for tensor in tensors]
+        return [self._gloo.allreduce([tensor], sum_options()) for tensor in tensors]
 
     def _finish_ring(
         self,
@@ -442,16 +459,6 @@ class GroupSums(Sums):
                 os.close(membership.job.endpoint[name])
         self._key = membership.key
 
-    def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> int:
-        if not self.is_up:
-            raise RuntimeError("the group was destroyed, and sums no more")
-        return super().start(work, tensors, average)
-
-    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> int:
-        if not self.is_up:
-            raise RuntimeError("the group was destroyed, and gathers no more")
-        return super()._carry(work, made)
-
     def shutdown(self) -> None:
         """End it, and let go of its places, of which other members may need something still: they are free
         when all have left. Called by torch when the group is destroyed, or at the process's end.
@@ -485,12 +492,6 @@ def _size_bytes(tensors: list[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _sum_options() -> Any:
-    options = c10d.AllreduceOptions()
-    options.reduceOp = c10d.ReduceOp.SUM
-    return options
-
-
 _sums: Sums | None = None
 _ledger = groups.Ledger()  # of the groups beside it
 
@@ -500,8 +501,8 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     world of another size than the job.
 
     The first group of all workers is the job's; after its end the next one of all workers takes its place.
-    Groups made while it is there, and those of some of the workers, sum by trees of their own where the
-    testbed admits them, else by gloo.
+    Groups made while any of its workers has it, and those of some of the workers, sum by trees of their own
+    where the testbed admits them, else by gloo.
     """
     global _sums
     job = JobEnv.from_environ()
@@ -519,20 +520,35 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
     if not dist.is_initialized():  # the script's own, of all workers
         check_size(job, size)
-    if size != job.world_size or (_sums and _sums.is_up):
-        if _sums:
-            _sums.stands_beside_another()
-        return _beside(job, gloo("inc-gloo"), exact, rank, timeout)
-    job.board.meet()
+    is_up = bool(_sums and _sums.is_up)
+    may_be_first = size == job.world_size and not is_up
+    if may_be_first:
+        job.board.meet()
     try:
+        common = gloo("inc-gloo")
+        if size != job.world_size or _any(common, is_up):
+            if may_be_first:
+                job.board.part()
+            if _sums:
+                _sums.stands_beside_another()
+            return _beside(job, common, exact, rank, timeout)
         if _sums is None:
             _sums = Sums(job, timeout.total_seconds())
-        common = gloo("inc-gloo")
     except BaseException:
-        job.board.part()
+        if may_be_first:
+            job.board.part()
         raise
     _sums.begin(common, exact)
     return _native.IncBackend(common, _sums)
+
+
+def _any(gloo: Any, mine: bool) -> bool:
+    """Return whether any worker of the group says yes: each knows of its own groups alone, and all must take
+    the same for the first.
+    """
+    word = torch.tensor([int(mine)])
+    gloo.allreduce([word], sum_options()).wait()
+    return bool(word)
 
 
 def _beside(job: JobEnv, common: Any, exact: Callable[[], Any], member: int, timeout: timedelta) -> Any:

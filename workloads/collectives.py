@@ -8,6 +8,7 @@ is submitted, and taken when its reducer has finished it.
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ import torch
 from workloads.endpoint import Lanes
 from workloads.outcome import Outcome
 from workloads.quantiser import Floats
+
+c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stubs lack what is used here
 
 LANE_BYTES = 4
 
@@ -45,6 +48,9 @@ class Vector(Protocol):
     def submit(self, carrier: Carrier) -> None:
         """Give it to the reducer."""
 
+    def by_gloo(self, gloo: Any) -> Any:
+        """Have gloo's backend put into the buffer what the network could not; return its work."""
+
     def take(self) -> None:
         """Put what came where it belongs."""
 
@@ -65,6 +71,11 @@ class Gathered:
     def submit(self, carrier: Carrier) -> None:
         carrier.submit_gathered(_lanes(self._buffer, self.size_bytes), self._own)
 
+    def by_gloo(self, gloo: Any) -> Any:
+        whole = _as_bytes(self._buffer, self.size_bytes)
+        parts = list(whole.chunk(self.size_bytes // (self._own.stop - self._own.start)))
+        return gloo.allgather([parts], [whole[self._own].clone()])
+
     def take(self) -> None:
         if self._is_direct:
             return
@@ -81,6 +92,7 @@ class Broadcast:
 
     def __init__(self, tensor: torch.Tensor, rank: int, root: int) -> None:
         self.size_bytes = _size_bytes(tensor)
+        self._root = root
         self._tensor, self._is_mine, self._is_direct = tensor, rank == root, _is_lanes(tensor)
         self._buffer = tensor if self._is_direct else _bytes(self.size_bytes)
         if self._is_mine and not self._is_direct:
@@ -89,6 +101,11 @@ class Broadcast:
     def submit(self, carrier: Carrier) -> None:
         own = slice(0, self.size_bytes if self._is_mine else 0)
         carrier.submit_gathered(_lanes(self._buffer, self.size_bytes), own)
+
+    def by_gloo(self, gloo: Any) -> Any:
+        options = c10d.BroadcastOptions()
+        options.rootRank = self._root
+        return gloo.broadcast([_as_bytes(self._buffer, self.size_bytes)], options)
 
     def take(self) -> None:
         if not self._is_direct and not self._is_mine:
@@ -112,11 +129,21 @@ class Scattered:
     def submit(self, carrier: Carrier) -> None:
         carrier.submit(self.floats.numpy(), self._own)
 
+    def by_gloo(self, gloo: Any) -> Any:
+        return gloo.allreduce([self.floats], sum_options())
+
     def take(self) -> None:
         part = self.floats[self._own]
         if self._average:
             part.div_(self._workers)
         self._output.copy_(part.view(self._output.shape))
+
+
+def sum_options() -> Any:
+    """Return gloo's options of a sum."""
+    options = c10d.AllreduceOptions()
+    options.reduceOp = c10d.ReduceOp.SUM
+    return options
 
 
 def _size_bytes(tensor: torch.Tensor) -> int:
@@ -145,6 +172,12 @@ def _lanes(buffer: torch.Tensor, size_bytes: int) -> Lanes:
     """Return the lanes in a buffer, whatever its type: numpy lacks some of torch's."""
     kind: Any = ctypes.c_uint32 * -(-size_bytes // LANE_BYTES)
     return np.ctypeslib.as_array(kind.from_address(buffer.data_ptr()))
+
+
+def _as_bytes(buffer: torch.Tensor, size_bytes: int) -> torch.Tensor:
+    """Return the bytes in a buffer, whatever its type."""
+    kind: Any = ctypes.c_uint8 * size_bytes
+    return torch.from_numpy(np.ctypeslib.as_array(kind.from_address(buffer.data_ptr())))
 
 
 def _copy(address: int, tensor: torch.Tensor) -> None:

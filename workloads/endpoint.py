@@ -32,7 +32,7 @@ from testbed.contract.records import Kind, Record
 from testbed.contract.votes import Ballot
 from workloads.job_env import Board
 from workloads.outcome import Outcome
-from workloads.quantiser import DisagreementError, Floats, NotFiniteError, UnheardError
+from workloads.quantiser import DisagreementError, Floats, NotFiniteError, PartMissingError, UnheardError
 
 Lanes = npt.NDArray[np.uint32]
 
@@ -283,6 +283,8 @@ class Endpoint:
                 self._broken = UnheardError(what)
                 return self._broken
             return NotFiniteError(what)
+        if event == Event.LACKING:
+            return PartMissingError(f"{detail} of {self._workers} workers are in a fragment that is gathered")
         if event == Event.IMPOSSIBLE:
             self._broken = RuntimeError(
                 f"job {self._job}: a result names {detail} contributors of {self._workers} workers"

@@ -50,6 +50,12 @@ class NotFiniteError(ArithmeticError):
     """Some worker has a NaN or an infinity in its gradients."""
 
 
+class PartMissingError(RuntimeError):
+    """Results of a gathered vector lack workers, whose parts are missing. All workers see the same results,
+    and so raise it at the same vector.
+    """
+
+
 class UnheardError(NotFiniteError):
     """The same where workers were missing in the vote: others may have summed without it, and not know."""
 

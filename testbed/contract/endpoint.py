@@ -21,6 +21,7 @@ class Event(Choice):
     DISAGREE = 4, "the workers reduce arrays of different lengths"
     IMPOSSIBLE = 5, "a result names as many contributors as cannot be"
     OVERTAKEN = 6, "others are so far ahead that a result was replaced before it was taken"
+    LACKING = 7, "a gathered vector lacks parts of workers; all workers know it"
 
 
 class Vector(Choice):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -22,10 +23,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.endpoint_wire import DONE, NOT_FINITE, QUIET, End, Rack, rack
+from testbed.contract import mapping
+from testbed.contract.frame import Frame
+from tests.unit.endpoint_wire import DONE, LACKING, NOT_FINITE, QUIET, End, Rack, rack
 from workloads import backend
 from workloads.outcome import Outcome
-from workloads.quantiser import NotFiniteError
+from workloads.quantiser import NotFiniteError, PartMissingError
 
 c10d = backend.c10d
 WORKERS, LARGE, SMALL = 3, 8_003, 7
@@ -54,6 +57,8 @@ class Carrier:
             event, _ = self._network.step(self._end)
         if event == NOT_FINITE:
             raise NotFiniteError("some worker's")
+        if event == LACKING:
+            raise PartMissingError("2 of 3")
         assert event == DONE
         return Outcome.whole(WORKERS)
 
@@ -90,10 +95,12 @@ class Worker:
 
 
 @contextmanager
-def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Worker]]:
+def workers(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Frame], Frame] | None = None
+) -> Iterator[list[Worker]]:
     store = torch.distributed.HashStore()
     with ExitStack() as stack:
-        network = stack.enter_context(rack(WORKERS))
+        network = stack.enter_context(rack(WORKERS, change=change) if change else rack(WORKERS))
         all_of_them = [Worker(Carrier(network, end), end.number, store, monkeypatch) for end in network.ends]
         together(all_of_them, lambda worker: worker.begin())
         try:
@@ -194,6 +201,61 @@ def test_sizes_that_do_not_fit_are_gloos_to_refuse(monkeypatch: pytest.MonkeyPat
     with workers(monkeypatch) as all_of_them:
         assert all(together(all_of_them, refused))
         assert [worker.carrier.submitted for worker in all_of_them] == [0] * WORKERS
+
+
+def test_a_worker_whose_own_part_does_not_fit_fails_alone_and_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Gloo does the same: before anything is sent; and no collective of the others is taken for its."""
+
+    def gather(worker: Worker) -> bool:
+        if worker.rank == 1:
+            outputs = [torch.zeros(LARGE) for _ in range(WORKERS)]
+            with pytest.raises(RuntimeError, match="invalid tensor size"):
+                worker.inc.allgather([outputs], [torch.zeros(LARGE + 1)], c10d.AllgatherOptions())
+            for call in (worker.inc._allgather_base, worker.plain._allgather_base):
+                with pytest.raises(RuntimeError, match="invalid tensor size"):
+                    call(torch.zeros(WORKERS * LARGE), torch.zeros(LARGE + 1))
+        whole = torch.zeros(WORKERS * LARGE)
+        worker.inc._allgather_base(whole, torch.full((LARGE,), float(worker.rank))).wait(LIMIT)
+        small = torch.zeros(WORKERS)
+        worker.inc._allgather_base(small, torch.full((1,), float(worker.rank))).wait(LIMIT)
+        return torch.equal(whole.view(WORKERS, LARGE)[:, -1], small)
+
+    with workers(monkeypatch) as all_of_them:
+        assert together(all_of_them, gather) == [True] * WORKERS
+        assert [worker.carrier.submitted for worker in all_of_them] == [1] * WORKERS
+
+
+def lacking(packet: Frame) -> Frame:
+    """A result as of a place that was ticked."""
+    if packet.header.fragment >= mapping.FIRST_VOTE:
+        return packet
+    return replace(packet, header=replace(packet.header, contributors=WORKERS - 1))
+
+
+@pytest.mark.parametrize("call", [gathered, gathered_whole, broadcast])
+def test_what_lacks_a_worker_is_gathered_by_gloo_on_all_alike(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with workers(monkeypatch, lacking) as all_of_them:
+        for _ in range(2):  # the group goes on
+            mine = together(all_of_them, partial(call_of, "inc", call, LARGE))
+            theirs = together(all_of_them, partial(call_of, "plain", call, LARGE))
+            for ours, gloos in zip(mine, theirs, strict=True):
+                assert all(torch.equal(*pair) for pair in zip(ours, gloos, strict=True))
+        assert {tuple(worker.sums._by_bytes) for worker in all_of_them} == {("gloo",)}
+
+
+def test_all_workers_take_the_same_group_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has a first group still, the others have destroyed theirs."""
+    with workers(monkeypatch) as all_of_them:
+        for has_one in ((), (1,), (0, 1, 2)):
+            agreed = together(
+                all_of_them,
+                lambda worker, has_one=has_one: backend._any(worker.plain, worker.rank in has_one),
+            )
+            assert agreed == [bool(has_one)] * WORKERS
 
 
 def test_values_that_are_not_finite_are_scattered_by_gloo(monkeypatch: pytest.MonkeyPatch) -> None:

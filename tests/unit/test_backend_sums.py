@@ -104,6 +104,19 @@ def test_what_is_not_finite_is_gloos_unless_it_is_to_be_an_error(worker: Worker)
     assert worker.sum(None).error == "", "the group survives it"
 
 
+def test_what_is_asked_of_a_group_that_was_destroyed_fails_by_name(worker: Worker) -> None:
+    """Behind the last task of its thread nobody would ever do it."""
+    worker.sums.shutdown()
+    for ask in (
+        lambda: worker.sums.start(Work(), [torch.ones(5)], False),
+        lambda: worker.sums.broadcast(Work(), [torch.ones(5)], 0, 0),
+    ):
+        with pytest.raises(RuntimeError, match=r"^the group was destroyed, and sums no more$"):
+            ask()
+    worker.sums.begin(None, lambda: worker.exact)
+    assert worker.sum(None).error == "", "the next one sums"
+
+
 def test_gloo_is_not_asked_where_the_others_may_not_come(worker: Worker) -> None:
     """A vote that lacks workers told only some of them: gloo would wait for the others for ever."""
     work = worker.sum(UnheardError("1 of 3 workers have NaN"))

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.contract import mapping, spec
 from testbed.contract.frame import Frame
-from tests.unit.endpoint_wire import DISAGREE, DONE, IMPOSSIBLE, in_tree, rack
+from tests.unit.endpoint_wire import DISAGREE, DONE, IMPOSSIBLE, LACKING, in_tree, rack
 from tests.unit.test_endpoint_trees import expected, vectors
 
 WORKERS = 3
@@ -84,10 +84,37 @@ def without_a_worker(packet: Frame) -> Frame:
     return replace(packet, header=replace(packet.header, contributors=WORKERS - 1, flags=flags))
 
 
-def test_a_part_that_is_missing_is_an_error() -> None:
-    """A result that lacks a worker has zeros where its part would be: nobody takes them for it."""
+def test_a_part_that_is_missing_is_told_of_its_vector_alone() -> None:
+    """A result that lacks a worker has zeros where its part would be: nobody takes them for it. All workers
+    see it alike, and what they have of their own is as it was.
+    """
+    given, own, whole = parts(8_000, (4_000, 4_000))
+    summed = [np.full(3 * spec.LANES, worker, np.float32) for worker in range(WORKERS)]
+
+    def without_some(packet: Frame) -> Frame:
+        is_of_the_first = packet.header.fragment < 8_000 // (4 * spec.LANES)
+        return without_a_worker(packet) if is_of_the_first else packet
+
+    with rack(WORKERS, change=without_some) as network:
+        for end, (lanes,), part, floats in zip(network.ends, given, own, summed, strict=True):
+            network.submit(end, lanes, own=part)
+            network.submit(end, floats)
+        events = network.run([[]] * WORKERS, settled=2)
+    assert [[event for event, _ in each] for each in events] == [[LACKING, DONE]] * WORKERS
+    for (lanes,), part in zip(given, own, strict=True):
+        assert np.array_equal(lanes.view(np.uint8)[part], whole.view(np.uint8)[part])
+    assert all((floats == sum(range(WORKERS))).all() for floats in summed)
+
+
+def test_a_result_of_more_workers_than_there_are_ends_all() -> None:
     given, own, _ = parts(8_000, (4_000, 4_000))
-    with rack(WORKERS, change=without_a_worker) as network:
+
+    def too_many(packet: Frame) -> Frame:
+        if packet.header.fragment >= mapping.FIRST_VOTE:
+            return packet
+        return replace(packet, header=replace(packet.header, contributors=WORKERS + 1))
+
+    with rack(WORKERS, change=too_many) as network:
         events = network.run(given, own=own)
     assert {each[0][0] for each in events} == {IMPOSSIBLE}
 

@@ -71,7 +71,7 @@ LOADERS = {
     "testbed/dataplanes/folders.py": "an engine's folder, whose libraries need not be there for another's",
     "testbed/emulation/prompt.py": "a line of `py` at the prompt, for the user who typed it",
     "controller/adapter.py": "Ryu or os-ken, whichever the host has",
-    "workloads/backend.py": "a module of torch that has no types",
+    "workloads/collectives.py": "a module of torch that has no types",
     "workloads/hook.py": "a module of torch that has no types",
     "workloads/native/build.py": "the backend of the torch that is installed",
     "workloads/template.py": "a worker's script, which becomes the process",

@@ -40,7 +40,7 @@ struct op {
 	int event;	/* enum event: EVENT_IDLE until it is settled */
 	uint32_t workers; /* those with NaN or infinity, or contributors that cannot be */
 	int special;	/* this worker's values have a NaN or an infinity, then: somebody's */
-	int wrong;	/* a result named as many contributors as cannot be */
+	int wrong;	/* the event that results made of it which cannot be taken, or 0 */
 	struct block *blocks; /* none of lanes as they are, and where the vote carries the values */
 	uint64_t pages, pushed, taken; /* votes */
 	uint64_t first, count, left; /* fragments, counted over all trees; known after the first vote */

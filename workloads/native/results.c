@@ -16,9 +16,10 @@ static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r
 {
 	uint64_t start = (number - op->first) * e->s.lanes, count = lesser(op->length - start, e->s.lanes);
 	uint32_t flags = r->flags, those = r->contributors;
-	int wrong = !those || those > e->s.workers;
+	int wrong = !those || those > e->s.workers ? EVENT_IMPOSSIBLE : 0;
 
-	wrong |= op->gathered && those != e->s.workers; /* a part is missing, and nobody knows which */
+	if (op->gathered && !wrong && those < e->s.workers)
+		wrong = EVENT_LACKING; /* a part is missing, and nobody knows which */
 	if (op->raw && !wrong)
 		lanes_swap(r->lanes, (uint32_t *)op->data + start, count);
 	else if (!wrong && parts_has(op, start, count))
@@ -31,10 +32,10 @@ static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r
 	op->contributors[number - op->first] = wrong ? 0 : those;
 	if (wrong) { /* told when nothing of the vector is under way any more */
 		op->workers = those;
-		op->wrong = 1;
+		op->wrong = op->wrong == EVENT_IMPOSSIBLE ? op->wrong : wrong;
 	}
 	if (!--op->left)
-		op->event = op->wrong ? EVENT_IMPOSSIBLE : EVENT_DONE;
+		op->event = op->wrong ? op->wrong : EVENT_DONE;
 	return flags;
 }
 
