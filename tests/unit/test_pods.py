@@ -5,7 +5,10 @@ switches, and results go down again to every worker.
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Iterator
+from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,10 +17,13 @@ from hypothesis import strategies as st
 
 from controller.flows import routes_of, tor_flows
 from controller.state import begin
-from testbed.aggregation.forest import Forest, Node, below_top, meeting_switch
+from testbed.aggregation.forest import Forest, Node, Tree, below_top, meeting_switch
+from testbed.aggregation.messages import site_from_json, site_to_json
+from testbed.aggregation.system import Site, racks_of
 from testbed.aggregation.ways import ways
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError
+from testbed.jobs.placement import draw_workers, parse_place, place_workers
 from testbed.ocs.circuits import Circuit, checked
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid, in_rack, tor_dpid, tor_name
@@ -168,15 +174,9 @@ def test_what_meets_in_a_queue_of_a_pod() -> None:
     everybody = Forest(TWO_RACKS, (below_top(TWO_RACKS, at_host(in_pod(1, 2, 3))),))
     assert everybody.meeting() == 1, "the pod switch's sum alone"
     pushed = Node(switch(1), (0, 1, 2))  # type: ignore[arg-type]
-    assert Forest(TWO_RACKS, (_tree(pushed),)).meeting() == 2, "both workers of a rack by its one port"
+    assert Forest(TWO_RACKS, (Tree(pushed),)).meeting() == 2, "both workers of a rack by its one port"
     up = Node(at_tor(tor_dpid(1, 2)), (2,), (Node(at_tor(tor_dpid(1, 1)), (0, 1)), Node(switch(2), (3, 4))))  # type: ignore[arg-type]
-    assert Forest(TWO_PODS, (_tree(up),)).meeting() == 2, "from another rack and another unit, from above"
-
-
-def _tree(top: Node) -> Any:
-    from testbed.aggregation.forest import Tree
-
-    return Tree(top)
+    assert Forest(TWO_PODS, (Tree(up),)).meeting() == 2, "from another rack and another unit, from above"
 
 
 @st.composite
@@ -230,3 +230,56 @@ def test_a_pod_within_one_unit_asks_the_controller_nothing() -> None:
     forest = Forest(TWO_RACKS, (below_top(TWO_RACKS, switch(1)),))  # type: ignore[arg-type]
     (way,) = ways(forest, lambda *_, **__: pytest.fail("it was asked"))
     assert way == {tor_dpid(1): ["u1-r1", "u1-r2"]}  # type: ignore[arg-type]
+
+
+# ---- placement ----
+
+
+def test_workers_are_placed_in_racks_or_in_any_of_a_pod() -> None:
+    racks = racks_of(PODS)
+
+    def placed(text: str | None, *busy: Host) -> list[str]:
+        hosts = place_workers(racks, set(busy), None if text is None else parse_place(text))
+        return [addresses.host_name(*host) for host in hosts]
+
+    assert placed("u1r2:2,u1r1:1") == ["u1r2h1", "u1r2h2", "u1r1h1"]
+    assert placed("u1:4") == ["u1r1h1", "u1r1h2", "u1r1h3", "u1r2h1"]
+    assert placed("u1r1:2,u1:2") == ["u1r1h1", "u1r1h2", "u1r1h3", "u1r2h1"], "each host once"
+    assert placed("u1:2", in_pod(1, 1, 1)) == ["u1r1h2", "u1r1h3"]
+    assert placed(None) == [f"u1r{rack}h{host}" for rack in (1, 2) for host in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("u1r3:1", r"--place u1r3:1: no such rack; accepted are u1 \(2 racks of 3 hosts\), u2"),
+        ("u3r1:1", "--place u3r1:1: no such rack"),
+        ("u9:1", "--place u9:1: no such unit"),
+        ("u1r1:4", "--place u1r1:4: u1r1 has 3 hosts; 3 can be placed there"),
+        ("u1r1:1,u1r1:1", "u1r1 is named twice"),
+        ("u1r0:1", "accepted is UNIT:WORKERS, such as u1:2,u2:2, and for racks of a pod RACK:WORKERS"),
+        ("u1r100:1", "switch u1r100: a name like u1, or u1r1 in a pod, is accepted"),
+    ],
+)
+def test_what_cannot_be_placed_is_one_line(text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        place_workers(racks_of(PODS), set(), parse_place(text))
+    assert "\n" not in str(caught.value)
+
+
+def test_queued_workers_are_drawn_in_pods() -> None:
+    racks, busy = racks_of(PODS), {in_pod(1, 1, 1), in_pod(1, 2, 1)}
+    draw = partial(draw_workers, racks, busy, together=False, ps_unit=None, random=Random(1))
+    everybody = draw(10, None)
+    assert everybody is not None
+    assert len(set(everybody)) == 10
+    assert not busy & set(everybody)
+    assert draw(11, None) is None, "the cpu rack is for servers"
+    assert draw(2, parse_place("u1r2:2")) == [in_pod(1, 2, 2), in_pod(1, 2, 3)]
+    assert draw(3, parse_place("u1r2:3")) is None
+
+
+def test_a_site_s_racks_survive_json() -> None:
+    site = Site(racks_of(PODS), frozenset({in_pod(1, 2, 3)}), frozenset())
+    assert site_from_json(json.loads(json.dumps(site_to_json(site)))) == site
+    assert site.server((in_pod(1, 1, 1),)) == (3, 1)
