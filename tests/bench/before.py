@@ -111,10 +111,24 @@ def _bench(checkout: Path, module: str, *options: str) -> Any:
         return json.loads(file.read_text())
 
 
+def _without_a_rate(checkout: Path) -> Any:
+    options = ("--cases", "unshaped", "--kinds", "inc", "--rounds", "4")
+    return _bench(checkout, "goodput", *options)["goodput"]
+
+
+def spent(checkout: Path) -> Figures:
+    """CPU time of the workers for a push and its result on links without a rate, by number of workers: less
+    noisy than goodput.
+    """
+    return {
+        f"a push and its result, {row['workers']} workers": row["found"]["inc"]["worker_us_per_pair"]
+        for row in _without_a_rate(checkout)
+    }
+
+
 def unshaped(checkout: Path) -> Figures:
     """Goodput of an all-reduce on links without a rate, by number of workers, and its mean."""
-    options = ("--cases", "unshaped", "--kinds", "inc", "--rounds", "4")
-    rows = _bench(checkout, "goodput", *options)["goodput"]
+    rows = _without_a_rate(checkout)
     goodputs = {f"no rate, {row['workers']} workers": row["found"]["inc"]["goodput_mbps"] for row in rows}
     return {**goodputs, "no rate, geometric mean": statistics.geometric_mean(goodputs.values())}
 
@@ -175,6 +189,7 @@ def torch(checkout: Path) -> Figures:
 ROWS: dict[str, tuple[Callable[[Path], Figures], str, int]] = {
     "loss": (loss, "rounds/s", 1),
     "unshaped": (unshaped, "Mb/s", 0),
+    "spent": (spent, "us of CPU", 2),
     "aggregators": (aggregators, "Gb/s per core", 2),
     "engines": (engines, "Mb/s", 1),
     "pushes": (pushes, "us of CPU", 1),

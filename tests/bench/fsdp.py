@@ -1,9 +1,9 @@
 """FSDP2 over the network's sums against gloo's: bytes per link beside their bounds, and an iteration's time.
 
 `python -m tests.bench.fsdp [--rates 100,200] [--json FILE] [--into FILE]`, as root. A small transformer is
-sharded over four workers, in one unit and in two; both kinds train in turn in the same processes, over the
-same links. Bytes are those of rank 0's link, whole frames, and time that of the slowest worker; medians over
-turns.
+sharded over four workers, in one unit and in two, which sum at a server's host or at a switch; both kinds
+train in turn in the same processes, over the same links. Bytes are those of rank 0's link, whole frames, and
+time that of the slowest worker; medians over turns.
 
 Bounds, of W workers and S bytes on the side of all: an all-gather sends S / W up and takes S (W - 1) / W
 down; a reduce-scatter sends S (W - 1) / W up and takes S / W down. No frame's headers are in them.
@@ -27,7 +27,11 @@ from tests.bench.tables import publish, table
 from tests.privileged.commands import command, running
 
 WORKERS = 4
-PLACES = {"one unit": "u1:4", "two units": "u1:2,u2:2"}
+PLACES = {
+    "one unit": ("u1:4", "inc"),
+    "two units, summed at a host": ("u1:2,u2:2", "inc"),
+    "two units, at a switch": ("u1:2,u2:2", "switches"),
+}
 CONFIG = (
     "units: [{{hosts: 4}}, {{hosts: 4}}, {{kind: cpu, hosts: 2}}]\n"
     "host_rate_mbps: {0}\noptical_rate_mbps: {0}\nscale: 1\n"
@@ -49,9 +53,10 @@ def measured(rate_mbps: float, turns: int, iterations: int) -> list[dict[str, An
         config = Path(folder) / "units.yaml"
         config.write_text(CONFIG.format(f"{rate_mbps:g}"))
         with running(str(config)) as testbed:
-            for where, place in PLACES.items():
+            for where, (place, sync) in PLACES.items():
                 script = str(ROOT / "tests" / "bench" / "fsdp_worker.py")
-                options = ("--name", testbed.name, "--place", place, "--timeout", f"{LIMIT_S}")
+                options = ("--name", testbed.name, "--place", place, "--sync", sync)
+                options = (*options, "--timeout", f"{LIMIT_S}")
                 ended = command("testbed.run", *options, script, f"{turns}", f"{iterations}")
                 rows.append({"where": where, "rate_mbps": rate_mbps, "runs": _said(ended)})
     return rows

@@ -117,6 +117,7 @@ def _endpoint(root: Path) -> dict[str, str]:
             ("protocol", "test_endpoint_protocol"),
             ("trees", "test_endpoint_trees"),
             ("overtaken", "test_endpoint_overtaken"),
+            ("gathering", "test_endpoint_gather"),
         )
     }
 
