@@ -26,11 +26,11 @@ import torch
 from testbed.contract import mapping
 from testbed.contract.frame import Frame
 from tests.unit.endpoint_wire import DONE, LACKING, NOT_FINITE, QUIET, End, Rack, rack
-from workloads import backend
+from workloads import backend, sums
+from workloads.collectives import c10d
 from workloads.outcome import Outcome
 from workloads.quantiser import NotFiniteError, PartMissingError
 
-c10d = backend.c10d
 WORKERS, LARGE, SMALL = 3, 8_003, 7
 LIMIT = timedelta(seconds=30)
 
@@ -80,8 +80,8 @@ class Worker:
             strict_finite=False,
             write_stats=lambda stats: None,
         )
-        monkeypatch.setattr(backend, "reducer_for", lambda job, timeout_s: carrier)
-        self.rank, self.carrier, self.sums = rank, carrier, backend.Sums(job, 30.0)
+        monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: carrier)
+        self.rank, self.carrier, self.sums = rank, carrier, sums.Sums(job, 30.0)
         self._store = store
 
     def gloo(self, name: str) -> Any:
@@ -91,7 +91,7 @@ class Worker:
     def begin(self) -> None:
         common = self.gloo("common")
         self.sums.begin(common, lambda: self.gloo("exact"))
-        self.inc, self.plain = backend._native.IncBackend(common, self.sums), self.gloo("plain")
+        self.inc, self.plain = sums.native.IncBackend(common, self.sums), self.gloo("plain")
 
 
 @contextmanager

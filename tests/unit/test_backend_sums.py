@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from workloads import backend
+from workloads import sums
 from workloads.quantiser import Floats, NotFiniteError, UnheardError
 
 
@@ -63,7 +63,7 @@ class Worker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, strict_finite: bool) -> None:
         self.reducer, self.exact = Reduced(), Exact()
-        monkeypatch.setattr(backend, "reducer_for", lambda job, timeout_s: self.reducer)
+        monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: self.reducer)
         self.said: list[str] = []
         board = SimpleNamespace(
             **{name: partial(self.said.append, name) for name in ("asks", "waits", "resumes")},
@@ -78,7 +78,7 @@ class Worker:
             strict_finite=strict_finite,
             write_stats=lambda stats: None,
         )
-        self.sums = backend.Sums(job, 1.0)
+        self.sums = sums.Sums(job, 1.0)
         self.sums.begin(None, lambda: self.exact)
 
     def sum(self, error: Exception | None) -> Work:

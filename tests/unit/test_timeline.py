@@ -190,11 +190,11 @@ def test_a_timeline_ends_where_it_is_long(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_statistics_of_a_long_job_count_all_and_list_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workloads import backend  # torch takes its time
+    from workloads import spans
 
     def summary(most: int) -> dict[str, Any]:
-        monkeypatch.setattr(backend, "MOST_SPANS", most)
-        statistics = backend.Statistics()
+        monkeypatch.setattr(spans, "MOST_SPANS", most)
+        statistics = spans.Statistics()
         for at in range(100):  # each overlaps the one before by a quarter, but for every tenth
             statistics.add(at - 0.25 * (at % 10 > 0), at + 1.0 - (at % 10 == 9) * 0.5, 4)
         return statistics.summary()

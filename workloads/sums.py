@@ -1,0 +1,409 @@
+"""The sums of a worker process, and the other collectives that the network carries: in the order in which
+they are asked for, on a thread of their own.
+
+What torch calls is compiled and hands them over (workloads/native/backend.cpp); workloads/backend.py makes
+one for each process group that has any.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import queue
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from testbed.contract.transports import GLOO
+from workloads import groups
+from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector, sum_options
+from workloads.job_env import Board, JobEnv
+from workloads.native import build
+from workloads.outcome import Outcome, Record
+from workloads.quantiser import NotFiniteError, PartMissingError, UnheardError
+from workloads.reducers import Reducer, reducer_for
+from workloads.spans import Statistics
+from workloads.timeline import Timeline
+
+native: Any = build.load()
+ledger = groups.Ledger()  # of the groups beside the first
+
+_END_TIMEOUT_S = 5.0
+LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
+# the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
+# before
+_BOARD_WAIT_S = 5.0
+
+
+class Sums:
+    """The sums of a worker process, in the order in which they are asked for: by the job's reducer, or gloo's
+    ring where the job has none.
+
+    It lasts as long as the process; process groups come and go, one at a time (`begin`, `shutdown`). The
+    compiled backend calls what is public here.
+    """
+
+    def __init__(self, job: JobEnv, timeout_s: float) -> None:
+        self._job = job
+        self._reducer: Reducer | None = reducer_for(job, timeout_s)
+        # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
+        self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
+        self._statistics = Statistics()
+        self._timeline = Timeline()
+        self.record = Record()  # of who was in this worker's sums
+        self._sees_all = True  # what its script asks for and waits for
+        self._backward = -1  # the backward pass whose end is awaited for the timeline
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._by_bytes: Counter[str] = Counter()  # what it summed, by the way that it went
+        self._order = threading.Lock()  # vectors are submitted, and waited for, in one order
+        self._door = threading.Lock()  # of the thread's tasks
+        self._is_open = False
+        self._thread: threading.Thread | None = None
+        self._gloo: Any = None
+        self._new_exact: Any = None
+        atexit.register(self.shutdown)
+
+    @property
+    def board(self) -> Board:
+        """Return the board of the job's workers, as this process has mapped it."""
+        return self._job.board
+
+    def begin(self, gloo: Any, exact: Callable[[], Any]) -> None:
+        """A process group of all workers begins: what it has by gloo, and what makes another gloo backend for
+        the thread of sums.
+        """
+        self._gloo, self._new_exact = gloo, functools.cache(exact)
+        self._is_open = True
+        self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
+        self._thread.start()
+        self._job.board.join()
+
+    def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> int:
+        """Begin a sum, and return its number in the timeline. `work.done()` or `work.fail(text)` follows;
+        `work.outcomes` says of each tensor, once the sum is there, who is in it.
+        """
+        self._check_open()
+        work.outcomes = outcomes = list[Outcome]()
+        self._job.board.asks()
+        if self._reducer:
+            number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), summed=True)
+            self._submit(self._reducer, tensors, average, (work, outcomes), number)
+        else:
+            start = time.perf_counter()
+            number = self._timeline.ask(_size_bytes(tensors), summed=True)
+            works = self._start_ring(tensors)
+            self._then(
+                lambda: self._settle(
+                    work, lambda: self._finish_ring(works, start, tensors, average, outcomes), number
+                )
+            )
+        self._see_backward()
+        return number
+
+    # ---- the timeline ----
+
+    def ask(self, size_bytes: int) -> int:
+        """Return the number of a collective of gloo's."""
+        self._job.board.asks()
+        return self._timeline.ask(size_bytes, summed=False)
+
+    def wait(self, number: int) -> None:
+        """The script waits for this collective from now on."""
+        self._job.board.waits()
+        self._timeline.wait(number)
+
+    def resume(self, number: int, summed: bool) -> None:
+        """The script goes on. When a sum was there is known by then."""
+        if not summed:
+            self._timeline.is_there(number)
+        self._timeline.resume(number)
+        self._job.board.resumes()
+
+    # ---- other collectives, by a reducer that gathers ----
+
+    def gather(
+        self, work: Any, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], rank: int
+    ) -> int:
+        """Begin to gather each of `inputs` from all workers, into a tensor of each worker or one for all;
+        else as `start`.
+        """
+        workers = self._job.world_size
+        return self._carry(
+            work, lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)]
+        )
+
+    def broadcast(self, work: Any, tensors: list[torch.Tensor], rank: int, root: int) -> int:
+        """Begin to broadcast from the worker `root`; else as `start`."""
+        return self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors])
+
+    def scatter(
+        self,
+        work: Any,
+        outputs: list[torch.Tensor],
+        inputs: list[list[torch.Tensor]],
+        rank: int,
+        average: bool,
+    ) -> int:
+        """Begin to sum `inputs`, a tensor for each worker or one for all; each worker gets its part. Else as
+        `start`.
+        """
+        workers = self._job.world_size
+        return self._carry(
+            work,
+            lambda: [Scattered(*pair, rank, workers, average) for pair in zip(outputs, inputs, strict=True)],
+        )
+
+    @torch.no_grad()
+    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> int:
+        self._check_open()
+        carrier: Any = self._reducer
+        work.outcomes = outcomes = list[Outcome]()
+        failures = list[Exception]()
+        vectors = made()
+        is_sum = any(vector.floats is not None for vector in vectors)
+        self._job.board.asks()
+        number = self._timeline.ask(sum(vector.size_bytes for vector in vectors), summed=is_sum)
+
+        def settled() -> None:
+            if failures:
+                raise failures[0]
+
+        with self._order:
+            for vector in vectors:
+                vector.submit(carrier)
+                self._then(functools.partial(self._take, carrier, vector, outcomes, failures))
+            self._then(lambda: self._settle(work, settled, number))
+        self._see_backward()
+        return number
+
+    @torch.no_grad()
+    def _take(
+        self, carrier: Carrier, vector: Vector, outcomes: list[Outcome], failures: list[Exception]
+    ) -> None:
+        try:
+            way, outcome = self._finished(carrier, vector.by_gloo)
+            vector.take()
+        except Exception as error:  # told when all vectors are settled
+            failures.append(error)
+            return
+        outcomes.append(outcome)
+        self._by_bytes[way] += vector.size_bytes
+        if vector.floats is not None:
+            self.record.add(outcome)
+
+    def _see_backward(self) -> None:
+        """DDP waits in C++, at the end of a backward pass. Callbacks there run in the order in which they
+        were asked for: the first of these two before DDP's, which is asked for after the last bucket, and the
+        second, asked for by the first, after it.
+        """
+        now = torch._C._current_graph_task_id()
+        if now in (-1, self._backward):
+            return
+        self._backward = now
+        autograd: Any = torch.autograd.Variable._execution_engine
+
+        def at_end() -> None:
+            self._backward = -1
+            self.wait(self._timeline.last)
+            autograd.queue_callback(lambda: self.resume(self._timeline.last, True))
+
+        autograd.queue_callback(at_end)
+
+    # ---- the thread of the reducer ----
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether a process group has them now."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def shutdown(self) -> None:
+        """End the thread after what was asked of it, and leave the statistics. Called by torch when the
+        group is destroyed, or at the process's end.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            return
+        with self._door:
+            self._is_open = False
+            self._tasks.put(None)
+        self._thread.join(_END_TIMEOUT_S)
+        native.drain(_END_TIMEOUT_S)  # callbacks of the last sums
+        if not self._thread.is_alive():  # else it may need them still
+            self._gloo = self._new_exact = None
+        try:
+            self._write_statistics()
+        except OSError as error:  # the training itself is done
+            print(f"the result lacks this worker's statistics: {error.strerror}", file=sys.stderr)
+        self._job.board.leave()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("the group was destroyed, and sums no more")
+
+    def _then(self, task: Callable[[], None]) -> None:
+        """Have the thread do this after what it was given before. Raises RuntimeError where it ends: nobody
+        would wait for it to the end.
+        """
+        with self._door:
+            self._check_open()
+            self._tasks.put(task)
+
+    def _work(self) -> None:
+        while task := self._tasks.get():
+            task()
+
+    def _settle(self, work: Any, finish: Callable[[], None], number: int) -> None:
+        try:
+            finish()
+        except Exception as error:  # every failure belongs to the one who waits
+            work.fail(f"{type(error).__name__}: {error}")
+        else:
+            self._timeline.is_there(number)
+            work.done()
+
+    @torch.no_grad()
+    def _submit(
+        self,
+        reducer: Reducer,
+        tensors: list[torch.Tensor],
+        average: bool,
+        promise: tuple[Any, list[Outcome]],
+        number: int,
+    ) -> None:
+        """Submit here and not on the thread, so that vectors follow each other without a pause. Each gets a
+        task of its own, which may make room for the next.
+        """
+        start, failures = time.perf_counter(), list[Exception]()
+        work, outcomes = promise
+
+        def finish(tensor: torch.Tensor, flat: torch.Tensor) -> None:
+            try:
+                outcomes.append(self._finish(reducer, tensor, flat, average))
+            except Exception as error:  # told when all tensors are settled
+                failures.append(error)
+
+        with self._order:
+            for tensor in tensors:
+                in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
+                flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
+                reducer.submit(flat.numpy())
+                self._then(functools.partial(finish, tensor, flat))
+            self._then(
+                lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures), number)
+            )
+
+    @torch.no_grad()
+    def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
+        way, outcome = self._finished(reducer, lambda gloo: gloo.allreduce([flat], sum_options()))
+        self.record.add(outcome)
+        self._by_bytes[way] += 4 * flat.numel()
+        if average:  # a sum that lacks workers is as large as that of all
+            flat.div_(self._job.world_size)
+        if flat.data_ptr() != tensor.data_ptr():
+            tensor.copy_(flat.view(tensor.shape))
+        return outcome
+
+    def _finished(self, reducer: Reducer | Carrier, by_gloo: Callable[[Any], Any]) -> tuple[str, Outcome]:
+        """Wait for the next vector, or do `by_gloo` what the network could not; say by which way it went, and
+        who is in it.
+        """
+        workers = self._job.world_size
+        try:
+            return self._job.transport, reducer.finish() or Outcome.whole(workers)  # a user's may say nothing
+        except NotFiniteError as error:
+            if self._job.strict_finite or isinstance(error, UnheardError):
+                raise  # gloo needs all of them
+            self._do_exactly(by_gloo)
+        except PartMissingError:
+            self._do_exactly(by_gloo)
+        return GLOO, Outcome.whole(workers)
+
+    def _do_exactly(self, by_gloo: Callable[[Any], Any]) -> None:
+        """Have gloo do what the network has no integers for, or lacks workers of. All workers do, at this
+        place of the order: the vote or the result that told one of them told all. The backend is this
+        thread's own, so that nothing of the script's comes between.
+        """
+        try:
+            by_gloo(self._new_exact()).wait()
+        except RuntimeError as error:
+            raise self._explained(error) from error
+
+    def _sums_are_there(self, start: float, tensors: list[torch.Tensor], failures: list[Exception]) -> None:
+        if failures:
+            raise failures[0]
+        self._count(start, tensors)
+
+    def _count(self, start: float, tensors: list[torch.Tensor]) -> None:
+        size_bytes = sum(t.numel() * t.element_size() for t in tensors)
+        self._statistics.add(start, time.perf_counter(), size_bytes)
+        self._job.board.add_summed(size_bytes)
+
+    # ---- the ring ----
+
+    def _start_ring(self, tensors: list[torch.Tensor]) -> list[Any]:
+        """Starts gloo's all-reduce of each tensor, at once and on the caller's thread: gloo pairs them up by
+        their order.
+        """
+        return [self._gloo.allreduce([tensor], sum_options()) for tensor in tensors]
+
+    def _finish_ring(
+        self,
+        works: list[Any],
+        start: float,
+        tensors: list[torch.Tensor],
+        average: bool,
+        outcomes: list[Outcome],
+    ) -> None:
+        """Wait for them on the reducer's thread. Not by a callback: gloo's threads must not run Python while
+        the interpreter ends.
+        """
+        try:
+            for work in works:
+                work.wait()
+            self._by_bytes[GLOO] += _size_bytes(tensors)
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        for tensor in tensors:
+            if average:
+                tensor.div_(self._job.world_size)
+            outcomes.append(Outcome.whole(self._job.world_size))  # gloo has the sum of all, or none
+            self.record.add(outcomes[-1])
+        self._count(start, tensors)
+
+    def _explained(self, error: Exception) -> Exception:
+        deadline = time.monotonic() + _BOARD_WAIT_S
+        missing = self._job.board.missing()
+        while not missing and time.monotonic() < deadline:
+            time.sleep(0.01)
+            missing = self._job.board.missing()
+        who = "; ".join(str(peer) for peer in missing) or "nobody has ended"
+        return RuntimeError(f"job {self._job.job_id}: {who} ({error})")
+
+    def stands_beside_another(self) -> None:
+        """The script has another group, whose traffic and waiting are not seen here: this one's timeline is
+        no bound's.
+        """
+        self._sees_all = False
+
+    def _write_statistics(self) -> None:
+        counters = self._reducer.counters() if self._reducer else {}
+        self._job.write_stats(
+            {
+                "rank": self._job.rank,
+                "transport": self._job.transport,
+                "allreduce": self._statistics.summary(),
+                "bytes_by": self._by_bytes + ledger.summed() + Counter({GLOO: native.by_gloo_bytes()}),
+                "groups": ledger.rows(),
+                "timeline": self._timeline.summary() if self._sees_all else None,
+                **self.record.summary(),
+                **ledger.counted(counters),
+            }
+        )
+
+
+def _size_bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
