@@ -49,6 +49,21 @@ def test_dark_times_are_what_was_asked() -> None:
         assert last_dark_ms <= event["asked_ms"], "nor too late: no poll after that found it dark"
 
 
+def test_matchings_take_turns_by_the_clock() -> None:
+    """Units that no matching joins at once are reached when it is their turn."""
+    seen = findings("timetable")
+    for echoes in seen["echoes"]:
+        assert 10 <= echoes["received"] < echoes["sent"], "in its own matching, and in no other"
+    for longest_ns, resolution_ns in seen["guards_ns"]:
+        assert longest_ns - resolution_ns <= 1_000_000 <= longest_ns
+    assert seen["crossings"]["u1o1"]["lit"] >= 20
+    assert seen["crossings"]["u1"]["unlit"] > 0, "what no circuit leads to is dropped at its unit"
+    assert "testbed circuits unschedule ends it" in seen["refused"]
+    assert seen["scheduled"]["period_ms"] == 20
+    assert seen["same"]
+    assert all_arrived(seen["after"])
+
+
 def test_a_controller_that_is_killed_comes_back_without_a_cut() -> None:
     seen = findings("controller_dies")
     assert all_arrived(seen["traffic"])

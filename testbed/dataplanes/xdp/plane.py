@@ -7,6 +7,7 @@ controller, opens by the pins. Times are CLOCK_MONOTONIC nanoseconds, the clock 
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -149,6 +150,7 @@ class PinnedPlane:
         self._timetables, self._meetings = maps["timetables"], maps["meetings"]
         self._crossings = maps["crossings"]
         self._gate = gate
+        self._fds = (*maps.values(), gate)
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
         self._walking = threading.Lock()
         self._held: dict[Dpid, dict[bytes, bytes]] = {}  # routes as they were read back
@@ -280,7 +282,11 @@ class PinnedPlane:
 
     def is_kept(self) -> bool:
         """Return whether a timetable is kept now."""
-        return bool(np.frombuffer(self._timetable(), layout.TIMETABLE)[0]["start_ns"])
+        return self.kept_from_ns() != 0
+
+    def kept_from_ns(self) -> int:
+        """Return when the timetable that is kept began, or begins; 0: none is kept."""
+        return int(np.frombuffer(self._timetable(), layout.TIMETABLE)[0]["start_ns"])
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Count, by port, the frames that crossed, were lost in the dark, and where no circuit was; by a
@@ -325,6 +331,11 @@ class PinnedPlane:
     def verdicts(self) -> dict[str, int]:
         """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self._verdicts)
+
+    def close(self) -> None:
+        """Drop the descriptors."""
+        for fd in self._fds:
+            os.close(fd)
 
     def _routes_held(self, dpid: Dpid) -> dict[bytes, bytes]:
         """Return a ToR's routes. They are read once, for all ToRs, and those of one that could not be set
