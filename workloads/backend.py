@@ -101,6 +101,8 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     if may_be_first:
         job.board.meet()
     try:
+        if may_be_first and _sums is None:  # an endpoint that is refused waits for nobody
+            _sums = Sums(job, timeout.total_seconds())
         common = gloo("inc-gloo")
         if size != job.world_size or _any(common, is_up):
             if may_be_first:
@@ -108,8 +110,7 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
             if _sums:
                 _sums.stands_beside_another()
             return _beside(job, common, exact, rank, timeout)
-        if _sums is None:
-            _sums = Sums(job, timeout.total_seconds())
+        assert _sums is not None
     except BaseException:
         if may_be_first:
             job.board.part()
