@@ -12,7 +12,27 @@
 #define MATCHING_SHIFT 16 /* in a route's owner */
 #define FIRST_PORT(unit) (((unit) - 1) * OPTICAL_STRIDE) /* of its optical ports' numbers, and none itself */
 
-static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 owner, u32 *verdict)
+/* Of the parallel circuits of a route, the packet's own, or while that is dark the next that is lit. */
+static __always_inline struct route *spread(struct route_key *key, struct route *route, struct iphdr *ip,
+		void *end)
+{
+	u32 bucket = bucket_of(ip, end), ways = route->ways, turn;
+	struct route *own = 0, *other;
+	u64 now = bpf_ktime_get_ns();
+
+#pragma unroll
+	for (turn = 0; turn < SPREAD_TRIES; turn++) {
+		key->way = circuit_of(tried_bucket(bucket, turn), ways);
+		other = key->way ? routes.lookup(key) : route;
+		if (!own)
+			own = other;
+		if (other && has_light(other->number, now))
+			return other;
+	}
+	return own ? own : route;
+}
+
+static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *end, u32 owner, u32 *verdict)
 {
 	u64 now = 0, since_ns;
 	struct timetable *table = timetable_now(&now);
@@ -41,6 +61,8 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, u32 own
 	if (!route || !route->ifindex)
 		return XDP_PASS;
 	*verdict = V_FORWARDED;
+	if (route->ways > 1)
+		route = spread(&key, route, ip, end);
 	if (route->mac[0] | route->mac[1] | route->mac[5])
 		__builtin_memcpy(eth->h_dest, route->mac, 6);
 	return bpf_redirect(route->ifindex, 0);

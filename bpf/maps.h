@@ -47,15 +47,21 @@ BPF_TABLE("array", u32, struct slot, slots_template, MAX_SLOTS);
 BPF_ARRAY_OF_MAPS(slots, "slots_template", MAX_AGGREGATORS);
 
 /*
- * Where a tree's results leave a place. Writer: agent; readers: programs through redirect. Made as large as
- * needed: a broadcast looks at every entry.
+ * Where a tree's results leave a place: a cell for each way over parallel circuits. Writer: agent; readers:
+ * programs through redirect. Made as large as needed: a broadcast looks at every entry.
  */
 BPF_XDP_REDIRECT_MAP("devmap", u32, group_template, 1);
-BPF_ARRAY_OF_MAPS(groups, "group_template", MAX_GROUPS);
+BPF_ARRAY_OF_MAPS(groups, "group_template", MAX_GROUP_CELLS);
 
 /*
- * The ports of the group in the same cell that lead to hosts: where a notice leaves. Writer: agent; readers:
- * programs through redirect.
+ * entry's group and bucket -> that cell. Writer: agent; readers: programs. What is read while it is written
+ * names a cell of the same tree, of before or of now.
+ */
+BPF_ARRAY(group_ways, struct group_way, MAX_GROUPS * SPREAD_BUCKETS);
+
+/*
+ * The ports of a group that lead to hosts: where a notice leaves. Writer: agent; readers: programs through
+ * redirect.
  */
 BPF_ARRAY_OF_MAPS(worker_groups, "group_template", MAX_GROUPS);
 
@@ -67,7 +73,10 @@ BPF_ARRAY_OF_MAPS(rooms, "group_template", 1);
 
 /* ---- forwarding ---- */
 
-/* Writer: controller, from the flows that it read back from Open vSwitch; readers: programs. */
+/*
+ * Writer: controller, from the flows that it read back from Open vSwitch; readers: programs. Further ways of
+ * a route are written before the first, which says how many there are, and taken away after it.
+ */
 BPF_TABLE("hash", struct route_key, struct route, routes, MAX_ROUTES);
 
 /* ---- optics ---- */

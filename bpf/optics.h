@@ -69,6 +69,24 @@ static __always_inline void turned_to(struct circuit *circuit, u64 now, struct l
 	light->dark = !early && now < lit_at_ns;
 }
 
+/*
+ * Whether a frame that arrives at a port now would cross. While a timetable holds, which says by which
+ * circuits and when, nothing is sent by another.
+ */
+static __always_inline int has_light(u32 number, u64 now)
+{
+	struct circuit *circuit = circuits.lookup(&number);
+	struct light light;
+	u64 at;
+
+	if (!circuit)
+		return 0;
+	if (timetable_now(&at))
+		return 1;
+	turned_to(circuit, now, &light);
+	return !light.dark && light.peer;
+}
+
 /* Leaves the verdict as it is for the probe. */
 static __always_inline int cross(struct xdp_md *ctx, u32 number, u32 *verdict)
 {

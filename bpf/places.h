@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/places.py by `make contract`: do not edit. */
+/* Generated from testbed/contract/places.py, spreading.py by `make contract`: do not edit. */
 #ifndef PLACES_H
 #define PLACES_H
 
@@ -11,6 +11,7 @@
 #define RING_SLOTS 1024 /* of one ring: what a job may have of a place */
 #define MAX_AGGREGATORS 1024
 #define MAX_GROUPS 4096
+#define MAX_GROUP_CELLS 8192 /* of all ways of all groups */
 #define MAX_ROUTES 131072
 #define MAX_OPTICAL_PORTS 16384
 #define OPTICAL_STRIDE 64 /* between two units' port numbers at the optical switch */
@@ -37,6 +38,12 @@
 #define SUM_MARKED 1 /* a contribution came with congestion experienced (RFC 3168) */
 #define SUM_DEGRADED 2 /* workers are missing; the number is the header flag's */
 #define NOBODY 0xffffffff /* job or worker of a port */
+
+#define SPREAD_FACTOR 0x9e3779b1 /* 2^32 over the golden ratio */
+#define SPREAD_BITS 6 /* of a packet's bucket */
+#define SPREAD_BUCKETS 64
+#define SPREAD_TRIES 4 /* circuits that a packet is offered while its own is dark */
+#define SPREAD_CHECKED 3 /* ports of parallel circuits of one way of a group that are heeded */
 
 struct port {
 	/* the switch's number, 0 for the optical one's; of a host's loop, the ifindex of its eth0 */
@@ -67,7 +74,7 @@ struct entry {
 	__u32 aggregator; /* index into slots */
 	__u32 base; /* MemID: first slot of the segment */
 	__u32 size; /* Size: slots in the segment */
-	__u32 group; /* index into groups: where results go */
+	__u32 group; /* where results go: row of group_ways, index into worker_groups */
 	__u32 number; /* of this place, in its partial sums */
 	__u32 up_base; /* MemID at the place above */
 	__u32 result_base; /* MemID at the top */
@@ -95,12 +102,19 @@ struct route_key {
 	__u32 owner; /* number of the switch; above its 16 bits that of a matching, from 1, or 0 */
 	__be32 ip; /* network part */
 	__u32 prefix; /* 32, 24 or 0 */
+	__u32 way; /* of several parallel circuits, from 0 */
 };
 
 struct route {
 	__u32 ifindex; /* 0: nowhere, Open vSwitch drops it */
 	__u8 mac[6]; /* new destination; all zero: leave it */
-	__u16 pad;
+	__u16 ways; /* how many circuits in parallel; said by way 0 */
+	__u32 number; /* port number at the optical switch, 0: a host's */
+};
+
+struct group_way {
+	__u32 cell; /* index into groups: the ports by which results of some buckets leave */
+	__u32 checked[3]; /* port numbers at the optical switch that others are parallel to; 0: none */
 };
 
 struct circuit {

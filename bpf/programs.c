@@ -12,8 +12,9 @@
 
 #include "maps.h"
 #include "parse.h"
-#include "forward.h"
 #include "optics.h"
+#include "spread.h"
+#include "forward.h"
 #include "sum.h"
 #include "dispatch.h"
 #include "pull.h"
@@ -50,11 +51,11 @@ static __always_inline int multiply(void *group, u64 flags, u32 *verdict)
 	return redirect_to_group(group, 0, BPF_F_BROADCAST | flags);
 }
 
-static __always_inline int to_group(struct entry *entry, u64 flags, u32 *verdict)
+static __always_inline int to_group(struct gradient_packet *p, struct entry *entry, u64 flags, u32 *verdict)
 {
-	u32 index = entry->group;
+	u32 cell = cell_of(entry, bpf_ntohl(p->inc->fragment));
 
-	return multiply(groups.lookup(&index), flags, verdict);
+	return multiply(groups.lookup(&cell), flags, verdict);
 }
 
 static __always_inline int to_workers(struct entry *entry, u64 flags, u32 *verdict)
@@ -99,14 +100,15 @@ static __always_inline int leave(struct xdp_md *ctx, struct gradient_packet *p, 
 	if (send == SEND_NOTHING)
 		return XDP_DROP;
 	if (send == SEND_RESULT)
-		return to_group(entry, 0, verdict);
+		return to_group(p, entry, 0, verdict);
 	if (send == SEND_NOTICE)
 		return make_notice(ctx, entry) ? bounce(from) : XDP_DROP;
 	if (send == SEND_RESULT_BACK)
 		return bounce(from);
 	if (send == SEND_FOR_ROOM)
 		return to_room(p, from, verdict);
-	return eth0 ? bpf_redirect(eth0, 0) : forward(p->eth, p->ip, owner, &way);
+	return eth0 ? bpf_redirect(eth0, 0)
+		    : forward(p->eth, p->ip, (void *)(long)ctx->data_end, owner, &way);
 }
 
 /* A push or partial sum that is addressed to this place. */
@@ -170,7 +172,7 @@ static __always_inline int pass_result(struct gradient_packet *p, struct entry *
 	if (*verdict != V_FINE)
 		return XDP_DROP;
 	*verdict = V_RESULT;
-	return to_group(entry, BPF_F_EXCLUDE_INGRESS, verdict);
+	return to_group(p, entry, BPF_F_EXCLUDE_INGRESS, verdict);
 }
 
 static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
@@ -186,7 +188,8 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 		return pass_result(p, entry_of(p, port->owner), verdict);
 	if (p->ip->daddr != port->self_ip)
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED)
-					      : forward(p->eth, p->ip, port->owner, verdict);
+					      : forward(p->eth, p->ip, (void *)(long)ctx->data_end,
+							port->owner, verdict);
 	if (kind == HAS_LANES)
 		return contribute(ctx, p, entry_by(p, port), port->owner, 0, ctx->ingress_ifindex, verdict);
 	if (p->inc->op == WIRE_OP_EMPTY)
@@ -207,7 +210,7 @@ static __always_inline int enter_tor(struct xdp_md *ctx, struct port *port, u32 
 	/* what comes from another unit to other addresses passes through */
 	if (!is_inc(ip, end) || (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
 		!is_group(ip->daddr)))
-		return forward(data, ip, port->owner, verdict);
+		return forward(data, ip, end, port->owner, verdict);
 	return at_tor(ctx, &packet, port, verdict);
 }
 

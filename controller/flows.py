@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from testbed.ocs.circuits import Circuit, circuit
-from testbed.ocs.routes import next_hops, port_for
+from testbed.ocs.routes import next_hops
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
@@ -18,13 +18,13 @@ COOKIE = 0x0F71  # marks the flows that are ours
 HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY, UP_PRIORITY = 200, 100, 100, 50
 NOWHERE = 0  # the port of what is dropped
 
-Routes = Mapping[tuple[str, int], tuple[str, str]]
+Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Flow:
     """A flow in the only two shapes that there are: by arrival port (circuits) or by IPv4 destination
-    (forwarding).
+    (forwarding), then to one port or, spread, to one of several parallel ones.
     """
 
     priority: int
@@ -33,6 +33,12 @@ class Flow:
     ip: str = ""
     prefix: int = 0
     set_mac: str = ""
+    parallel_ports: tuple[int, ...] = ()
+
+    @property
+    def out_ports(self) -> tuple[int, ...]:
+        """Return all ports by one of which a packet leaves."""
+        return (self.out_port, *self.parallel_ports)
 
     @property
     def match(self) -> tuple[int, int, str, int]:
@@ -84,8 +90,8 @@ each has.
 
 @lru_cache(2 * addresses.MAX_UNITS)  # most switches' flows are as they were before a change
 def _flows_of(unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], racks: Racks) -> frozenset[Flow]:
-    """The flows of a unit's own switch: for its hosts, and in a pod its ToRs, for each network of each other
-    unit that has a path, and for each host there that is reached by another of several parallel circuits.
+    """The flows of a unit's own switch: for its hosts, and in a pod its ToRs, and for each network of each
+    other unit that has a path, by all parallel circuits of its first hop.
     """
     pod, hosts = racks[unit - 1]
     if pod:
@@ -93,19 +99,11 @@ def _flows_of(unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], racks:
     else:
         local = [_to_host(unit, host) for host in range(1, hosts + 1)]
     remote = [
-        _to_network(addresses.rack_network(other, rack), ports[0])
+        _to_network(addresses.rack_network(other, rack), ports)
         for other, ports in hops
         for rack in range(racks[other - 1][0] + 1)
     ]
-    spread = [
-        _spread(other, host, port)
-        for other, ports in hops
-        if len(ports) > 1
-        for host in _numbers(*racks[other - 1])
-        for port in [port_for(ports, host)]
-        if port != ports[0]
-    ]
-    return frozenset(itertools.chain(local, remote, spread))
+    return frozenset(itertools.chain(local, remote))
 
 
 @lru_cache(2 * addresses.MAX_UNITS)
@@ -119,15 +117,6 @@ def _flows_of_rack(tor: Dpid, hosts: int) -> frozenset[Flow]:
     up = Flow(UP_PRIORITY, ip="0.0.0.0", prefix=0, out_port=addresses.uplink_number())
     own = Flow(HOST_PRIORITY, ip=addresses.tor_ip(tor), prefix=32, out_port=NOWHERE)
     return frozenset((*local, up, own))
-
-
-def _numbers(racks: int, hosts: int) -> list[int]:
-    """The numbers of a unit's hosts."""
-    return [
-        addresses.in_rack(rack, host)
-        for rack in (range(1, racks + 1) if racks else (0,))
-        for host in range(1, hosts + 1)
-    ]
 
 
 def _stations(unit: Unit, rack: int, hosts: int) -> list[str]:
@@ -156,23 +145,21 @@ def _to_rack(ip: str, rack: int) -> Flow:
 
 
 @lru_cache(1 << 16)
-def _to_network(network: str, port: int) -> Flow:
-    return Flow(UNIT_PRIORITY, ip=network, prefix=24, out_port=addresses.optical_number(port))
-
-
-@lru_cache(1 << 16)
-def _spread(unit: Unit, host: int, port: int) -> Flow:
-    return Flow(
-        HOST_PRIORITY, ip=addresses.host_ip(unit, host), prefix=32, out_port=addresses.optical_number(port)
-    )
+def _to_network(network: str, ports: tuple[int, ...]) -> Flow:
+    first, *others = (addresses.optical_number(port) for port in ports)
+    return Flow(UNIT_PRIORITY, ip=network, prefix=24, out_port=first, parallel_ports=tuple(others))
 
 
 @lru_cache(2 * addresses.MAX_UNITS)
 def routes_of(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
-    """The fast path's table for the flows of a unit's switch: (address, prefix) -> (device, or "" for
-    nowhere, new destination MAC or "").
+    """The fast path's table for the flows of a unit's switch: (address, prefix) -> (devices of parallel
+    circuits in their order, or the one, which is "" for nowhere; new destination MAC or "").
     """
-    return {(flow.ip, flow.prefix): (_device(dpid, flow.out_port), flow.set_mac) for flow in flows if flow.ip}
+    return {
+        (flow.ip, flow.prefix): (tuple(_device(dpid, port) for port in flow.out_ports), flow.set_mac)
+        for flow in flows
+        if flow.ip
+    }
 
 
 def _device(dpid: Dpid, port: int) -> str:

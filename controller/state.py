@@ -189,19 +189,21 @@ class State:
         """The circuits that would serve these pairs of units, and what changes."""
         return plan(self.current, demands, self.premises.ports)
 
-    def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[int]]:
-        """The optical ports by which a packet gets from a unit to several, by unit."""
+    def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
+        """The optical ports by which a packet gets from a unit to several, by unit: one of each tuple."""
         members = list(members)
         for unit in (root, *members):
             self.premises.check_unit(unit)
         return tree(self.current, self.premises.ports, root, members)
 
     def routes(self) -> dict[str, dict[str, str]]:
-        """The device by which each unit's switches send to each address or network."""
+        """The device by which each unit's switches send to each address or network; several with + between
+        them where circuits are parallel.
+        """
         return {
             addresses.tor_name(dpid): {
-                f"{ip}/{prefix}": device
-                for (ip, prefix), (device, _) in sorted(routes_of(dpid, flows).items())
+                f"{ip}/{prefix}": "+".join(devices)
+                for (ip, prefix), (devices, _) in sorted(routes_of(dpid, flows).items())
             }
             for dpid, flows in self.tor_flows.items()
         }

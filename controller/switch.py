@@ -15,6 +15,9 @@ from testbed.topology.addresses import Dpid
 REPLY_TIMEOUT_S = 10.0
 _IPV4 = 0x0800  # EtherType
 
+# Of Open vSwitch's extensions (openflow/nicira-ext.h), by its names.
+NX_BD_ALG_HRW, NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, NXM_OF_IN_PORT = 1, 3, 0x00000002
+
 
 class Switch:
     """One datapath of OpenFlow 1.3. `handle_*` are called by the application's event thread."""
@@ -122,7 +125,10 @@ class Switch:
         else:
             match = parser.OFPMatch(in_port=flow.in_port)
         actions = [parser.OFPActionSetField(eth_dst=flow.set_mac)] if flow.set_mac else []
-        actions += [parser.OFPActionOutput(flow.out_port)] if flow.out_port != NOWHERE else []
+        if flow.parallel_ports:
+            actions.append(self._spread(flow.out_ports))
+        elif flow.out_port != NOWHERE:
+            actions.append(parser.OFPActionOutput(flow.out_port))
         return parser.OFPFlowMod(
             self._datapath,
             cookie=COOKIE,
@@ -134,16 +140,35 @@ class Switch:
             instructions=[parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, actions)],
         )
 
+    def _spread(self, ports: tuple[int, ...]) -> Any:
+        """Return the action that sends a packet by one of several ports: Open vSwitch's `bundle`, by a hash
+        of addresses and of the ports of TCP and UDP in which both directions of a connection are the same.
+        When a port goes, only what took it takes others (highest random weight).
+        """
+        return self._datapath.ofproto_parser.NXActionBundle(
+            algorithm=NX_BD_ALG_HRW,
+            fields=NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP,
+            basis=0,
+            slave_type=NXM_OF_IN_PORT,
+            n_slaves=len(ports),
+            ofs_nbits=0,
+            dst=0,
+            slaves=list(ports),
+        )
+
 
 def _flow(entry: Any) -> Flow:
     """A flow of a statistics reply. One that is not of our shapes comes out as one that nobody wants, so that
     it is removed.
     """
     match = dict(entry.match.items())
-    out_port, mac = NOWHERE, ""
+    out_ports, mac = (NOWHERE,), ""
     for instruction in entry.instructions:
         for action in getattr(instruction, "actions", ()):
-            out_port = getattr(action, "port", out_port)
+            if hasattr(action, "port"):
+                out_ports = (action.port,)
+            if getattr(action, "fields", None) == NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP:
+                out_ports = tuple(action.slaves)
             mac = getattr(action, "value", mac) if getattr(action, "key", "") == "eth_dst" else mac
     ip, prefix = match.get("ipv4_dst", "0.0.0.0" if match.get("eth_type") == _IPV4 else ""), 0
     if isinstance(ip, tuple):
@@ -151,4 +176,12 @@ def _flow(entry: Any) -> Flow:
         ip = ip[0]
     elif "ipv4_dst" in match:
         prefix = 32
-    return Flow(entry.priority, out_port, in_port=match.get("in_port", 0), ip=ip, prefix=prefix, set_mac=mac)
+    return Flow(
+        entry.priority,
+        out_ports[0],
+        in_port=match.get("in_port", 0),
+        ip=ip,
+        prefix=prefix,
+        set_mac=mac,
+        parallel_ports=out_ports[1:],
+    )

@@ -103,7 +103,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.send == SEND_ROUTE) {
             forward.apply(hdr, meta, standard);
         } else {
-            multicast.apply(meta, standard);
+            multicast.apply(hdr, meta, standard);
         }
     }
 }

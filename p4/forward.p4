@@ -4,7 +4,11 @@
 #ifndef FORWARD_P4
 #define FORWARD_P4
 
+#include "spread.p4"
+
 control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Bucket() bucket;
+
     @name(".route") action route(bit<9> port) {
         meta.is_routed = 1;
         standard.egress_spec = port;
@@ -14,12 +18,22 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         standard.egress_spec = port;
         hdr.ethernet.dstAddr = mac;
     }
+    @name(".spread") action spread(bit<8> bundle, bit<8> circuits) {
+        meta.bundle = bundle;
+        meta.circuits = circuits;
+    }
     @name(".no_route") action no_route() { }
     @name(".routes") table routes {
         key = { hdr.ipv4.dstAddr: lpm; }
-        actions = { route; route_to; no_route; }
+        actions = { route; route_to; spread; no_route; }
         default_action = no_route();
         size = 1024;
+    }
+    @name(".circuits") table circuits {
+        key = { meta.circuit: exact; }
+        actions = { route; no_route; }
+        default_action = no_route();
+        size = 256;
     }
 
     @name(".switch_to") action switch_to(bit<9> port) {
@@ -43,6 +57,12 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     apply {
         if (hdr.ipv4.isValid()) {
             routes.apply();
+            if (meta.circuits != 0) {
+                bucket.apply(hdr, meta);
+                meta.circuit = meta.bundle
+                    ++ (bit<8>) ((meta.bucket * (bit<16>) meta.circuits) >> SPREAD_BITS);
+                circuits.apply();
+            }
         }
         if (meta.is_routed == 0) {
             stations.apply();

@@ -10,6 +10,7 @@
 #include <lanes.p4>
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8> IPPROTO_TCP = 6;
 const bit<8> IPPROTO_UDP = 17;
 const bit<16> IPV4_BYTES = 20;
 const bit<16> NOTICE_BYTES = 8 + WIRE_HEADER_BYTES; // UDP length of a packet without lanes
@@ -43,6 +44,13 @@ header udp_h {
     bit<16> checksum;
 }
 
+// The beginning of a TCP header.
+header tcp_h {
+    bit<16> srcPort;
+    bit<16> dstPort;
+    bit<32> sequence;
+}
+
 // What the checksum of a datagram is of: the sums of its headers, and the pseudo header (RFC 768).
 header sums_h {
     bit<16> of_udp;
@@ -58,6 +66,7 @@ struct headers_t {
     ethernet_h ethernet;
     ipv4_h     ipv4; // the fixed part; options are payload, and no packet with options is looked into
     udp_h      udp;
+    tcp_h      tcp;
     wire_h     wire;
     lanes_h    lanes;
     // room to work in: not valid, so that BMv2 neither sends it nor copies it with each packet
@@ -107,6 +116,10 @@ struct metadata_t {
     bit<32> address;     // of this switch
     bit<24> tree;        // of which job: its number, and the tree's
     bit<16> sum;         // of the datagram
+    bit<16> bucket;      // of those that are spread over parallel circuits
+    bit<8>  bundle;      // of such circuits: the port of the first
+    bit<8>  circuits;    // how many there are
+    bit<16> circuit;     // which one: the bundle, and its number there
     port_t  port;
     entry_t entry;
     slot_t  slot;

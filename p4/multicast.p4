@@ -4,19 +4,23 @@
 #ifndef MULTICAST_P4
 #define MULTICAST_P4
 
-control Multicast(inout metadata_t meta, inout standard_metadata_t standard) {
+control Multicast(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Bucket() bucket;
+
     action leave() {
         mark_to_drop(standard);
         if (meta.send == SEND_BACK) {
             standard.egress_spec = standard.ingress_port;
         } else if (meta.send >= SEND_GROUP) {
-            standard.mcast_grp = meta.entry.group;
+            standard.mcast_grp = meta.entry.group
+                + ((meta.bucket * (bit<16>) meta.entry.ways) >> SPREAD_BITS);
             meta.prune = (bit<1>) (meta.send != SEND_GROUP);
         }
         verdicts.count(meta.verdict);
     }
 
     apply {
+        bucket.apply(hdr, meta);
         leave();
     }
 }

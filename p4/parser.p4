@@ -18,6 +18,7 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout s
         // a fragment of a datagram has no port
         transition select(hdr.ipv4.ihl, hdr.ipv4.protocol, hdr.ipv4.fragOffset, hdr.ipv4.flags) {
             (5, IPPROTO_UDP, 0, 0b000 &&& 0b001): udp;
+            (5, IPPROTO_TCP, 0, 0b000 &&& 0b001): tcp;
             default: accept;
         }
     }
@@ -28,6 +29,11 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout s
             WIRE_UDP_PORT: gradient;
             default: accept;
         }
+    }
+
+    state tcp {
+        packet.extract(hdr.tcp);
+        transition accept;
     }
 
     state gradient {
@@ -69,6 +75,7 @@ control Deparse(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
+        packet.emit(hdr.tcp);
         packet.emit(hdr.wire);
         packet.emit(hdr.lanes);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/contract/places.py by `make contract`: do not edit.
+// Generated from testbed/contract/places.py, spreading.py by `make contract`: do not edit.
 #ifndef PLACES_P4
 #define PLACES_P4
 
@@ -40,7 +40,12 @@ struct entry_t {
     bit<32> self_ip;
     bit<32> up_ip; // of the place above
     bit<32> group_ip;
-    bit<16> group; // multicast group
+    bit<16> group; // multicast group, the first of
+    bit<8> ways; // so many, among which results are spread
 }
+
+// The one of several parallel circuits that a packet takes.
+const bit<32> SPREAD_FACTOR = 0x9e3779b1; // 2^32 over the golden ratio
+const bit<8> SPREAD_BITS = 6; // of a packet's bucket
 
 #endif

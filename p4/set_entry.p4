@@ -13,7 +13,8 @@
                                          bit<32> self_ip,
                                          bit<32> up_ip,
                                          bit<32> group_ip,
-                                         bit<16> group) {
+                                         bit<16> group,
+                                         bit<8> ways) {
         meta.entry.workers = workers;
         meta.entry.places = places;
         meta.entry.generation = generation;
@@ -28,4 +29,5 @@
         meta.entry.up_ip = up_ip;
         meta.entry.group_ip = group_ip;
         meta.entry.group = group;
+        meta.entry.ways = ways;
     }

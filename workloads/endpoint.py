@@ -172,6 +172,7 @@ class Endpoint:
                 ways=ctypes.addressof(self._ways),
                 parts=self._pattern.size,
                 pattern=self._pattern.ctypes.data,
+                parallel=board.parallel_address(),
                 rate_now=board.rate_address(),
                 progress=board.progress_address(),
                 cells=self._cells.ctypes.data,

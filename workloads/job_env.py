@@ -123,6 +123,14 @@ class Board:
         assert field is not None
         return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["progress"][1])
 
+    def parallel_address(self) -> int:
+        """Return the address of the word that says whether results may overtake each other, in this process's
+        memory.
+        """
+        field = self._records.dtype.fields
+        assert field is not None
+        return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["parallel"][1])
+
     def rate_address(self) -> int:
         """Return the address of the rate of this worker's link in this process's memory, a binary64 in Mb/s;
         0 while it is as it was at the start.

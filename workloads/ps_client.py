@@ -1,21 +1,24 @@
-"""A worker's side of the parameter-server baseline. Imports NumPy, `workloads.ps_protocol`, and nothing of
-the testbed.
+"""A worker's side of the parameter-server baseline. Imports NumPy, `workloads.ps_protocol`, and of the
+testbed the rule by which connections are spread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import selectors
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from ipaddress import IPv4Address
 from typing import Self
 
 import numpy as np
 
+from testbed.contract import spreading
 from workloads.ps_protocol import (
     CHUNK_BYTES,
     GRADIENT_BYTES,
@@ -36,6 +39,7 @@ PARTS = 32
 AHEAD = 4
 AHEAD_BYTES = 64 * 1024
 CONNECT_RETRY_S = 0.05
+SOURCE_PORTS = range(20000, 30000)  # below those that the kernel gives out
 ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
 
 
@@ -176,12 +180,16 @@ class PsClient:
         """The server may start later than its workers: a refused connection is tried again until the
         deadline.
         """
+        ports = source_ports(address, self._rank)
         while True:
+            source = ("", next(ports, 0))
             try:
                 return socket.create_connection(
-                    address, timeout=max(deadline - time.monotonic(), CONNECT_RETRY_S)
+                    address, timeout=max(deadline - time.monotonic(), CONNECT_RETRY_S), source_address=source
                 )
             except OSError as problem:
+                if problem.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) and source[1]:
+                    continue
                 if time.monotonic() >= deadline:
                     raise ParameterServerError(f"{self._where}: connect: {problem}") from problem
                 time.sleep(CONNECT_RETRY_S)
@@ -290,6 +298,22 @@ class PsClient:
         self._selector.close()
         for end in (self._channel.socket, self._waker, self._woken):
             end.close()
+
+
+def source_ports(address: tuple[str, int], rank: int) -> Iterator[int]:
+    """Ports to connect from, best first, by which the connections of any workers with consecutive ranks fall
+    evenly on parallel circuits (testbed.contract.spreading): a hash of ports that nobody chose would put two
+    of four on each of two circuits in three of eight cases. None where the own address is not known.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(address)  # sends nothing
+        except OSError:
+            return
+        own = probe.getsockname()[0]
+    reversed_rank = int(f"{rank % spreading.BUCKETS:0{spreading.BUCKET_BITS}b}"[::-1], 2)
+    ends = int(IPv4Address(own)) + int(IPv4Address(socket.gethostbyname(address[0]))) + address[1]
+    yield from (port for port in SOURCE_PORTS if spreading.bucket(ends + port) == reversed_rank)
 
 
 def chunk_of(length: int) -> int:

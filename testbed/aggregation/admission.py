@@ -29,7 +29,8 @@ from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place, at_tor
 
 Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the job's own
-Ways = Mapping[Dpid, Sequence[str]]  # switch -> the devices by which a tree's results go on to other switches
+# switch -> the devices by which a tree's results go on: by one of each tuple, those of parallel circuits
+Ways = Mapping[Dpid, Sequence[tuple[str, ...]]]
 
 
 _GROUP_SIZES = GROUP_SLOTS // 4, GROUP_SLOTS // 8  # slots of a group's segments: the larger that fits
@@ -198,6 +199,8 @@ class Places:
                         self._enter_switch(admission, tree, dpid)
                     except TestbedError as error:
                         failures.append(error)
+            if admission.tell_parallel:
+                admission.tell_parallel(admission.is_parallel)
             if failures:
                 raise failures[0]
 
@@ -385,7 +388,7 @@ class Places:
         down = sorted(host for host in takers if addresses.tor_of(*host) == dpid)
         ports = [addresses.tor_port_device(*host) for host in down]
         number = admission.first + tree
-        switch.set_group(admission.job, number, [*ports, *admission.ways[tree].get(dpid, ())])
+        switch.set_group(admission.job, number, ports, admission.ways[tree].get(dpid, ()))
         switch.admit(admission.job, self._entry(admission, tree, place, nodes.get(place)))
 
     def _enter_host(self, admission: Admission, tree: int, node: Node, host: Host) -> None:

@@ -4,7 +4,7 @@ workers are told of them. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,11 +49,23 @@ class Admission:
     programs: Mapping[str, str] = field(default_factory=dict)  # by engine
     first: int = 0  # the number of its first tree among the job's; the others follow
     group: Group | None = None  # None: it is the job's own
-    ways: list[dict[Dpid, tuple[str, ...]]] = field(default_factory=list)  # by tree: switch with entry -> on
+    # by tree: switch with entry -> on, by one of each tuple
+    ways: list[dict[Dpid, tuple[tuple[str, ...], ...]]] = field(default_factory=list)
     summing: set[Host] = field(default_factory=set)  # hosts with an entry
     looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
     bound: set[Host] = field(default_factory=set)  # those that may send
     rings: dict[int, Ring] = field(default_factory=dict)  # by worker
+    tell_parallel: Callable[[bool], None] | None = None  # what hears of `is_parallel` when ways change
+
+    @property
+    def is_parallel(self) -> bool:
+        """Say whether some of its results come by parallel circuits, one by this and one by that."""
+        return any(len(bundle) > 1 for way in self.ways for bundles in way.values() for bundle in bundles)
+
+    def hear_parallel(self, hear: Callable[[bool], None]) -> None:
+        """Have `hear` told whether that is so: now, and when ways change."""
+        self.tell_parallel = hear
+        hear(self.is_parallel)
 
     def rank(self, worker: int) -> int:
         """Return the rank in the job of a worker of the forest, by which places know it."""

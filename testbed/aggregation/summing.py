@@ -20,9 +20,12 @@ class SummingPlace(Protocol):
     def slots(self) -> int:
         """Return how many it has for jobs; it has GROUP_SLOTS behind them for groups."""
 
-    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
-        """Set the devices by which the results of a job's tree leave; called before `admit`. Replaces in one
-        step.
+    def set_group(
+        self, number: int, tree: int, devices: Sequence[str], bundles: Sequence[Sequence[str]] = ()
+    ) -> None:
+        """Set the devices by which the results of a job's tree leave: by all of `devices`, and by one of each
+        of `bundles`, the devices of parallel circuits. Called before `admit`. A result leaves by the ports of
+        before or by those of now.
         """
 
     def admit(self, number: int, entry: Entry) -> None:

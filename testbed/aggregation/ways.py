@@ -29,22 +29,26 @@ def _way(top: Place, receivers: Iterable[Host], controller: Callable[..., Any]) 
     devices = _between_units(top.unit, {unit for unit, _ in racks} | {top.unit}, controller)
     if top.rack and racks:
         devices.setdefault(addresses.tor_dpid(top.unit), [])
-        devices[top.tor] = [addresses.uplink_device(top.unit, top.rack)]
+        devices[top.tor] = [(addresses.uplink_device(top.unit, top.rack),)]
     for unit, rack in racks:
         if rack:
             above = devices.setdefault(addresses.tor_dpid(unit), [])
-            above.append(addresses.rack_device(unit, rack))
+            above.append((addresses.rack_device(unit, rack),))
     return devices
 
 
-def _between_units(root: Unit, units: set[Unit], controller: Callable[..., Any]) -> dict[Dpid, list[str]]:
+def _between_units(
+    root: Unit, units: set[Unit], controller: Callable[..., Any]
+) -> dict[Dpid, list[tuple[str, ...]]]:
     """Return the optical devices by which results go on from each unit's own switch."""
     if units == {root}:
         return {}
     members = [addresses.unit_name(unit) for unit in sorted(units)]
     ports = controller("tree", root=addresses.unit_name(root), members=members)
-    devices: dict[Dpid, list[str]] = {}
-    for number, numbers in ports.items():  # JSON's keys are texts
+    devices: dict[Dpid, list[tuple[str, ...]]] = {}
+    for number, bundles in ports.items():  # JSON's keys are texts
         unit = checked_unit(int(number))
-        devices[addresses.tor_dpid(unit)] = [addresses.optical_device(unit, port) for port in numbers]
+        devices[addresses.tor_dpid(unit)] = [
+            tuple(addresses.optical_device(unit, port) for port in bundle) for bundle in bundles
+        ]
     return devices

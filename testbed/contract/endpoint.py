@@ -61,6 +61,11 @@ SETTINGS = Record(
         Member("places", Kind.U32_IN, "slots - vote_slots of them"),
         Member("ways", Kind.WAYS_IN, "by tree"),
         Member("pattern", Kind.U32_IN, "the tree of each fragment modulo parts"),
+        Member(
+            "parallel",
+            Kind.U32_IN,
+            "whether results come by parallel circuits, and may overtake each other; null: never",
+        ),
         Member("rate_now", Kind.F64_IN, "what the rate has become, 0 until it changes; null: it never does"),
         Member(
             "progress",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from testbed.contract.numbers import Choice, Number
 from testbed.contract.records import Kind, Lanes, Member, Record, members
 from testbed.contract.spec import Field
+from testbed.contract.spreading import CHECKED
 
 U32, U64, BE32 = Kind.U32, Kind.U64, Kind.BE32
 
@@ -69,6 +70,7 @@ SIZES: tuple[Number, ...] = (
     Number("RING_SLOTS", JOB_SLOTS, 32, "of one ring: what a job may have of a place"),
     Number("MAX_AGGREGATORS", 1024, 32),
     Number("MAX_GROUPS", 4096, 32),
+    Number("MAX_GROUP_CELLS", 8192, 32, "of all ways of all groups"),
     Number("MAX_ROUTES", 131072, 32),
     Number("MAX_OPTICAL_PORTS", 16384, 32),
     Number("OPTICAL_STRIDE", 64, 32, "between two units' port numbers at the optical switch"),
@@ -116,7 +118,7 @@ ENTRY = Record(
         Member("aggregator", U32, "index into slots"),
         Member("base", U32, "MemID: first slot of the segment"),
         Member("size", U32, "Size: slots in the segment"),
-        Member("group", U32, "index into groups: where results go"),
+        Member("group", U32, "where results go: row of group_ways, index into worker_groups"),
         Member("number", U32, "of this place, in its partial sums"),
         Member("up_base", U32, "MemID at the place above"),
         Member("result_base", U32, "MemID at the top"),
@@ -143,7 +145,8 @@ P4_ENTRY: tuple[Field, ...] = (
     Field("self_ip", 32, ""),
     Field("up_ip", 32, "of the place above"),
     Field("group_ip", 32, ""),
-    Field("group", 16, "multicast group"),
+    Field("group", 16, "multicast group, the first of"),
+    Field("ways", 8, "so many, among which results are spread"),
 )
 """The same for the P4 program: the parameters of its action `set_entry`, in this order."""
 
@@ -175,6 +178,7 @@ ROUTE_KEY = Record(
         Member("owner", U32, "number of the switch; above its 16 bits that of a matching, from 1, or 0"),
         Member("ip", BE32, "network part"),
         Member("prefix", U32, "32, 24 or 0"),
+        Member("way", U32, "of several parallel circuits, from 0"),
     ),
 )
 
@@ -183,7 +187,18 @@ ROUTE = Record(
     (
         Member("ifindex", U32, "0: nowhere, Open vSwitch drops it"),
         Member("mac", Kind.U8, "new destination; all zero: leave it", 6),
-        Member("pad", Kind.U16),
+        Member("ways", Kind.U16, "how many circuits in parallel; said by way 0"),
+        Member("number", U32, "port number at the optical switch, 0: a host's"),
+    ),
+)
+
+GROUP_WAY = Record(
+    "group_way",
+    (
+        Member("cell", U32, "index into groups: the ports by which results of some buckets leave"),
+        Member(
+            "checked", U32, "port numbers at the optical switch that others are parallel to; 0: none", CHECKED
+        ),
     ),
 )
 
@@ -263,6 +278,6 @@ PULLER = Record(
 )
 
 RECORDS = (
-    *(PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, CIRCUIT, GLIMPSE),
+    *(PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
     *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, PULLER_KEY, PULLER),
 )

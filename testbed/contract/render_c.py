@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.contract import endpoint, links, places, rings, spec, verdicts
+from testbed.contract import endpoint, links, places, rings, spec, spreading, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
 from testbed.contract.records import Lanes, Member, Record
@@ -92,9 +92,11 @@ def places_header() -> str:
         *_defines(named("SUM_", places.Sum, 32)),
         *_defines([places.NOBODY]),
         "",
+        *_defines(spreading.NUMBERS),
+        "",
         *(line for record in places.RECORDS for line in _struct(record)),
     )
-    return _file("PLACES_H", ("places",), _without_last(body))
+    return _file("PLACES_H", ("places", "spreading"), _without_last(body))
 
 
 def ring() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.contract import places, spec, verdicts
+from testbed.contract import places, spec, spreading, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
 from testbed.contract.operations import NOT_IN_P4
@@ -13,6 +13,9 @@ P4_LAYOUTS = {
     "wide": 64,
     "registers": 1,
 }  # how many lanes a register holds; 2048 bits are the most that p4c takes
+
+
+_SPREAD = ("SPREAD_FACTOR", "SPREAD_BITS")  # without those of darkness, which P4 does not see
 
 
 def _file(guard: str, sources: Sequence[str], body: Iterable[str]) -> str:
@@ -80,8 +83,11 @@ def places_header() -> str:
         "",
         "// A tree of a job as this switch knows it.",
         *_struct("struct", "entry_t", places.P4_ENTRY),
+        "",
+        "// The one of several parallel circuits that a packet takes.",
+        *_constants(number for number in spreading.NUMBERS if number.name in _SPREAD),
     )
-    return _file("PLACES_P4", ("places",), body)
+    return _file("PLACES_P4", ("places", "spreading"), body)
 
 
 def set_entry() -> str:

@@ -19,7 +19,7 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.model import Topology, UnitSpec
 
-Router = Callable[[Mapping[tuple[str, int], tuple[str, str]]], None]
+Router = Callable[[Mapping[tuple[str, int], tuple[tuple[str, ...], str]]], None]
 
 
 def used_by(topology: Topology) -> list[str]:

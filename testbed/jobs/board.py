@@ -30,6 +30,8 @@ FIELDS = (
     ("asked", "<u8"),
     ("waits_for", "<u8"),
     ("world", "<u8"),
+    ("parallel", "<u4"),
+    ("pad", "<u4"),
 )
 LAYOUT = np.dtype([*FIELDS])
 
@@ -54,7 +56,8 @@ class JobBoard:
     """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
 
     Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it
-    has changed); worker N writes record N's progress (twice the fragments that the network summed, and 1
+    has changed); who sets the ways of results `parallel`, whether they may overtake each other; worker N
+    writes record N's progress (twice the fragments that the network summed, and 1
     while more are pushed), summed_bytes (of gradients, by whatever kind of synchronisation), left_ns (when
     it left its process group, by the monotonic clock), its phase, how many collectives of all workers its
     script has asked for, the number of the one that the script waits for, from 1 (0: for none), and of how
@@ -95,6 +98,10 @@ class JobBoard:
     def set_rate(self, rate_mbps: float) -> None:
         """Tell every worker what the rate of its link is from now on."""
         self._records["rate_mbps"][: self.workers] = rate_mbps
+
+    def set_parallel(self, is_parallel: bool) -> None:
+        """Tell every worker whether its results may overtake each other from now on."""
+        self._records["parallel"][: self.workers] = is_parallel
 
     def state(self, index: int) -> WorkerState:
         return WorkerState(int(self._records["state"][index]))

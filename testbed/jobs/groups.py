@@ -230,6 +230,7 @@ class Groups:
                 return
             undo.pop_all()
         asked.admission, asked.board = admission, board
+        admission.hear_parallel(board.set_parallel)
         for rank in asked.ports:
             self._answer(key, asked, rank)
         self._forget_if_left(key, asked)

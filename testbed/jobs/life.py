@@ -264,6 +264,8 @@ class Job:
                     self._gates = Gates(len(layout.workers))
                     stack.callback(self._close_gates)
                 gates, rate_mbps = self._gates, self._start.rate_mbps if self._start else None
+                if share and share.admission:
+                    share.admission.hear_parallel(board.set_parallel)
             attempt = Attempt(
                 job=self.id,
                 generation=self.generation,
@@ -355,6 +357,8 @@ class Job:
 
     def _settle(self, share: Share, start: Start) -> None:
         self._share, self.layout = share, share.layout
+        if share.admission and self._board:
+            share.admission.hear_parallel(self._board.set_parallel)
         self._start = replace(start, layout=share.layout)
         self._means.holdings.replace(self.id, share.layout)  # hosts that it does not need are free for others
         if share.note:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import networkx as nx
 
@@ -15,7 +15,9 @@ Ports = dict[tuple[Unit, Unit], list[int]]
 
 
 def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph[Unit], Ports]:
-    """The graph of units, and for each directed edge the ports of its first unit, sorted."""
+    """The graph of units, and for each directed edge the ports of its first unit, both ways in the order of
+    the circuits: what takes the same place of both takes the same circuit.
+    """
     graph: nx.Graph[Unit] = nx.Graph()
     graph.add_nodes_from(sorted(units))
     ports: Ports = {}
@@ -30,16 +32,12 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph
 
 def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> dict[Unit, dict[Unit, tuple[int, ...]]]:
     """Return, for each unit and each other unit that it can reach, the optical ports of the first hop of a
-    shortest path, the port that most of its traffic takes first (`port_for`).
-
-    Of several parallel circuits, destinations take turns in being that. Unreachable units are left out.
+    shortest path: of all circuits to the same next unit, over which packets are spread
+    (`testbed.contract.spreading`). Unreachable units are left out.
     """
     graph, ports = _graph(circuits, units)
     near = {unit: sorted(graph[unit]) for unit in graph}
-    turns = {
-        way: [(*parallel[first:], *parallel[:first]) for first in range(len(parallel))]
-        for way, parallel in ports.items()
-    }
+    parallel = {way: tuple(numbers) for way, numbers in ports.items()}
     hops: dict[Unit, dict[Unit, tuple[int, ...]]] = {unit: {} for unit in graph}
     for destination in graph:
         reached, front = {destination}, [destination]
@@ -50,30 +48,22 @@ def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> dict[Unit, 
                     if unit not in reached:
                         reached.add(unit)
                         beyond.append(unit)
-                        parallel = turns[unit, via]
-                        hops[unit][destination] = parallel[destination % len(parallel)]
+                        hops[unit][destination] = parallel[unit, via]
             front = sorted(beyond)
     return hops
 
 
-def port_for(parallel: Sequence[int], host: int) -> int:
-    """Return the port, of those of parallel circuits, that leads to a host: hosts 1, 2, 3, ... take turns, so
-    that P circuits carry P times the rate of one to P hosts, and what goes to one host stays in order.
-    """
-    return parallel[(host - 1) % len(parallel)]
-
-
 def tree(
     circuits: Iterable[Circuit], units: Iterable[Unit], root: Unit, members: Iterable[Unit]
-) -> dict[Unit, list[int]]:
+) -> dict[Unit, list[tuple[int, ...]]]:
     """A multicast tree: for each unit on it, the optical ports by which a packet from `root` goes on towards
-    the members.
+    the members, by one of each tuple: those of parallel circuits to one unit.
 
     TestbedError when a member cannot be reached.
     """
     graph, ports = _graph(circuits, units)
     parent = dict(nx.bfs_predecessors(graph, root, sort_neighbors=sorted))
-    downstream: dict[Unit, set[int]] = {root: set()}
+    downstream: dict[Unit, set[tuple[int, ...]]] = {root: set()}
     for member in sorted(members):
         unit = member
         while unit != root:
@@ -82,6 +72,6 @@ def tree(
                     f"reach {unit_name(member)} from {unit_name(root)}: no path over the circuits"
                 )
             downstream.setdefault(unit, set())
-            downstream.setdefault(parent[unit], set()).add(ports[parent[unit], unit][0])
+            downstream.setdefault(parent[unit], set()).add(tuple(ports[parent[unit], unit]))
             unit = parent[unit]
-    return {unit: sorted(ports_down) for unit, ports_down in sorted(downstream.items())}
+    return {unit: sorted(bundles) for unit, bundles in sorted(downstream.items())}

@@ -238,6 +238,14 @@ def oxc_port_number(unit: Unit, port: int) -> int:
     return (unit - 1) * _OXC_STRIDE + port
 
 
+def oxc_number_of(device: str) -> int:
+    """Return the port number, at the optical switch, of the far end of a ToR's optical port (`u1-o2`); 0 of
+    any other device.
+    """
+    unit, _, port = device.removeprefix("u").partition("-o")
+    return oxc_port_number(Unit(int(unit)), int(port)) if unit.isdecimal() and port.isdecimal() else 0
+
+
 @lru_cache(MAX_UNITS * MAX_OPTICAL_PORTS_PER_UNIT)
 def parse_optical_port(name: str) -> tuple[Unit, int]:
     """(unit, port) of a name like "u1o2". ValueError if it is none."""

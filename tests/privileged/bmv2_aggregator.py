@@ -20,7 +20,7 @@ from pathlib import Path
 
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.places import SlotState, Sum
-from testbed.dataplanes.bmv2.routes import mac_number
+from testbed.dataplanes.bmv2.routes import mac_number, set_routes
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.reference.ways import Emission, Route, To
@@ -233,6 +233,14 @@ class Bmv2Aggregator:
 
     # ------------------------------------------------------------------ a frame's way
 
+    @property
+    def devices(self) -> dict[int, str]:
+        return self._wires.devices
+
+    def through(self, data: bytes, port: int) -> list[tuple[int, bytes]]:
+        """Return the frames that left for this one by any port."""
+        return self._through(data, port, MARK_ALL, self._wires.devices)
+
     def strays(self) -> list[str]:
         """Return a line for each frame that left by a port at which `receive` does not wait."""
         caught = self._through(None, PLAIN, MARK_ALL, self._wires.devices)
@@ -268,6 +276,35 @@ class Bmv2Aggregator:
                         self._wires.sockets[MARKED].send(back)
             assert time.monotonic() < deadline, f"no mark at ports {sorted(waited)} after {LATE_S:g} s"
         return caught
+
+
+class Spreading:
+    """The same switch as a subject of the scenes of parallel circuits: its routes and groups are theirs."""
+
+    def __init__(self, aggregator: Bmv2Aggregator) -> None:
+        self._aggregator, self._devices = aggregator, aggregator.devices
+        self._client, self.bind = aggregator.client, aggregator.bind
+        self.admit, self.release = aggregator.switch.admit, aggregator.switch.release
+
+    def set_group(
+        self, number: int, tree: int, ports: Sequence[int], bundles: Sequence[Sequence[int]] = ()
+    ) -> None:
+        named = [[self._devices[port] for port in bundle] for bundle in (ports, *bundles)]
+        self._aggregator.switch.set_group(number, tree, named[0], named[1:])
+
+    def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
+        named = {
+            key: (tuple(self._devices[port] for port in (route.port, *route.parallel)), route.mac or "")
+            for key, route in routes.items()
+        }
+        set_routes(self._client, {device: port for port, device in self._devices.items()}, named)
+
+    def darken(self, ports: Iterable[int]) -> None:
+        """Nothing: P4 does not see light."""
+
+    def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
+        caught = self._aggregator.through(data, port)
+        return "", [Emission(To.ROUTE, data, tuple(sorted(at for at, _ in caught)))] if caught else []
 
 
 _MARKS = 2  # frames of ours that the switch switches for each of the test's

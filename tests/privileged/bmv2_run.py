@@ -157,20 +157,20 @@ def replaces_routes() -> Any:
         seen: list[Any] = []
         mac = addresses.host_mac(1, 1)
         for routes in (
-            {("10.0.1.1", 32): ("u1-h1", mac), ("10.0.2.0", 24): ("u1-o1", "")},
+            {("10.0.1.1", 32): (("u1-h1",), mac), ("10.0.2.0", 24): (("u1-o1",), "")},
             {
-                ("10.0.1.1", 32): ("u1-h1", mac),
-                ("10.0.2.0", 24): ("u1-h2", ""),
-                ("10.0.3.0", 24): ("u1-o1", ""),
+                ("10.0.1.1", 32): (("u1-h1",), mac),
+                ("10.0.2.0", 24): (("u1-h2",), ""),
+                ("10.0.3.0", 24): (("u1-o1",), ""),
             },
-            {("10.0.3.0", 24): ("u1-o1", "")},
+            {("10.0.3.0", 24): (("u1-o1",), "")},
         ):
             before = {entry.value: entry.handle for entry in client.entries("routes")}
             set_routes(client, ports, routes)
             after = {entry.value: entry.handle for entry in client.entries("routes")}
             kept = sum(before[value] == after[value] for value in before.keys() & after.keys())
             seen.append([table(client, "routes"), kept])
-        seen.append(refused(lambda: set_routes(client, ports, {("10.0.1.1", 32): ("u1-h9", "")})))
+        seen.append(refused(lambda: set_routes(client, ports, {("10.0.1.1", 32): (("u1-h9",), "")})))
         return seen
 
 
@@ -206,7 +206,7 @@ def dies_and_comes_again() -> Any:
         tor.set_group(5, 0, ["u1-h1"])
         tor.admit(5, JOB)
         tor.bind(1, Sender(5, 0))
-        set_routes(controller, {"u1-o1": 201}, {("10.0.2.0", 24): ("u1-o1", "")})
+        set_routes(controller, {"u1-o1": 201}, {("10.0.2.0", 24): (("u1-o1",), "")})
         pid = tor.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)

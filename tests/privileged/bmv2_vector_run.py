@@ -12,9 +12,9 @@ from pathlib import Path
 from testbed.contract import spec
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
-from tests.privileged.bmv2_aggregator import aggregator
+from tests.privileged.bmv2_aggregator import Spreading, aggregator
 from tests.privileged.packets import MARK, outcome
-from tests.vectors import empties
+from tests.vectors import empties, spread
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -26,6 +26,9 @@ AT_SWITCHES = {
     for name, vector in TABLE.items()
     if not vector.is_host and vector.lanes == {spec.LANES} and name not in empties.TABLE
 }
+
+
+IN_LIGHT = {name: scene for name, scene in spread.TABLE.items() if not scene.in_dark}
 
 
 def findings(layout: str) -> dict[str, list[str]]:
@@ -43,6 +46,9 @@ def main(layout: str) -> None:
         for name, vector in AT_SWITCHES.items():
             subject.fresh()
             wrong[name] = play(vector, subject) + subject.strays()
+        for name, scene in IN_LIGHT.items():
+            subject.fresh()
+            wrong[name] = spread.play(scene, Spreading(subject))
     print(MARK + json.dumps(wrong))
 
 

@@ -26,13 +26,17 @@ class Alone:
     """A board on which nobody ever ends."""
 
     def __init__(self) -> None:
-        self._word = np.zeros(2, np.uint64)  # progress, and a rate that never changes
+        # progress, a rate that never changes, and that no circuits are parallel
+        self._word = np.zeros(3, np.uint64)
 
     def progress_address(self) -> int:
         return int(self._word.ctypes.data)
 
     def rate_address(self) -> int:
         return int(self._word.ctypes.data) + 8
+
+    def parallel_address(self) -> int:
+        return int(self._word.ctypes.data) + 16
 
     def missing(self) -> list[Missing]:
         return []

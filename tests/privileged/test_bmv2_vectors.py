@@ -10,7 +10,7 @@ import pytest
 
 from tests.at_once import at_once
 from tests.privileged import bmv2_model_run, bmv2_vector_run
-from tests.privileged.bmv2_vector_run import AT_SWITCHES
+from tests.privileged.bmv2_vector_run import AT_SWITCHES, IN_LIGHT
 from tests.vectors.in_step import TRIED
 
 pytestmark = [pytest.mark.needs("namespaces", "bmv2"), pytest.mark.timeout(660)]
@@ -23,7 +23,7 @@ def wrong() -> dict[str, dict[str, list[str]]]:
 
 
 @pytest.mark.parametrize("layout", ["wide", "registers"])
-@pytest.mark.parametrize("name", AT_SWITCHES)
+@pytest.mark.parametrize("name", [*AT_SWITCHES, *IN_LIGHT])
 def test_vector(name: str, layout: str, wrong: dict[str, dict[str, list[str]]]) -> None:
     assert wrong[layout][name] == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.privileged.notice_run import PS_PORT
 from tests.privileged.packets import findings
-from tests.vectors import lights
+from tests.vectors import lights, spread
 from tests.vectors.build import OPTICAL
 from tests.vectors.table import TABLE
 
@@ -19,7 +19,7 @@ def wrong() -> dict[str, list[str]]:
     return dict(findings("vector_run"))
 
 
-@pytest.mark.parametrize("name", [*TABLE, *lights.TABLE])
+@pytest.mark.parametrize("name", [*TABLE, *lights.TABLE, *spread.TABLE])
 def test_vector(name: str, wrong: dict[str, list[str]]) -> None:
     assert wrong[name] == []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.program import Programs
 from tests.privileged.observed import Observed
-from tests.privileged.xdp_aggregator import XdpAggregator
+from tests.privileged.xdp_aggregator import SpreadingXdp, XdpAggregator
 from tests.privileged.xdp_optics import XdpOptics
-from tests.vectors import lights
+from tests.vectors import lights, spread
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -23,4 +23,7 @@ def inside(programs: Programs, ports: dict[int, int]) -> dict[str, list[str]]:
             wrong[name] = lights.play(
                 scene, XdpOptics(programs, observed, {port: ports[port] for port in range(1, 9)})
             )
+        for name, scene in spread.TABLE.items():
+            with SpreadingXdp(cells, observed, ports) as switch:
+                wrong[name] = spread.play(scene, switch)
     return wrong

@@ -237,7 +237,7 @@ class Rig:
         pins = Path("/sys/fs/bpf/links")
         stack.enter_context(XdpPlane(pins)).attach(switch_ports, [])
         routes = {
-            (self._hosts[name].ip, 32): (device, self._hosts[name].mac) for name, device in ports.items()
+            (self._hosts[name].ip, 32): ((device,), self._hosts[name].mac) for name, device in ports.items()
         }
         open_pinned(pins, {}).set_routes(_UNIT, routes)
 

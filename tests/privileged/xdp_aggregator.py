@@ -12,7 +12,9 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Self
+from unittest.mock import patch
 
 import numpy as np
 
@@ -158,14 +160,20 @@ class XdpAggregator:
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
         self._place.bind(HOST if self._is_host else port, next(iter(senders), None))
 
-    def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
-        self._place.set_group(number, tree, [socket.if_indextoname(self._ports[port]) for port in ports])
+    def set_group(
+        self, number: int, tree: int, ports: Sequence[int], bundles: Sequence[Sequence[int]] = ()
+    ) -> None:
+        named, parallel = self._named(ports), [self._named(bundle) for bundle in bundles]
+        self._place.set_group(number, tree, named, parallel)
+
+    def _named(self, ports: Sequence[int]) -> tuple[str, ...]:
+        return tuple(socket.if_indextoname(self._ports[port]) for port in ports)
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         if self._is_host:
             return
         maps = {name: self._programs.map_fd(name) for name in PINNED_MAPS}
-        names = {key: socket.if_indextoname(self._ports[route.port]) for key, route in routes.items()}
+        names = {key: self._named((route.port, *route.parallel)) for key, route in routes.items()}
         PinnedPlane(maps, self._programs.program_fd(PINNED_PROGRAM), {}).set_routes(
             self._unit, {key: (names[key], route.mac or "") for key, route in routes.items()}
         )
@@ -241,6 +249,34 @@ class XdpAggregator:
             return None
         lanes = row["lanes"].astype(np.uint32)
         return Stored(sequence - 1, int(row["contributors"]), int(row["flags"]), lanes)
+
+
+class SpreadingXdp(XdpAggregator):
+    """A ToR whose fabric ports are those of an optical switch, with the same numbers there, and lit."""
+
+    def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        self._stack.enter_context(
+            patch.object(addresses, "oxc_number_of", lambda device: int(device.removeprefix("p")))
+        )
+        maps = {name: self._programs.map_fd(name) for name in PINNED_MAPS}
+        numbers = {port: socket.if_indextoname(self._ports[port]) for port in FABRIC}
+        self._optics = PinnedPlane(maps, self._programs.program_fd(PINNED_PROGRAM), numbers)
+        self._observed.set_clock(_NOW_NS)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        super().__exit__(*ended)
+        self._stack.close()
+
+    def darken(self, ports: Iterable[int]) -> None:
+        dark = set(ports)
+        for ends, darkness in ((set(FABRIC) - dark, (0, 0)), (dark, (_NOW_NS - 1, _NOW_NS + 1))):
+            self._optics.turn(dict.fromkeys(ends, FABRIC[0]), *darkness)
+
+
+_NOW_NS = 10**9
 
 
 def departures(run: Run, ifindex: int, numbers: Mapping[int, int]) -> list[Emission]:

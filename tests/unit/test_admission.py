@@ -23,7 +23,7 @@ from tests.forests import p4inc
 Call = tuple[str, str, object]
 WITHIN = p4inc([(1, 1), (1, 2)])
 ACROSS = p4inc([(1, 1), (1, 2), (2, 1)], (3, 2))
-WAYS = [{1: ["u1-o1"], 2: ["u2-o1"], 3: ["u3-o1", "u3-o2"]}]
+WAYS = [{1: [("u1-o1",)], 2: [("u2-o1",)], 3: [("u3-o1",), ("u3-o2",)]}]
 
 
 class Tor:
@@ -50,9 +50,11 @@ class Tor:
             for key in [key for key in kept if key[0] == number and tree in (None, key[1])]:
                 del kept[key]  # type: ignore[attr-defined]
 
-    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
+    def set_group(
+        self, number: int, tree: int, devices: Sequence[str], bundles: Sequence[Sequence[str]] = ()
+    ) -> None:
         self._say("set_group", number)
-        self.groups[number, tree] = list(devices)
+        self.groups[number, tree] = [*devices, *("|".join(bundle) for bundle in bundles)]
 
     def bind(self, host: int, sender: Sender | None) -> None:
         self._say("bind" if sender else "unbind", host)
@@ -250,11 +252,11 @@ def test_a_place_that_fails_to_release_keeps_nothing_elsewhere(world: World) -> 
 
 
 def test_circuits_that_change_send_results_by_other_ports(world: World) -> None:
-    world.all.admit(7, 3, p4inc([(1, 1), (2, 1)], (1, 2)), [{1: ["u1-o1"], 2: []}])
-    world.all.reroute(7, [{1: ["u1-o2"], 3: ["u3-o2"], 2: []}])
+    world.all.admit(7, 3, p4inc([(1, 1), (2, 1)], (1, 2)), [{1: [("u1-o1",)], 2: []}])
+    world.all.reroute(7, [{1: [("u1-o2",)], 3: [("u3-o2",)], 2: []}])
     assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-o2"]
     assert world.tors[3].entries[7, 0].role is Role.TRANSIT
-    world.all.reroute(7, [{1: ["u1-o1"], 2: []}])
+    world.all.reroute(7, [{1: [("u1-o1",)], 2: []}])
     assert world.tors[3].groups[7, 0] == [], "nothing goes on from there any more"
     world.all.reroute(8, [{1: []}])
     world.all.release(7)
@@ -266,7 +268,7 @@ def test_circuits_that_change_are_told_to_all_units_though_one_fails(world: Worl
     for unit in (1, 2):
         world.tors[unit].broken = "set_group"
     with pytest.raises(TestbedError, match="u1: set_group failed"):
-        world.all.reroute(7, [{1: ["u1-o2"], 2: ["u2-o2"], 3: ["u3-o1"]}])
+        world.all.reroute(7, [{1: [("u1-o2",)], 2: [("u2-o2",)], 3: [("u3-o1",)]}])
     assert world.tors[3].groups[7, 0] == ["u3-h1", "u3-o1"]
     world.tors[2].broken = None
     world.all.restart(2, world.tors[2].restart)
@@ -319,7 +321,7 @@ CHAIN = Forest(
 
 
 def test_hosts_in_a_chain_sum_for_their_own_workers_and_hear_from_above(world: World) -> None:
-    admission = world.all.admit(7, 3, CHAIN, [{1: ["u1-o1"], 2: []}])
+    admission = world.all.admit(7, 3, CHAIN, [{1: [("u1-o1",)], 2: []}])
     first, second, last = (world.hosts.places[host].entries[7, 0] for host in CHAIN.workers)
     assert [entry.role for entry in (first, second, last)] == [Role.TOP, Role.INNER, Role.INNER]
     assert [(entry.workers, entry.places) for entry in (first, second, last)] == [(1, 2), (2, 4), (4, 0)]
@@ -336,7 +338,7 @@ def test_hosts_in_a_chain_sum_for_their_own_workers_and_hear_from_above(world: W
 
 def test_a_switch_on_top_sums_its_own_workers_and_the_other_switches(world: World) -> None:
     forest = Forest(((1, 1), (1, 2), (2, 1)), (Tree(Node(Place(1), (0, 1), (Node(Place(2), (2,)),))),))
-    world.all.admit(7, 3, forest, [{1: ["u1-o1"], 2: []}])
+    world.all.admit(7, 3, forest, [{1: [("u1-o1",)], 2: []}])
     top, below = (world.tors[unit].entries[7, 0] for unit in (1, 2))
     assert (top.role, top.workers, top.places) == (Role.TOP, 0b011, 0b100)
     assert (below.role, below.number, below.up_ip) == (Role.INNER, 2, "10.0.1.254")
@@ -363,7 +365,7 @@ def test_lanes_that_do_not_fit_hold_nothing(world: World, lanes: int) -> None:
 
 def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
     trees = (Tree(Node(Place(1), (0, 1)), weight=3), Tree(Node(Place(2, 3), (0, 1)), weight=1))
-    admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: ["u2-o1"]}])
+    admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: [("u2-o1",)]}])
     assert [admission.worker_env(0)["trees"][tree]["fraction"] for tree in (0, 1)] == [0.75, 0.25]
     assert admission.size == 256
     assert world.hosts.rings[1, 1] == (7, 3, [0, 0], 256)

@@ -10,7 +10,7 @@ from testbed.contract import frame, spec
 from testbed.errors import RequestError
 from testbed.reference.aggregator import Aggregator
 from testbed.reference.optics import CrossConnect
-from tests.vectors import lights
+from tests.vectors import lights, spread
 from tests.vectors.build import (
     BASE,
     SIZE,
@@ -66,6 +66,11 @@ def test_vector(name: str) -> None:
 @pytest.mark.parametrize("name", lights.TABLE)
 def test_lights(name: str) -> None:
     assert lights.play(lights.TABLE[name], CrossConnect(range(1, 9))) == []
+
+
+@pytest.mark.parametrize("name", spread.TABLE)
+def test_spread(name: str) -> None:
+    assert spread.play(spread.TABLE[name], Model(TOR_IP, SLOTS)) == []
 
 
 def test_the_table_has_every_verdict() -> None:

@@ -52,7 +52,7 @@ def test_every_unit_reaches_every_host_of_every_other() -> None:
             addresses.unit_network(u.index) for u in TOPOLOGY.units if u.index != unit
         }
         assert routes[addresses.host_ip(unit, 1), 32] == (
-            addresses.tor_port_device(unit, 1),
+            (addresses.tor_port_device(unit, 1),),
             addresses.host_mac(unit, 1),
         )
 
@@ -80,7 +80,7 @@ def test_a_reconfiguration_touches_only_what_changes(tmp_path: Path) -> None:
     assert moved <= plane.touched
     assert plane.peers == {flow.in_port: flow.out_port for flow in oxc.held}
     assert conductor.request([(1, 3), (2, 3)]) is None, "what is there already needs no reconfiguration"
-    assert plane.routes[1][addresses.unit_network(3), 24][0].startswith("u1-o")
+    assert plane.routes[1][addresses.unit_network(3), 24][0][0].startswith("u1-o")
 
 
 def test_a_new_controller_takes_over_without_a_change(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_routes_and_trees_by_name(tmp_path: Path) -> None:
     routes = conductor.state.routes()
     assert routes["u1"]["10.0.1.3/32"] == "u1-h3"
     assert routes["u1"]["10.0.2.0/24"] == "u1-o1"
-    assert conductor.state.tree(1, [2, 1])[1] == [1]
+    assert conductor.state.tree(1, [2, 1])[1] == [(1,)]
     with pytest.raises(RequestError, match="u9: no such unit; there are u1 to u4"):
         conductor.state.tree(1, [9])
 

@@ -62,7 +62,7 @@ def test_a_single_rack_without_openflow_needs_no_switch_to_connect(tmp_path: Pat
     conductor, _, router, switches = mixed(tmp_path, "bmv2")
     assert switches == []
     assert conductor.state.is_ready
-    assert router.routes == {("10.0.1.1", 32): ("u1-h1", addresses.host_mac(1, 1))}
+    assert router.routes == {("10.0.1.1", 32): (("u1-h1",), addresses.host_mac(1, 1))}
 
 
 def test_a_switch_that_is_gone_costs_the_others_nothing_and_is_ready_when_settled_again(
@@ -107,7 +107,7 @@ def test_routes_follow_circuits_at_a_unit_without_openflow(tmp_path: Path) -> No
         conductor.connected(switch)  # type: ignore[arg-type]
     conductor.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
     assert router.routes is not None
-    assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
+    assert router.routes["10.0.3.0", 24] == (("u2-o2",), "")
 
 
 def test_a_tor_that_fails_in_a_change_leaves_the_circuits_verified_and_recorded(tmp_path: Path) -> None:
@@ -121,13 +121,13 @@ def test_a_tor_that_fails_in_a_change_leaves_the_circuits_verified_and_recorded(
     assert conductor.state.unsettled == (2,)
     assert [event["id"] for event in conductor.state.history] == [1]
     assert plane.peers[number("u1o1")] == number("u3o2")
-    assert plane.routes[3]["10.0.1.0", 24] == ("u3-o2", "")
+    assert plane.routes[3]["10.0.1.0", 24] == (("u3-o2",), "")
     router.gone = False
     conductor.resettle(2)
     assert conductor.state.is_ready
     assert conductor.state.unsettled == ()
     assert router.routes is not None
-    assert router.routes["10.0.3.0", 24] == ("u2-o2", "")
+    assert router.routes["10.0.3.0", 24] == (("u2-o2",), "")
 
 
 def test_a_switch_out_of_reach_at_the_beginning_is_left_to_be_settled_again(tmp_path: Path) -> None:

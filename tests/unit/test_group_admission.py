@@ -212,7 +212,7 @@ def test_a_place_that_fails_leaves_nothing_of_a_group(world: World, call: str) -
 
 def test_circuits_that_change_send_a_groups_results_by_other_ports(world: World) -> None:
     admission = admit(world.all, of(1, 3))
-    world.all.reroute(7, [{1: ["u1-o2"], 2: [], 3: []}], admission.first)
+    world.all.reroute(7, [{1: [("u1-o2",)], 2: [], 3: []}], admission.first)
     assert world.tors[1].groups[7, 1] == ["u1-h2", "u1-o2"]
     assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-h2", "u1-o1"], "the job's own are told by themselves"
 
@@ -224,8 +224,8 @@ def test_a_switch_that_starts_again_fails_the_job_once_or_has_its_groups_back(wo
     assert world.all.restart(1, world.tors[1].restart) == {7: 3, 8: 5}
     within = p4inc([(1, 1), (1, 2)], (2, 3))
     world.all.release(7)
-    world.all.admit(7, 3, within, [{1: ["u1-o1"], 3: ["u3-o1"], 2: []}])
-    world.all.admit_group(7, 9, within, of(0, 1), [{1: ["u1-o1"], 3: ["u3-o1"], 2: []}])
+    world.all.admit(7, 3, within, [{1: [("u1-o1",)], 3: [("u3-o1",)], 2: []}])
+    world.all.admit_group(7, 9, within, of(0, 1), [{1: [("u1-o1",)], 3: [("u3-o1",)], 2: []}])
     before = dict(world.tors[3].entries)
     assert {tree for _, tree in before} == {0, 1}
     assert world.all.restart(3, world.tors[3].restart) == {}

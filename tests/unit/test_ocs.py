@@ -16,7 +16,7 @@ from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.exact import counted, exact
 from testbed.ocs.latency import draw
 from testbed.ocs.plan import plan
-from testbed.ocs.routes import next_hops, port_for, tree
+from testbed.ocs.routes import next_hops, tree
 from testbed.topology.addresses import optical_port_name
 from testbed.topology.model import Delay, OcsSpec
 
@@ -127,24 +127,25 @@ def test_next_hops_lead_to_every_reachable_unit(
     for start in table:
         assert set(hops[start]) == nx.node_connected_component(graph, start) - {start}
         for goal in hops[start]:
-            for host in (1, 2, 3):
-                here, steps = start, 0
-                while here != goal:
-                    port = port_for(hops[here][goal], host)
-                    here = int(far[optical_port_name(here, port)].split("o")[0][1:])
-                    steps += 1
-                assert steps == nx.shortest_path_length(graph, start, goal)
+            here, steps = start, 0
+            while here != goal:
+                ends = {far[optical_port_name(here, port)].split("o")[0] for port in hops[here][goal]}
+                assert len(ends) == 1, "parallel circuits lead to one unit"
+                here = int(ends.pop()[1:])
+                steps += 1
+            assert steps == nx.shortest_path_length(graph, start, goal)
 
 
-def test_hosts_take_turns_over_parallel_circuits() -> None:
+def test_both_ends_have_parallel_circuits_in_one_order() -> None:
     circuits = checked(
-        [("u1o1", "u2o2"), ("u1o2", "u2o1"), ("u1o3", "u2o3")],
-        [f"u{u}o{p}" for u in (1, 2) for p in (1, 2, 3)],
+        [("u1o1", "u2o2"), ("u1o2", "u2o1"), ("u1o3", "u2o3"), ("u2o4", "u3o1")],
+        ["u3o1", *(f"u{u}o{p}" for u in (1, 2) for p in (1, 2, 3, 4))],
     )
-    hops = next_hops(circuits, [1, 2])
-    for start, goal in ((1, 2), (2, 1)):
-        assert sorted(port_for(hops[start][goal], host) for host in (1, 2, 3)) == [1, 2, 3]
-        assert port_for(hops[start][goal], 4) == port_for(hops[start][goal], 1)
+    hops = next_hops(circuits, [1, 2, 3])
+    assert hops[1][2] == hops[1][3] == (1, 2, 3)
+    assert hops[2][1] == (2, 1, 3)
+    assert hops[3][1] == (1,)
+    assert tree(circuits, [1, 2, 3], 3, [1]) == {1: [], 2: [(2, 1, 3)], 3: [(1,)]}
 
 
 @given(fabrics(), st.data())
@@ -187,7 +188,8 @@ def test_a_tree_reaches_each_member_once(
         here = todo.pop()
         seen.append(here)
         todo += [
-            int(far[optical_port_name(here, port)].split("o")[0][1:]) for port in downstream.get(here, [])
+            int(far[optical_port_name(here, bundle[-1])].split("o")[0][1:])
+            for bundle in downstream.get(here, [])
         ]
     assert sorted(seen) == sorted(members)
 

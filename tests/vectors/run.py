@@ -51,8 +51,13 @@ class Worker(Protocol):
 class Model(Aggregator):
     """The reference model as a subject."""
 
-    def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
-        self.ways.set_group(number, tree, ports)
+    def set_group(
+        self, number: int, tree: int, ports: Sequence[int], bundles: Sequence[Sequence[int]] = ()
+    ) -> None:
+        self.ways.set_group(number, tree, ports, bundles)
+
+    def darken(self, ports: Iterable[int]) -> None:
+        self.ways.dark = frozenset(ports)
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         self.ways.set_routes(routes)

@@ -59,6 +59,8 @@ struct settings {
 	const __u32 *places; /* slots - vote_slots of them */
 	const struct way *ways; /* by tree */
 	const __u32 *pattern; /* the tree of each fragment modulo parts */
+	/* whether results come by parallel circuits, and may overtake each other; null: never */
+	const __u32 *parallel;
 	const double *rate_now; /* what the rate has become, 0 until it changes; null: it never does */
 	/* twice the fragments summed so far, and 1 where more are pushed: for who waits for us */
 	__u64 *progress;

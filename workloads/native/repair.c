@@ -45,13 +45,25 @@ static uint64_t lost_until(struct endpoint *e, struct tree *t, int64_t *before_n
 }
 
 /*
+ * How long a push is given from when it was sent, a later one's result being there. Links keep order, and so
+ * do sums: none, it is lost for certain. But of parallel circuits one may have the longer queue, and what
+ * takes it comes later: by half a round trip at most, as a rule (RFC 8985 has a quarter for one path).
+ */
+static int64_t grace_ns(struct endpoint *e, const struct timing *t)
+{
+	if (!e->s.parallel || !*(volatile const uint32_t *)e->s.parallel)
+		return 0;
+	return t->srtt_ns + (t->srtt_ns / 2 > PAUSE_MIN_NS ? t->srtt_ns / 2 : PAUSE_MIN_NS);
+}
+
+/*
  * Pushes again what is missing although what was pushed later came: the first time it is lost for certain.
  * Then once a round trip, in silence twice as seldom after each timer; answers in how many ns the next one is
  * due, -1 if nothing is missing there.
  */
 int64_t repair_gaps(struct endpoint *e, struct tree *t)
 {
-	int64_t now, before_ns, next = -1, pause = t->timing.base_ns;
+	int64_t now, before_ns, next = -1, pause = t->timing.base_ns, grace = grace_ns(e, &t->timing);
 	uint64_t last = lost_until(e, t, &before_ns), until = last;
 
 	if (t->sent > t->done && t->sent_at[t->done % e->limit] < before_ns)
@@ -69,7 +81,9 @@ int64_t repair_gaps(struct endpoint *e, struct tree *t)
 
 		if (has_data(e, t, f) || (f >= last && *sent_at >= before_ns))
 			continue;
-		due = packet(e, t, f)->flags & WIRE_FLAG_RETRANSMIT ? *sent_at + pause - now : 0;
+		due = packet(e, t, f)->flags & WIRE_FLAG_RETRANSMIT ? *sent_at + pause - now
+			: grace					     ? *sent_at + grace - now
+								     : 0;
 		if (due <= 0) {
 			due = pause;
 			packets_again(e, t, packet(e, t, f), sent_at, now);

@@ -16,6 +16,7 @@ from typing import Self
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places as contract
+from testbed.contract import spreading
 from testbed.contract.places import JOB_SLOTS, P4_ENTRY
 from testbed.dataplanes.bmv2 import routes as routing
 from testbed.dataplanes.bmv2.control_port import ControlPort
@@ -112,19 +113,47 @@ class Bmv2Switch:
 
     # ------------------------------------------------------------------ what the testbed tells it
 
-    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
-        """Say by which ports the results of a job's tree leave, before `admit`. Replaces them in one step."""
-        ports = [self._port(device) for device in devices]
+    def set_group(
+        self, number: int, tree: int, devices: Sequence[str], bundles: Sequence[Sequence[str]] = ()
+    ) -> None:
+        """Say by which ports the results of a job's tree leave, before `admit`: by all of `devices`, and by
+        one of each of `bundles`, for which there is a group for each way over parallel circuits. Each is
+        replaced in one step; where their number changes, so is the tree's entry.
+        """
+        ways = [[self._port(device) for device in (*devices, *way)] for way in spreading.by_way(bundles)]
         key = (number, tree)
         with self._asking():
-            if key in self._groups:
-                self._client.replace_group(*self._groups[key], ports)
+            before = self._groups.get(key, ())
+            if len(before) == len(ways):
+                for (group, node), ports in zip(before, ways, strict=True):
+                    self._client.replace_group(group, node, ports)
                 return
-            used = {group for group, _ in self._groups.values()}
-            group = next((group for group in range(FLOOD_GROUP + 1, MAX_GROUPS) if group not in used), None)
-            if group is None:
-                raise TestbedError(f"{self._name}: job {number}: no more multicast groups")
-            self._groups[key] = (group, self._client.add_group(group, ports))
+            made: list[tuple[int, int]] = []
+            try:
+                for group, ports in enumerate(ways, self._free_groups(number, len(ways))):
+                    made.append((group, self._client.add_group(group, ports)))
+            except TestbedError:
+                for group, node in made:
+                    self._client.delete_group(group, node)
+                raise
+            self._groups[key] = made
+            if key in self._entries:
+                handle, entry = self._entries[key]
+                self._client.replace_entry("entries", handle, self._set_entry(key, entry))
+            for group, node in before:
+                self._client.delete_group(group, node)
+
+    def _free_groups(self, number: int, count: int) -> int:
+        """Return the first of so many group numbers in a row that are free."""
+        used = {group for groups in self._groups.values() for group, _ in groups}
+        for first in range(FLOOD_GROUP + 1, MAX_GROUPS - count + 1):
+            if used.isdisjoint(range(first, first + count)):
+                return first
+        raise TestbedError(f"{self._name}: job {number}: no more multicast groups")
+
+    def _set_entry(self, key: tuple[int, int], entry: Entry) -> Action:
+        groups = self._groups[key]
+        return Action("set_entry", entry_data(entry, groups[0][0], len(groups)))
 
     def admit(self, number: int, entry: Entry) -> None:
         """Put the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
@@ -141,7 +170,7 @@ class Bmv2Switch:
         with self._asking():
             if key not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
-            action = Action("set_entry", entry_data(entry, self._groups[key][0]))
+            action = self._set_entry(key, entry)
             if key in self._entries:
                 handle = self._entries[key][0]
                 self._client.replace_entry("entries", handle, action)
@@ -182,7 +211,9 @@ class Bmv2Switch:
                         self._client.delete_entry("entries", self._entries[key][0])
                         del self._entries[key]
                     if key in self._groups:
-                        self._client.delete_group(*self._groups[key])
+                        while self._groups[key]:
+                            self._client.delete_group(*self._groups[key][-1])
+                            self._groups[key].pop()
                         del self._groups[key]
         except _EndedError:
             for key in mine:
@@ -209,7 +240,8 @@ class Bmv2Switch:
 
     def _forget(self) -> None:
         self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}  # (job, tree) -> its handle, the entry
-        self._groups: dict[tuple[int, int], tuple[int, int]] = {}  # (job, tree) -> group, handle of its node
+        # (job, tree) -> by way, a group and the handle of its node
+        self._groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._senders: dict[int, int] = {}  # port of a host -> handle of its entry
 
     def _start(self) -> None:
@@ -319,7 +351,7 @@ _ROLES = {
 }
 
 
-def entry_data(entry: Entry, group: int) -> tuple[int, ...]:
+def entry_data(entry: Entry, group: int, ways: int) -> tuple[int, ...]:
     """Return the parameters of the P4 program's `set_entry`, in their order."""
     values = {
         **{
@@ -332,6 +364,7 @@ def entry_data(entry: Entry, group: int) -> tuple[int, ...]:
         **{name: _ip(getattr(entry, name)) for name in ("self_ip", "up_ip", "group_ip")},
         "role": int(_ROLES[entry.role]),
         "group": group,
+        "ways": ways,
     }
     return tuple(values[parameter.name] for parameter in P4_ENTRY)
 

@@ -21,6 +21,7 @@ ENTRY_KEY = places.ENTRY_KEY.dtype()
 ENTRY = places.ENTRY.dtype()
 ROUTE_KEY = places.ROUTE_KEY.dtype()
 ROUTE = places.ROUTE.dtype()
+GROUP_WAY = places.GROUP_WAY.dtype()
 CIRCUIT = places.CIRCUIT.dtype()
 GLIMPSE = places.GLIMPSE.dtype()
 TIMETABLE = places.TIMETABLE.dtype()
@@ -50,6 +51,7 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "entries": (DEVICE, ENTRY),
         "entry_index": (ENTRY_KEY, DEVICE),
         "routes": (ROUTE_KEY, ROUTE),
+        "group_ways": (DEVICE, GROUP_WAY),
         "circuits": (DEVICE, CIRCUIT),
         "glimpses": (DEVICE, GLIMPSE),
         "timetables": (DEVICE, TIMETABLE),

@@ -10,15 +10,17 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.ticks import tick_frame
-from testbed.contract import places
+from testbed.contract import places, spreading
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.control import Injector, open_control
 from testbed.dataplanes.xdp.plane import NO_ENTRY, ip_number, put_port, set_port
@@ -83,9 +85,21 @@ class Cells:
 _CELLS = {
     "entries": ("entries for trees at places", "MAX_ENTRIES"),
     "groups": ("groups of result ports", "MAX_GROUPS"),
+    "cells": ("ways of results over parallel circuits", "MAX_GROUP_CELLS"),
     "slots": ("aggregators", "MAX_AGGREGATORS"),
     "rings": ("rings for results", "MAX_HOSTS"),
 }
+
+
+@dataclass(slots=True)
+class _Group:
+    """The ways by which a tree's results leave: the group's number, a cell of `groups` for each way over
+    parallel circuits, and its rows of `group_ways` as they were written.
+    """
+
+    number: int
+    cells: list[int]
+    rows: npt.NDArray[np.void] | None = None
 
 
 class _Place:
@@ -99,7 +113,7 @@ class _Place:
         self._cells, self._programs, self._owner = cells, cells.programs, owner
         self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
         self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
-        self._groups: dict[Key, int] = {}  # cell of `groups`
+        self._groups: dict[Key, _Group] = {}
         self._senders: dict[int, Sender] = {}  # by host
         self._injector: Injector | None = None
         self._opening = threading.Lock()
@@ -118,12 +132,22 @@ class _Place:
         """Return the descriptor of the array of its slots."""
         return self._made_slots()[1]
 
-    def set_group(self, number: int, tree: int, devices: Sequence[str]) -> None:
-        """Say by which devices the results of a tree leave, before `admit`. It replaces them in one step."""
+    def set_group(
+        self, number: int, tree: int, devices: Sequence[str], bundles: Sequence[Sequence[str]] = ()
+    ) -> None:
+        """Say by which devices the results of a tree leave, before `admit`: by all of `devices` and one of
+        each of `bundles`. Each way is replaced in one step.
+        """
         if (number, tree) not in self._groups:
-            self._groups[number, tree] = self._cells.take("groups")
-        cell = self._groups[number, tree]
-        self._inside(lambda: self._put_groups(cell, [socket.if_nametoindex(device) for device in devices]))
+            self._groups[number, tree] = _Group(self._cells.take("groups"), [])
+        group, ways = self._groups[number, tree], spreading.by_way(bundles)
+        while len(group.cells) < len(ways):
+            group.cells.append(self._cells.take("cells"))
+        self._inside(lambda: self._put_ports(group, devices, ways))
+        self._put_ways(group, bundles, ways)
+        for cell in group.cells[len(ways) :]:
+            self._drop_cell(cell)
+        del group.cells[len(ways) :]
 
     def admit(self, number: int, entry: Entry) -> None:
         """Put the entry of a tree of job `number`. If it is new here, its segment's slots are empty
@@ -142,7 +166,7 @@ class _Place:
             record[name] = getattr(entry, name)
         for name in ("self_ip", "up_ip", "group_ip"):
             record[name] = ip_number(getattr(entry, name))
-        record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key]
+        record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key].number
         record["program"] = places.Program[entry.program.upper()]
         if entry.size:
             record["aggregator"] = self._made_slots()[0]
@@ -164,11 +188,10 @@ class _Place:
             self._cells.free("entries", cell)
         for key in [key for key in self._groups if key[0] == number and tree in (None, key[1])]:
             group = self._groups.pop(key)
-            # A deletion in a map of maps returns when no program looks at what it held (RCU), nor at the
-            # entry.
-            for name in ("groups", "worker_groups"):
-                map_delete(self._programs.map_fd(name), u32(group))
-            self._cells.free("groups", group)
+            for cell in group.cells:
+                self._drop_cell(cell)
+            self._drop_workers(group.number)
+            self._cells.free("groups", group.number)
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Say who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
@@ -215,8 +238,11 @@ class _Place:
         """Do `work` in the network namespace where the place's devices are."""
         work()
 
-    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
-        raise NotImplementedError
+    def _put_workers(self, group: int, ports: Sequence[int]) -> None:
+        """Say by which ports notices leave, where others than a worker's own are told of them."""
+
+    def _drop_workers(self, group: int) -> None:
+        """Take that back."""
 
     def _set_sender(self, host: int) -> None:
         raise NotImplementedError
@@ -232,6 +258,41 @@ class _Place:
                 self._set_sender(host)
 
     # ----
+
+    def _put_ports(self, group: _Group, devices: Sequence[str], ways: Sequence[Sequence[str]]) -> None:
+        """Put the ports of each way of a group."""
+        ports = [socket.if_nametoindex(device) for device in devices]
+        for cell, way in zip(group.cells, ways, strict=False):
+            self._put_group("groups", cell, [*ports, *(socket.if_nametoindex(device) for device in way)])
+        self._put_workers(group.number, ports)
+
+    def _put_ways(
+        self, group: _Group, bundles: Sequence[Sequence[str]], ways: Sequence[Sequence[str]]
+    ) -> None:
+        """Say which way each bucket takes."""
+        rows = np.zeros(spreading.BUCKETS, layout.GROUP_WAY)
+        for bucket, row in enumerate(rows):
+            way = spreading.circuit_of(bucket, len(ways))
+            row["cell"] = group.cells[way]
+            parallel = [
+                addresses.oxc_number_of(device)
+                for bundle, device in zip(bundles, ways[way], strict=True)
+                if len(bundle) > 1
+            ][: spreading.CHECKED]
+            row["checked"][: len(parallel)] = parallel
+        if group.rows is not None and (rows == group.rows).all():
+            return
+        first, fd = group.number * spreading.BUCKETS, self._programs.map_fd("group_ways")
+        for bucket, row in enumerate(rows):
+            map_update(fd, u32(first + bucket), row.tobytes())
+        group.rows = rows
+
+    def _drop_cell(self, cell: int) -> None:
+        """Free a way's cell. A deletion in a map of maps returns when no program looks at what it held
+        (RCU), nor at the entry.
+        """
+        map_delete(self._programs.map_fd("groups"), u32(cell))
+        self._cells.free("cells", cell)
 
     def _put_group(self, name: str, cell: int, ports: Sequence[int]) -> None:
         """Put an entry of one of the two maps of groups: `ports` are ifindices."""
@@ -281,10 +342,12 @@ class XdpSwitch(_Place):
         super().__init__(cells, dpid)
         self._dpid, self._ports, self._any_port = dpid, ports, any_port
 
-    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
+    def _put_workers(self, group: int, ports: Sequence[int]) -> None:
         to_hosts = set(self._ports.values())
-        self._put_group("groups", cell, ports)
-        self._put_group("worker_groups", cell, [port for port in ports if port in to_hosts])
+        self._put_group("worker_groups", group, [port for port in ports if port in to_hosts])
+
+    def _drop_workers(self, group: int) -> None:
+        map_delete(self._programs.map_fd("worker_groups"), u32(group))
 
     def _set_sender(self, host: int) -> None:
         sender = self._senders.get(host)
@@ -343,9 +406,6 @@ class XdpHostPlace(_Place):
             in_namespace(self._namespace, work)
         else:
             work()
-
-    def _put_groups(self, cell: int, ports: Sequence[int]) -> None:
-        self._put_group("groups", cell, ports)
 
     def _set_sender(self, host: int) -> None:
         sender = self._senders.get(host)

@@ -47,7 +47,7 @@ from testbed.topology.units import Unit
 
 PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings")
 PINNED_PROGRAM = "oxc_port"
-Routes = Mapping[tuple[str, int], tuple[str, str]]
+Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
@@ -105,14 +105,24 @@ def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
 
 def _packed(dpid: Dpid, routes: Routes, matching: int = 0) -> dict[bytes, bytes]:
     """The map's entries for a ToR's table, or for that of a timetable's matching, numbered from 1."""
-    names = {device for device, _ in routes.values()}
+    names = {device for devices, _ in routes.values() for device in devices}
     devices = {device: socket.if_nametoindex(device) if device else 0 for device in names}
-    keys, values = np.zeros(len(routes), layout.ROUTE_KEY), np.zeros(len(routes), layout.ROUTE)
+    numbers = {device: addresses.oxc_number_of(device) for device in names}
+    # the first way of a route, which says how many there are, comes last
+    rows = [
+        (key, way, by[way], len(by), mac)
+        for key, (by, mac) in routes.items()
+        for way in reversed(range(len(by)))
+    ]
+    keys, values = np.zeros(len(rows), layout.ROUTE_KEY), np.zeros(len(rows), layout.ROUTE)
     keys["owner"] = matching << MATCHING_SHIFT | dpid
-    keys["ip"] = [ip_number(ip) for ip, _ in routes]
-    keys["prefix"] = [prefix for _, prefix in routes]
-    values["ifindex"] = [devices[device] for device, _ in routes.values()]
-    for number, (_, mac) in enumerate(routes.values()):
+    keys["ip"] = [ip_number(ip) for (ip, _), *_ in rows]
+    keys["prefix"] = [prefix for (_, prefix), *_ in rows]
+    keys["way"] = [way for _, way, *_ in rows]
+    values["ifindex"] = [devices[device] for _, _, device, *_ in rows]
+    values["number"] = [numbers[device] for _, _, device, *_ in rows]
+    values["ways"] = [ways for *_, ways, _ in rows]
+    for number, (*_, mac) in enumerate(rows):
         if mac:
             values["mac"][number] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
     return dict(zip(_records(keys), _records(values), strict=True))
@@ -306,12 +316,12 @@ class PinnedPlane:
         return map_lookup(self._timetables, u32(0), layout.TIMETABLE.itemsize) or b""
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
-        """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (device to leave by, or "" for
-        nowhere, new destination MAC or "").
+        """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (devices to leave by, of
+        parallel circuits, or the one, "" for nowhere; new destination MAC or "").
         """
         wanted = _packed(dpid, routes)
         held = self._routes_held(dpid)
-        changed = dict(wanted.items() - held.items())
+        changed = {key: value for key, value in wanted.items() if held.get(key) != value}
         gone = held.keys() - wanted.keys()
         try:
             for key_bytes, value in changed.items():
