@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,22 @@ class Ended(Exception):
     """Asked to end, in the middle of coming up."""
 
 
+class EndWish:
+    """The wish to end, which wakes who waits for its descriptor. For any thread, and signal handlers."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def set(self) -> None:
+        os.eventfd_write(self._fd, 1)
+
+    def is_set(self) -> bool:
+        return bool(select.select([self], [], [], 0)[0])
+
+
 class Main:
     """The other end: the main process."""
 
@@ -59,9 +76,10 @@ class Main:
         with self._lock, contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def wants_end(self, wait_s: float = 0.0) -> bool:
-        """Return whether it sent anything at all, or is gone."""
-        return bool(select.select([self._socket], [], [], wait_s)[0])
+    def wants_end(self, wait_s: float = 0.0, or_else: Sequence[EndWish] = ()) -> bool:
+        """Return whether it sent anything at all, or is gone; or whether somebody else wishes an end."""
+        waking: list[socket.socket | EndWish] = [self._socket, *or_else]
+        return bool(select.select(waking, [], [], wait_s)[0])
 
 
 class Daemon:
@@ -80,7 +98,7 @@ class Daemon:
         self._main, self._main_pid = main, main_pid
         self._began_unix = time.time()
         self._state = "starting"
-        self._end = threading.Event()
+        self._end = EndWish()
         self._controller_restarts = 0
         self._circuits: list[list[str]] | None = None
 
@@ -130,7 +148,7 @@ class Daemon:
                     self._jobs.stop_all(why, _JOBS_END_S)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
-        if self._end.is_set() or self._main.wants_end():
+        if self._main.wants_end(or_else=[self._end]):
             raise Ended
         self._main.say(phase=phase, done=done, total=total)
 
@@ -138,7 +156,7 @@ class Daemon:
         """Watch until asked to end. Raises TestbedError when something dies that the testbed cannot
         do without.
         """
-        while not self._main.wants_end(_TICK_S) and not self._end.is_set():
+        while not self._main.wants_end(_TICK_S, or_else=[self._end]):
             for restart in self._network.watch():
                 self._jobs.fail(restart.jobs, f"{restart}, and with it what it had summed")
                 self._note(f"{restart} and was started again (restart {restart.count})")

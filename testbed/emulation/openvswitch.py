@@ -26,6 +26,7 @@ _DATABASE = RUN_DIR / "conf.db"
 _SOCKET = RUN_DIR / "db.sock"
 _START_TIMEOUT_S = 20.0
 _CHANGE_TIMEOUT_S = 60.0
+_PORT_TIMEOUT_S = 0.1  # more for each port of a change: 2,250 took more than a minute beside much other work
 _RECONNECT_MS = 1000
 
 
@@ -161,7 +162,7 @@ class OpenVSwitch:
         for bridge in bridges:
             change += self._bridge_change(bridge)
         self._bridges += [bridge.name for bridge in bridges]
-        self._vsctl(change)
+        self._vsctl(change, sum(len(bridge.ports) for bridge in bridges))
         self._read_back(bridges)
 
     def _bridge_change(self, bridge: Bridge) -> list[str]:
@@ -190,9 +191,11 @@ class OpenVSwitch:
         if change:
             self._vsctl(change)
 
-    def _vsctl(self, arguments: Sequence[str]) -> str:
+    def _vsctl(self, arguments: Sequence[str], ports: int = 0) -> str:
+        """Run ovs-vsctl, to change so many ports."""
+        within_s = _CHANGE_TIMEOUT_S + ports * _PORT_TIMEOUT_S
         try:
-            return _run(["ovs-vsctl", f"--db=unix:{_SOCKET}", *arguments], _CHANGE_TIMEOUT_S)
+            return _run(["ovs-vsctl", f"--db=unix:{_SOCKET}", *arguments], within_s)
         except TestbedError:
             self.watch()  # a dead process is the better explanation
             raise
