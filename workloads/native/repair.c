@@ -47,13 +47,13 @@ static uint64_t lost_until(struct endpoint *e, struct tree *t, int64_t *before_n
 /*
  * How long a push is given from when it was sent, a later one's result being there. Links keep order, and so
  * do sums: none, it is lost for certain. But of parallel circuits one may have the longer queue, and what
- * takes it comes later: by half a round trip at most, as a rule (RFC 8985 has a quarter for one path).
+ * takes it comes later: by a round trip at most, as a rule (RFC 8985 has a quarter for one path).
  */
 static int64_t grace_ns(struct endpoint *e, const struct timing *t)
 {
 	if (!e->s.parallel || !*(volatile const uint32_t *)e->s.parallel)
 		return 0;
-	return t->srtt_ns + (t->srtt_ns / 2 > PAUSE_MIN_NS ? t->srtt_ns / 2 : PAUSE_MIN_NS);
+	return t->srtt_ns + (t->srtt_ns > PAUSE_MIN_NS ? t->srtt_ns : PAUSE_MIN_NS);
 }
 
 /*
@@ -74,6 +74,8 @@ int64_t repair_gaps(struct endpoint *e, struct tree *t)
 	if (pause < PAUSE_MIN_NS)
 		pause = PAUSE_MIN_NS;
 	pause += (int64_t)repair_missing(e, t) * repair_frame_ns(e);
+	if (pause < grace)
+		pause = grace;
 	pause = (int64_t)lesser(pause << (t->silent < 8 ? t->silent : 8), PROBE_MAX_NS);
 	now = now_ns();
 	for (uint64_t f = t->done; f < until; f++) {
