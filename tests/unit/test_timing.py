@@ -18,7 +18,10 @@ SHIM = """
 #include "timing.h"
 void opened(struct timing *t) { timing_open(t); }
 void trip(struct timing *t, int64_t rtt, int64_t queued) { timing_round_trip(t, rtt, queued, 1e9); }
-int64_t probe(struct timing *t, int64_t silent) { return timing_probe_ns(t, silent); }
+int64_t probe(struct timing *t, int64_t silent, int64_t workers, int64_t frame)
+{
+	return timing_probe_ns(t, silent, workers, frame);
+}
 """
 MS = 1_000_000
 
@@ -41,7 +44,8 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(argv, cwd=folder, check=True, timeout=CALL_S)
     library = ctypes.CDLL(str(folder / "shim.so"))
     library.trip.argtypes = [ctypes.POINTER(Timing), ctypes.c_int64, ctypes.c_int64]
-    library.probe.argtypes, library.probe.restype = [ctypes.POINTER(Timing), ctypes.c_int64], ctypes.c_int64
+    library.probe.argtypes = [ctypes.POINTER(Timing), *[ctypes.c_int64] * 3]
+    library.probe.restype = ctypes.c_int64
     return library
 
 
@@ -54,11 +58,16 @@ def made(native: ctypes.CDLL, *trips: tuple[int, int]) -> Timing:
     return timing
 
 
+def pause(native: ctypes.CDLL, timing: Timing, silent_ns: int, workers: int = 2, frame_ns: int = 0) -> int:
+    """Return how long it waits for its next probe, after a silence that lasts so long."""
+    return int(native.probe(ctypes.byref(timing), silent_ns, workers, frame_ns))
+
+
 def probes(native: ctypes.CDLL, timing: Timing, silent_ns: int) -> list[int]:
     """Return when it probes in a silence that lasts so long."""
-    times = [native.probe(timing, 0)]
+    times = [pause(native, timing, 0)]
     while times[-1] < silent_ns:
-        times.append(times[-1] + native.probe(timing, times[-1]))
+        times.append(times[-1] + pause(native, timing, times[-1]))
     return times
 
 
@@ -70,19 +79,31 @@ def test_what_was_silent_for_tens_of_milliseconds_is_probed_each_millisecond(nat
 
 def test_a_pause_is_a_128th_of_a_long_silence_and_a_quarter_of_a_second_at_most(native: ctypes.CDLL) -> None:
     timing = made(native, (300_000, 0))
-    assert native.probe(timing, 500 * MS) == 500 * MS // 128
-    assert native.probe(timing, 3600_000 * MS) == 250 * MS
+    assert pause(native, timing, 500 * MS) == 500 * MS // 128
+    assert pause(native, timing, 3600_000 * MS) == 250 * MS
     assert len(probes(native, timing, 10_000 * MS)) < 128 * 8, "few packets, however long it lasts"
 
 
 def test_two_round_trips_are_waited_for_where_they_are_longer(native: ctypes.CDLL) -> None:
-    assert native.probe(made(native, (30 * MS, 0)), 0) == 60 * MS
-    assert native.probe(made(native), 0) == 5 * MS, "as long as none is known"
+    assert pause(native, made(native, (30 * MS, 0)), 0) == 60 * MS
+    assert pause(native, made(native), 0) == 5 * MS, "as long as none is known"
 
 
 def test_what_a_worker_s_own_packets_took_on_its_link_is_no_part_of_a_round_trip(native: ctypes.CDLL) -> None:
     timing = made(native, (30 * MS, 27 * MS))
     assert (timing.srtt_ns, timing.base_ns) == (30 * MS, 3 * MS)
-    assert native.probe(timing, 0) == 6 * MS
+    assert pause(native, timing, 0) == 6 * MS
     native.trip(timing, 3 * MS, 27 * MS)
     assert timing.base_ns == 3 * MS - 3 * MS // 8, "never less than nothing"
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8, 64])
+@pytest.mark.parametrize("rate_mbps", [10, 100, 200, None])
+def test_a_link_that_the_probes_of_all_workers_go_over_is_for_the_most_part_free(
+    native: ctypes.CDLL, workers: int, rate_mbps: int | None
+) -> None:
+    frame_ns = 1514 * 8000 // rate_mbps if rate_mbps else 0
+    waited = pause(native, made(native, (300_000, 0)), 0, workers, frame_ns)
+    assert 2 * workers * frame_ns <= waited / 4 + 1
+    assert workers / waited <= 1 / 100_000, "ten thousand probes a second at most, of all of them"
+    assert workers > 4 or (rate_mbps or 200) < 100 or waited < 5 * MS, "few go on soon"

@@ -13,6 +13,8 @@
 #define PROBE_FIRST_NS 5000000LL /* as long as no round trip is known */
 #define PROBE_MAX_NS 250000000LL
 #define PROBE_SHARE 128 /* of a silence: what a pause between two probes adds to it at most */
+#define PROBE_EACH_NS 100000LL /* of a pause, for each worker: all of them may be silent at once */
+#define PROBE_LINK 4 /* a link that all their probes go over is full for one part in so many of a pause */
 #define SRTT_FIRST_NS 1000000LL
 
 struct timing {
@@ -79,12 +81,19 @@ static inline void timing_round_trip(struct timing *t, int64_t rtt, int64_t queu
  * so again and again, since it may be light that is gone, and a probe costs two packets: what was silent
  * goes on soon after it can. In a long silence a pause is a small part of it. What was queued is no part of
  * a round trip here: who asks adds what is on the link now.
+ *
+ * `workers` may all be silent, and a switch passes each probe for a sum that is complete there on to the
+ * place above: they meet on the link to that. `frame_ns`: what a frame takes on this worker's; 0: no rate.
  */
-static inline int64_t timing_probe_ns(const struct timing *t, int64_t silent_ns)
+static inline int64_t timing_probe_ns(const struct timing *t, int64_t silent_ns, int64_t workers,
+				      int64_t frame_ns)
 {
 	int64_t least = t->timed ? PROBE_MIN_NS : PROBE_FIRST_NS, share = silent_ns / PROBE_SHARE;
+	int64_t each = 2 * PROBE_LINK * frame_ns;
 
+	each = workers * (each > PROBE_EACH_NS ? each : PROBE_EACH_NS);
 	least = least > 2 * t->base_ns ? least : 2 * t->base_ns;
+	least = least > each ? least : each;
 	share = share < PROBE_MAX_NS ? share : PROBE_MAX_NS;
 	return least > share ? least : share;
 }

@@ -167,7 +167,7 @@ void votes_push(struct endpoint *e)
 		packets_send(e, t, vote_packet(e, e->votes_sent), count); /* lost where the socket is full */
 		now = now_ns();
 		if (!is_expecting(e, t)) /* it was none's silence, while other trees worked */
-			t->quiet_from = now;
+			t->silent_from = t->quiet_from = now;
 		for (uint64_t i = 0; i < count; i++)
 			e->vote_sent_at[NEXT_RING(e->votes_sent + i)] = now;
 		e->votes_sent += count;
@@ -320,8 +320,8 @@ int votes_take(struct endpoint *e)
 #define ALONE_MIN_NS 16000000LL
 
 /*
- * Pushes a vote again: at once where a later one's result is there; by itself, since data may flow on
- * meanwhile, after a while.
+ * Pushes votes again: at once those where a later one's result is there; of the others the first, since data
+ * may flow on meanwhile, after a while, in silence twice as seldom after each timer.
  */
 void votes_repeat(struct endpoint *e)
 {
@@ -332,6 +332,7 @@ void votes_repeat(struct endpoint *e)
 	if (!votes_under_way(e))
 		return;
 	alone = alone > ALONE_MIN_NS ? alone : ALONE_MIN_NS;
+	alone = (int64_t)lesser(alone << (t->silent < 8 ? t->silent : 8), PROBE_MAX_NS);
 	while (last > e->votes_taken + 1 && !votes_has(e, last - 1))
 		last--;
 	now = now_ns();
@@ -339,6 +340,8 @@ void votes_repeat(struct endpoint *e)
 		int64_t *sent_at = &e->vote_sent_at[NEXT_RING(v)];
 		int64_t pause_ns = v + 1 < last ? t->timing.srtt_ns : alone;
 
+		if (v + 1 >= last && v > e->votes_taken)
+			break;
 		if (!votes_has(e, v) && now - *sent_at > pause_ns)
 			packets_again(e, t, vote_packet(e, v), sent_at, now);
 	}
