@@ -98,7 +98,8 @@ static __always_inline int hold(struct __sk_buff *skb, struct stage *stage, u32 
 	if (length > CELL_BYTES || bpf_skb_load_bytes(skb, 0, cell->frame, length))
 		goto failed;
 	cell->length = length;
-	cell->due = stage->seen + stage->distance;
+	/* a copy that comes in once more goes behind what is released now: the held one waits for one more */
+	cell->due = stage->seen + stage->distance + (stage->egress == ifindex);
 	stage->next++;
 	stage->held++;
 	return 0;

@@ -116,13 +116,14 @@ class _Place:
         self._groups: dict[Key, _Group] = {}
         self._senders: dict[int, Sender] = {}  # by host
         self._injector: Injector | None = None
-        self._opening = threading.Lock()
+        self._opening, self._is_closed = threading.Lock(), False
 
     def close(self) -> None:
         """Drop the descriptors of the slots and of the control port."""
-        if self._injector:
-            self._injector.close()
-            self._injector = None
+        with self._opening:
+            self._is_closed = True
+            if self._injector:
+                self._injector.close()
         if self._slots:
             os.close(self._slots[1])
             self._cells.free("slots", self._slots[0])
@@ -218,6 +219,8 @@ class _Place:
 
     def _made_injector(self) -> Injector:
         with self._opening:
+            if self._is_closed:
+                raise TestbedError("tick: the place has ended")
             if self._injector is None:
                 self._inside(self._open_control)
             assert self._injector is not None
@@ -373,6 +376,7 @@ class XdpHostPlace(_Place):
         super().__init__(cells, addresses.host_ifindex(*host))
         self._host, self._loop = host, addresses.loop_place_ifindex(*host)
         self._namespace, self._loops, self._changed = namespace, loops, changed
+        self._has_control = False
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Open the loop for a worker on this host, before a group names it; None: take it away."""
@@ -388,8 +392,9 @@ class XdpHostPlace(_Place):
         super().bind(host, sender)
 
     def _open_control(self) -> None:
-        if self._loops:
+        if self._loops and not self._has_control:
             self._loops.make_control(self._host)
+            self._has_control = True
         open_control(self._programs)
         super()._open_control()
 
