@@ -23,11 +23,10 @@ from testbed.topology.fields import is_number, shown
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
-from testbed.topology.units import Unit, checked_unit
+from testbed.topology.units import Unit
 from testbed.topology.words import words
 
-_TOR = re.compile(r"u([1-9][0-9]{0,2})(?:r([1-9][0-9]?))?")
-_HOST = re.compile(_TOR.pattern + r"h([1-9][0-9]{0,2})")
+_HOST = re.compile(r"(u[0-9]+(?:r[0-9]+)?)h([1-9][0-9]{0,2})")
 _UNADDRESSED = {"addr1": None, "addr2": None}  # or Mininet draws addresses that the devices do not have
 
 # Parameters of Mininet's that a testbed has no room for, and why.
@@ -101,7 +100,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             for host, said in enumerate([{}] * hosts if isinstance(hosts, int) else hosts, 1):
                 opts = {key: value for key, value in {"bw": bw, **said}.items() if value is not None}
                 own_bw = opts.pop("bw", None)
-                name = host_name(unit, addresses.in_rack(rack, host))
+                name = f"{rack_name(unit, rack)}h{host}"
                 self.addLink(self.addHost(name, **opts), rack_name(unit, rack), **_said(own_bw))
         if optical_ports and OXC_BRIDGE not in self.g.node:
             self.addSwitch(OXC_BRIDGE)
@@ -124,7 +123,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         if not (unit := _unit_of(name)):
             raise RequestError(
                 f"addSwitch({name!r}): accepted are u1, u2, ... for units and oxc for the optical switch, "
-                f"and u1r1, u1r2, ... for racks of a pod"
+                f"and u1r1, u1r2, ... for racks of a pod; units to {addresses.MAX_UNITS}, racks to "
+                f"{addresses.MAX_RACKS_PER_POD}"
             )
         described = self._tors[unit] = {"kind": "gpu", "engine": "xdp", **opts}
         dpid = f"{addresses.tor_dpid(unit):x}"
@@ -148,7 +148,11 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         attempt, opts = f"addHost({name!r})", opts or self.hopts
         self._check(attempt, name, opts, ("cpu", "cpus"))
         if not (place := _place_of(name)):
-            raise RequestError(f"{attempt}: accepted are u1h1, u1h2, ... for hosts of unit u1")
+            raise RequestError(
+                f"{attempt}: accepted are u1h1, u1h2, ... for hosts of unit u1; units to "
+                f"{addresses.MAX_UNITS}, racks to {addresses.MAX_RACKS_PER_POD}, hosts to "
+                f"{addresses.MAX_HOSTS_PER_UNIT}"
+            )
         if opts:
             self._cpus[name] = _cores(attempt, **opts)
         ip, mac = f"{addresses.host_ip(*place)}/{PREFIX}", addresses.host_mac(*place)
@@ -330,22 +334,33 @@ def _cores(attempt: str, cpu: Any = None, cpus: Any = None) -> Any:
 
 def _unit_of(name: str) -> Unit | None:
     """Return the unit whose switch has this name, None for none."""
-    match = _TOR.fullmatch(name) if isinstance(name, str) else None
-    return checked_unit(int(match[1])) if match and not match[2] else None
+    tor = _tor_of(name)
+    return tor[0] if tor and not tor[1] else None
 
 
 def _rack_of(name: str) -> tuple[Unit, int] | None:
     """Return the unit and the rack of a pod whose ToR has this name, None for none."""
-    match = _TOR.fullmatch(name) if isinstance(name, str) else None
-    return (checked_unit(int(match[1])), int(match[2])) if match and match[2] else None
+    tor = _tor_of(name)
+    return tor if tor and tor[1] else None
+
+
+def _tor_of(name: str) -> tuple[Unit, int] | None:
+    """Return the unit and the rack, 0 of a unit's own, whose switch has this name, None for none."""
+    try:
+        dpid = addresses.tor_named(name)
+    except RequestError:
+        return None
+    return addresses.tor_unit(dpid), addresses.tor_rack(dpid)
 
 
 def _place_of(name: str) -> Host | None:
-    """Return the unit and the number that a host's name says."""
+    """Return the unit and the number that a host's name says, None where it is none."""
     match = _HOST.fullmatch(name) if isinstance(name, str) else None
-    if not match:
+    tor = _tor_of(match[1]) if match else None
+    if not match or not tor or int(match[2]) > addresses.MAX_HOSTS_PER_UNIT:
         return None
-    return checked_unit(int(match[1])), addresses.in_rack(int(match[2] or 0), int(match[3]))
+    unit, rack = tor
+    return unit, addresses.in_rack(rack, int(match[2]))
 
 
 def _refuse(attempt: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:

@@ -48,7 +48,14 @@ CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the 
 
 
 def in_rack(rack: int, host: int) -> int:
-    """Return the number within its unit of a host of a rack; of host 0, the rack's ToR's."""
+    """Return the number within its unit of a host of a rack; of host 0, the rack's ToR's. ValueError for
+    what would be the number of another.
+    """
+    if not (0 <= rack <= MAX_RACKS_PER_POD and 0 <= host <= MAX_HOSTS_PER_UNIT):
+        raise ValueError(
+            f"rack {rack}, host {host}: racks to {MAX_RACKS_PER_POD} and hosts to {MAX_HOSTS_PER_UNIT} "
+            f"are accepted"
+        )
     return rack << _RACK_BITS | host
 
 
@@ -81,7 +88,13 @@ def host_ip(unit: Unit, host: int) -> str:
 
 
 def tor_dpid(unit: Unit, rack: int = 0) -> Dpid:
-    """Return the number of a unit's switch, or of the ToR of a rack of a pod."""
+    """Return the number of a unit's switch, or of the ToR of a rack of a pod. ValueError for what would be
+    the number of another.
+    """
+    if not (1 <= unit <= MAX_UNITS and 0 <= rack <= MAX_RACKS_PER_POD):
+        raise ValueError(
+            f"unit {unit}, rack {rack}: units to {MAX_UNITS} and racks to {MAX_RACKS_PER_POD} are accepted"
+        )
     return Dpid(rack << _RACK_BITS | unit)
 
 
@@ -136,7 +149,7 @@ def tor_mac(dpid: Dpid) -> str:
 
 def control_mac(dpid: Dpid) -> str:
     """Return where frames go that leave a switch by its control port: no host has this number."""
-    return host_mac(tor_unit(dpid), in_rack(tor_rack(dpid), 255))
+    return mac_of(f"10.{tor_rack(dpid)}.{tor_unit(dpid)}.255")
 
 
 def host_ifindex(unit: Unit, host: int) -> int:
@@ -260,4 +273,7 @@ def tor_named(name: Any) -> Dpid:
     match = _TOR.fullmatch(name) if isinstance(name, str) else None
     if not match:
         raise RequestError(f"switch {name}: a name like u1, or u1r1 in a pod, is accepted")
-    return tor_dpid(Unit(int(match[1])), int(match[2] or 0))
+    try:
+        return tor_dpid(Unit(int(match[1])), int(match[2] or 0))
+    except ValueError as error:
+        raise RequestError(f"switch {name}: {error}") from error

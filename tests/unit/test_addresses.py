@@ -51,6 +51,23 @@ def test_what_is_no_switch(name: object) -> None:
         a.tor_named(name)
 
 
+@pytest.mark.parametrize("name", ["u251", "u257", "u999", "u1r65", "u257r1"])
+def test_a_number_that_runs_over_is_no_switch(name: str) -> None:
+    """u257 would be u1r1: its number has a bit of the rack's."""
+    with pytest.raises(RequestError, match=f"switch {name}: .*units to 250 and racks to 64 are accepted"):
+        a.tor_named(name)
+
+
+def test_numbers_that_would_be_others_are_refused() -> None:
+    for unit, rack in ((0, 16), (251, 0), (257, 0), (1, 65)):
+        with pytest.raises(ValueError, match=f"unit {unit}, rack {rack}: "):
+            a.tor_dpid(unit, rack)
+    for rack, host in ((0, 201), (0, 300), (65, 1), (0, -1)):
+        with pytest.raises(ValueError, match=f"rack {rack}, host {host}: "):
+            a.in_rack(rack, host)
+    assert a.control_mac(a.tor_dpid(3, 2)) == "02:00:0a:02:03:ff"
+
+
 def test_everything_of_pods_has_a_name_and_a_number_of_its_own() -> None:
     hosts = [(u, a.in_rack(r, h)) for u in UNITS for r in RACKS for h in HOSTS]
     switches = [a.tor_dpid(u, r) for u in UNITS for r in RACKS]

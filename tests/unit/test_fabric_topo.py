@@ -191,6 +191,11 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
     [
         (lambda topo: topo.addHost("h1"), "addHost('h1'): accepted are u1h1, u1h2, ... for hosts of unit u1"),
         (lambda topo: topo.addSwitch("s1"), "addSwitch('s1'): accepted are u1, u2, ... for units and oxc"),
+        (lambda topo: topo.addHost("u1h300"), "addHost('u1h300'): accepted are u1h1"),
+        (lambda topo: topo.addHost("u1r2h300"), "addHost('u1r2h300'): accepted are u1h1"),
+        (lambda topo: topo.addHost("u257h1"), "addHost('u257h1'): accepted are u1h1"),
+        (lambda topo: topo.addHost("u1r65h1"), "addHost('u1r65h1'): accepted are u1h1"),
+        (lambda topo: topo.addSwitch("u257"), "addSwitch('u257'): accepted are u1, u2, ... for units"),
         (lambda topo: topo.addHost("u1h1", cores=1), "addHost('u1h1'): cores: cpu and cpus say how much of"),
         (
             lambda topo: topo.addHost("u1h1", cpu=2),
@@ -262,8 +267,10 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
         ),
         (
             lambda topo: topo.addUnit(2, racks=65),
-            "units[0].racks: 65; a whole number from 1 to 64 is accepted",
+            "addSwitch('u1r65'): accepted are u1, u2, ... for units and oxc for the optical switch, and "
+            "u1r1, u1r2, ... for racks of a pod; units to 250, racks to 64",
         ),
+        (lambda topo: topo.addUnit(201), "addHost('u1h201'): accepted are u1h1"),
         (lambda topo: topo.addUnit(2, engine="tofino"), "units[0].engine: tofino; xdp, bmv2, none are"),
         (lambda topo: topo.addUnit(0), "units[0].hosts: 0; a whole number from 1 to 200"),
         (lambda topo: None, "units: []; a list of 1 to 250 units is accepted"),

@@ -67,6 +67,12 @@ def test_bad_place(text: str) -> None:
         parse_place(text)
 
 
+@pytest.mark.parametrize("text", ["u257:2", "u1:1,u513:1", "u1r65:1"])
+def test_a_number_that_runs_over_is_no_other_rack_s(text: str) -> None:
+    with pytest.raises(RequestError, match="units to 250 and racks to 64 are accepted"):
+        parse_place(text)
+
+
 def test_a_unit_twice() -> None:
     with pytest.raises(RequestError, match="u1 is named twice"):
         parse_place("u1:1,u2:1,u1:1")
