@@ -156,7 +156,7 @@ class Conductor:
             if not self._state.is_ready:
                 raise TestbedError("schedule: not every switch is connected and read back")
             peers, routes = timed(premises.topology, table)
-            self._plane.keep(table, peers, routes, time.monotonic_ns() + START_LEAD_NS)
+            self._plane.keep(table, peers, routes, lambda: time.monotonic_ns() + START_LEAD_NS)
             self._timetable = table
 
     def leave(self) -> None:

@@ -4,7 +4,7 @@ keep them. Ports are numbers at the optical switch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from controller.flows import Routes
@@ -43,9 +43,9 @@ class Plane(Protocol):
         table: Timetable,
         peers: Sequence[Mapping[int, int]],
         routes: Sequence[Mapping[Dpid, Routes]],
-        start_ns: int,
+        start_ns: Callable[[], int],
     ) -> None:
-        """Keeps a timetable from a time on, by each matching's peers and routes."""
+        """Keeps a timetable by each matching's peers and routes, from a time on that is asked for last."""
 
     def leave(self) -> None:
         """Keeps none."""

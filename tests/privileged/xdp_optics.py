@@ -38,7 +38,7 @@ class XdpOptics:
         self._plane.turn(peers, dark_at_ns, lit_at_ns)
 
     def keep(self, table: Timetable, peers: Sequence[Mapping[int, int]], start_ns: int) -> None:
-        self._plane.keep(table, peers, [{} for _ in peers], start_ns)
+        self._plane.keep(table, peers, [{} for _ in peers], lambda: start_ns)
 
     def leave(self) -> None:
         self._plane.leave()

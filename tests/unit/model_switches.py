@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from controller.conductor import Conductor
 from controller.flows import Flow, Routes
@@ -61,7 +61,7 @@ class ModelPlane:
     def set_routes(self, unit: int, routes: Routes) -> None:
         self.routes[unit] = routes
 
-    def keep(self, table: Timetable, peers: object, routes: object, start_ns: int) -> None:
+    def keep(self, table: Timetable, peers: object, routes: object, start_ns: Callable[[], int]) -> None:
         self.kept = (table, peers, routes)
 
     def leave(self) -> None:

@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from testbed.aggregation.entries import NO_IP
 from testbed.contract import spec
 from testbed.contract.places import NOBODY, Port
 from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.kept import MATCHING_SHIFT, KeptTimetable
 from testbed.dataplanes.xdp.program import Programs, in_namespace, possible_cpus, verdict_counts
 from testbed.dataplanes.xdp.syscall import (
     XDP_DROP,
@@ -51,7 +52,7 @@ Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
-OPTICAL_STRIDE, MATCHING_SHIFT = layout.SIZES["OPTICAL_STRIDE"], 16
+OPTICAL_STRIDE = layout.SIZES["OPTICAL_STRIDE"]
 PROBES = 200  # of a first call, which tells how many of them fill a time
 WATCH_BEFORE_NS, WATCH_AFTER_NS = 500_000, 100_000
 NEVER_NS = (1 << 64) - 1
@@ -157,8 +158,7 @@ class PinnedPlane:
         """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port."""
         self._routes, self._circuits = maps["routes"], maps["circuits"]
         self._glimpses, self._verdicts = maps["glimpses"], maps["verdicts"]
-        self._timetables, self._meetings = maps["timetables"], maps["meetings"]
-        self._crossings = maps["crossings"]
+        self._crossings, self._kept = maps["crossings"], KeptTimetable(maps)
         self._gate = gate
         self._fds = (*maps.values(), gate)
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
@@ -238,12 +238,11 @@ class PinnedPlane:
         table: Timetable,
         peers: Sequence[Mapping[int, int]],
         routes: Sequence[Mapping[Dpid, Routes]],
-        start_ns: int,
+        start_ns: Callable[[], int],
     ) -> None:
-        """Have a timetable kept from a time on, with each matching's peers by port and routes by switch.
-        SettingError where there is no room for them, or what is read back differs.
+        """Have a timetable kept, with each matching's peers by port and routes by switch; see
+        `KeptTimetable.keep`.
         """
-        self.leave()
         meetings = {
             _meeting_key(port, number): _meeting(peer, self._device_of(peer))
             for number, met in enumerate(peers)
@@ -255,40 +254,11 @@ class PinnedPlane:
             for dpid, table_of in by_switch.items()
             for key, value in _packed(dpid, table_of, number + 1).items()
         }
-        for fd, wanted, size in (
-            (self._meetings, meetings, layout.MEETING.itemsize),
-            (self._routes, entries, layout.ROUTE.itemsize),
-        ):
-            try:
-                for key, value in wanted.items():
-                    map_update(fd, key, value)
-            except OSError as error:
-                self.leave()
-                raise SettingError(f"schedule: {len(wanted)} entries: {error.strerror}") from error
-            if any(map_lookup(fd, key, size) != value for key, value in wanted.items()):
-                raise SettingError("schedule: what was set and what is read back differ")
-        record = np.zeros((), layout.TIMETABLE)
-        record["period_ns"], record["guard_ns"] = table.period_ns, table.guard_ns
-        record["count"] = len(table.matchings)
-        record["starts_ns"][: len(table.matchings)] = [each.start_ns for each in table.matchings]
-        map_update(self._timetables, u32(0), record.tobytes())
-        record["start_ns"] = start_ns
-        map_update(self._timetables, u32(0), record.tobytes())
-        if map_lookup(self._timetables, u32(0), layout.TIMETABLE.itemsize) != record.tobytes():
-            raise SettingError("schedule: what was set and what is read back differ")
+        self._kept.keep(table, meetings, entries, start_ns)
 
     def leave(self) -> None:
-        """Have no timetable kept: circuits are as they were turned."""
-        if not self.is_kept():
-            return
-        record = np.frombuffer(self._timetable(), layout.TIMETABLE).copy()
-        record["start_ns"] = 0
-        map_update(self._timetables, u32(0), record.tobytes())
-        for key in list(map_keys(self._meetings, layout.MEETING_KEY.itemsize)):
-            map_delete(self._meetings, key)
-        for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
-            if int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]) >> MATCHING_SHIFT:
-                map_delete(self._routes, key)
+        """Have no timetable kept, and nothing of one left: circuits are as they were turned."""
+        self._kept.clear()
 
     def is_kept(self) -> bool:
         """Return whether a timetable is kept now."""
@@ -296,7 +266,7 @@ class PinnedPlane:
 
     def kept_from_ns(self) -> int:
         """Return when the timetable that is kept began, or begins; 0: none is kept."""
-        return int(np.frombuffer(self._timetable(), layout.TIMETABLE)[0]["start_ns"])
+        return self._kept.start_ns()
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Count, by port, the frames that crossed, were lost in the dark, and where no circuit was; by a
@@ -311,9 +281,6 @@ class PinnedPlane:
             lit, dark, unlit = counts
             counted[number] = (lit, dark, unlit)
         return counted
-
-    def _timetable(self) -> bytes:
-        return map_lookup(self._timetables, u32(0), layout.TIMETABLE.itemsize) or b""
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
         """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (devices to leave by, of

@@ -1,0 +1,100 @@
+"""The timetable that the XDP programs keep, in the pinned maps: its matchings' meetings and routes, and when
+it began. Programs go by it from its start on, which is therefore written last and taken away first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.syscall import map_delete, map_keys, map_lookup, map_update, u32
+from testbed.errors import RequestError, SettingError
+from testbed.ocs.timetable import Timetable
+
+MATCHING_SHIFT = 16  # in the owner of a route: above it the matching's number from 1, 0: of no timetable
+DIFFER = "schedule: what was set and what is read back differ"
+
+Entries = Mapping[bytes, bytes]  # of a map, by key
+
+
+class KeptTimetable:
+    """The one timetable of the maps `timetables`, `meetings` and, beside the routes that depend on none,
+    `routes`.
+    """
+
+    def __init__(self, maps: Mapping[str, int]) -> None:
+        self._timetables, self._meetings, self._routes = maps["timetables"], maps["meetings"], maps["routes"]
+
+    def keep(self, table: Timetable, meetings: Entries, routes: Entries, start_ns: Callable[[], int]) -> None:
+        """Have this timetable kept instead of any other, from `start_ns()` on: it is called once all else is
+        written. RequestError where there is no room, SettingError where what is read back differs; nothing
+        of it is left then.
+        """
+        others = self.clear()
+        for name, count, most in (
+            ("meetings", len(meetings), layout.SIZES["MAX_MEETINGS"]),
+            ("routes", len(routes), layout.SIZES["MAX_ROUTES"] - others),
+        ):
+            if count > most:
+                raise RequestError(f"schedule: {count} {name} of all its matchings; {most} are accepted")
+        try:
+            self._write(self._meetings, meetings, layout.MEETING.itemsize)
+            self._write(self._routes, routes, layout.ROUTE.itemsize)
+            record = np.zeros((), layout.TIMETABLE)
+            record["period_ns"], record["guard_ns"] = table.period_ns, table.guard_ns
+            record["count"] = len(table.matchings)
+            record["starts_ns"][: len(table.matchings)] = [each.start_ns for each in table.matchings]
+            map_update(self._timetables, u32(0), record.tobytes())
+            record["start_ns"] = start_ns()
+            map_update(self._timetables, u32(0), record.tobytes())
+            if map_lookup(self._timetables, u32(0), layout.TIMETABLE.itemsize) != record.tobytes():
+                raise SettingError(DIFFER)
+        except OSError as error:
+            self.clear()
+            raise SettingError(
+                f"schedule: {len(meetings) + len(routes)} entries: {error.strerror}"
+            ) from error
+        except BaseException:
+            self.clear()
+            raise
+
+    def stop(self) -> None:
+        """Have it kept no longer: circuits are as they were turned. Its entries stay until `clear`."""
+        record = self._record()
+        record["start_ns"] = 0
+        map_update(self._timetables, u32(0), record.tobytes())
+
+    def clear(self) -> int:
+        """Have no timetable kept, and none's entries in the maps, whoever was killed while writing them; and
+        return how many routes are left, which depend on none.
+        """
+        if self.start_ns():
+            self.stop()
+        for key in list(map_keys(self._meetings, layout.MEETING_KEY.itemsize)):
+            map_delete(self._meetings, key)
+        left = 0
+        for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
+            if int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]) >> MATCHING_SHIFT:
+                map_delete(self._routes, key)
+            else:
+                left += 1
+        return left
+
+    def start_ns(self) -> int:
+        """Return when the timetable that is kept began, or begins; 0: none is kept."""
+        return int(self._record()["start_ns"])
+
+    def _record(self) -> np.ndarray:
+        value = map_lookup(self._timetables, u32(0), layout.TIMETABLE.itemsize) or b""
+        record = np.zeros((), layout.TIMETABLE)
+        record[()] = np.frombuffer(value, layout.TIMETABLE)[0]
+        return record
+
+    @staticmethod
+    def _write(fd: int, entries: Entries, size: int) -> None:
+        for key, value in entries.items():
+            map_update(fd, key, value)
+        if any(map_lookup(fd, key, size) != value for key, value in entries.items()):
+            raise SettingError(DIFFER)

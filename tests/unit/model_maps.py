@@ -1,0 +1,69 @@
+"""BPF maps in memory, for tests of what a plane writes to them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.dataplanes.xdp import kept, layout, plane
+from testbed.dataplanes.xdp.syscall import u32
+
+FDS = {name: number for number, name in enumerate(plane.PINNED_MAPS)}
+_ZEROS = {"circuits": layout.CIRCUIT, "glimpses": layout.GLIMPSE, "timetables": layout.TIMETABLE}
+
+
+class ModelMaps:
+    """The pinned maps. With `room` a hash map takes so many entries, and `killed_after` writes whoever writes
+    is killed.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries: dict[int, dict[bytes, bytes]] = {fd: {} for fd in FDS.values()}
+        self.room: dict[str, int] = {}
+        self.killed_after = -1
+        for module in (plane, kept):
+            monkeypatch.setattr(module, "map_update", self._update)
+            monkeypatch.setattr(module, "map_lookup", self._lookup)
+        for name, function in (("map_delete", self._delete), ("map_keys", self._keys)):
+            for module in (plane, kept):
+                monkeypatch.setattr(module, name, function)
+        monkeypatch.setattr(socket, "if_nametoindex", lambda device: int(device.removeprefix("port")))
+
+    def plane(self, ports: int) -> plane.PinnedPlane:
+        """Return a plane of ports 1 to `ports`, as another process opens it."""
+        return plane.PinnedPlane(FDS, -1, {port: f"port{port}" for port in range(1, ports + 1)})
+
+    def of(self, name: str) -> dict[bytes, bytes]:
+        """Return a map's entries."""
+        return self.entries[FDS[name]]
+
+    def _update(self, fd: int, key: bytes, value: bytes) -> None:
+        if self.killed_after == 0:
+            raise Killed
+        self.killed_after -= 1
+        room = self.room.get(plane.PINNED_MAPS[fd])
+        if room is not None and key not in self.entries[fd] and len(self.entries[fd]) >= room:
+            raise OSError(7, "Argument list too long")
+        self.entries[fd][key] = value
+
+    def _lookup(self, fd: int, key: bytes, value_bytes: int) -> bytes | None:
+        name = plane.PINNED_MAPS[fd]
+        zeros = bytes(_ZEROS[name].itemsize) if name in _ZEROS else None
+        return self.entries[fd].get(key, zeros)
+
+    def _delete(self, fd: int, key: bytes) -> bool:
+        if self.killed_after == 0:
+            raise Killed
+        return self.entries[fd].pop(key, None) is not None
+
+    def _keys(self, fd: int, key_bytes: int) -> Iterator[bytes]:
+        return iter(list(self.entries[fd]))
+
+
+class Killed(BaseException):
+    """The process ends here: nothing that it would do further is done."""
+
+
+__all__ = ["FDS", "Killed", "ModelMaps", "u32"]
