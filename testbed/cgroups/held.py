@@ -3,7 +3,8 @@
     TOP/optinc-NAME-XXXXXXXX/u1h1  u2h3  ...       TOP: hierarchy.py; one for each host that has a limit
 
 A lock on the folder says whose it is: it is held until the cgroups are gone, by the main process and by the
-keeper (keeper.py), which removes them when the main process dies.
+keeper (keeper.py), which removes them when the main process dies. Only root may look into the folder: whoever
+can open it could hold the lock.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,8 @@ from testbed.cgroups.hierarchy import REMEDY, Hierarchy, find, limit
 from testbed.errors import HostError, RequestError
 
 _GONE_S = 10.0
+_LOCK_S = 2.0
+_LOOK_S = 0.02
 _SWEEP_S = 2.0
 
 
@@ -60,11 +64,9 @@ class HostCgroups:
 
     def _make(self, hierarchy: Hierarchy) -> None:
         self.folder = folder = hierarchy.top / f"optinc-{self._name}-{secrets.token_hex(4)}"
-        os.mkdir(folder)
+        os.mkdir(folder, 0o700)
         try:
-            lock = _open(folder)
-            fcntl.flock(lock, fcntl.LOCK_EX)  # who looks whether it is free holds it for a moment
-            self._keep(folder, lock)
+            self._keep(folder, _lock(folder))
         except BaseException:
             os.rmdir(folder)
             raise
@@ -132,15 +134,38 @@ def _open(folder: Path) -> int:
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
+def _lock(folder: Path) -> int:
+    """Return the open folder, locked. HostError where another process has the lock for longer than it takes
+    to look whether it is free.
+    """
+    fd, deadline = _open(folder), time.monotonic() + _LOCK_S
+    try:
+        while not _has_locked(fd):
+            if time.monotonic() > deadline:
+                raise HostError(
+                    f"lock {folder}: another process holds it, for {_LOCK_S:g} s; lslocks names it"
+                )
+            time.sleep(_LOOK_S)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _has_locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _is_free(folder: Path) -> bool:
     try:
         fd = _open(folder)
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return _has_locked(fd)
     finally:
         os.close(fd)
-    return True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
-from testbed.cgroups import keeper
+from testbed.cgroups import held, keeper
 from testbed.cgroups.hierarchy import Hierarchy, Version1, Version2, find, limit, members
 from testbed.errors import HostError, SettingError
 
@@ -103,3 +105,47 @@ def test_cgroups_are_removed_with_those_in_them(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     (tmp_path / "kept" / "u1h1" / "file").mkdir(parents=True)
     assert not keeper.remove(tmp_path / "kept", 0.0), "of what is no cgroup nothing is removed"
+
+
+class _Refusing(Version1):
+    """A hierarchy, in a plain folder, that passes nothing on: it is the last to see what is made there."""
+
+    def pass_on(self, folder: Path) -> None:
+        raise PermissionError(1, f"mode {folder.stat().st_mode & 0o777:o}", str(folder))
+
+
+def test_only_root_may_look_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may open it can hold its lock, and with it a start of the testbed, and its end."""
+    monkeypatch.setattr(held, "find", lambda: _Refusing(tmp_path))
+    umask = os.umask(0)
+    try:
+        with pytest.raises(HostError, match="mode 700;"), held.HostCgroups("t", {"u1h1": 0.5}):
+            pass
+    finally:
+        os.umask(umask)
+    assert not list(tmp_path.iterdir()), "the keeper removes it"
+
+
+def test_a_lock_that_another_holds_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other: list[int] = []
+
+    def opened(folder: Path) -> int:
+        other.append(os.open(folder, os.O_RDONLY))
+        fcntl.flock(other[0], fcntl.LOCK_EX)
+        return os.open(folder, os.O_RDONLY)
+
+    monkeypatch.setattr(held, "find", lambda: _Refusing(tmp_path))
+    monkeypatch.setattr(held, "_open", opened)
+    monkeypatch.setattr(held, "_LOCK_S", 0.0)
+    try:
+        with (
+            pytest.raises(HostError, match=r"lock .*/optinc-t-[0-9a-f]{8}: another process holds it"),
+            held.HostCgroups("t", {"u1h1": 0.5}),
+        ):
+            pass
+    finally:
+        for fd in other:
+            os.close(fd)
+    assert not list(tmp_path.iterdir())
