@@ -26,7 +26,7 @@ int count_and_copy(struct xdp_md *ctx)
 	return copies.redirect_map(0, BPF_F_BROADCAST);
 }
 
-/* Written by measure, one frame at a time, read by the probe: the most bytes that it could read of a frame. */
+/* Written by measure, one frame at a time, read by the probe: most bytes that it could read of a frame. */
 BPF_ARRAY(longest, u64, 1);
 
 int measure(struct xdp_md *ctx)

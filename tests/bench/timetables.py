@@ -95,7 +95,7 @@ def tcp_mbps(network: Any) -> float:
 
 
 def carried(network: Any) -> list[dict[str, Any]]:
-    """By the length of a slot, None that of circuits which stay."""
+    """Return rows by the length of a slot, None that of circuits which stay."""
     rows = []
     for number, slot_ms in enumerate((None, *SLOT_MS), 1):
         before = network.ask("crossings")

@@ -28,8 +28,8 @@ LINKS = _in(
     ("frames are held for good", "	stage->first++;\n", ""),
     (
         "what is released drives out the frame at hand",
-        "if (passes && bpf_clone_redirect",
-        "if (0 && bpf_clone_redirect",
+        "if (passes && copy_on",
+        "if (0 && copy_on",
     ),
     ("a corrupted frame is counted twice", "stage->corrupted++;", "stage->corrupted += 2;"),
 )
@@ -463,7 +463,7 @@ ENDPOINT = (
         "workloads/native/results.c",
         (
             "a part that is missing is zeros",
-            "op->gathered && those != e->s.workers",
+            "op->gathered && !wrong && those < e->s.workers",
             "0",
         ),
     ),
@@ -554,8 +554,8 @@ ENDPOINT = (
         ("sums have all workers' bias taken off", " those * e->bias);", " e->s.workers * e->bias);"),
         (
             "contributors that cannot be are believed",
-            "int wrong = !those || those > e->s.workers;",
-            "int wrong = !those;",
+            "int wrong = !those || those > e->s.workers ? EVENT_IMPOSSIBLE : 0;",
+            "int wrong = !those ? EVENT_IMPOSSIBLE : 0;",
         ),
         (
             "a mean is over all workers",

@@ -24,10 +24,10 @@ XDP = (
         ),
         (
             "the last contributor gets no result",
-            "return to_group(entry, 0, verdict);",
-            "return to_group(entry, BPF_F_EXCLUDE_INGRESS, verdict);",
+            "return to_group(p, entry, 0, verdict);",
+            "return to_group(p, entry, BPF_F_EXCLUDE_INGRESS, verdict);",
         ),
-        ("a notice goes on to other switches", "return to_workers(entry", "return to_group(entry"),
+        ("a notice goes on to other switches", "return to_workers(entry", "return to_group(p, entry"),
         (
             "a notice passes where nobody contributes",
             "	if (entry->role == ROLE_TRANSIT)\n		return lost(verdict, V_BAD_WORKER);\n",
@@ -101,9 +101,9 @@ XDP = (
         ),
         (
             "a sum goes to the group where one asked again",
-            "	if (send == SEND_RESULT)\n		return to_group(entry, 0, verdict);",
+            "	if (send == SEND_RESULT)\n		return to_group(p, entry, 0, verdict);",
             "	if (send == SEND_RESULT || send == SEND_RESULT_BACK)\n"
-            "		return to_group(entry, 0, verdict);",
+            "		return to_group(p, entry, 0, verdict);",
         ),
         (
             "a host's partial sum goes back to who completed it",

@@ -110,9 +110,9 @@ uint64_t repair_missing(struct endpoint *e, struct tree *t)
 /* How long a tree may be silent before the next probe. */
 int64_t repair_timeout_ns(struct endpoint *e, struct tree *t)
 {
-	int64_t silent_ns = t->quiet_from - t->silent_from;
+	int64_t silent_ns = t->quiet_from - t->silent_from, frame_ns = repair_frame_ns(e);
 
-	return timing_probe_ns(&t->timing, silent_ns, e->s.workers, repair_frame_ns(e)) + repair_on_link_ns(e);
+	return timing_probe_ns(&t->timing, silent_ns, e->s.workers, frame_ns) + repair_on_link_ns(e);
 }
 
 /*
