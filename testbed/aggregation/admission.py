@@ -33,7 +33,7 @@ Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the jo
 Ways = Mapping[Dpid, Sequence[tuple[str, ...]]]
 
 
-_GROUP_SIZES = GROUP_SLOTS // 4, GROUP_SLOTS // 8  # slots of a group's segments: the larger that fits
+_GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
 # of groups at once: what data planes have tables for beside the jobs that inc.jobs promises
 _MOST_AT_A_SWITCH, _MOST_ENTRIES, _MOST_RINGS = 64, 1024, 1024
 
@@ -126,7 +126,7 @@ class Places:
         """Give some of a job's workers trees of their own beside the job's, which nobody else may send in:
         `forest` is over these workers alone, and `generation` no other's.
 
-        Its segments are of the slots that are kept for groups, a quarter of them, or an eighth where that
+        Its segments are of the slots that are kept for groups, a sixth of them, or a twelfth where that
         does not fit: what groups have keeps no job out. Raises NoRoomError where a place has no such segment,
         groups have as many entries or rings as they may, or the job no trees left; RequestError where the job
         sums at no place, or the forest has a host that is no place of the job's. Then nothing is held.

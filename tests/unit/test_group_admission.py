@@ -55,17 +55,17 @@ def test_a_group_in_one_unit_has_a_tree_that_its_members_alone_contribute_to(wor
     admission = admit(world.all, of(2, 3))
     entry = world.tors[2].entries[7, 1]
     assert (entry.role, entry.workers, entry.places, entry.generation) == (Role.TOP, 0b1100, 0, 9)
-    assert (entry.base, entry.size) == (1024, 128), "a quarter of what is kept for groups, behind the jobs'"
+    assert (entry.base, entry.size) == (1024, 85), "a sixth of what is kept for groups, behind the jobs'"
     assert world.tors[2].groups[7, 1] == ["u2-h1", "u2-h2"]
     assert (7, 1) not in world.tors[1].entries
     assert world.tors[2].senders == {1: Sender(7, 2), 2: Sender(7, 3)}, "as the job's workers, still"
     assert world.hosts.groups == {
-        ((2, 1), 1): (9, [1024], 128, 40_002),
-        ((2, 2), 1): (9, [1024], 128, 40_003),
+        ((2, 1), 1): (9, [1024], 85, 40_002),
+        ((2, 2), 1): (9, [1024], 85, 40_003),
     }
     settings = admission.worker_env(1)
     assert (settings["worker"], settings["sender"], settings["workers"]) == (1, 3, 2)
-    assert (settings["first_tree"], settings["generation"], settings["slots"]) == (1, 9, 128)
+    assert (settings["first_tree"], settings["generation"], settings["slots"]) == (1, 9, 85)
     assert (settings["trees"][0]["address"], settings["trees"][0]["slot_base"]) == ("10.0.2.254", 1024)
 
 
@@ -125,15 +125,15 @@ def test_a_group_made_again_a_hundred_times_leaves_no_slots(world: World) -> Non
 
 
 def test_a_group_has_less_where_there_is_less_and_then_nothing(world: World) -> None:
-    held = [admit(world.all, of(0, 1), 9 + turn) for turn in range(4)]
-    assert [each.size for each in held] == [128] * 4, "all that is kept for groups"
+    held = [admit(world.all, of(0, 1), 9 + turn) for turn in range(6)]
+    assert [each.size for each in held] == [85] * 6, "all that is kept for groups"
     world.all.release_group(held[1])
-    assert [admit(world.all, of(0, 1), 20 + turn).size for turn in range(1)] == [128]
+    assert [admit(world.all, of(0, 1), 20 + turn).size for turn in range(1)] == [85]
     world.all.release_group(held[3])
-    assert world.all.admit_group(7, 30, TWO_TREES, of(0, 1)).size == 64
+    assert world.all.admit_group(7, 30, TWO_TREES, of(0, 1)).size == 42
     before = world.all.occupancy(), dict(world.tors[1].entries), dict(world.hosts.groups)
     with pytest.raises(
-        NoRoomError, match=r"^u1: no 64 of its 512 slots for groups in a row are free: job 7 \(512 slots\)"
+        NoRoomError, match=r"^u1: no 42 of its 512 slots for groups in a row are free: job 7 \(509 slots\)"
     ):
         admit(world.all, of(0, 1), 31)
     assert (world.all.occupancy(), dict(world.tors[1].entries), dict(world.hosts.groups)) == before
@@ -144,7 +144,7 @@ def test_groups_keep_no_job_out_that_the_configuration_promises() -> None:
     world = World(jobs=4, units=[{"hosts": 5}, {"hosts": 5}, {"hosts": 2}])
     world.all.admit(7, 3, JOB, WAYS)
     held = fill(world.all, of(0, 1, 2, 3))
-    assert len(held) == 4
+    assert len(held) == 6
     held = [
         world.all.admit(8 + at, 5 + at, p4inc([(1, 3 + at), (2, 3 + at)], (3, 2)), WAYS) for at in range(3)
     ]
