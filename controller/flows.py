@@ -18,6 +18,8 @@ COOKIE = 0x0F71  # marks the flows that are ours
 HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY, UP_PRIORITY = 200, 100, 100, 50
 NOWHERE = 0  # the port of what is dropped
 
+_MAX_TORS = addresses.MAX_UNITS * addresses.MAX_RACKS_PER_POD  # of pods; none's flows change with circuits
+
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 
 
@@ -106,7 +108,7 @@ def _flows_of(unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], racks:
     return frozenset(itertools.chain(local, remote))
 
 
-@lru_cache(2 * addresses.MAX_UNITS)
+@lru_cache(_MAX_TORS)
 def _flows_of_rack(tor: Dpid, hosts: int) -> frozenset[Flow]:
     """The flows of a pod's ToR: for its hosts, and all else goes up, whatever circuits there are, but what is
     for itself and was not taken before. The pod switch has a flow for each host and each ToR of its own, and
@@ -150,11 +152,25 @@ def _to_network(network: str, ports: tuple[int, ...]) -> Flow:
     return Flow(UNIT_PRIORITY, ip=network, prefix=24, out_port=first, parallel_ports=tuple(others))
 
 
-@lru_cache(2 * addresses.MAX_UNITS)
 def routes_of(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
-    """The fast path's table for the flows of a unit's switch: (address, prefix) -> (devices of parallel
-    circuits in their order, or the one, which is "" for nowhere; new destination MAC or "").
+    """Return the fast path's table for the flows of a unit's switch: (address, prefix) -> (devices of
+    parallel circuits in their order, or the one, which is "" for nowhere; new destination MAC or "").
+    What was made is kept: of all ToRs of pods, and twice as many units' own switches as there can be.
     """
+    return _routes_of_rack(dpid, flows) if addresses.tor_rack(dpid) else _routes_of_unit(dpid, flows)
+
+
+@lru_cache(2 * addresses.MAX_UNITS)
+def _routes_of_unit(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
+    return _routes(dpid, flows)
+
+
+@lru_cache(_MAX_TORS)
+def _routes_of_rack(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
+    return _routes(dpid, flows)
+
+
+def _routes(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
     return {
         (flow.ip, flow.prefix): (tuple(_device(dpid, port) for port in flow.out_ports), flow.set_mac)
         for flow in flows

@@ -119,6 +119,19 @@ def test_a_change_of_circuits_leaves_the_racks_of_pods_alone() -> None:
     assert changed == {"u1", "u2", "u3"}
 
 
+def test_a_change_of_circuits_makes_nothing_anew_for_the_racks_of_many_pods() -> None:
+    """There are more ToRs than twice as many as units could be: what is kept is by switch."""
+    topology = parse({"units": [{"hosts": 1, "optical_ports": 2, "racks": 64}] * 8}, "many")
+    before, after = (
+        tor_flows(topology, checked([pair], topology.optical_ports))
+        for pair in (("u1o1", "u2o1"), ("u1o1", "u3o1"))
+    )
+    routes = {dpid: routes_of(dpid, before[dpid]) for dpid in before}
+    anew = {tor_name(dpid) for dpid in before if after[dpid] is not before[dpid]}
+    anew |= {tor_name(dpid) for dpid in before if routes_of(dpid, after[dpid]) is not routes[dpid]}
+    assert anew == {"u1", "u2", "u3"}
+
+
 def test_links_of_a_pod_have_their_own_rate_and_the_name_of_their_tor() -> None:
     wires = {wire.name: wire for wire in parts(PODS).wires}
     assert {name: wires[name].rate_mbps for name in ("u1r1h1", "u1r1", "u2r2", "u1o1", "u3h1")} == {
