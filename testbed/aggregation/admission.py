@@ -8,6 +8,7 @@ in.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -20,7 +21,8 @@ from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.summing import Hosts, SummingPlace
 from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
-from testbed.contract.places import GROUP_SLOTS
+from testbed.contract.places import GROUP_SLOTS, JOB_SLOTS
+from testbed.contract.rings import RESULT
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -36,6 +38,7 @@ Ways = Mapping[Dpid, Sequence[tuple[str, ...]]]
 _GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
 # of groups at once: what data planes have tables for beside the jobs that inc.jobs promises
 _MOST_AT_A_SWITCH, _MOST_ENTRIES, _MOST_RINGS = 64, 1024, 1024
+_MOST_RING_MIB = 1024  # the kernel's memory, for as many slots in each ring as a job may have of a place
 
 
 class Places:
@@ -300,14 +303,16 @@ class Places:
         return start
 
     def _check_lent(self) -> None:
-        """NoRoomError where groups have more entries or rings than they may."""
+        """NoRoomError where groups have more entries or rings than they may, or rings of more memory."""
         lent = [each for each in self._admitted.values() if each.group]
         at = Counter(dpid for each in lent for way in each.ways for dpid in way)
         rings = sum(len(each.forest.workers) for each in lent)
+        ring_bytes = rings * JOB_SLOTS * RESULT.dtype(self._lanes).itemsize
         for count, most, what in (
             (max(at.values()), _MOST_AT_A_SWITCH, "trees at a switch"),
             (at.total(), _MOST_ENTRIES, "entries at switches"),
             (rings, _MOST_RINGS, "rings for results"),
+            (math.ceil(ring_bytes / (1 << 20)), _MOST_RING_MIB, "MiB of rings for results"),
         ):
             if count > most:
                 raise NoRoomError(f"groups have as many {what} as they may, {most}")

@@ -123,9 +123,9 @@ UNITS: list[dict[str, object]] = [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}, 
 
 
 class World:
-    def __init__(self, jobs: int = 2, units: Sequence[dict[str, object]] = UNITS) -> None:
+    def __init__(self, jobs: int = 2, units: Sequence[dict[str, object]] = UNITS, mtu: int = 1500) -> None:
         units = list(units)
-        topology = parse({"units": units, "inc": {"jobs": jobs}}, "test")
+        topology = parse({"units": units, "inc": {"jobs": jobs}, "mtu": mtu}, "test")
         self.log: list[Call] = []
         self.tors = {unit.index: Tor(unit.name, self.log) for unit in topology.units}
         self.hosts = Hosts(self.log)

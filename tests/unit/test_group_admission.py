@@ -157,6 +157,7 @@ def test_groups_keep_no_job_out_that_the_configuration_promises() -> None:
         ("_MOST_AT_A_SWITCH", "trees at a switch"),
         ("_MOST_ENTRIES", "entries at switches"),
         ("_MOST_RINGS", "rings for results"),
+        ("_MOST_RING_MIB", "MiB of rings for results"),
     ],
 )
 def test_groups_leave_the_tables_of_data_planes_to_jobs(
@@ -168,6 +169,18 @@ def test_groups_leave_the_tables_of_data_planes_to_jobs(
         admit(world.all, of(0, 1))
     monkeypatch.undo()
     assert {tree for _, tree in world.tors[1].entries} <= {0, 1, 2}, "refused before a place is told"
+    world.all.release(7)
+    assert world.holds_nothing()
+
+
+def test_groups_take_memory_for_rings_by_what_their_results_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring has 1,024 results of 2,234 gradients and 16 bytes at an MTU of 9000: nearly 9 MiB."""
+    monkeypatch.setattr(admission, "_MOST_RING_MIB", 36)
+    world = World(jobs=4, mtu=9000)
+    world.all.admit(7, 3, JOB, WAYS)
+    assert len(fill(world.all, of(0, 1))) == 2
+    with pytest.raises(NoRoomError, match=r"^groups have as many MiB of rings for results as they may, 36$"):
+        admit(world.all, of(2, 3))
     world.all.release(7)
     assert world.holds_nothing()
 
