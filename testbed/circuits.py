@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client import environment, rpc, runtime
+from testbed.client.caller import Caller
 from testbed.errors import RequestError
 
 ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work
@@ -60,15 +61,27 @@ def _extra(action: str, rest: list[str]) -> dict[str, Any]:
     if action == "schedule":
         if len(rest) != 1:
             raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
-        from testbed.topology.fields import read_yaml
-
-        return {"schedule": read_yaml(Path(rest[0]))}
+        return {"schedule": _timetable(Path(rest[0]))}
     if rest:
         raise RequestError(
             f"circuits {action}: {rest[0]}; nothing is accepted behind it, pairs of units like u1-u3 behind "
             f"plan and request"
         )
     return {}
+
+
+def _timetable(path: Path) -> Any:
+    """Return what the caller wrote: read as the caller, and found to be a timetable before it is sent."""
+    from testbed.ocs.timetable import parse
+    from testbed.topology.fields import read_yaml
+
+    with Caller.of_this_process().acting():
+        data = read_yaml(path)
+    try:
+        parse(data, None)  # which ports there are the controller knows
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from None
+    return data
 
 
 def _pair(text: str) -> list[str]:

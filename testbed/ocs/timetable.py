@@ -12,6 +12,8 @@ from typing import Any
 from testbed.contract.places import SIZES
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, checked
+from testbed.topology.addresses import parse_optical_port
+from testbed.topology.fields import shown
 
 MAX_MATCHINGS = next(size.value for size in SIZES if size.name == "MAX_MATCHINGS")
 SHORTEST_MS, LONGEST_MS = 1.0, 60_000.0
@@ -35,14 +37,26 @@ class Timetable:
     matchings: tuple[Matching, ...]
 
 
-def parse(data: Any, ports: Iterable[str]) -> Timetable:
-    """Return the timetable that a user wrote. RequestError names the key, its value and what is accepted."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A timetable as a data plane has it: when each matching starts, and its peers by port number."""
+
+    period_ns: int
+    guard_ns: int
+    starts_ns: tuple[int, ...]
+    peers: tuple[Mapping[int, int], ...]
+
+
+def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
+    """Return the timetable that a user wrote; None for `ports` where one does not know which there are.
+    RequestError names the key, its value and what is accepted.
+    """
     _check_keys("schedule", data, _KEYS)
     period_ms = _milliseconds("period_ms", data.get("period_ms"), SHORTEST_MS, LONGEST_MS)
     guard_ms = _milliseconds("guard_ms", data.get("guard_ms", 0), 0.0, period_ms)
     listed = data.get("matchings")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_MATCHINGS:
-        count = f"{len(listed)} of them" if isinstance(listed, list) else repr(listed)
+        count = f"{len(listed)} of them" if isinstance(listed, list) else shown(listed)
         raise RequestError(f"matchings: {count}; a list of 1 to {MAX_MATCHINGS} is accepted")
     starts_ms = []
     for number, matching in enumerate(listed):
@@ -63,11 +77,12 @@ def parse(data: Any, ports: Iterable[str]) -> Timetable:
                 f"matchings[{number}].start_ms: {start_ms:g}; it lasts {lasts_ms:g} ms, and more than "
                 f"guard_ms, {guard_ms:g}, is accepted"
             )
-    known = list(ports)
+    known = None if ports is None else list(ports)
     matchings = []
     for number, (start_ms, matching) in enumerate(zip(starts_ms, listed, strict=True)):
         try:
-            circuits = checked(_pairs(matching.get("circuits")), known)
+            pairs = _pairs(matching.get("circuits"))
+            circuits = checked(pairs, _names(pairs) if known is None else known)
         except RequestError as error:
             raise RequestError(f"matchings[{number}].circuits: {error}") from None
         matchings.append(Matching(round(start_ms * 1e6), circuits))
@@ -88,16 +103,16 @@ def as_data(timetable: Timetable) -> dict[str, Any]:
 
 def _check_keys(what: str, data: Any, keys: tuple[str, ...]) -> None:
     if not isinstance(data, Mapping):
-        raise RequestError(f"{what}: {data!r}; a mapping with the keys {', '.join(keys)} is accepted")
+        raise RequestError(f"{what}: {shown(data)}; a mapping with the keys {', '.join(keys)} is accepted")
     for key in data:
         if key not in keys:
-            raise RequestError(f"{what}: {key} is no key; {', '.join(keys)} are accepted")
+            raise RequestError(f"{what}: {shown(key)} is no key; {', '.join(keys)} are accepted")
 
 
 def _milliseconds(key: str, value: Any, least: float, most: float) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:
-        raise RequestError(f"{key}: {value!r}; {least:g} to {most:g} ms is accepted")
+        raise RequestError(f"{key}: {shown(value)}; {least:g} to {most:g} ms is accepted")
     return float(value)
 
 
@@ -105,5 +120,18 @@ def _pairs(circuits: Any) -> list[list[str]]:
     if not isinstance(circuits, list) or not all(
         isinstance(pair, list) and all(isinstance(end, str) for end in pair) for pair in circuits
     ):
-        raise RequestError(f"{circuits!r}; a list of pairs of optical ports like [u1o1, u2o1] is accepted")
+        raise RequestError(
+            f"{shown(circuits)}; a list of pairs of optical ports like [u1o1, u2o1] is accepted"
+        )
     return circuits
+
+
+def _names(pairs: list[list[str]]) -> set[str]:
+    """Return what may be optical ports, of any testbed."""
+    names = {end for pair in pairs for end in pair}
+    for name in names:
+        try:
+            parse_optical_port(name)
+        except ValueError as error:
+            raise RequestError(str(error)) from None
+    return names

@@ -50,7 +50,7 @@ def meeting(*pairs: list[Any]) -> list[dict[str, Any]]:
     [
         ([], "schedule: []; a mapping with the keys period_ms, guard_ms, matchings is accepted"),
         (described(gap_ms=1), "schedule: gap_ms is no key; period_ms, guard_ms, matchings are accepted"),
-        (described(period_ms="5"), "period_ms: '5'; 1 to 60000 ms is accepted"),
+        (described(period_ms="5"), "period_ms: 5; 1 to 60000 ms is accepted"),
         (described(period_ms=0.5), "period_ms: 0.5; 1 to 60000 ms is accepted"),
         (described(guard_ms=-1), "guard_ms: -1; 0 to 5 ms is accepted"),
         (described(guard_ms=True), "guard_ms: True; 0 to 5 ms is accepted"),
@@ -92,7 +92,7 @@ def meeting(*pairs: list[Any]) -> list[dict[str, Any]]:
         ),
         (
             described(matchings=meeting(["u1o1", 5])),
-            "matchings[0].circuits: [['u1o1', 5]]; a list of pairs of optical ports like [u1o1, u2o1] is "
+            "matchings[0].circuits: [[u1o1, 5]]; a list of pairs of optical ports like [u1o1, u2o1] is "
             "accepted",
         ),
     ],
