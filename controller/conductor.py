@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controller.decide import decide, timed
+from controller.decide import decide, leaving, left, table_of, timed
 from controller.history import History
 from controller.planes import Plane
 from controller.state import State, begin
@@ -83,7 +83,8 @@ class Conductor:
         self._turned: Turned | None = None
         self._watched: int | None = None
         self._routed_ns = 0
-        self._timetable: Timetable | None = None
+        kept = plane.kept() if plane else None
+        self._timetable = table_of(self._state.premises.ports, kept) if kept else None
         self._turns, self._turning = 0, threading.Condition()
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
 
@@ -136,13 +137,11 @@ class Conductor:
         """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
         had to change.
         """
-        self._refuse_while_kept()
-        return self._conduct(Demanded(tuple(demands)))
+        return self._change(Demanded(tuple(demands)))
 
     def apply(self, pairs: Iterable[Sequence[str]]) -> dict[str, Any] | None:
         """Makes exactly these circuits. The history's record, or None when nothing had to change."""
-        self._refuse_while_kept()
-        return self._conduct(Ordered(checked(pairs, self._topology.optical_ports)))
+        return self._change(Ordered(checked(pairs, self._topology.optical_ports)))
 
     def keep(self, table: Timetable) -> None:
         """Has the fast path keep a timetable, by its own clock and whatever becomes of this process. Circuits
@@ -152,7 +151,12 @@ class Conductor:
             premises = self._state.premises
             if self._plane is None or premises.without_openflow:
                 names = ", ".join(unit_name(unit) for unit in sorted(premises.without_openflow))
-                raise RequestError(f"schedule: {names or 'no unit'} forwards by the clock; engine: xdp does")
+                lack = (
+                    f"{names} {'do' if ',' in names else 'does'} not forward" if names else "no unit forwards"
+                )
+                raise RequestError(f"schedule: {lack} by the clock; accepted are units with engine: xdp")
+            if self._plane.is_kept():
+                raise RequestError("schedule: one is kept; testbed circuits unschedule ends it")
             if not self._state.is_ready:
                 raise TestbedError("schedule: not every switch is connected and read back")
             peers, routes = timed(premises.topology, table)
@@ -164,15 +168,23 @@ class Conductor:
         with self._busy:
             if self._plane is None or not self._plane.is_kept():
                 raise RequestError("schedule: none is kept")
-            dark_ns = draw(self._topology.ocs, self._random).total_ns
-            peers = dict(self._plane.circuits())
-            if peers:
-                self._plane.turn({port: peers[port] for port in peers}, dark_ns, None)
-            self._plane.leave()
-            self._timetable = None
+            with self._deciding:
+                self._state, peers, dark_ns = leaving(
+                    self._state, self._random, time.monotonic_ns(), time.time()
+                )
+            turned: Turned | None = None
+            try:
+                turned = self._plane.leave(dict(peers), dark_ns)
+                self._timetable = None
+                _sleep_until(turned.lit_at_ns)
+            finally:
+                with self._deciding:
+                    self._state, record = left(self._state, turned)
+                if record:
+                    self._history.append(record)
 
     def timetable(self) -> Timetable | None:
-        """Return the one that is kept, if this process began it."""
+        """Return the one that is kept, by whichever process it was begun."""
         return self._timetable
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
@@ -194,11 +206,14 @@ class Conductor:
 
     # ---- and what is done ----
 
-    def _refuse_while_kept(self) -> None:
-        if self._plane is not None and self._plane.is_kept():
-            raise RequestError(
-                "circuits: the optical switch keeps a schedule; testbed circuits unschedule ends it"
-            )
+    def _change(self, event: Demanded | Ordered) -> dict[str, Any] | None:
+        """Changes circuits, unless a timetable is kept by the time that this is the thing to do."""
+        with self._busy:
+            if self._plane is not None and self._plane.is_kept():
+                raise RequestError(
+                    "circuits: the optical switch keeps a schedule; testbed circuits unschedule ends it"
+                )
+            return self._run(self._decide(event))
 
     def _conduct(self, event: Event) -> dict[str, Any] | None:
         with self._busy:

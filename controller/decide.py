@@ -16,7 +16,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, tor_flows
+from controller.flows import Flow, Routes, circuits_of, oxc_flows, port_numbers, routes_of, tor_flows
 from controller.state import Change, Errand, State
 from controller.steps import (
     LIGHT,
@@ -49,12 +49,14 @@ from controller.steps import (
     Watch,
 )
 from testbed.errors import SettingError, TestbedError
-from testbed.ocs.circuits import Circuit, ports_of
+from testbed.ocs.circuits import Circuit, circuit, ports_of
+from testbed.ocs.glimpses import Turned
 from testbed.ocs.latency import draw
-from testbed.ocs.timetable import Timetable
+from testbed.ocs.timetable import Kept, Matching, Timetable
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.model import Topology
+from testbed.topology.units import Unit
 
 TRIES = 2  # how often a switch is told its flows before it has failed
 
@@ -377,6 +379,49 @@ def timed(topology: Topology, table: Timetable) -> tuple[list[dict[int, int]], l
         for matching in table.matchings
     ]
     return peers, routes
+
+
+def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
+    """A timetable that the fast path keeps, by the names of its ports."""
+    names = port_numbers(ports)
+    matchings = (
+        Matching(start_ns, frozenset(circuit(names[a], names[b]) for a, b in peers.items() if a < b))
+        for start_ns, peers in zip(kept.starts_ns, kept.peers, strict=True)
+    )
+    return Timetable(kept.period_ns, kept.guard_ns, tuple(matchings))
+
+
+def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[State, Peers, int]:
+    """What ends a timetable: all circuits' ports are turned to the same peers, dark for so long."""
+    ports = ports_of(state.current)
+    change = Change(
+        target=state.current,
+        removed=frozenset(),
+        added=frozenset(),
+        ports=ports,
+        tor_flows=state.tor_flows,
+        dark=draw(state.premises.topology.ocs, random),
+        asked_ns=now_ns,
+        began_ns=now_ns,
+        began_unix_s=unix_s,
+        is_made=True,
+    )
+    peers: Peers = tuple(sorted(_peers(state.current).items()))
+    return _new(state, Errand(change=change)), peers, change.dark.total_ns
+
+
+def left(state: State, turned: Turned | None) -> tuple[State, dict[str, Any] | None]:
+    """The state after a timetable's end, and the history's record; without an answer nobody knows whether
+    ports are lit, and they are brought to their circuits before the next change.
+    """
+    if turned is None:
+        return replace(state.without_trust(OXC_DPID), errand=None), None
+    change = replace(
+        _change(state), began_ns=turned.dark_at_ns, lit_ns=turned.lit_at_ns, settled_ns=turned.lit_at_ns
+    )
+    record = _record(change, len(state.history) + 1)
+    assert record is not None
+    return replace(state, errand=None, history=(*state.history, record)), record
 
 
 def _numbers(ports: Iterable[str]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from controller.flows import Routes
 from testbed.dataplanes.folders import Router
 from testbed.ocs.glimpses import Glimpses, Turned
-from testbed.ocs.timetable import Timetable
+from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology.addresses import Dpid
 
 if TYPE_CHECKING:
@@ -47,10 +47,15 @@ class Plane(Protocol):
     ) -> None:
         """Keeps a timetable by each matching's peers and routes, from a time on that is asked for last."""
 
-    def leave(self) -> None:
-        """Keeps none."""
+    def leave(self, peers: Peers, dark_ns: int) -> Turned:
+        """Keeps none: ports go dark, a little later, then the timetable ends, and for so long after that they
+        are dark.
+        """
 
     def is_kept(self) -> bool: ...
+    def kept(self) -> Kept | None:
+        """Says what is kept, by whichever process it was begun."""
+
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Counts frames by port: those that crossed, were lost in the dark, and where no circuit was."""
 
@@ -59,11 +64,17 @@ class FastPath:
     """The XDP programs' circuits and routes; a process of its own turns ports."""
 
     def __init__(self, pinned: PinnedPlane, turner: Turner) -> None:
-        self._pinned = pinned
+        self._pinned, self._turner = pinned, turner
         self.circuits, self.lit, self.set_routes = pinned.circuits, pinned.lit, pinned.set_routes
         self.turn, self.seen = turner.turn, turner.seen
-        self.keep, self.leave, self.is_kept = pinned.keep, pinned.leave, pinned.is_kept
+        self.keep, self.is_kept, self.kept = pinned.keep, pinned.is_kept, pinned.kept
         self.crossings = pinned.crossings
+
+    def leave(self, peers: Peers, dark_ns: int) -> Turned:
+        """Ends the timetable in the dark, and clears what is left of it."""
+        turned = self._turner.turn(peers, dark_ns, None, ends_timetable=True)
+        self._pinned.leave()
+        return turned
 
     def join(self, peers: Peers) -> None:
         """Turns ports at once, without darkness."""
@@ -77,7 +88,8 @@ class MixedPlane:
         self._fast_path, self._routers = fast_path, routers
         self.circuits, self.lit, self.join = fast_path.circuits, fast_path.lit, fast_path.join
         self.turn, self.seen = fast_path.turn, fast_path.seen
-        self.keep, self.leave, self.is_kept = fast_path.keep, fast_path.leave, fast_path.is_kept
+        self.keep, self.leave = fast_path.keep, fast_path.leave
+        self.is_kept, self.kept = fast_path.is_kept, fast_path.kept
         self.crossings = fast_path.crossings
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:

@@ -194,6 +194,9 @@ def circuits_text(testbed: dict[str, Any]) -> str:
     if testbed["circuits"] is None:
         return "not known while the controller is away"
     lit = ", ".join(f"{a}-{b}" for a, b in testbed["circuits"]) or "none"
+    if table := testbed.get("timetable"):
+        turns = f"{len(table['matchings'])} matchings take turns every {table['period_ms']:g} ms"
+        return f"{turns}; before and after: {lit}"
     return f"{lit}; dark now: {', '.join(testbed['dark'])}" if testbed["dark"] else lit
 
 

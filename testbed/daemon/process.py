@@ -302,6 +302,7 @@ class Daemon:
             ],
             "circuits": light["circuits"],
             "dark": light["dark"],
+            "timetable": light.get("schedule"),
             "controller": controller,
             "datapath": self._network.fabric.openvswitch.datapath,
             "jobs": jobs,

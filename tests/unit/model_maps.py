@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.dataplanes.xdp import kept, layout, plane
-from testbed.dataplanes.xdp.syscall import u32
 
 FDS = {name: number for number, name in enumerate(plane.PINNED_MAPS)}
 _ZEROS = {"circuits": layout.CIRCUIT, "glimpses": layout.GLIMPSE, "timetables": layout.TIMETABLE}
@@ -29,7 +28,9 @@ class ModelMaps:
         for name, function in (("map_delete", self._delete), ("map_keys", self._keys)):
             for module in (plane, kept):
                 monkeypatch.setattr(module, name, function)
-        monkeypatch.setattr(socket, "if_nametoindex", lambda device: int(device.removeprefix("port")))
+        monkeypatch.setattr(
+            socket, "if_nametoindex", lambda device: int(device[4:]) if device.startswith("port") else 1
+        )
 
     def plane(self, ports: int) -> plane.PinnedPlane:
         """Return a plane of ports 1 to `ports`, as another process opens it."""
@@ -64,6 +65,3 @@ class ModelMaps:
 
 class Killed(BaseException):
     """The process ends here: nothing that it would do further is done."""
-
-
-__all__ = ["FDS", "Killed", "ModelMaps", "u32"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from controller.conductor import Conductor
 from controller.flows import Flow, Routes
 from testbed.ocs.glimpses import Glimpses, Turned
-from testbed.ocs.timetable import Timetable
+from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology import addresses
 
 
@@ -35,7 +36,8 @@ class ModelPlane:
         self.peers: dict[int, int] = {}
         self.touched: set[int] = set()
         self.routes: dict[int, Routes] = {}
-        self.kept: tuple[Timetable, object, object] | None = None
+        self.table: tuple[Timetable, object, object] | None = None
+        self.darkness: tuple[dict[int, int | None], int] | None = None
 
     def join(self, peers: Mapping[int, int | None]) -> None:
         self.touched |= peers.keys()
@@ -62,13 +64,22 @@ class ModelPlane:
         self.routes[unit] = routes
 
     def keep(self, table: Timetable, peers: object, routes: object, start_ns: Callable[[], int]) -> None:
-        self.kept = (table, peers, routes)
+        self.table = (table, peers, routes)
 
-    def leave(self) -> None:
-        self.kept = None
+    def leave(self, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
+        self.table, self.darkness = None, (dict(peers), dark_ns)
+        now_ns = time.monotonic_ns()
+        return Turned(now_ns, now_ns + dark_ns)
 
     def is_kept(self) -> bool:
-        return self.kept is not None
+        return self.table is not None
+
+    def kept(self) -> Kept | None:
+        if self.table is None:
+            return None
+        table, peers, _ = self.table
+        starts_ns = tuple(matching.start_ns for matching in table.matchings)
+        return Kept(table.period_ns, table.guard_ns, starts_ns, tuple(peers))  # type: ignore[arg-type]
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         return {1: (5, 3, 1), 0: (0, 0, 2)}

@@ -9,6 +9,7 @@ import pytest
 
 from controller.conductor import Conductor
 from controller.flows import Flow, circuits_of, oxc_flows, routes_of, tor_flows
+from controller.planes import Plane
 from controller.switch import Switch
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.ocs.circuits import checked, circuit
@@ -26,9 +27,12 @@ def quick() -> Topology:
 
 
 def connected(
-    tmp_path: Path, plane: ModelPlane | None = None, oxc: ModelSwitch | None = None
+    tmp_path: Path,
+    plane: Plane | None = None,
+    oxc: ModelSwitch | None = None,
+    topology: Topology | None = None,
 ) -> tuple[Conductor, dict[int, ModelSwitch]]:
-    conductor = Conductor(quick(), plane, tmp_path / "history")
+    conductor = Conductor(topology or quick(), plane, tmp_path / "history")
     switches = {unit.index: ModelSwitch(unit.index) for unit in TOPOLOGY.units}
     switches[addresses.OXC_DPID] = oxc or ModelSwitch(addresses.OXC_DPID)
     for switch in switches.values():

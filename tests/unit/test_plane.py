@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from controller.flows import oxc_flows
+from controller.planes import FastPath
 from testbed.dataplanes.xdp import kept, layout
 from testbed.dataplanes.xdp.plane import Routes
 from testbed.errors import RequestError, SettingError
-from testbed.ocs.timetable import Matching, Timetable
-from testbed.topology.addresses import Dpid
+from testbed.ocs.timetable import Kept, Matching, Timetable
+from testbed.topology.addresses import OXC_DPID, Dpid
 from tests.unit.model_maps import Killed, ModelMaps
+from tests.unit.model_switches import ModelPlane, ModelSwitch
+from tests.unit.test_controller import connected
 
 U1 = Dpid(1)
 BASE: Routes = {("10.0.1.1", 32): (("port1",), "02:00:00:00:00:01")}
@@ -99,3 +104,26 @@ def test_the_start_is_taken_once_all_is_written(based: ModelMaps) -> None:
     plane = based.plane(4)
     plane.keep(TABLE, FIRST, [{}, {}], lambda: seen.append(of_timetables(based)[0]) or 9)  # type: ignore[func-returns-value]
     assert (seen, plane.kept_from_ns()) == ([6], 9)
+
+
+def test_a_timetable_that_is_kept_is_read_back(based: ModelMaps) -> None:
+    assert based.plane(4).kept() is None
+    keep(based, FIRST)
+    assert based.plane(4).kept() == Kept(4_000_000, 0, (0, 2_000_000), FIRST)
+
+
+def test_ports_whose_darkness_nobody_ends_are_lit_when_the_optical_switch_comes(
+    maps: ModelMaps, tmp_path: Path
+) -> None:
+    plane = maps.plane(1 << 10)
+    conductor, _ = connected(tmp_path, plane=FastPath(plane, ModelPlane()))  # type: ignore[arg-type]
+    lit = plane.circuits()
+    a, b = min(lit.items())
+    plane.darken({a: b, b: a}, 5)
+    assert plane.circuits() == lit | {a: 0, b: 0}
+    conductor.connected(ModelSwitch(OXC_DPID, oxc_flows(conductor.state.current)))  # type: ignore[arg-type]
+    assert plane.circuits() == lit
+    plane.darken({a: b, b: a}, 5)
+    plane.darken({a: None, b: None}, 5)
+    connected(tmp_path, plane=FastPath(plane, ModelPlane()))  # type: ignore[arg-type]
+    assert plane.circuits() == lit, "of a controller that is started again, too"

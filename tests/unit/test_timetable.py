@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ import pytest
 from controller.api import Api
 from controller.conductor import Conductor
 from testbed.client.rpc import Peer
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import circuit
+from testbed.ocs.glimpses import Turned
 from testbed.ocs.timetable import Matching, Timetable, as_data, parse
-from testbed.topology import catalogue
-from tests.unit.model_switches import ModelPlane, number
+from testbed.topology import catalogue, load
+from tests.unit.model_switches import ModelPlane, circuits, number
 from tests.unit.test_controller import connected
 
 TOPOLOGY = catalogue.ready("default")
@@ -113,8 +116,8 @@ def test_the_controller_has_it_kept_and_changes_no_circuit_meanwhile(tmp_path: P
     conductor, _ = connected(tmp_path, plane)
     before = dict(plane.peers)
     assert asked(conductor, "schedule", schedule=described())["period_ms"] == 5
-    assert plane.kept is not None
-    _, peers, routes = plane.kept
+    assert plane.table is not None
+    _, peers, routes = plane.table
     a, b, c, d = (number(port) for port in ("u1o1", "u2o1", "u3o1", "u4o1"))
     assert peers == [{a: b, b: a, c: d, d: c}, {a: c, c: a}]
     assert [set(by_unit[1]) & {("10.0.2.0", 24), ("10.0.3.0", 24)} for by_unit in routes] == [  # type: ignore[attr-defined]
@@ -130,7 +133,7 @@ def test_the_controller_has_it_kept_and_changes_no_circuit_meanwhile(tmp_path: P
         "u1": {"lit": 0, "dark": 0, "unlit": 2},
     }
     asked(conductor, "unschedule")
-    assert plane.kept is None
+    assert plane.table is None
     assert plane.peers == before
     assert "schedule" not in asked(conductor, "circuits")
     with pytest.raises(RequestError, match="schedule: none is kept"):
@@ -144,3 +147,99 @@ def test_who_waits_for_ports_to_turn_is_told_while_they_are_dark(tmp_path: Path)
     assert asked(conductor, "turned", other_than=turns) == turns + 1
     with pytest.raises(RequestError, match="other_than: None; a whole number is accepted"):
         asked(conductor, "turned")
+
+
+class Meanwhile:
+    """What a request waits for: by the time that it is its turn something else has been done."""
+
+    def __init__(self, done: Callable[[], object]) -> None:
+        self._done = done
+
+    def __enter__(self) -> None:
+        self._done()
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_a_request_that_waited_while_a_schedule_began_is_refused(tmp_path: Path) -> None:
+    plane = ModelPlane()
+    conductor, _ = connected(tmp_path, plane)
+    before, table = dict(plane.peers), parse(described(), PORTS)
+    conductor._busy = Meanwhile(lambda: plane.keep(table, [], [], lambda: 1))  # type: ignore[assignment]
+    for change in (lambda: conductor.request([(1, 3)]), lambda: conductor.apply([])):  # type: ignore[list-item]
+        plane.table = None
+        with pytest.raises(RequestError, match="keeps a schedule"):
+            change()
+    assert plane.peers == before
+
+
+def test_a_schedule_is_refused_while_one_is_kept(tmp_path: Path) -> None:
+    plane = ModelPlane()
+    conductor, _ = connected(tmp_path, plane)
+    asked(conductor, "schedule", schedule=described())
+    kept = plane.table
+    with pytest.raises(RequestError, match="schedule: one is kept; testbed circuits unschedule ends it"):
+        asked(conductor, "schedule", schedule=described())
+    assert plane.table is kept
+
+
+def test_an_end_darkens_all_circuits_until_they_are_lit_and_is_in_the_history(tmp_path: Path) -> None:
+    plane = DarkPlane()
+    topology = load.parse({**catalogue.READY["default"], "ocs": {"switch_ms": 20, "lock_ms": 0}}, "slow")
+    conductor, _ = connected(tmp_path, plane, topology=topology)
+    plane.watch(conductor)
+    asked(conductor, "schedule", schedule=described())
+    asked(conductor, "unschedule")
+    assert plane.darkness == (plane.peers, 20_000_000)
+    assert set(plane.shown) == {port for c in conductor.state.current for port in c.ports}
+    assert time.monotonic_ns() >= plane.lit_at_ns, "they are lit when it returns"
+    (record,) = asked(conductor, "history")
+    assert (record["id"], record["asked_ms"], record["removed"], record["added"]) == (1, 20, [], [])
+    assert asked(conductor, "circuits")["dark"] == []
+    again, _ = connected(tmp_path, plane, topology=topology)
+    assert again.state.history == conductor.state.history
+    assert again._random.getstate() == conductor._random.getstate(), "the model's sequence goes on"
+    assert circuits(again) == circuits(conductor)
+
+
+class DarkPlane(ModelPlane):
+    """Writes down which ports are said to be dark while a timetable ends."""
+
+    def watch(self, conductor: Conductor) -> None:
+        self.conductor = conductor
+
+    def leave(self, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
+        turned = super().leave(peers, dark_ns)
+        self.shown, self.lit_at_ns = asked(self.conductor, "circuits")["dark"], turned.lit_at_ns
+        return turned
+
+
+def test_an_end_that_fails_leaves_no_errand_and_does_not_trust_the_light(tmp_path: Path) -> None:
+    plane = FailingPlane()
+    conductor, _ = connected(tmp_path, plane)
+    asked(conductor, "schedule", schedule=described())
+    with pytest.raises(TestbedError, match="no answer"):
+        asked(conductor, "unschedule")
+    assert asked(conductor, "circuits")["dark"] == []
+    assert not conductor.state.is_ready
+
+
+class FailingPlane(ModelPlane):
+    def leave(self, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
+        raise TestbedError("turn optical ports: no answer")
+
+
+def test_a_controller_that_is_started_again_shows_what_is_kept(tmp_path: Path) -> None:
+    plane = ModelPlane()
+    asked(connected(tmp_path, plane)[0], "schedule", schedule=described())
+    again, _ = connected(tmp_path, plane)
+    assert asked(again, "circuits")["schedule"] == as_data(parse(described(), PORTS))
+
+
+def test_units_that_do_not_forward_by_the_clock_are_named(tmp_path: Path) -> None:
+    conductor, _ = connected(tmp_path, None)
+    with pytest.raises(RequestError) as error:
+        asked(conductor, "schedule", schedule=described())
+    assert str(error.value) == (
+        "schedule: no unit forwards by the clock; accepted are units with engine: xdp"
+    )

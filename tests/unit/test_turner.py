@@ -24,7 +24,7 @@ class PortsToTurn:
     """
 
     def __init__(self, takes_ns: int = 0) -> None:
-        self.takes_ns, self.mixed = takes_ns, 0
+        self.takes_ns, self.mixed, self.stopped_ns = takes_ns, 0, 0
         self.lit: dict[int, tuple[int, int]] = {}  # port -> when it goes dark, and is lit again
 
     def darken(self, peers: Mapping[int, int | None], dark_at_ns: int) -> None:
@@ -40,6 +40,12 @@ class PortsToTurn:
             self.lit[port] = self.lit[port][0], lit_at_ns
             self._pass()
 
+    def stop(self) -> None:
+        now_ns = time.monotonic_ns()
+        if any(now_ns < dark_at_ns or lit_at_ns != NEVER_NS for dark_at_ns, lit_at_ns in self.lit.values()):
+            raise OSError(5, "the timetable ends, and ports are lit")
+        self.stopped_ns = now_ns
+
     def _pass(self) -> None:
         time.sleep(self.takes_ns / 1e9)
         now_ns = time.monotonic_ns()
@@ -48,7 +54,7 @@ class PortsToTurn:
         self.mixed += some_old and some_new
 
     def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses:
-        return Glimpses(port, os.getpid(), self.mixed, lit_at_ns - dark_at_ns)
+        return Glimpses(port, self.stopped_ns or os.getpid(), self.mixed, lit_at_ns - dark_at_ns)
 
 
 def lost() -> None:
@@ -74,6 +80,13 @@ def test_ports_that_are_written_late_wait_in_the_dark_for_the_last(dark_ns: int)
     assert turned.lit_at_ns >= begun_ns + 3 * SLOW_NS + dark_ns, "dark as long as asked after the last"
     assert turned.lit_at_ns >= begun_ns + 6 * SLOW_NS, "and no earlier than that is written"
     assert turner.seen().still_dark_ns == 0, "how often old and new circuits were lit at once"
+
+
+def test_a_timetable_ends_while_the_ports_are_dark_and_they_stay_so_as_long_as_asked() -> None:
+    turner = Turner(PortsToTurn(), lost)
+    turned = turner.turn({1: 2, 2: 1}, SLOW_NS, watched=1, ends_timetable=True)
+    stopped_ns = turner.seen().dark_ns
+    assert turned.dark_at_ns <= stopped_ns <= turned.lit_at_ns - SLOW_NS
 
 
 def test_a_port_that_refuses_is_an_error_and_the_next_turn_works() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.syscall import map_delete, map_keys, map_lookup, map_update, u32
 from testbed.errors import RequestError, SettingError
-from testbed.ocs.timetable import Timetable
+from testbed.ocs.timetable import Kept, Timetable
 
 MATCHING_SHIFT = 16  # in the owner of a route: above it the matching's number from 1, 0: of no timetable
 DIFFER = "schedule: what was set and what is read back differ"
@@ -81,6 +81,22 @@ class KeptTimetable:
             else:
                 left += 1
         return left
+
+    def kept(self) -> Kept | None:
+        """Return what is kept now; None: nothing is."""
+        record = self._record()
+        if not record["start_ns"]:
+            return None
+        count = int(record["count"])
+        peers: list[dict[int, int]] = [{} for _ in range(count)]
+        for key in list(map_keys(self._meetings, layout.MEETING_KEY.itemsize)):
+            value = map_lookup(self._meetings, key, layout.MEETING.itemsize)
+            if value is not None:
+                at = np.frombuffer(key, layout.MEETING_KEY)[0]
+                peer = np.frombuffer(value, layout.MEETING)[0]["peer"]
+                peers[int(at["matching"])][int(at["port"])] = int(peer)
+        starts_ns = tuple(int(start_ns) for start_ns in record["starts_ns"][:count])
+        return Kept(int(record["period_ns"]), int(record["guard_ns"]), starts_ns, tuple(peers))
 
     def start_ns(self) -> int:
         """Return when the timetable that is kept began, or begins; 0: none is kept."""

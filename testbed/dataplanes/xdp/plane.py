@@ -41,7 +41,7 @@ from testbed.dataplanes.xdp.syscall import (
 )
 from testbed.errors import SettingError, TestbedError
 from testbed.ocs.glimpses import Glimpses
-from testbed.ocs.timetable import Timetable
+from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
@@ -197,10 +197,17 @@ class PinnedPlane:
             self._set_circuit(port, circuit)
 
     def circuits(self) -> dict[int, int]:
-        """Return the peer of each port that has a circuit, dark or not."""
-        return {
-            port: int(self._circuit(port)["peer"]) for port in self._ifindex if self._circuit(port)["peer"]
-        }
+        """Return the peer of each port that has a circuit, dark or not; 0 where nobody has said when the
+        darkness ends, for who was to say it was killed or has failed.
+        """
+        peers = {}
+        for port in self._ifindex:
+            circuit = self._circuit(port)
+            if circuit["lit_at_ns"] == NEVER_NS:
+                peers[port] = 0
+            elif circuit["peer"]:
+                peers[port] = int(circuit["peer"])
+        return peers
 
     def lit(self, port: int) -> bool:
         """Return whether a frame that arrives at this port now would cross, by asking the program that
@@ -256,6 +263,10 @@ class PinnedPlane:
         }
         self._kept.keep(table, meetings, entries, start_ns)
 
+    def stop(self) -> None:
+        """Have the timetable kept no longer; `leave` clears what is left of it."""
+        self._kept.stop()
+
     def leave(self) -> None:
         """Have no timetable kept, and nothing of one left: circuits are as they were turned."""
         self._kept.clear()
@@ -263,6 +274,10 @@ class PinnedPlane:
     def is_kept(self) -> bool:
         """Return whether a timetable is kept now."""
         return self.kept_from_ns() != 0
+
+    def kept(self) -> Kept | None:
+        """Return the timetable that is kept now, by whichever process."""
+        return self._kept.kept()
 
     def kept_from_ns(self) -> int:
         """Return when the timetable that is kept began, or begins; 0: none is kept."""

@@ -31,6 +31,7 @@ class Ports(Protocol):
     def darken(self, peers: Mapping[int, int | None], dark_at_ns: int) -> None: ...
     def light(self, ports: Iterable[int], lit_at_ns: int) -> None: ...
     def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses: ...
+    def stop(self) -> None: ...
 
 
 class Turner:
@@ -49,14 +50,22 @@ class Turner:
             _serve(ports, theirs, maker)
         theirs.close()
 
-    def turn(self, peers: Mapping[int, int | None], dark_ns: int, watched: int | None) -> Turned:
+    def turn(
+        self,
+        peers: Mapping[int, int | None],
+        dark_ns: int,
+        watched: int | None,
+        *,
+        ends_timetable: bool = False,
+    ) -> Turned:
         """Turn ports together, a little later, and begin to watch one of them; returns once that is written.
+        A timetable can end with it: once the ports are dark, which they are as long as asked after that.
 
         However late this process is, no port has its new circuit while another has its old one: where they
         are not all written before the darkness begins, those that are wait in the dark for the others.
         """
         with contextlib.suppress(BrokenPipeError):  # whose cause the answer tells
-            self._ours.send(json.dumps([list(peers.items()), dark_ns, watched]).encode())
+            self._ours.send(json.dumps([list(peers.items()), dark_ns, watched, ends_timetable]).encode())
         turned = Turned(**self._answer(0.0))
         self._lit_at_ns = turned.lit_at_ns
         return turned
@@ -93,8 +102,8 @@ def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         while os.getppid() == maker and (asked := requests.recv(_MESSAGE_BYTES)):
             try:
-                pairs, dark_ns, watched = json.loads(asked)
-                turned = _turn(ports, dict(pairs), dark_ns)
+                pairs, dark_ns, watched, ends_timetable = json.loads(asked)
+                turned = _turn(ports, dict(pairs), dark_ns, ends_timetable)
                 requests.send(json.dumps(asdict(turned)).encode())
                 if watched is not None:
                     seen = ports.watch(watched, turned.dark_at_ns, turned.lit_at_ns)
@@ -107,9 +116,12 @@ def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
         os._exit(0)
 
 
-def _turn(ports: Ports, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
+def _turn(ports: Ports, peers: Mapping[int, int | None], dark_ns: int, ends_timetable: bool) -> Turned:
     dark_at_ns = time.monotonic_ns() + LEAD_NS + LEAD_PER_PORT_NS * len(peers)
     ports.darken(peers, dark_at_ns)
+    if ends_timetable:
+        time.sleep(max(0, dark_at_ns - time.monotonic_ns()) / 1e9)
+        ports.stop()
     lit_at_ns = max(dark_at_ns, time.monotonic_ns()) + dark_ns
     ports.light(peers, lit_at_ns)
     return Turned(dark_at_ns, max(lit_at_ns, time.monotonic_ns()))
