@@ -1,4 +1,4 @@
-"""What the plane leaves in the programs' maps, whatever happens while it writes."""
+"""The plane's writes to the programs' maps: what they leave there, whatever happens meanwhile."""
 
 from __future__ import annotations
 
