@@ -392,7 +392,7 @@ def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
 
 
 def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[State, Peers, int]:
-    """What ends a timetable: all circuits' ports are turned to the same peers, dark for so long."""
+    """Darkens the ports of all circuits at the end of a timetable, for so long; each keeps its peer."""
     ports = ports_of(state.current)
     change = Change(
         target=state.current,
