@@ -185,7 +185,7 @@ class Conductor:
 
     def timetable(self) -> Timetable | None:
         """Return the one that is kept, by whichever process it was begun."""
-        return self._timetable
+        return self._timetable if self._plane and self._plane.is_kept() else None
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Count frames by port of the optical switch, as the fast path does."""

@@ -225,11 +225,13 @@ def test_an_end_that_fails_leaves_no_errand_and_does_not_trust_the_light(tmp_pat
     with pytest.raises(TestbedError, match="no answer"):
         asked(conductor, "unschedule")
     assert asked(conductor, "circuits")["dark"] == []
+    assert "schedule" not in asked(conductor, "circuits"), "it ended before that failed"
     assert not conductor.state.is_ready
 
 
 class FailingPlane(ModelPlane):
     def leave(self, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
+        self.table = None
         raise TestbedError("turn optical ports: no answer")
 
 
