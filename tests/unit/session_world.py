@@ -87,7 +87,7 @@ class Machine:
         if operation == "circuits":
             return {"circuits": self.circuits}
         if operation == "tree":
-            return {"1": [1], "2": [1]}
+            return {"1": [[1]], "2": [[1]]}
         if operation == "history":
             return []
         if operation == "request":

@@ -100,7 +100,7 @@ class Network:
         topology = parse({"units": [first, *[{"hosts": 3}] * 2], "inc": {"jobs": 4}}, "test")
         self.rates: dict[str, float] = {}
         self.holdings = Holdings([Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units])
-        self.ports: dict[str, list[int]] = {"1": [1], "2": [1], "3": [1]}
+        self.ports: dict[str, list[list[int]]] = {"1": [[1]], "2": [[1]], "3": [[1]]}
         self.supply = Supply(topology, self, self.world.all, self.ask, self.holdings)
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
@@ -155,7 +155,7 @@ def test_circuits_that_change_are_followed_by_groups() -> None:
     network = Network()
     number, share = network.run("inc", *ACROSS)
     group = network.supply.give_group(number, share.layout, Group((1, 3), (40_001, 40_003)))
-    network.ports = {"1": [2], "2": [1], "3": [1]}
+    network.ports = {"1": [[2]], "2": [[1]], "3": [[1]]}
     network.supply.follow_circuits()
     for tree, receivers in ((0, ["u1-h1", "u1-h2"]), (group.first, ["u1-h2"])):
         assert network.world.tors[1].groups[number, tree] == [*receivers, "u1-o2"]
