@@ -38,8 +38,8 @@ def reload(network: Network) -> dict[str, int]:
         raise TestbedError(f"load the XDP programs again: {error}") from error
     numbers = {name: program_id(programs.program_fd(name)) for name in PROGRAMS}
     for port in ports:
-        programs.attach("tor_port" if port.unit else "oxc_port", port.device)
-    _check({port.device: numbers["tor_port" if port.unit else "oxc_port"] for port in ports})
+        programs.attach("tor_port" if port.dpid else "oxc_port", port.device)
+    _check({port.device: numbers["tor_port" if port.dpid else "oxc_port"] for port in ports})
     for host in network._host_ports():
 
         def replace() -> None:
