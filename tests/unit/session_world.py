@@ -110,7 +110,9 @@ class Machine:
         self.admitted.add(job)
         self.lanes[job], self.programs[job] = lanes, programs
         return SimpleNamespace(
-            worker_env=lambda rank: {"slots": 64, "ring_fd": 0}, worker_fds=lambda rank: [0]
+            hear_parallel=lambda _: None,
+            worker_env=lambda rank: {"slots": 64, "ring_fd": 0},
+            worker_fds=lambda rank: [0],
         )
 
     def release(self, job: int, first: int | None = None) -> None:
