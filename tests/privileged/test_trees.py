@@ -153,7 +153,7 @@ def test_a_job_chooses_its_lanes(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--lanes", "63"), "--lanes: 63; a whole number from 64 to 854 is accepted"),
+        (("--lanes", "63"), "--lanes: 63; a whole number from 64 to 2234 is accepted"),
         (("--lanes", "361"), "--lanes 361: 64 to 360 are accepted, as many as the MTU of 1500 holds"),
         (
             ("--lanes", "64", "--sync", "ring"),

@@ -47,6 +47,7 @@ class World:
             raise self.refusal
         self.admitted.append(group)
         return SimpleNamespace(
+            hear_parallel=lambda _: None,
             first=len(self.admitted),
             worker_env=lambda worker: {"worker": worker, "ring_fd": self.null},
             worker_fds=lambda worker: [self.null],
