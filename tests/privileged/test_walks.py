@@ -15,6 +15,10 @@ CALL_BACK = {
     "client/environment": "calls the command that __main__ hands to it",
     "emulation/nodes": "is the base of the testbed's Mininet, whose constructor calls build",
 }
+WORDS = {
+    "topology/addresses": "holds names and numbers, a function each, and nothing that a walk does",
+    "scheduling/live": "says a running fabric in the words of policies, a function each",
+}
 MOST_ENTRIES = 8  # functions of one module that are called from others until the end is reached
 
 
@@ -26,7 +30,8 @@ def test_no_walk_comes_to_a_module_twice_or_enters_it_by_nine_functions() -> Non
         assert sorted(once) == sorted(set(once)), f"{name}: {' > '.join(walk.way)}"
     job, decided, configured = walks.values()
     for walk in (job, decided):
-        assert [names for names in walk.entered.values() if len(names) > MOST_ENTRIES] == []
+        entered = {module: names for module, names in walk.entered.items() if module not in WORDS}
+        assert [names for names in entered.values() if len(names) > MOST_ENTRIES] == []
     assert (job.way[0], job.way[-1]) == ("__main__", "emulation/spawner")
     assert {decided.way[-1], configured.way[-1]} == {"emulation/netlink"}
     assert "submit" in job.way

@@ -97,8 +97,8 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (of({"megabytes": float("nan")}), r"jobs\[0\].megabytes: nan; a number from"),
         (of({"update_ms": -1}), r"jobs\[0\].update_ms: -1; a number from 0"),
         (of({"restarts": -1}), r"jobs\[0\].restarts: -1; a whole number from 0 to 100"),
-        (of({"lanes": 63}), r"jobs\[0\].lanes: 63; a whole number from 64 to 854"),
-        (of({"lanes": "all"}), r"jobs\[0\].lanes: all; a whole number from 64 to 854"),
+        (of({"lanes": 63}), r"jobs\[0\].lanes: 63; a whole number from 64 to 2234"),
+        (of({"lanes": "all"}), r"jobs\[0\].lanes: all; a whole number from 64 to 2234"),
         (
             of({"sync": "rings"}),
             r"jobs\[0\].sync: 'rings': accepted are inc, ps, ring, switches, FILE.py:CLASS",
