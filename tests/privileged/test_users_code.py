@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.systems.p4inc.figures.live import setting
+from testbed.reproduction import live
 from testbed.topology import catalogue
 from tests.privileged.commands import ROOT, WAIT_S, environment, fresh_name, open_folder
 from tests.privileged.owned import GROUP, OWNER, owned
@@ -148,7 +148,7 @@ def test_a_log_beside_a_report_is_appended_to_with_its_users_rights(
     secret.touch(0o600)
     log.symlink_to(secret)
     monkeypatch.setenv("SUDO_UID", str(OWNER))
-    testbed = setting.Testbed(fresh_name(), catalogue.ready("rack"), log)
+    testbed = live.Testbed(fresh_name(), catalogue.ready("rack"), log)
     with pytest.raises(PermissionError):
         testbed.command("status")
     assert secret.read_text() == ""

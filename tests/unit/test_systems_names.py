@@ -44,6 +44,7 @@ OTHERS = {
     ("workloads/hook.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/digits.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/layers.py", "inc"): "the backend's name, by which torch finds it",
+    ("workloads/jobs/vectors.py", "inc"): "the backend's name, by which torch finds it",
 }
 
 

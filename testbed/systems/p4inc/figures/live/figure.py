@@ -182,9 +182,9 @@ def _check(figure: str, options: argparse.Namespace) -> None:
 
 
 def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+    from testbed.reproduction.live import trust
     from testbed.reproduction.progress import progress
     from testbed.systems.p4inc.figures.live import throughput
-    from testbed.systems.p4inc.figures.live.setting import trust
 
     iterations = options.iterations or 12
     with progress("figure 5", len(options.models) * len(throughput.CASES), lines=True) as on_done:

@@ -20,6 +20,7 @@ from testbed.aggregation.system import racks_of
 from testbed.client.caller import Caller
 from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
+from testbed.reproduction import live
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.scheduling.live import gigabits, limits_of
 from testbed.scheduling.messages import job_from_json, limits_from_json, ports_from_json
@@ -115,7 +116,7 @@ def submission(
 
 
 def run(
-    testbed: setting.Testbed,
+    testbed: live.Testbed,
     trial: LiveTrial,
     slot_s: float,
     folder: Path,
@@ -145,7 +146,7 @@ def run(
     return answer
 
 
-def costs(testbed: setting.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
+def costs(testbed: live.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
     """Measure the costs by jobs of four workers that compute nothing, alone on the testbed, before anything
     is measured: the medians of so many, after one that loads what workers are forks of.
     """
@@ -204,7 +205,7 @@ def measured(trial: LiveTrial, result: dict[str, Any], topology: Topology, costs
         "overruns": result["overruns"],
         "late_slots": result["late_slots"],
         "complaints": result["complaints"],
-        "trust": setting.trust([job["run"] for job in jobs]),
+        "trust": live.trust([job["run"] for job in jobs]),
         "per_job": rows,
         "predicted": {
             "connections": given.connections,
@@ -267,7 +268,7 @@ def sweep(
     """All runs, on one testbed, after `costs_times` jobs for the costs of processes. Raises the first error
     of a run.
     """
-    with setting.testbed("fig7", config, folder) as testbed:
+    with live.testbed("fig7", config, folder) as testbed:
         costs_ = costs(testbed, slot_s, folder, costs_times)
         rows = []
         for trial in trials:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
+from testbed.reproduction import live
 from testbed.reproduction.verdicts import of_gain
 from testbed.systems.p4inc.figures.live import setting
 from testbed.systems.p4inc.figures.live.claims import NOISE
@@ -55,7 +56,7 @@ def measure(
     rows: list[dict[str, Any]] = []
     for optical_gbps in dict.fromkeys(case.optical_gbps for case in CASES):
         config = setting.configuration(scale, optical_gbps)
-        with setting.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
+        with live.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
             for model in models:
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:
@@ -64,7 +65,7 @@ def measure(
     return rows
 
 
-def _row(testbed: setting.Testbed, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
+def _row(testbed: live.Testbed, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
     result, out = folder / f"{kind.model}.{case.name}.run.json", folder / f"{kind.model}.{case.name}.json"
     script = [str(setting.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]

@@ -1,0 +1,74 @@
+"""Experiments of any paper on a testbed of their own: the testbed for as long as they last, commands that run
+on it with their output in a file, and the sum of their verdicts. Owns no experiment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from testbed.client import rpc, temporary
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
+from testbed.errors import TestbedError, from_exit_code
+from testbed.topology.load import parse
+from testbed.topology.model import Topology
+
+_ANSWER_S = 60.0
+
+
+class Testbed:
+    """One that is up. Its commands' output is in `log`."""
+
+    __test__ = False
+
+    def __init__(self, name: str, topology: Topology, log: Path) -> None:
+        self.name, self.topology, self._log = name, topology, log
+
+    def command(self, *words: str) -> None:
+        """Raises the error that its exit code stands for, with its last line."""
+        caller = Caller.of_this_process()
+        with caller.acting():
+            log = self._log.open("ab")
+        with log:
+            code = temporary.command(words[0], "--name", self.name, *words[1:], output=log)
+        if code:
+            with caller.acting():
+                lines = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise from_exit_code(code, f"testbed {words[0]}: {lines[-1]} (all of it: {self._log})")
+
+    def light_initial_circuits(self) -> None:
+        """Light the initial circuits, so that every session begins with the same ones."""
+        circuits = [list(pair) for pair in self.topology.ocs.circuits]
+        rpc.call(Runtime.of(self.name).controller_socket, "apply", timeout_s=_ANSWER_S, circuits=circuits)
+
+
+@contextlib.contextmanager
+def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed]:
+    """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name
+    gets this process's number.
+    """
+    import yaml
+
+    file, log = folder / f"{what}.yaml", folder / f"{what}.log"
+    with Caller.of_this_process().acting():
+        file.write_text(yaml.safe_dump(config, sort_keys=False))
+        log.write_text("")
+    name = f"{what}-{os.getpid()}"
+    with temporary.running(name, str(file)):
+        yield Testbed(name, parse(config, name), log)
+
+
+def trust(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sum of several results' verdicts. Raises TestbedError if there is none."""
+    if not results:
+        raise TestbedError("no results: nothing was measured")
+    reasons: dict[str, int] = {}
+    for result in results:
+        for reason in result["verdict"]["reasons"]:
+            reasons[reason["name"]] = reasons.get(reason["name"], 0) + 1
+    good = sum(bool(result["verdict"]["trustworthy"]) for result in results)
+    return {"trustworthy": good, "of": len(results), "reasons": reasons}
