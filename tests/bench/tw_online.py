@@ -24,8 +24,8 @@ from typing import Any
 
 from testbed.scheduling.model import Decision, Job, Limits, Load, Progress, State
 from testbed.scheduling.room import Loads
+from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc import milp as exact
-from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.policies.catalogue import make
 from testbed.systems.p4inc.policies.time_window_plus import with_rates
 from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning

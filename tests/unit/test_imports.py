@@ -22,7 +22,14 @@ OURS = ("testbed", "controller", "workloads")
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.errors", "testbed.contract"}),
     frozenset(
-        {"testbed.topology", "testbed.ocs", "testbed.aggregation", "testbed.scheduling", "testbed.reference"}
+        {
+            "testbed.topology",
+            "testbed.ocs",
+            "testbed.aggregation",
+            "testbed.scheduling",
+            "testbed.reference",
+            "testbed.solver",
+        }
     ),
     # mechanism
     frozenset({"testbed.discovery"}),

@@ -12,11 +12,11 @@ import pytest
 
 from testbed.errors import RequestError
 from testbed.scheduling.model import Job, Limits, Pair, Schedule
+from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.checker import BrokenSchedule, check
 from testbed.systems.p4inc.milp import Solution, solve
 from testbed.systems.p4inc.milp.instance import prepare
 from testbed.systems.p4inc.milp.packing import Stay, fits, held_at_least, largest_sets, starts
-from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.milp.slots import schedule as slots_schedule
 from testbed.systems.p4inc.milp.slots import slots
 from testbed.systems.p4inc.policies import catalogue

@@ -12,11 +12,11 @@ import pytest
 
 from testbed.errors import RequestError
 from testbed.scheduling.model import Job, Limits, Pair
+from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.milp import literal, solve
 from testbed.systems.p4inc.milp.instance import prepare
 from testbed.systems.p4inc.milp.linearised import ZERO, Linear, both, maximum, minimum, product
-from testbed.systems.p4inc.milp.program import LinearProgram
 
 ALL = literal.ALL
 LIMIT_S = 600.0  # none of these takes a second of it

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from testbed.scheduling.model import UnitIndex
+from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.instance import Instance, Mode
 from testbed.systems.p4inc.milp.packing import Stay, held_at_least, largest_sets, starts
-from testbed.systems.p4inc.milp.program import LinearProgram
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from testbed.systems.p4inc.milp.program import LinearProgram
+from testbed.solver.linear import LinearProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from testbed.errors import RequestError
 from testbed.scheduling.model import Job, Pair, Schedule, UnitIndex, pair
+from testbed.solver.linear import Answer, LinearProgram
 from testbed.systems.p4inc.milp.instance import Instance
 from testbed.systems.p4inc.milp.linearised import ZERO, Linear, at_least, both, equal, maximum, product
 from testbed.systems.p4inc.milp.played import played
-from testbed.systems.p4inc.milp.program import Answer, LinearProgram
 
 CORRECTIONS = {
     "local": "(4), (8): the second lines leave workers beside the PS, and INC with the PS elsewhere, "

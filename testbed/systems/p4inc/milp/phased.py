@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from testbed.scheduling.model import Pair, Schedule, UnitIndex
+from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played
-from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.milp.relaxed import binding_switches
 
 LEAST = 1e-4

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from testbed.scheduling.model import Pair, UnitIndex
+from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
-from testbed.systems.p4inc.milp.program import LinearProgram
 
 
 def relaxation(

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.scheduling.model import Pair, Schedule, UnitIndex
+from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played
-from testbed.systems.p4inc.milp.program import LinearProgram
 from testbed.systems.p4inc.milp.relaxed import binding_switches
 
 

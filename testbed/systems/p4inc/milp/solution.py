@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from testbed.scheduling.model import Schedule
-from testbed.systems.p4inc.milp.program import Answer
+from testbed.solver.linear import Answer
 
 LATE = 0.03
 """Of the limit, kept back: HiGHS is up to 2 s in 60 late to look at its clock."""

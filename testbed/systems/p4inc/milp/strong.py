@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from testbed.scheduling.model import Schedule, set_up
+from testbed.solver.linear import Answer, LinearProgram
 from testbed.systems.p4inc.milp import phased, slots
 from testbed.systems.p4inc.milp.instance import Instance
 from testbed.systems.p4inc.milp.played import ct_bti_s, one_by_one
-from testbed.systems.p4inc.milp.program import Answer, LinearProgram
 from testbed.systems.p4inc.milp.relaxed import relaxation
 from testbed.systems.p4inc.milp.solution import Budget
 

@@ -1,5 +1,5 @@
 """One linear program with integers, as HiGHS takes it: columns, rows, and an answer. Owns the solver's
-settings; knows no scheduling.
+settings; knows no problem.
 
 HiGHS runs on one thread with a fixed seed, so that an answer that no time limit cut short is always the same.
 """

@@ -1,0 +1,1 @@
+"""Linear programs with integers, on HiGHS, for whoever needs an optimum."""
