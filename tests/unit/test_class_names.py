@@ -12,6 +12,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TWICE = {
     "Choice": "an enumeration that says what its members mean; the two systems of a policy's choice",
     "Hosts": "views of one thing, the fabric's hosts: each reader's Protocol names what it asks of them",
+    "Instance": "what a paper's problem is solved for, as its field says: P4INC-AOI's MILP, ALEPH's clusters",
     "Job": "the table of words in docs/architecture.md has both: alive, and as policies see it",
     "Links": "views of one thing, the fabric's links: each reader's Protocol names what it asks of them",
     "Loops": "a Protocol, and the class that has it, which a data plane may not import",

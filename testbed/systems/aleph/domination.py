@@ -1,0 +1,270 @@
+"""Few heads for workers of whom not everybody can head everybody: capacitated domination, by a greedy
+start and a local search. Deterministic. Pure.
+
+With heads chosen, the most workers that these can have as members is a matching, kept by augmenting paths.
+Contributors are the workers that are no members, so that the search looks for the heads with most members.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.systems.aleph.model import Instance
+
+SEED = 1
+ATTEMPTS = 600  # of the local search, for a room of its own
+VISITS = 400_000  # of workers in all attempts together, so that large graphs cost no more
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """Workers that are joined by chains of neighbours; `complete` where each is a neighbour of each."""
+
+    workers: tuple[int, ...]
+    complete: bool
+
+
+def groups(instance: Instance) -> list[Neighbourhood]:
+    """Return the groups of an instance, each worker in one."""
+    if instance.neighbours is None:
+        return [Neighbourhood(tuple(range(instance.size)), True)]
+    seen: set[int] = set()
+    known: list[Neighbourhood] = []
+    for first in range(instance.size):
+        if first in seen:
+            continue
+        seen.add(first)
+        members, waiting = [first], [first]
+        while waiting:
+            new = instance.neighbours[waiting.pop()] - seen
+            seen |= new
+            members.extend(new)
+            waiting.extend(new)
+        complete = all(len(instance.neighbours[worker]) == len(members) - 1 for worker in members)
+        known.append(Neighbourhood(tuple(sorted(members)), complete))
+    return known
+
+
+def assigned(
+    instance: Instance, group: Neighbourhood, room: Sequence[int], heads: Sequence[int]
+) -> dict[int, tuple[int, ...]]:
+    """Return by head its members: as many as these heads of a group can have in all."""
+    if group.complete:
+        others = iter(sorted(set(group.workers) - set(heads)))
+        clusters = {head: tuple(itertools.islice(others, room[head])) for head in heads}
+        return {head: members for head, members in clusters.items() if members}
+    search = Domination(instance, group.workers)
+    return search.assigned(room, heads)
+
+
+class Domination:
+    """The clusters of one group, by how many others each worker can head. It keeps what it found: what holds
+    for some room holds for more.
+    """
+
+    def __init__(self, instance: Instance, workers: tuple[int, ...]) -> None:
+        assert instance.neighbours is not None
+        self._workers = workers
+        local = {worker: at for at, worker in enumerate(workers)}
+        self._near = [sorted(local[other] for other in instance.neighbours[worker]) for worker in workers]
+        self._kept: dict[tuple[int, ...], _State] = {}
+
+    def contributors(self, room: NDArray[np.int64]) -> int:
+        """Return how many are left."""
+        return len(self._workers) - self._best(room).matched
+
+    def clusters(self, room: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
+        """Return by head its members."""
+        return self._named(self._best(room))
+
+    def _named(self, state: _State) -> dict[int, tuple[int, ...]]:
+        return {
+            self._workers[head]: tuple(self._workers[member] for member in sorted(members))
+            for head, members in sorted(state.members.items())
+            if members
+        }
+
+    def assigned(self, room: Sequence[int], heads: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """Return by head its members: as many as these heads can have in all."""
+        state = _State(self._near, tuple(room[worker] for worker in self._workers))
+        for head in heads:
+            state.add(self._workers.index(head))
+        state.complete()
+        return self._named(state)
+
+    def _best(self, room: NDArray[np.int64]) -> _State:
+        near = self._near
+        own = tuple(min(int(room[worker]), len(near[at])) for at, worker in enumerate(self._workers))
+        if own not in self._kept:
+            state = _greedy(near, own)
+            for kept in self._kept.values():
+                if kept.matched > state.matched and kept.fits(own):
+                    state = kept.within(own)
+            self._kept[own] = _improved(state)
+        return self._kept[own]
+
+
+class _State:
+    """Heads with their members, the most that these heads can have."""
+
+    def __init__(self, near: Sequence[Sequence[int]], room: tuple[int, ...]) -> None:
+        self.near, self.room = near, room
+        self.of = [-1] * len(near)
+        self.members: dict[int, set[int]] = {}
+        self.visits = 0
+
+    @property
+    def matched(self) -> int:
+        return sum(map(len, self.members.values()))
+
+    def copy(self) -> _State:
+        other = _State(self.near, self.room)
+        other.of = list(self.of)
+        other.members = {head: set(members) for head, members in self.members.items()}
+        other.visits = self.visits
+        return other
+
+    def fits(self, room: tuple[int, ...]) -> bool:
+        return all(len(members) <= room[head] for head, members in self.members.items())
+
+    def within(self, room: tuple[int, ...]) -> _State:
+        """Return the same for another room, which it fits."""
+        other = self.copy()
+        other.room, other.visits = room, 0
+        other.complete()
+        return other
+
+    def add(self, head: int) -> None:
+        self.visits += len(self.near)
+        if self.of[head] >= 0:
+            self.members[self.of[head]].discard(head)
+            self.of[head] = -1
+        self.members[head] = set()
+
+    def drop(self, head: int) -> None:
+        self.visits += len(self.near)
+        for member in self.members.pop(head):
+            self.of[member] = -1
+
+    def complete(self) -> None:
+        """Give members to heads until no more can be; a worker for whom there is no way has none later."""
+        for worker in range(len(self.near)):
+            if self.of[worker] < 0 and worker not in self.members:
+                self._augment(worker)
+        for head in [head for head, members in self.members.items() if not members]:
+            if not self.members[head]:  # still: one before it may be a member of it by now
+                del self.members[head]
+                self._augment(head)
+
+    def _augment(self, worker: int) -> bool:
+        """Give one worker a head, by moving others' members on where it must be. The nearest way is taken."""
+        came: dict[int, int] = {}  # head -> the worker that asks it
+        asking = [worker]
+        for asker in asking:
+            self.visits += len(self.near[asker])
+            for head in self.near[asker]:
+                if head in came or head not in self.members:
+                    continue
+                came[head] = asker
+                if len(self.members[head]) < self.room[head]:
+                    self._move(head, came)
+                    return True
+                asking.extend(sorted(self.members[head]))
+        return False
+
+    def _move(self, head: int, came: dict[int, int]) -> None:
+        while True:
+            asker = came[head]
+            left = self.of[asker]
+            self.of[asker] = head
+            self.members[head].add(asker)
+            if left < 0:
+                return
+            self.members[left].discard(asker)
+            head = left
+
+
+def _greedy(near: Sequence[Sequence[int]], room: tuple[int, ...]) -> _State:
+    """Return heads by how many more members each gets, the most first."""
+    state = _State(near, room)
+    covered = [False] * len(near)
+
+    def gain(worker: int) -> int:
+        if worker in state.members or not room[worker]:
+            return 0
+        free = sum(not covered[other] for other in near[worker])
+        return min(room[worker], free) - (state.of[worker] >= 0)
+
+    waiting = [(-gain(worker), worker) for worker in range(len(near))]
+    heapq.heapify(waiting)
+    while waiting:
+        promised, worker = heapq.heappop(waiting)
+        now = gain(worker)
+        if now <= 0:
+            continue
+        if now < -promised:
+            heapq.heappush(waiting, (-now, worker))
+            continue
+        state.add(worker)
+        covered[worker] = True
+        # those with the fewest neighbours left first: others find a head later
+        free = sorted((other for other in near[worker] if not covered[other]), key=lambda at: len(near[at]))
+        for other in free[: room[worker]]:
+            covered[other] = True
+            state.of[other] = worker
+            state.members[worker].add(other)
+    state.complete()
+    return state
+
+
+def _bound(room: tuple[int, ...]) -> int:
+    """Return how many members there are at most: those with the most room, until all are covered."""
+    heads, covered = 0, 0
+    for held in sorted(room, reverse=True):
+        if covered >= len(room) or not held:
+            break
+        heads, covered = heads + 1, covered + 1 + held
+    return min(covered, len(room)) - heads
+
+
+def _improved(state: _State) -> _State:
+    """Return a state with as many members or more: heads are dropped, and others put in their place, and what
+    is no worse is gone on from.
+    """
+    bound, draws = _bound(state.room), random.Random(SEED)
+    best = state
+    spent = 0
+    for _ in range(ATTEMPTS):
+        if best.matched >= bound or spent > VISITS or not state.members:
+            break
+        trial = state.copy()
+        trial.visits = 0
+        gone = draws.choice(sorted(trial.members))
+        trial.drop(gone)
+        if draws.random() < 0.3 and trial.members:  # two for one, or for two others
+            others = {other for member in trial.near[gone] for other in trial.near[member]}
+            others &= trial.members.keys()
+            if others:
+                trial.drop(draws.choice(sorted(others)))
+        for _ in range(draws.choice((0, 1, 1, 2))):
+            alone = [at for at in range(len(trial.near)) if trial.of[at] < 0 and at not in trial.members]
+            if not alone:
+                break
+            about = draws.choice(alone)
+            around = [at for at in (about, *trial.near[about]) if at not in trial.members and trial.room[at]]
+            if around:
+                trial.add(draws.choice(around))
+        trial.complete()
+        spent += trial.visits
+        if trial.matched >= state.matched:
+            state = trial
+            if state.matched > best.matched:
+                best = state
+    return best

@@ -1,0 +1,52 @@
+"""A clustering as trees of places: each head sums its cluster at its own host, and a parameter server's host
+sums the heads, and the workers without one. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.aggregation.forest import Forest, Node, Tree
+from testbed.errors import RequestError
+from testbed.systems.aleph.model import Clustering, shares
+from testbed.topology import addresses
+from testbed.topology.places import Host, at_host
+
+
+def forest(
+    clustering: Clustering, workers: Sequence[Host], servers: Sequence[Host], rates: Sequence[float]
+) -> Forest:
+    """Return a job's forest: a tree for each parameter server, with these rates, that takes its share of the
+    fragments (section 7). RequestError where two workers, or a worker and a server, are on one host.
+    """
+    _check(clustering, workers, servers)
+    by_server = zip(servers, shares(rates), strict=True)
+    trees = tuple(tree(clustering, workers, server, share) for server, share in by_server if share > 0)
+    return Forest(tuple(workers), trees)
+
+
+def tree(clustering: Clustering, workers: Sequence[Host], server: Host, weight: float = 1.0) -> Tree:
+    """Return the tree below one parameter server. A head is one of its own node's workers."""
+    below = tuple(
+        Node(at_host(workers[head]), tuple(sorted((head, *members))))
+        for head, members in clustering.clusters.items()
+    )
+    return Tree(Node(at_host(server), clustering.direct, below), weight)
+
+
+def _check(clustering: Clustering, workers: Sequence[Host], servers: Sequence[Host]) -> None:
+    if len(clustering.head) != len(workers):
+        raise RequestError(f"a clustering of {len(clustering.head)} workers; there are {len(workers)}")
+    used: dict[Host, str] = {}
+    said = [
+        *(
+            (f"{'head' if rank in clustering.clusters else 'worker'} {rank}", h)
+            for rank, h in enumerate(workers)
+        ),
+        *((f"parameter server {number}", host) for number, host in enumerate(servers)),
+    ]
+    for name, host in said:
+        if host in used:
+            at = addresses.host_name(*host)
+            raise RequestError(f"{used[host]} and {name} are both on {at}; each needs a host of its own")
+        used[host] = name
