@@ -14,10 +14,12 @@ import faulthandler
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
 import unittest
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ def main() -> None:
     backend, folder, *names = sys.argv[1:]
     torch.set_num_threads(1)
     tests = torchs_tests()
+    tests._rank_temp_file = kept_while_used(tests._rank_temp_file)
 
     class Case(tests.TestDistBackend, tests.DistributedTest._DistTestBase):  # type: ignore[misc]
         """The tests, as torch's own test/distributed/test_distributed_spawn.py gathers them."""
@@ -76,8 +79,9 @@ def run(case: Any, tests: Any, name: str, backend: str, folder: Path) -> tuple[s
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     os.environ["TEMP_DIR"] = str(folder)
-    for part in ("barrier", "test_dir", "init_dir"):
+    for part in ("barrier", "test_dir", "init_dir", "files"):
         (folder / part).mkdir(parents=True, exist_ok=True)
+    tempfile.tempdir = str(folder / "files")  # a file of a fixed name there is no other test's or user's
     test = case(name)
     test.rank, test.file_name = rank, str(folder / "store")
     tests.Barrier.barrier_id = 0
@@ -106,6 +110,22 @@ def run(case: Any, tests: Any, name: str, backend: str, folder: Path) -> tuple[s
     except Exception:
         return "failed", last_lines(traceback.format_exc())
     return outcome
+
+
+def kept_while_used(
+    rank_temp_file: Callable[[], AbstractContextManager[str]],
+) -> Callable[[], AbstractContextManager[str]]:
+    """Keep the first worker's file that torch's tests share until all workers have left it: torch removes it
+    when the first one has, and by whatever backend another may then not have read it.
+    """
+
+    @contextmanager
+    def kept() -> Iterator[str]:
+        with rank_temp_file() as name:
+            yield name
+            dist.barrier()
+
+    return kept
 
 
 def have_all_failed(folder: Path) -> bool:
