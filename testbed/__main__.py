@@ -21,6 +21,7 @@ COMMANDS = {
     "exec": "run a command in one of its hosts, or a shell there",
     "shell": "open Mininet's prompt on it",
     "down": "end it",
+    "cluster": "show which workers of a job would head which, and the time of it",
     "systems": "list the aggregation systems that sum gradients",
     "reproduce": "run a published figure again, beside the paper's",
     "demo": "bring one up, train in each way, report, end it",

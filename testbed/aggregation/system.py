@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from testbed.aggregation.clusterer import Clusterer
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
@@ -164,7 +165,8 @@ class System(Protocol):
     `programs` names, by engine, the data-plane program that its places run ("sum" is the core's own); those
     of an engine that it does not name cannot sum for it. `instead` names the system that a job is summed by
     where the places have no room, None where the job is then refused; `server` is one of the above. `paper`
-    is the name of its paper on the command line, `figures` are those that can be run again.
+    is the name of its paper on the command line, `figures` are those that can be run again; `clusterer` is
+    what `testbed cluster` asks, where workers head others.
     """
 
     name: str
@@ -175,6 +177,7 @@ class System(Protocol):
     policies: Policies | None = None
     paper: str | None = None
     figures: tuple[Figure, ...] = ()
+    clusterer: Clusterer | None = None
     showing: Showing | None = None
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:

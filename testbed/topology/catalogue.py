@@ -46,6 +46,21 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 2,
         "scale": 200,
     },
+    # ALEPH, section 6.3: eight workers of unequal rates and a parameter server, all at switches that block
+    # nothing.
+    "aleph": {
+        "units": [
+            {
+                "kind": "gpu",
+                "hosts": [{"rate_mbps": rate} for rate in (30_000, 20_000, 20_000, *[10_000] * 5)],
+            },
+            {"kind": "cpu", "hosts": [{"rate_mbps": 40_000}]},
+        ],
+        "host_rate_mbps": 40_000,
+        "optical_rate_mbps": 120_000,
+        "optical_ports": 1,
+        "scale": 400,
+    },
     # As default, at a scale at which two cores keep up with four workers that really compute: links set what
     # `testbed demo` shows.
     "demo": {**_FOUR_RACKS, "scale": 800},

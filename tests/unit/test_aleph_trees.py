@@ -37,9 +37,13 @@ def test_several_servers_have_shares_by_their_rates() -> None:
 @pytest.mark.parametrize(
     ("workers", "servers", "message"),
     [
-        ([(1, 1), (1, 1), (1, 2)], SERVERS, "head 0 and worker 1 are both on u1h1; each needs a host"),
-        ([(1, 1), (1, 2), (2, 1)], SERVERS, "head 2 and parameter server 0 are both on u2h1"),
-        ([(1, 1), (1, 2), (1, 1)], SERVERS, "head 0 and head 2 are both on u1h1"),
+        (
+            [(1, 1), (1, 1), (1, 2)],
+            SERVERS,
+            "worker 0 and worker 1 are both on u1h1; each, and so each head, needs a host",
+        ),
+        ([(1, 1), (1, 2), (2, 1)], SERVERS, "worker 2 and parameter server 0 are both on u2h1"),
+        ([(1, 1), (1, 2), (1, 1)], SERVERS, "worker 0 and worker 2 are both on u1h1"),
         ([(1, 1), (1, 2)], SERVERS, "a clustering of 4 workers; there are 2"),
     ],
 )

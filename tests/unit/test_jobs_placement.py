@@ -129,7 +129,7 @@ def test_layouts_of_each_system() -> None:
 
 def test_bad_sync() -> None:
     with pytest.raises(
-        RequestError, match=r"--sync 'tree': accepted are inc, ps, ring, switches, FILE\.py:CLASS"
+        RequestError, match=r"--sync 'tree': accepted are aleph, inc, ps, ring, switches, FILE\.py:CLASS"
     ):
         find("tree")
 

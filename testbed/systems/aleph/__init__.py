@@ -1,5 +1,5 @@
 """ALEPH: workers in clusters, whose heads sum for them, and a parameter server that sums the heads."""
 
-from testbed.aggregation.system import System
+from testbed.systems.aleph.system import Aleph
 
-SYSTEMS: tuple[System, ...] = ()
+SYSTEMS = (Aleph(),)

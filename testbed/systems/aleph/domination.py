@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from testbed.systems.aleph.model import Instance
 
 SEED = 1
-ATTEMPTS = 600  # of the local search, for a room of its own
-VISITS = 400_000  # of workers in all attempts together, so that large graphs cost no more
+ATTEMPTS = 3000  # of the local search, for a room of its own
+VISITS = 2_000_000  # of workers in all attempts together, so that large graphs cost no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,24 @@ def assigned(
         return {head: members for head, members in clusters.items() if members}
     search = Domination(instance, group.workers)
     return search.assigned(room, heads)
+
+
+def greedy(instance: Instance) -> dict[int, tuple[int, ...]]:
+    """Return by head its members, where the worker that gets the most of them heads next."""
+    everybody = range(instance.size)
+    if instance.neighbours is None:
+        heads: list[int] = []
+        covered = 0
+        for worker in sorted(everybody, key=lambda worker: -instance.capacities[worker]):
+            if covered >= instance.size or not instance.capacities[worker]:
+                break
+            heads.append(worker)
+            covered += 1 + instance.capacities[worker]
+        return assigned(instance, Neighbourhood(tuple(everybody), True), instance.capacities, heads)
+    near = [sorted(others) for others in instance.neighbours]
+    room = tuple(min(most, len(near[worker])) for worker, most in enumerate(instance.capacities))
+    members = _greedy(near, room).members
+    return {head: tuple(sorted(members[head])) for head in sorted(members)}
 
 
 class Domination:
@@ -128,7 +146,7 @@ class _State:
         other = _State(self.near, self.room)
         other.of = list(self.of)
         other.members = {head: set(members) for head, members in self.members.items()}
-        other.visits = self.visits
+        other.visits = self.visits + len(self.near)
         return other
 
     def fits(self, room: tuple[int, ...]) -> bool:
@@ -245,7 +263,7 @@ def _improved(state: _State) -> _State:
         if best.matched >= bound or spent > VISITS or not state.members:
             break
         trial = state.copy()
-        trial.visits = 0
+        trial.visits = len(state.near)
         gone = draws.choice(sorted(trial.members))
         trial.drop(gone)
         if draws.random() < 0.3 and trial.members:  # two for one, or for two others

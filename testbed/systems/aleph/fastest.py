@@ -11,6 +11,7 @@ domination, which is NP-hard: `domination` searches.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -130,14 +131,17 @@ class _Flat:
 def filled(
     heads: Sequence[int], members: Iterable[int], room: NDArray[np.int64], rates: NDArray[np.float64]
 ) -> dict[int, Sequence[int]]:
-    """Return the members by head, where each head can head each of them."""
-    clusters: dict[int, list[int]] = {}
+    """Return the members by head, where each head can head each of them: how many each has keeps all as idle
+    as can be, and neighbours in number stay together.
+    """
+    sizes = dict.fromkeys(sorted(heads), 0)
+    others = list(members)
     waiting = [(2 / float(rates[head]), 2, head) for head in heads if room[head] > 0]
     heapq.heapify(waiting)
-    for member in members:
+    for _ in others:
         _, vectors, head = heapq.heappop(waiting)
-        theirs = clusters.setdefault(head, [])
-        theirs.append(member)
-        if len(theirs) < room[head]:
+        sizes[head] += 1
+        if sizes[head] < room[head]:
             heapq.heappush(waiting, ((vectors + 1) / float(rates[head]), vectors + 1, head))
-    return {head: tuple(theirs) for head, theirs in clusters.items()}
+    dealt = iter(others)
+    return {head: tuple(itertools.islice(dealt, size)) for head, size in sizes.items() if size}

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.errors import RequestError
 
@@ -24,7 +24,8 @@ class Instance:
     """The workers of a job: `rates` has what the link of each carries each way (B_w, infinity where nothing
     limits it), `capacities` how many workers it sums beside its own as a head (g_w), and `neighbours` whom it
     can head, or be headed by, itself aside; None: anybody. `servers` has the parameter servers' rates, and
-    `server_capacity` how many contributors each of them takes; None: any number.
+    `server_capacity` how many contributors each of them takes; None: any number. `computing` has the
+    capacities that computing alone sets, where rates have a part in `capacities`.
 
     A worker of capacity 0 sends to the servers itself, or to a head. RequestError for what cannot be.
     """
@@ -34,6 +35,7 @@ class Instance:
     servers: tuple[float, ...]
     neighbours: tuple[frozenset[int], ...] | None = None
     server_capacity: int | None = None
+    computing: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.rates or not self.servers:
@@ -81,6 +83,12 @@ class Instance:
         """Return how many heads, and workers without one, the servers take at most."""
         return self.size if self.server_capacity is None else self.server_capacity
 
+    def unbound(self) -> Instance:
+        """Return the instance in which heads may take longer than the slowest worker: where all workers are
+        equal, and the servers slower than all of them, the paper's capacities let nobody head anybody.
+        """
+        return self if self.computing is None else replace(self, capacities=self.computing)
+
     def adjacent(self, worker: int, other: int) -> bool:
         """Return whether one of two workers can head the other."""
         return worker != other and (self.neighbours is None or other in self.neighbours[worker])
@@ -101,7 +109,7 @@ def capacities(
     if spare is None or need <= 0:
         return tuple(by_rate)
     return tuple(
-        max(0, min(capacity, math.floor(left / need + ROUNDING)))
+        math.floor(min(capacity, left / need + ROUNDING))
         for capacity, left in zip(by_rate, spare, strict=True)
     )
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.errors import RequestError
+from testbed.systems.aleph.instances import check_apart
 from testbed.systems.aleph.model import Clustering, shares
-from testbed.topology import addresses
 from testbed.topology.places import Host, at_host
 
 
@@ -19,7 +19,9 @@ def forest(
     """Return a job's forest: a tree for each parameter server, with these rates, that takes its share of the
     fragments (section 7). RequestError where two workers, or a worker and a server, are on one host.
     """
-    _check(clustering, workers, servers)
+    if len(clustering.head) != len(workers):
+        raise RequestError(f"a clustering of {len(clustering.head)} workers; there are {len(workers)}")
+    check_apart(workers, servers)
     by_server = zip(servers, shares(rates), strict=True)
     trees = tuple(tree(clustering, workers, server, share) for server, share in by_server if share > 0)
     return Forest(tuple(workers), trees)
@@ -32,21 +34,3 @@ def tree(clustering: Clustering, workers: Sequence[Host], server: Host, weight: 
         for head, members in clustering.clusters.items()
     )
     return Tree(Node(at_host(server), clustering.direct, below), weight)
-
-
-def _check(clustering: Clustering, workers: Sequence[Host], servers: Sequence[Host]) -> None:
-    if len(clustering.head) != len(workers):
-        raise RequestError(f"a clustering of {len(clustering.head)} workers; there are {len(workers)}")
-    used: dict[Host, str] = {}
-    said = [
-        *(
-            (f"{'head' if rank in clustering.clusters else 'worker'} {rank}", h)
-            for rank, h in enumerate(workers)
-        ),
-        *((f"parameter server {number}", host) for number, host in enumerate(servers)),
-    ]
-    for name, host in said:
-        if host in used:
-            at = addresses.host_name(*host)
-            raise RequestError(f"{used[host]} and {name} are both on {at}; each needs a host of its own")
-        used[host] = name

@@ -1,0 +1,74 @@
+"""`testbed cluster`: which workers of a job would head which, by each method, and the time that links allow;
+starts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from testbed.client import environment
+
+
+def main(argv: list[str]) -> int:
+    """Return the exit code; see testbed/errors.py."""
+    from testbed.aggregation.system import racks_of
+    from testbed.client.caller import Caller
+    from testbed.discovery.registry import systems
+    from testbed.errors import RequestError
+    from testbed.jobs.placement import parse_place, place_workers
+    from testbed.topology import addresses
+    from testbed.up import topology_of_config
+
+    clustering = {name: system for name, system in systems().items() if system.clusterer is not None}
+    first = next(iter(clustering), None)
+    parser = argparse.ArgumentParser(
+        prog="testbed cluster",
+        description="Print who would head whom among a job's workers, by each method that a system has for "
+        "it, and the time an iteration's gradients take by the links alone. Nothing is started.",
+    )
+    parser.add_argument(
+        "--config", default="default", metavar="FILE", help="as `testbed up` has it (default)"
+    )
+    parser.add_argument(
+        "--place", metavar="UNIT:WORKERS", help="as `testbed run` has it (the first gpu unit)"
+    )
+    parser.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a parameter server's host; may be repeated",
+    )
+    parser.add_argument("--sync", default=first, metavar="NAME", help=f"the system ({first})")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    for system in clustering.values():
+        if system.clusterer is not None:
+            system.clusterer.options(parser)
+    options = parser.parse_args(argv)
+    if options.sync not in clustering:
+        raise RequestError(
+            f"--sync {options.sync!r}: it clusters no workers; accepted: {', '.join(clustering)}"
+        )
+    topology = topology_of_config(options.config, Caller.of_this_process())
+    named = {addresses.host_name(*host): host for host in topology.hosts}
+    if missing := [name for name in options.server if name not in named]:
+        raise RequestError(f"--server {missing[0]}: no such host; there are {', '.join(named)}")
+    servers = [named[name] for name in options.server]
+    racks = racks_of(topology)
+    gpu = next((rack for rack in racks if rack.kind == "gpu"), None)
+    if options.place is None and gpu is not None:
+        free = [host for host in gpu.members() if host not in servers]
+        workers = place_workers(racks, servers, [(addresses.tor_dpid(gpu.unit), len(free))])
+    else:
+        workers = place_workers(racks, servers, options.place and parse_place(options.place))
+    clusterer = clustering[options.sync].clusterer
+    assert clusterer is not None
+    report = clusterer.report(topology, workers, servers, options)
+    print(json.dumps(report, indent=2) if options.json else "\n".join(clusterer.lines(report)))
+    return 0
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

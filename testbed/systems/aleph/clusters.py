@@ -1,0 +1,161 @@
+"""The clusters that `testbed cluster` prints: each way's, and the time that links allow."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from testbed.aggregation.system import Site, racks_of
+from testbed.errors import RequestError
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+from testbed.topology.places import Host
+
+if TYPE_CHECKING:
+    from testbed.systems.aleph.model import Clustering, Instance
+
+MEGABYTES = 97.0
+"""Of gradients an iteration: ResNet50's, as the paper has it."""
+
+
+class Clusters:
+    """The ways to cluster that ALEPH knows, beside each other."""
+
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--megabytes",
+            type=float,
+            default=MEGABYTES,
+            metavar="N",
+            help=f"of gradients in an iteration ({MEGABYTES:g}, ResNet50's)",
+        )
+        parser.add_argument(
+            "--cores-each",
+            type=float,
+            default=0.0,
+            metavar="C",
+            help="cores that a head needs for each worker that it sums, of those that its host says (0: its "
+            "link alone counts)",
+        )
+        parser.add_argument(
+            "--seed", type=int, default=1, metavar="N", help="of the first of 20 runs of ways that draw (1)"
+        )
+        parser.add_argument("--optimum", action="store_true", help="ask HiGHS for the optima, too")
+
+    def report(
+        self,
+        topology: Topology,
+        workers: Sequence[Host],
+        servers: Sequence[Host],
+        options: argparse.Namespace,
+    ) -> dict[str, Any]:
+        from testbed.systems.aleph import baselines, clusterings
+        from testbed.systems.aleph.instances import instance_of
+
+        _check(options)
+        chosen = list(servers) or [Site(racks_of(topology), frozenset(), frozenset()).server(workers)]
+        instance = instance_of(topology, workers, chosen, options.cores_each)
+        ways = clusterings.WAYS | (clusterings.OPTIMA if options.optimum else {})
+        megabits = 8 * options.megabytes
+        rows = [
+            _row(name, ways[name].title, instance, [ways[name].cluster(instance, seed) for seed in seeds])
+            for name in ways
+            for seeds in [range(options.seed, options.seed + (20 if name.startswith("mwcha") else 1))]
+        ]
+        ring = {"name": clusterings.RING, "title": "a ring, no server", "time": baselines.ring_time(instance)}
+        return {
+            "configuration": topology.name,
+            "workers": [_host(topology, host, instance.capacities[at]) for at, host in enumerate(workers)],
+            "servers": [_host(topology, host) for host in chosen],
+            "megabytes": options.megabytes,
+            "methods": [_timed(row, megabits) for row in (*rows, ring)],
+        }
+
+    def lines(self, report: Mapping[str, Any]) -> Sequence[str]:
+        workers = [worker["name"] for worker in report["workers"]]
+        said = [
+            f"{len(workers)} workers: {', '.join(map(_said, report['workers']))}",
+            f"parameter server: {', '.join(map(_said, report['servers']))}",
+            f"{report['megabytes']:g} MB of gradients an iteration, as links of the declared rates allow:",
+            "",
+            f"{'':<15}{'':<36}{'ms':>9}  {'server, ms':>10}  {'contributors':>12}",
+        ]
+        for method in report["methods"]:
+            line = f"{method['name']:<15}{method['title']:<36}{method['ms']:>9.1f}"
+            if "head" in method:
+                line += f"  {method['server_ms']:>10.1f}  {method['contributors']:>12g}{_note(method)}"
+            said.append(line)
+        for method in report["methods"]:
+            if "head" in method:
+                said += ["", f"{method['name']}:", *_clusters(method["head"], workers)]
+        return said
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not 0 < options.megabytes < math.inf:
+        raise RequestError(f"--megabytes {options.megabytes:g}: a number above 0 is accepted")
+    if not 0 <= options.cores_each < math.inf:
+        raise RequestError(f"--cores-each {options.cores_each:g}: a number from 0 is accepted")
+
+
+def _row(name: str, title: str, instance: Instance, runs: Sequence[Clustering]) -> dict[str, Any]:
+    """Return what is said of a way: of one that draws the means of its runs, and the first one's clusters."""
+    first = runs[0]
+    times = [run.time(instance) for run in runs]
+    over = [h for h, members in first.clusters.items() if len(members) > instance.capacities[h]]
+    return {
+        "name": name,
+        "title": title,
+        "time": statistics.fmean(times),
+        "times": times if len(times) > 1 else None,
+        "server_time": statistics.fmean(run.server_time(instance) for run in runs),
+        "contributors": statistics.fmean(len(run.contributors) for run in runs),
+        "head": list(first.head),
+        "above_capacity": over,
+    }
+
+
+def _timed(row: dict[str, Any], megabits: float) -> dict[str, Any]:
+    """Return a row with milliseconds in place of times of one unit."""
+    said = {key: value for key, value in row.items() if key not in ("time", "times", "server_time")}
+    said["ms"] = round(row["time"] * megabits * 1e3, 3)
+    if "server_time" in row:
+        said["server_ms"] = round(row["server_time"] * megabits * 1e3, 3)
+    if row.get("times"):
+        said["runs_ms"] = [round(time * megabits * 1e3, 3) for time in row["times"]]
+    return said
+
+
+def _host(topology: Topology, host: Host, capacity: int | None = None) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "name": addresses.host_name(*host),
+        "rate_mbps": topology.host(*host).rate_mbps,
+    }
+    return said if capacity is None else {**said, "capacity": capacity}
+
+
+def _said(host: Mapping[str, Any]) -> str:
+    rate = host["rate_mbps"]
+    return f"{host['name']} {'unshaped' if rate is None else f'{rate / 1e3:g} Gb/s'}"
+
+
+def _note(method: Mapping[str, Any]) -> str:
+    runs = method.get("runs_ms")
+    notes = [f"{len(runs)} runs, {min(runs):.1f} to {max(runs):.1f}"] if runs else []
+    if method.get("above_capacity"):
+        notes.append("heads above the paper's capacities")
+    return f"  ({'; '.join(notes)})" if notes else ""
+
+
+def _clusters(head: Sequence[int], workers: Sequence[str]) -> list[str]:
+    said = []
+    for leader in sorted(set(head)):
+        members = [workers[at] for at, its in enumerate(head) if its == leader and at != leader]
+        if members:
+            said.append(f"  {workers[leader]} heads {' '.join(members)}")
+    heads = {leader for at, leader in enumerate(head) if at != leader}
+    alone = [workers[at] for at, its in enumerate(head) if its == at and at not in heads]
+    return [*said, *([f"  by themselves: {' '.join(alone)}"] if alone else [])]
