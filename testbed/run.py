@@ -77,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="start each worker in a folder of its own: worker-0, worker-1, ... in the working folder",
     )
+    parser.add_argument(
+        "-m", "--module", action="store_true", help="run a module by its name, as python -m does, for SCRIPT"
+    )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="of the script")
     return parser
@@ -108,9 +111,10 @@ def main(argv: list[str]) -> int:
         runtime.require_alive()
     except TestbedError as error:
         raise RequestError(str(error)) from error
-    check_files(caller, Path(options.script), options.json, options.logs)
+    check_files(caller, options.script, options.json, options.logs, options.module)
     request = {
         "script": options.script,
+        "module": options.module,
         "arguments": options.arguments,
         "sync": options.sync,
         "place": options.place,
@@ -182,10 +186,13 @@ def _replace(path: Path, content: bytes) -> None:
             raise
 
 
-def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | None) -> None:
+def check_files(
+    caller: Caller, script: str, result: Path | None, logs: Path | None, is_module: bool = False
+) -> None:
     """Check, before the job starts, what its user must read and write. Makes the folder of logs. Raises
     RequestError or HostError.
     """
+    from testbed.client.modules import check_module
     from testbed.errors import HostError, RequestError
 
     needed = (Path(sys.executable), environment.CHECKOUT / "workloads" / "__init__.py")
@@ -203,18 +210,10 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
             raise RequestError(
                 f"working folder {folder}: user {caller.user} cannot enter it: {error.strerror}"
             ) from error
-        try:
-            fd = os.open(
-                script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            )  # a pipe's writer is not waited for
-            ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
-            os.close(fd)
-        except OSError as error:
-            raise RequestError(
-                f"script {script}: user {caller.user} cannot read it: {error.strerror}"
-            ) from error
-        if not ordinary:
-            raise RequestError(f"script {script}: an ordinary file is accepted")
+        if is_module:
+            check_module(script, [folder, *sys.path])
+        else:
+            _check_script(caller, script)
         if result is not None and not writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
         if result is not None and not writable(series_path(result)):
@@ -230,6 +229,19 @@ def check_files(caller: Caller, script: Path, result: Path | None, logs: Path | 
                 ) from error
             if not os.access(logs, os.W_OK | os.X_OK, effective_ids=True):
                 raise RequestError(f"--logs {logs}: user {caller.user} cannot write there")
+
+
+def _check_script(caller: Caller, script: str) -> None:
+    from testbed.errors import RequestError
+
+    try:
+        fd = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe's writer is not waited for
+        ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
+        os.close(fd)
+    except OSError as error:
+        raise RequestError(f"script {script}: user {caller.user} cannot read it: {error.strerror}") from error
+    if not ordinary:
+        raise RequestError(f"script {script}: an ordinary file is accepted")
 
 
 def writable(path: Path) -> bool:

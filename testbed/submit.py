@@ -123,8 +123,8 @@ def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: 
     from testbed.errors import RequestError
     from testbed.run import check_files, writable
 
-    for script in dict.fromkeys(job.script for job in wanted.jobs):
-        check_files(caller, Path(script), None, logs)
+    for script, is_module in dict.fromkeys((job.script, job.module) for job in wanted.jobs):
+        check_files(caller, script, None, logs, is_module)
     with caller.acting():
         if result is not None and not writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")

@@ -101,10 +101,10 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     os.close(report)
     os.environ.clear()
     os.environ.update(asked["env"])
-    script = Path(asked["argv"][0])
     sys.argv = list(asked["argv"])
+    folder = os.getcwd() if sys.argv[0] == "-m" else str(Path(sys.argv[0]).resolve().parent)
     paths = [path for path in asked["env"].get("PYTHONPATH", "").split(":") if path and path not in sys.path]
-    sys.path[:1] = [str(script.resolve().parent), *paths]
+    sys.path[:1] = [folder, *paths]
     import multiprocessing.process
 
     import numpy
@@ -164,7 +164,11 @@ def main() -> None:
     from workloads import autoload
 
     autoload.begin_worker()
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":

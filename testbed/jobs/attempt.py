@@ -123,7 +123,7 @@ class Executor:
         return {
             "id": job,
             "testbed": self._name,
-            "script": request.script,
+            "script": " ".join(request.arguments_of_python),
             "sync": layout.system,
             "placement": [addresses.tor_name(addresses.tor_of(*host)) for host in layout.workers],
             "ps_host": addresses.host_name(*layout.server) if layout.server else None,
@@ -170,10 +170,12 @@ class Executor:
     def _worker(self, attempt: Attempt, rank: int) -> ProcessSpec:
         request, layout = attempt.request, attempt.layout
         hosts = [addresses.host_name(*host) for host in layout.workers]
-        script, environ, cwd = request.script, request.environ, None
+        environ, cwd = request.environ, None
+        *option, script = request.arguments_of_python
         if request.folders is not None:  # what it is told still counts from its caller's folder
             cwd = request.folders / f"worker-{rank}"
-            script, environ = os.path.join(request.cwd, script), paths_from(request.cwd, environ)
+            environ = paths_from(request.cwd, environ, first=request.module)
+            script = script if request.module else os.path.join(request.cwd, script)
         settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
         settings |= {
             "strict_finite": request.strict_finite,
@@ -199,7 +201,7 @@ class Executor:
             restarts=request.restarts,
         )
         passed = (attempt.board.fd, attempt.groups.fd(rank), *fds, *([] if gate is None else [gate]))
-        argv = (sys.executable, "-u", script, *request.arguments)
+        argv = (sys.executable, "-u", *option, script, *request.arguments)
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]
         return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats, cwd=cwd)

@@ -72,13 +72,14 @@ def worker_environment(
     }
 
 
-def paths_from(folder: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment that means the same in another working folder than this one."""
+def paths_from(folder: str, environ: Mapping[str, str], first: bool = False) -> dict[str, str]:
+    """Return an environment that means the same in another working folder than this one. With `first`,
+    modules are looked for in this one before all others, as python -m does.
+    """
     searched = environ.get("PYTHONPATH")
-    if not searched:
-        return dict(environ)
-    parts = (os.path.join(folder, part) for part in searched.split(":"))
-    return {**environ, "PYTHONPATH": ":".join(parts)}
+    parts = [os.path.join(folder, part) for part in searched.split(":")] if searched else []
+    parts = [folder, *parts] if first else parts
+    return {**environ, "PYTHONPATH": ":".join(parts)} if parts else dict(environ)
 
 
 def job_description(

@@ -117,7 +117,7 @@ class Job:
             "id": self.id,
             "state": self.state,
             "user": self.request.caller.user,
-            "script": self.request.script,
+            "script": " ".join(self.request.arguments_of_python),
             "sync": self.layout.system,
             "hosts": self.hosts,
             "ps_host": self.ps_host,

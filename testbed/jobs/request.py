@@ -23,7 +23,9 @@ MOST_RESTARTS = 100
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A job as `testbed run` asks for it, and `testbed submit` for each of its own. It runs as `caller`."""
+    """A job as `testbed run` asks for it, and `testbed submit` for each of its own. It runs as `caller`.
+    `script` is a path, or the name of a module.
+    """
 
     script: str
     arguments: tuple[str, ...]
@@ -40,6 +42,7 @@ class JobRequest:
     lanes: int | None = None  # of its packets; None: as many as fit
     strict_finite: bool = False
     init_group: bool = False  # its process group is there before its script
+    module: bool = False  # its script is named as python -m has it
     folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
 
     @classmethod
@@ -65,8 +68,14 @@ class JobRequest:
             lanes=lanes(request, "lanes"),
             strict_finite=request.get("strict_finite") is True,
             init_group=request.get("init_group") is True,
+            module=request.get("module") is True,
             folders=cwd if request.get("folder_per_worker") is True else None,
         )
+
+    @property
+    def arguments_of_python(self) -> tuple[str, ...]:
+        """The words by which Python is told what to run."""
+        return ("-m", self.script) if self.module else (self.script,)
 
 
 def lanes(request: Mapping[str, Any], key: str, path: str = "") -> int | None:

@@ -172,6 +172,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         lanes=spec.lanes,
         strict_finite=spec.strict_finite,
         init_group=spec.init_group,
+        module=spec.module,
         folders=Path(request.cwd) / spec.name if spec.folder_per_worker else None,
     )
 

@@ -26,7 +26,7 @@ MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
 SAME_AS_RUN = (
-    *("script", "arguments", "place", "sync", "restarts", "lanes", "strict_finite"),
+    *("script", "module", "arguments", "place", "sync", "restarts", "lanes", "strict_finite"),
     *("init_group", "folder_per_worker"),
 )
 ELSEWHERE = {
@@ -39,6 +39,7 @@ _OF_A_JOB = (
     *(
         "name",
         "script",
+        "module",
         "arguments",
         "workers",
         "place",
@@ -59,8 +60,9 @@ class JobSpec:
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
     started again at most; `lanes` is of its packets, None: as many as fit; `strict_finite` makes an error of
-    gradients that are not finite; `init_group` has its process group made before its script begins, and
-    `folder_per_worker` starts each worker in a folder of its own.
+    gradients that are not finite; with `module`, `script` is the name of a module; `init_group` has its
+    process group made before its script begins, and `folder_per_worker` starts each worker in a folder of its
+    own.
     """
 
     name: str
@@ -80,6 +82,7 @@ class JobSpec:
     lanes: int | None = None
     strict_finite: bool = False
     init_group: bool = False
+    module: bool = False
     folder_per_worker: bool = False
 
 
@@ -166,6 +169,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 lanes=lanes(data, "lanes", f"{path}."),
                 strict_finite=_flag(data, "strict_finite", path),
                 init_group=_flag(data, "init_group", path),
+                module=_flag(data, "module", path),
                 folder_per_worker=_flag(data, "folder_per_worker", path),
             )
         )

@@ -84,7 +84,8 @@ def test_they_are_forks_of_one_process_that_has_torch_and_their_exit_codes_are_t
     testbed: Testbed, tmp_path: Path
 ) -> None:
     """Forks of one process start at once: a limit on seconds would be one for the machine."""
-    jobs = [job("right", tmp_path / "right"), job("wrong", tmp_path / "wrong", "fail")]
+    by_name = {"script": "tests.privileged.jobs.whoami", "module": True}  # as python -m has it
+    jobs = [job("right", tmp_path / "right") | by_name, job("wrong", tmp_path / "wrong", "fail")]
     code, said, result = submit(testbed, tmp_path, *jobs, env={})
     assert code == 1, said
     assert "exited with code 7" in said
@@ -96,6 +97,8 @@ def test_they_are_forks_of_one_process_that_has_torch_and_their_exit_codes_are_t
         for rank in (0, 1)
     ]
     assert all(worker["had_torch"] for worker in workers)
+    assert [worker["path"] for worker in workers] == [str(ROOT)] * 2 + [str(SCRIPT.parent)] * 2
+    assert {(worker["name"], worker["argv"][0]) for worker in workers} == {("__main__", str(SCRIPT))}
     assert len({worker["parent"] for worker in workers}) == 1
     wait_for(lambda: not _workers(testbed), "no worker is left, dead or alive")
 

@@ -124,7 +124,7 @@ def check(
     if script is None:
         script = tmp_path / "script.py"
         script.touch()
-    run.check_files(Caller.of(os.geteuid()), script, result, logs)
+    run.check_files(Caller.of(os.geteuid()), str(script), result, logs)
 
 
 def test_files_are_checked_before_the_job(tmp_path: Path) -> None:
@@ -141,6 +141,44 @@ def test_files_are_checked_before_the_job(tmp_path: Path) -> None:
     ):
         with pytest.raises(RequestError, match=says):
             check(tmp_path, **bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("package.train", None),
+        ("package", None),
+        ("bare.module", None),
+        ("bare.below.module", None),
+        ("bare", "module bare: a package without __main__; a module is accepted"),
+        ("package.none", "module package.none: no module package.none is found from FOLDER"),
+        ("none.train", "module none.train: no module none is found from FOLDER"),
+        ("package.train.x", "module package.train.x: no module package.train.x is found from FOLDER"),
+        ("train.py", "module train.py: no module train is found from FOLDER"),
+        ("", "module : no module  is found from FOLDER"),
+        ("..x", "module ..x: no module  is found from FOLDER"),
+    ],
+)
+def test_a_module_is_found_before_the_job_and_nothing_of_it_runs(
+    name: str, says: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (
+        "package/__init__.py",
+        "package/__main__.py",
+        "package/train.py",
+        "bare/module.py",
+        "bare/below/module.py",
+    ):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("raise SystemExit('it ran')")
+    monkeypatch.chdir(tmp_path)
+    me = Caller.of(os.geteuid())
+    if says is None:
+        run.check_files(me, name, None, None, is_module=True)
+        return
+    with pytest.raises(RequestError) as error:
+        run.check_files(me, name, None, None, is_module=True)
+    assert str(error.value).replace(str(tmp_path), "FOLDER") == says
 
 
 @pytest.mark.parametrize(("failure", "became"), [(None, "ended"), ("worker 1 left", "failed: worker 1 left")])

@@ -98,6 +98,16 @@ def test_each_worker_starts_in_its_own_and_what_it_is_told_counts_from_its_calle
     assert again == mine, "they may be there already"
 
 
+def test_a_module_is_found_from_its_callers_folder_wherever_it_starts(folder: Path) -> None:
+    (folder / "package").mkdir()
+    (folder / "script.py").rename(folder / "package" / "train.py")
+    environ = {"PYTHONPATH": "lib", "PATH": os.environ["PATH"]}
+    module = {"script": "package.train", "module": True, "environ": environ}
+    for folders in (True, False):
+        entered, said = run(folder, asked(folder, folder_per_worker=folders, **module))
+        assert sorted(said) == [f"{entered[rank]} {folder / 'lib' / 'named.py'} {rank}" for rank in (0, 1)]
+
+
 def test_without_it_all_start_in_their_callers(folder: Path) -> None:
     entered, _ = run(folder, asked(folder))
     assert entered == [str(folder)] * 2

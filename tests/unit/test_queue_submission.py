@@ -130,6 +130,7 @@ TOLD_OF_RUN = {
     "lanes": 64,
     "strict_finite": True,
     "init_group": True,
+    "module": True,
     "folder_per_worker": True,
     "script": "x.py",
     "arguments": ["--fast"],
