@@ -54,6 +54,10 @@ class SwitchesApp(Application):
     def on_flow_stats(self, event: Any) -> None:
         self._reply(event.msg, event.msg.body)
 
+    @on(API.events.EventOFPAggregateStatsReply, MAIN)
+    def on_count(self, event: Any) -> None:
+        self._reply(event.msg, [event.msg.body])
+
     @on(API.events.EventOFPErrorMsg, [CONFIG, MAIN])
     def on_error(self, event: Any) -> None:
         message = event.msg

@@ -14,7 +14,7 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
 
-COOKIE = 0x0F71  # marks the flows that are ours
+COOKIE = 0x0F71  # marks the flows that are ours, in the lower 16 bits
 HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY, UP_PRIORITY = 200, 100, 100, 50
 NOWHERE = 0  # the port of what is dropped
 

@@ -14,6 +14,7 @@ from testbed.topology.addresses import Dpid
 
 REPLY_TIMEOUT_S = 10.0
 _IPV4 = 0x0800  # EtherType
+_ALL_BITS, _OURS = 0xFFFFFFFFFFFFFFFF, 0xFFFF  # of a cookie; the bits above say with which change
 
 # Of Open vSwitch's extensions (openflow/nicira-ext.h), by its names.
 NX_BD_ALG_HRW, NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, NXM_OF_IN_PORT = 1, 3, 0x00000002
@@ -26,6 +27,9 @@ class Switch:
         self._datapath = datapath
         self._waiting: dict[int, tuple[threading.Event, list[Any]]] = {}
         self._errors: list[str] = []
+        self._held: frozenset[Flow] | None = None  # what it holds if its changes took effect; None: unknown
+        self._added: frozenset[Flow] = frozenset()  # since what it holds was last seen; these have one cookie
+        self._serial = 0
         self._gone = False
         self._lock = threading.Lock()
 
@@ -45,11 +49,12 @@ class Switch:
         A flow whose match is added anew is not deleted first: OpenFlow's ADD replaces it in one step, so that
         no packet meets the table without it.
         """
-        add = sorted(add)
+        add, remove = sorted(add), sorted(remove)
         replaced = {flow.match for flow in add}
+        held, self._held = self._held, None
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         self._errors.clear()
-        for flow in sorted(remove):
+        for flow in remove:
             if flow.match not in replaced:
                 self._datapath.send_msg(self._modification(flow, protocol.OFPFC_DELETE_STRICT))
         for flow in add:
@@ -57,21 +62,46 @@ class Switch:
         self._ask(parser.OFPBarrierRequest(self._datapath), "a barrier")
         if self._errors:
             raise TestbedError(f"set flows of switch {self.dpid:#x}: {self._errors[0]}")
+        gone = {flow.match for flow in remove} | replaced
+        self._added = frozenset(flow for flow in self._added if flow.match not in gone) | frozenset(add)
+        if held is not None:
+            self._held = frozenset(flow for flow in held if flow.match not in gone) | frozenset(add)
 
     def flows(self) -> frozenset[Flow]:
-        """The flows of ours that the switch holds now."""
-        protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
-        request = parser.OFPFlowStatsRequest(
-            self._datapath,
-            0,
-            protocol.OFPTT_ALL,
-            protocol.OFPP_ANY,
-            protocol.OFPG_ANY,
-            COOKIE,
-            0xFFFFFFFFFFFFFFFF,
-        )
+        """The flows of ours that the switch holds now. After a change of what was seen before, what it added is
+        read back, by its cookie, and all are counted, in a time that does not grow with the fabric; where
+        either is not as it should be, all are read.
+        """
+        if self._held is None or self._read(self._cookie, _ALL_BITS) != self._added or self._differs():
+            self._held = self._read(COOKIE, _OURS)
+        self._added, self._serial = frozenset(), self._serial + 1
+        return self._held
+
+    @property
+    def _cookie(self) -> int:
+        """Return the cookie of what is added from now on until it is seen."""
+        return self._serial << 16 | COOKIE
+
+    def _read(self, cookie: int, mask: int) -> frozenset[Flow]:
+        parser = self._datapath.ofproto_parser
+        request = parser.OFPFlowStatsRequest(self._datapath, 0, *self._any_table(), cookie, mask)
         entries = self._ask(request, "flow statistics")
+        # another process may have added some: what is added next has a cookie that none has
+        self._serial = max((self._serial, *(entry.cookie >> 16 for entry in entries)))
         return frozenset(_flow(entry) for entry in entries)
+
+    def _differs(self) -> bool:
+        """Return whether it has another number of flows of ours than it should."""
+        parser = self._datapath.ofproto_parser
+        every = parser.OFPMatch()
+        request = parser.OFPAggregateStatsRequest(self._datapath, 0, *self._any_table(), COOKIE, _OURS, every)
+        (counted,) = self._ask(request, "a count of flows")
+        assert self._held is not None
+        return bool(counted.flow_count != len(self._held))
+
+    def _any_table(self) -> tuple[int, int, int]:
+        protocol = self._datapath.ofproto
+        return protocol.OFPTT_ALL, protocol.OFPP_ANY, protocol.OFPG_ANY
 
     def handle_reply(self, xid: int, entries: list[Any], more: bool) -> None:
         """A barrier's or a statistics reply's part."""
@@ -131,7 +161,7 @@ class Switch:
             actions.append(parser.OFPActionOutput(flow.out_port))
         return parser.OFPFlowMod(
             self._datapath,
-            cookie=COOKIE,
+            cookie=self._cookie,
             command=command,
             priority=flow.priority,
             out_port=protocol.OFPP_ANY,
